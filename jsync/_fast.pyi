@@ -1,0 +1,694 @@
+"""The hot path, in Cython: what is done once a message rather than once a call."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import datetime
+from typing import Any, Final, Literal, final
+
+from typing_extensions import disjoint_base
+
+from .headers import Headers, HeadersLike
+from .models import PubAck
+
+MAX_CONTROL_LINE: Final[int]
+"""The longest MSG or HMSG line accepted, in bytes. INFO and -ERR may be longer."""
+
+# Messages -------------------------------------------------------------------------
+
+@disjoint_base
+class Msg:
+    """A message: `subject`, `reply`, `headers` and `data`.
+
+    Made by the connection; make one yourself only to call your own handler in a test.
+    Headers are decoded when they are first asked for. It may be kept for as long as you
+    like, and read from any thread.
+    """
+
+    def __init__(
+        self,
+        subject: str,
+        data: bytes = b"",
+        *,
+        reply: str | None = None,
+        headers: HeadersLike | None = None,
+    ) -> None: ...
+    @property
+    def subject(self) -> str: ...
+    @property
+    def reply(self) -> str | None: ...
+    @property
+    def data(self) -> bytes: ...
+    @property
+    def headers(self) -> Headers | None:
+        """The headers, None when there are none; raises `ProtocolError` if unreadable."""
+    @property
+    def status(self) -> int | None:
+        """The number of an inline status such as 503; None for a user's message."""
+    @property
+    def status_text(self) -> str:
+        """The words behind `status`, `No Messages` for instance; else empty."""
+    @property
+    def size(self) -> int:
+        """Bytes of subject, reply, headers and payload: as the server counts (ADR-37)."""
+    def respond(self, data: bytes = b"", *, headers: HeadersLike | None = None) -> None:
+        """Publish `data` to the reply subject; like `Connection.publish` it does not wait.
+
+        Raises `NoReplySubjectError` for a message that was published, not requested.
+        """
+
+@final
+class JetStreamMsg(Msg):
+    """A message from a consumer: a `Msg` that can be acknowledged.
+
+    Acks may be sent from any thread. They are appended to the write buffer and leave
+    together: when the messages at hand are done, at 32 KiB, or after a millisecond. After
+    a terminal ack (`ack`, `nak`, `term`) any further one is a silent no-op (ADR-15), and so
+    is each of a consumer whose ack policy is `none`. Each raises
+    `NotJetStreamMessageError` for a message that did not come from a consumer, and
+    `ConnectionClosedError`.
+    """
+
+    @property
+    def metadata(self) -> Metadata:
+        """Where the message stands; raises `NotJetStreamMessageError`."""
+    @property
+    def is_acked(self) -> bool:
+        """Whether a terminal ack has been written."""
+    def ack(self) -> None:
+        """Tell the server that the message is done. Does not wait for the server."""
+    def nak(self, delay: float | None = None) -> None:
+        """Ask for another delivery, after `delay` seconds or at once."""
+    def term(self, reason: str | None = None) -> None:
+        """Give the message up; it is not delivered again. `reason`: nats-server 2.10.4."""
+    def in_progress(self) -> None:
+        """Have the server wait for another `ack_wait` before it delivers again."""
+    def ack_sync(self, timeout: float = 5.0) -> None:
+        """Ack and block until the server has confirmed it, at most `timeout` seconds.
+
+        Raises `TimeoutError` and `ConnectionLostError`; the ack may have arrived then.
+        """
+
+@final
+class Metadata:
+    """What an ack subject says of a message (ADR-15, v1 and v2)."""
+
+    @property
+    def stream(self) -> str: ...
+    @property
+    def consumer(self) -> str: ...
+    @property
+    def num_delivered(self) -> int: ...
+    @property
+    def stream_sequence(self) -> int: ...
+    @property
+    def consumer_sequence(self) -> int: ...
+    @property
+    def timestamp(self) -> datetime:
+        """When the stream stored the message: aware, UTC, microseconds."""
+    @property
+    def timestamp_ns(self) -> int: ...
+    @property
+    def num_pending(self) -> int: ...
+    @property
+    def domain(self) -> str | None: ...
+
+def parse_ack_subject(subject: str) -> Metadata:
+    """Tokenise an ack subject: v1 has 9 tokens, v2 has 11 or more, domain `_` is none.
+
+    Raises `NotJetStreamMessageError` for anything else.
+    """
+
+def parse_headers(block: bytes) -> tuple[int | None, str, Headers]:
+    """Parse a header block, `NATS/1.0...` to the blank line: status, its text, headers.
+
+    Lines without a colon are skipped, values are stripped of surrounding blanks, bytes
+    that are not UTF-8 become lone surrogates. Raises `ProtocolError` when the first line
+    is not `NATS/1.0`.
+    """
+
+def encode_headers(headers: HeadersLike) -> bytes:
+    """Encode headers as a block; raises `InvalidHeaderError` for what cannot be sent."""
+
+def encode_publish(
+    subject: str,
+    data: bytes | bytearray | memoryview = b"",
+    reply: str | None = None,
+    headers: HeadersLike | None = None,
+) -> bytes:
+    """Encode one PUB or HPUB. Raises `InvalidSubjectError` or `InvalidHeaderError`."""
+
+def check_publish_subject(subject: str) -> None:
+    """Raise `InvalidSubjectError` unless a message can be published to `subject`."""
+
+def check_subscribe_subject(subject: str) -> None:
+    """The same for a subscription, where the wildcards `*` and `>` may stand."""
+
+def message_size(subject: str, reply: str | None, headers: bytes, data: bytes) -> int:
+    """The size of a message as the server counts it: subject, reply, headers, payload."""
+
+# Reading --------------------------------------------------------------------------
+
+@disjoint_base
+class Parser:
+    """Cuts a byte stream into NATS frames. One thread at a time.
+
+    `feed` returns what became complete, in order, as `(op, value)`:
+
+    - `("MSG", (sid, Msg))` for MSG and HMSG,
+    - `("INFO", bytes)`, the JSON text,
+    - `("-ERR", str)`, the words without quotes,
+    - `("PING", None)`, `("PONG", None)`, `("+OK", None)`.
+
+    A malformed frame, a line over its bound, or a message over `max_message` bytes
+    raises `ProtocolError`; the parser refuses to go on from there.
+    """
+
+    def __init__(self, max_message: int = ...) -> None: ...
+    def feed(self, data: bytes | bytearray | memoryview) -> list[tuple[str, Any]]: ...
+
+@disjoint_base
+class Sink:
+    """Something that messages of one sid are delivered to."""
+
+@final
+class Order:
+    """The order in which the messages of one ordered consumer have to come.
+
+    A mailbox that has one takes what is next and nothing else. Consumer sequences count
+    by one: a step that is missing is a message that is missing, and from there on
+    nothing is taken. Stream sequences at or before `after` have been read before, and are
+    passed over. At `last`, and before the first sequence behind it, it stops; so it does
+    when the server has no more, if `to_end`.
+    """
+
+    def __init__(
+        self,
+        after: int,
+        *,
+        last: int | None = None,
+        to_end: bool = False,
+        consumer_sequence: int = 0,
+    ) -> None: ...
+    @property
+    def consumer_sequence(self) -> int:
+        """The last that has come."""
+    @property
+    def stream_sequence(self) -> int:
+        """The last that was taken, and before that `after`."""
+    @property
+    def stopped(self) -> Literal["gap", "last", "end"] | None:
+        """Why nothing more is taken: `gap`, `last`, `end`; None while it is."""
+    def take_passed_over(self) -> tuple[int, int]:
+        """Messages and bytes passed over since the last call."""
+
+@final
+class Pin:
+    """The id by which a server knows its pinned client (ADR-42), learned on arrival."""
+
+    @property
+    def id(self) -> str:
+        """What to send along with pulls; empty when not pinned."""
+    def drop(self, refused: str) -> None:
+        """Forget an id that the server has refused; a newer one is kept."""
+
+@final
+class Mailbox(Sink):
+    """The backlog of one subscription, for `readers` reading threads at a time."""
+
+    max_messages: int
+    max_bytes: int
+    ackless: bool
+    """Whether the messages to come are from a consumer that wants no acks."""
+    pin: Pin | None
+    """Learns the pin id of the messages to come, which is not counted in their size."""
+    on_credit: Callable[[], object] | None
+    """Called on the reading thread when it has taken its credit; it must not raise."""
+    on_status: Callable[[Msg], object] | None
+    """Called on the I/O thread with each status message; they never queue here."""
+    on_first: Callable[[], object] | None
+    """Called on the I/O thread when the first message has come, once."""
+    on_order: Callable[[], object] | None
+    """Called on the I/O thread when `order` has stopped, or has passed messages over."""
+    order: Order | None
+    """Takes nothing but what is next in it; None: takes what comes."""
+    sid: int
+    """Of the subscription that delivers here; there may be another one later."""
+
+    def __init__(
+        self,
+        outbox: Outbox,
+        sid: int,
+        *,
+        subject: str = "",
+        jetstream: bool = False,
+        max_messages: int = 0,
+        max_bytes: int = 0,
+        readers: int = 1,
+    ) -> None: ...
+    def __len__(self) -> int: ...
+    @property
+    def subject(self) -> str:
+        """What was published to, when these are replies."""
+    @property
+    def bytes(self) -> int: ...
+    @property
+    def delivered(self) -> int: ...
+    @property
+    def dropped(self) -> int: ...
+    @property
+    def closed(self) -> bool: ...
+    @property
+    def last_arrival(self) -> float:
+        """When something last came, a status included, by the monotonic clock."""
+    @property
+    def failure(self) -> Exception | None:
+        """The error that ended it, if one did."""
+    def get(self, timeout: float | None = None) -> Msg | None:
+        """The next message, or None after `timeout` seconds or when it has ended."""
+    def get_before(self, deadline: float) -> Msg | None:
+        """The next message, or None at `deadline` of the monotonic clock."""
+    def next(self, timeout: float | None = None) -> Msg: ...
+    def take_counts(self) -> tuple[tuple[int, int], tuple[int, int]]:
+        """Messages and bytes taken since the last call, and those that are here now."""
+    def give_credit(self, messages: int, size: int) -> bool:
+        """Have `on_credit` called after so many messages, or so many bytes.
+
+        False when as many have been taken already, so that nobody would call it.
+        """
+    def end_after(self, count: int) -> bool:
+        """End once `count` messages have come in all; True if they have already."""
+    def close(self, error: Exception | None = None, *, discard: bool = False) -> None:
+        """Take no more; readers get what is there, then `error` or the end."""
+    def take_rest(self) -> list[Msg]:
+        """Take all that is here, at once: no reader gets a part of it."""
+    def claim_first(self) -> Callable[[], object] | None:
+        """Take `on_first`, so that it is called once."""
+
+@final
+class Messages:
+    """Iterates over a mailbox to its end; `owner` is kept alive meanwhile.
+
+    When nothing has come by `deadline`, of the monotonic clock, or for `silence` seconds,
+    or when a wait for a message has lasted `idle` seconds, `owner.waited()` is called,
+    which may close the mailbox.
+    """
+
+    def __init__(
+        self,
+        mailbox: Mailbox,
+        owner: object,
+        deadline: float | None = None,
+        silence: float = 0.0,
+        idle: float = 0.0,
+    ) -> None: ...
+    def __iter__(self) -> Iterator[Msg]: ...
+    def __next__(self) -> Msg: ...
+
+@final
+class Waiter(Sink):
+    """Waits for one thing: the reply to a request, a PONG, a state of the connection."""
+
+    def __init__(self, outbox: Outbox, subject: str = "") -> None: ...
+    @property
+    def done(self) -> bool: ...
+    @property
+    def subject(self) -> str: ...
+    def set(self, result: object) -> None:
+        """Be done; only the first time counts."""
+    def fail(self, error: Exception) -> None:
+        """Be done with an error; only the first time counts."""
+    def wait(self, timeout: float | None = None) -> bool:
+        """Whether it is done, waiting up to `timeout` seconds. One thread at a time."""
+    def value(self) -> Any:
+        """What `set` was given; raises what `fail` was given."""
+
+@final
+class Replies(Sink):
+    """Routes messages on `<prefix><token>` to who waits for that token.
+
+    Tokens are never used twice: a late reply finds nobody and is dropped.
+    """
+
+    def __init__(self, prefix: str) -> None: ...
+    def __len__(self) -> int: ...
+    @property
+    def prefix(self) -> str: ...
+    def add(self, sink: Sink) -> int:
+        """Expect replies for `sink`; the token to put behind `prefix`."""
+    def discard(self, token: int) -> None: ...
+    def waiters(self) -> list[Sink]:
+        """All that wait, for telling them of a failure."""
+
+@final
+class PubAckFuture:
+    """The ack of a message on its way, with the methods of `concurrent.futures.Future`.
+
+    `Publisher.publish` returns it. It is done when the stream has stored the message, or
+    with an error: the `APIError` of a stream that refused it, `NoStreamResponseError` when
+    none takes the subject, `ConnectionLostError`, `TimeoutError` after `ack_timeout`,
+    `PermissionsError`, `PublisherClosedError`, `ConnectionClosedError`. After all but the
+    first two and `PermissionsError` the message may have been stored all the same.
+
+    Any number of threads may wait for it. What `concurrent.futures.wait`, `as_completed`
+    and `asyncio.wrap_future` take is their own class, and not this one.
+    """
+
+    def __init__(self, *_: object, **__: object) -> None:
+        """Raises `TypeError`: a publisher makes them."""
+    @property
+    def subject(self) -> str: ...
+    @property
+    def data(self) -> bytes:
+        """The payload; empty once the message is stored."""
+    @property
+    def headers(self) -> Headers | None:
+        """The headers that were sent; None once the message is stored."""
+    def result(self, timeout: float | None = None) -> PubAck:
+        """Block until done; the ack, or the error raised.
+
+        `TimeoutError` after `timeout` seconds: then it is still pending.
+        """
+    def exception(self, timeout: float | None = None) -> Exception | None:
+        """Block like `result`; the error, or None when the message is stored."""
+    def done(self) -> bool: ...
+    def running(self) -> bool:
+        """The opposite of `done`."""
+    def cancel(self) -> bool:
+        """False: what was published cannot be taken back."""
+    def cancelled(self) -> bool:
+        """False."""
+    def add_done_callback(self, callback: Callable[[PubAckFuture], object]) -> None:
+        """Have `callback(future)` called when it is done, soon if it is already.
+
+        It runs on the connection's callback thread, like the callbacks of `connect`, or
+        here once the connection is closed. What it raises goes to the `on_error` of
+        `connect`, or to the log.
+        """
+
+@final
+class AckWindow(Sink):
+    """The messages of a publisher that wait for their acks. Any thread may use it."""
+
+    def __init__(
+        self,
+        outbox: Outbox,
+        prefix: str,
+        size: int,
+        limit: int,
+        ack_timeout: float,
+        stall_timeout: float,
+        *,
+        resend: bool,
+        pub_ack: Callable[[str, int], PubAck],
+        read_ack: Callable[[bytes], PubAck],
+        no_stream: Callable[[str], Exception],
+    ) -> None: ...
+    watched: bool
+    """Whether failures are told through `take_done`, callbacks or not."""
+    on_done: Callable[[], object] | None
+    """Called when there is something for `take_done`, on any thread; it must not block."""
+    on_timer: Callable[[], object] | None
+    """Called when a first message waits, to have `expire` called after `ack_timeout`."""
+    on_refused: Callable[[], object] | None
+    """Called on the I/O thread to have `retry` called in a while."""
+    @property
+    def resend(self) -> bool: ...
+    @property
+    def pending(self) -> int:
+        """Messages that wait for their ack."""
+    @property
+    def published(self) -> int: ...
+    @property
+    def acknowledged(self) -> int: ...
+    @property
+    def failed(self) -> int: ...
+    def publish(
+        self,
+        subject: str,
+        data: bytes | bytearray | memoryview = b"",
+        headers: HeadersLike | None = None,
+        msg_id: str | None = None,
+    ) -> PubAckFuture:
+        """Write a message, once there is room for it in the window."""
+    def publish_many(
+        self,
+        subjects: str | Sequence[str],
+        payloads: Sequence[bytes | bytearray | memoryview],
+        headers: HeadersLike | None = None,
+        msg_ids: Sequence[str] | None = None,
+    ) -> list[PubAckFuture]:
+        """Write messages in order, all of them checked first.
+
+        An error on the way says in `published` how many were written before it.
+        """
+    def take_failures(self) -> tuple[list[PubAckFuture], int]:
+        """The failed whose errors nobody has seen, the first ones, and how many more."""
+    def take_done(
+        self,
+    ) -> list[
+        tuple[
+            PubAckFuture, Sequence[Callable[[PubAckFuture], object]], Exception | None
+        ]
+    ]:
+        """What was done since: the futures, their callbacks, and errors to be told."""
+    def expire(self) -> float | None:
+        """Fail what is late; when to call it next, by the monotonic clock."""
+    def lost(self, error: Exception) -> None:
+        """The connection has broken: fail all that waits, or keep it for `send_again`."""
+    def connected(self) -> bool:
+        """There is a connection again; True when `send_again` has to be called."""
+    def send_again(self) -> None:
+        """Write again, in order, what was lost or refused; blocks while the buffer is full.
+
+        What is new waits until that is done.
+        """
+    def retry(self) -> None:
+        """Have `send_again` send what no stream took."""
+    def doubt(self, seconds: float) -> bool:
+        """Have `send_again` send what has had no answer for so long; whether there is any.
+
+        A leader that steps down takes what was on its way with it, and tells nobody.
+        """
+    def deny(self, subject: str, error: Exception) -> None:
+        """The server refuses messages to that subject."""
+    def flush(self, timeout: float | None) -> bool:
+        """Wait until all that was published before has its ack or its error."""
+    def close(self, error: Exception, refusal: Exception | None = None) -> None:
+        """Fail what waits with `error`, and refuse more with `refusal`, or `error` too."""
+
+@final
+class Line(Parser):
+    """The compiled half of a connection's I/O thread, for that thread alone.
+
+    `subscribe` and `unsubscribe` may be called from any thread.
+    """
+
+    def __init__(self, outbox: Outbox, wake_fd: int) -> None: ...
+    @property
+    def counters(self) -> tuple[int, int]:
+        """Messages received, and their bytes: header block and payload."""
+    def claim(self) -> None:
+        """Be the I/O thread: the one in which no call may block."""
+    def subscribe(self, sid: int, sink: Sink) -> None: ...
+    def unsubscribe(self, sid: int) -> None: ...
+    def finish(self) -> None:
+        """Close for good."""
+    def restart(self) -> None:
+        """Forget what was read: the next byte begins a new stream."""
+    @property
+    def unanswered(self) -> int:
+        """Keep-alive pings since the last PONG."""
+    def ping(self, waiter: Waiter | None = None) -> bool:
+        """Send a PING, from any thread; its PONG sets `waiter`. False: not connected."""
+    def pong(self) -> None:
+        """Tell who has waited longest for a PONG that it has come."""
+    def fail_pings(self, error: Exception) -> None:
+        """Tell all who wait for a PONG that none will come."""
+    def open(self, fd: int, *, direct: bool) -> None:
+        """Read from `fd`; when not direct only tell when it is readable."""
+    def close(self) -> None: ...
+    def interrupt(self) -> None:
+        """Have `run` return soon, from any thread."""
+    def decrypted(self, data: bytes) -> list[tuple[str, Any]]:
+        """Parse and deliver what TLS gave; the events as `run` gives them."""
+    def run(self, deadline: float, writable: bool = False) -> list[tuple[str, Any]]:
+        """Read and write until something is for the session to decide.
+
+        Returns events `(name, value)`: INFO and -ERR of `Parser`, and
+
+        - `("STATUS", (mailbox, msg))`, a JetStream status,
+        - `("SLOW", mailbox)`, the mailbox began to drop,
+        - `("FIRST", mailbox)`, its first message came and it has an `on_first`,
+        - `("ENDED", mailbox)`, it has all it expected,
+        - `("ORDER", mailbox)`, its `order` has stopped or has passed messages over,
+        - `("BROKEN", Exception)`, the connection is of no more use,
+        - `("READABLE", None)`, `("WRITABLE", None)`: turns of TLS, when not direct;
+          `writable` says that ciphertext waits for the socket;
+
+        or none of them at `deadline`, of the monotonic clock, or when interrupted.
+        """
+
+# Writing --------------------------------------------------------------------------
+
+@final
+class Outbox:
+    """The write buffer. Any thread may write; nothing is dropped silently.
+
+    When it is full a writer blocks until there is room or `write_timeout` has passed.
+    While disconnected it holds lasting frames, core publishes and acks, up to
+    `hold_limit` bytes.
+    """
+
+    requester: Callable[[str, bytes, float], Msg] | None
+    """Sends a request for `JetStreamMsg.ack_sync`: `(subject, data, timeout) -> Msg`."""
+
+    def __init__(
+        self,
+        wake_fd: int = -1,
+        limit: int = ...,
+        hold_limit: int = ...,
+        write_timeout: float = 10.0,
+    ) -> None: ...
+    @property
+    def pending(self) -> int:
+        """Bytes that have not reached the socket."""
+    @property
+    def counters(self) -> tuple[int, int]:
+        """Messages published, and their bytes: header block and payload."""
+    @property
+    def max_payload(self) -> int: ...
+    @property
+    def headers_supported(self) -> bool: ...
+    def serve(self, max_payload: int, headers_supported: bool) -> None:
+        """Remember what the server said of itself."""
+    def open(self, fd: int, first: bytes, *, direct: bool) -> None:
+        """Begin to send on `fd`: `first`, then what was held."""
+    def hold(self) -> None:
+        """The connection is gone: keep lasting frames that were not sent whole."""
+    def close(self, error: Exception) -> int:
+        """Refuse every further write with `error`; returns the bytes thrown away."""
+    def take(self, most: int) -> bytes:
+        """Take up to `most` bytes to encrypt; the I/O thread's, when not direct."""
+    def publish(
+        self,
+        subject: str,
+        data: bytes | bytearray | memoryview = b"",
+        reply: str | None = None,
+        headers: HeadersLike | None = None,
+        *,
+        request: bool = False,
+    ) -> None:
+        """Write one PUB or HPUB.
+
+        A request leaves at once and with it all that waits; and it is not held while
+        disconnected but refused with ConnectionLostError.
+        """
+    def write(self, frames: bytes, messages: int, size: int, *, urgent: bool) -> None:
+        """Write whole frames of PUB and HPUB, all of them or none.
+
+        Urgent ones leave at once and with them all that waits. None are held while
+        disconnected: they are refused with `ConnectionLostError`, and dropped unless they
+        were sent before. `messages` and `size`, the bytes of header blocks and payloads,
+        are for the counters.
+        """
+
+    def command(self, data: bytes, *, lazy: bool = False, riding: bool = False) -> bool:
+        """Write protocol commands such as SUB; False when disconnected.
+
+        Never blocks: they are small and few, and PONG has to pass when nothing else
+        does. A lazy one waits for company, as acks do; a riding one for the write that
+        follows, for as long as that takes.
+        """
+    def check_process(self) -> None:
+        """Raise `ForkedProcessError` in a child of the process that connected."""
+    def flush(self) -> None:
+        """Send what waits for company, as far as the socket takes it."""
+
+# Fast ingest ----------------------------------------------------------------------
+
+@final
+class FastPubAck:
+    """Where a message stands in its ingest: `(batch_sequence, ack_sequence)`."""
+
+    def __init__(self, batch_sequence: int, ack_sequence: int) -> None: ...
+    @property
+    def batch_sequence(self) -> int:
+        """The number of the message, from 1."""
+    @property
+    def ack_sequence(self) -> int:
+        """All up to this one is stored; with `gaps="ok"` it has been received."""
+    def __iter__(self) -> Iterator[int]: ...
+    def __len__(self) -> int: ...
+    def __getitem__(self, index: int, /) -> int: ...
+    def __hash__(self) -> int: ...
+
+@final
+class BatchWriter:
+    """Writes the messages of an ingest, in one batch after the other.
+
+    For one thread at a time, which `with` makes sure of where it waits; `ping` and `end`
+    are for any thread. What is not acknowledged is kept, as far as it fits into `keep`
+    bytes, and `rewind` gives it back.
+    """
+
+    limit: int
+    """The last one of this batch that may be written now."""
+
+    def __init__(self, outbox: Outbox, keep: int = 0) -> None: ...
+    def __enter__(self) -> BatchWriter: ...
+    def __exit__(self, *exc_info: object) -> None: ...
+    @property
+    def sequence(self) -> int:
+        """The last one written in this batch."""
+    @property
+    def last(self) -> FastPubAck:
+        """What `write` gave for the last message written."""
+    @property
+    def repeatable(self) -> bool:
+        """Whether all that is not acknowledged is kept, and has a message id."""
+    def begin(self, answers: Mailbox, reply: bytes, base: int) -> None:
+        """Begin a batch behind `base` messages; its first one may be written."""
+    def confirm(self, sequence: int) -> None:
+        """All up to `sequence` of this batch is acknowledged."""
+    def rewind(
+        self, sequence: int
+    ) -> list[tuple[str, bytes, bytes | None, int]] | None:
+        """Take back all behind `sequence`, to be written again in another batch.
+
+        Arguments of `write` each. None when some of it has not been kept.
+        """
+    def write(
+        self,
+        subject: str,
+        data: bytes | bytearray | memoryview = b"",
+        headers: HeadersLike | bytes | None = None,
+        operation: int = ...,
+    ) -> FastPubAck | None:
+        """Write the next message; None when that has to wait, or an answer is here.
+
+        `headers` may be a header block already. Raises what `Outbox.publish` does.
+        """
+    def checked_many(
+        self,
+        subjects: str | Iterable[str],
+        payloads: Iterable[bytes | bytearray | memoryview],
+    ) -> tuple[str | list[str], list[bytes]]:
+        """What `write_many` takes, of one's own; raises for what cannot be sent."""
+    def write_many(
+        self, subjects: str | list[str], payloads: list[bytes], begin: int
+    ) -> int:
+        """Write as much of `payloads` from `begin` on as may be; where it stopped.
+
+        What `checked_many` has checked, and nobody else can change.
+        """
+    def awaits(self, subject: str) -> bool:
+        """Whether a message to `subject` is kept, being not acknowledged."""
+    def ping(self) -> bool:
+        """Ask for the last flow message, and keep the batch alive; False: not connected.
+
+        It has the number of the last message written, so that a lost ping is no gap.
+        """
+    def end(self) -> bool:
+        """End the batch, without storing anything more; False: not connected."""
+
+def forks() -> int:
+    """How often this process, or an ancestor since the import, has been forked off."""

@@ -1,0 +1,86 @@
+# distutils: language = c
+"""The hot path: what is done once a message rather than once a call.
+
+One extension module in parts, each with one idea, lowest first:
+
+    platform.pxi   clock, sockets, mutex and fork counter of the operating system
+    parking.pxi    how a thread waits: without the GIL, until woken, late, or Ctrl-C
+    subject.pxi    what a subject may be, and numbers as NATS writes them
+    header.pxi     header blocks
+    block.pxi      frames that wait to be sent, and how a publish is written
+    outbox.pxi     the write buffer: who may write, when it leaves, what survives a loss
+    message.pxi    Msg, JetStreamMsg and the ack subject's Metadata
+    order.pxi      whether the messages of a consumer come in their order: Order
+    mailbox.pxi    where messages wait for their reader: Mailbox, Waiter, Replies
+    future.pxi     the future of one publish
+    window.pxi     publishing ahead of the acks
+    ingest.pxi     the numbered publishes of fast-ingest batches
+    parser.pxi     bytes to frames
+    line.pxi       the I/O thread's turn: poll, flush, receive, parse, deliver
+
+Python code is pre-empted between any two bytecodes; a method here is not, so on a
+build with the GIL each is a critical section. Only the outbox has a mutex: it is the
+one object that a thread without the GIL touches. Three rules keep it safe: nobody takes
+or waits for the GIL with the mutex held, nobody drops a reference with it held, and
+nobody holds it across a system call.
+"""
+
+from collections import deque
+from collections.abc import Iterable
+from copy import copy as copy_of
+from datetime import UTC as _UTC, datetime, timedelta
+from os import strerror as os_strerror
+
+from .errors import (
+    BlockingCallError,
+    ConfigError,
+    ConcurrentUseError,
+    ConnectionClosedError,
+    ConnectionLostError,
+    ForkedProcessError,
+    InvalidHeaderError,
+    InvalidSubjectError,
+    MaxPayloadError,
+    NoReplySubjectError,
+    NotJetStreamMessageError,
+    ProtocolError,
+    ReconnectBufferFullError,
+    StallTimeoutError,
+    SubscriptionClosedError,
+    TimeoutError as DeadlineError,
+    WriteTimeoutError,
+)
+from .headers import Headers
+
+cimport cython
+from cpython.buffer cimport (
+    PyBUF_SIMPLE, PyBuffer_Release, PyObject_CheckBuffer, PyObject_GetBuffer,
+)
+from cpython.bytes cimport (
+    PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromObject,
+    PyBytes_FromStringAndSize, PyBytes_GET_SIZE,
+)
+from cpython.exc cimport PyErr_CheckSignals
+from cpython.mem cimport (
+    PyMem_RawCalloc, PyMem_RawFree, PyMem_RawMalloc, PyMem_RawRealloc,
+)
+from cpython.ref cimport Py_DECREF, Py_INCREF, PyObject
+from cpython.unicode cimport PyUnicode_DecodeUTF8
+from libc.stdint cimport INT64_MAX, UINT64_MAX, int64_t, uint32_t, uint64_t
+from libc.string cimport memchr, memcmp, memcpy, memmove
+
+include "_fast_parts/platform.pxi"
+include "_fast_parts/parking.pxi"
+include "_fast_parts/subject.pxi"
+include "_fast_parts/header.pxi"
+include "_fast_parts/block.pxi"
+include "_fast_parts/outbox.pxi"
+include "_fast_parts/message.pxi"
+include "_fast_parts/order.pxi"
+include "_fast_parts/pin.pxi"
+include "_fast_parts/mailbox.pxi"
+include "_fast_parts/future.pxi"
+include "_fast_parts/window.pxi"
+include "_fast_parts/ingest.pxi"
+include "_fast_parts/parser.pxi"
+include "_fast_parts/line.pxi"

@@ -1,0 +1,117 @@
+# The future of one publish: its message until that is stored, then its ack or its error.
+
+
+@cython.final
+@cython.no_gc
+cdef class PubAckFuture:
+    # Not tracked by the collector: callbacks, the one way to a cycle, are dropped once
+    # it is done, which every future is in the end.
+    cdef AckWindow window
+    cdef readonly object subject
+    cdef bytes payload, block
+    cdef uint32_t slot
+    cdef uint64_t number  # in the order of publishing, from 1
+    cdef int64_t due      # the ack is late then
+    cdef int64_t sent     # when the message was last written
+    cdef bint finished
+    cdef bint seen        # the caller has been given the error
+    cdef bint unsent      # the connection was lost meanwhile: to be sent again
+    cdef bint refused     # no stream took it: to be sent again in a while
+    cdef bint kept        # among the window's failures; else it was only counted there
+    # An ack of the usual form is its stream and sequence until somebody asks for it.
+    cdef str stream
+    cdef uint64_t sequence
+    cdef object ack
+    cdef object error
+    cdef list callbacks
+    cdef Parked* waiting
+
+    def __init__(self) -> None:
+        raise TypeError("futures are what a publisher's publish returns")
+
+    def __repr__(self) -> str:
+        if not self.finished:
+            state = "pending"
+        elif self.error is not None:
+            state = f"failed: {type(self.error).__name__}"
+        else:
+            state = repr(self.pub_ack())
+        return f"<PubAckFuture {self.subject!r} {state}>"
+
+    def __reduce__(self):
+        raise TypeError("a future cannot be pickled: its ack, the result, can")
+
+    @property
+    def data(self) -> bytes:
+        return self.payload if self.payload is not None else b""
+
+    @property
+    def headers(self) -> Headers | None:
+        return None if self.block is None else parse_headers(self.block)[2]
+
+    def done(self) -> bool:
+        return self.finished
+
+    def running(self) -> bool:
+        return not self.finished
+
+    def cancel(self) -> bool:
+        return False
+
+    def cancelled(self) -> bool:
+        return False
+
+    def result(self, timeout: float | None = None) -> object:
+        self.wait(timeout)
+        if self.error is not None:
+            self.window.see(self)
+            raise fresh(self.error)
+        return self.pub_ack()
+
+    def exception(self, timeout: float | None = None) -> "Exception | None":
+        self.wait(timeout)
+        if self.error is None:
+            return None
+        self.window.see(self)
+        return fresh(self.error)
+
+    def add_done_callback(self, callback: object) -> None:
+        if not callable(callback):
+            raise ConfigError("a callback has to be callable")
+        if self.callbacks is None:
+            self.callbacks = []
+        self.callbacks.append(callback)
+        if self.finished:
+            self.window.tell(self, None, None)
+
+    cdef object pub_ack(self):
+        if self.ack is None:
+            self.ack = self.window.pub_ack(self.stream, self.sequence)
+        return self.ack
+
+    cdef inline size_t payload_size(self) noexcept:
+        """Bytes as `max_payload` counts them."""
+        return PyBytes_GET_SIZE(self.payload) + (
+            PyBytes_GET_SIZE(self.block) if self.block is not None else 0
+        )
+
+    cdef inline size_t cost(self) noexcept:
+        """Bytes that are kept while it waits."""
+        return self.payload_size() + len(<str>self.subject)
+
+    cdef int wait(self, timeout) except -1:
+        cdef int64_t deadline
+        if self.finished:
+            return 0
+        deadline = deadline_after(timeout)
+        while not self.finished:
+            check_may_wait(self.window.outbox)
+            if jsync_now() >= deadline:
+                raise DeadlineError(
+                    f"no ack for the message to {self.subject!r} within {timeout} s: "
+                    "still pending"
+                )
+            # While reconnecting nobody else looks at the clock.
+            crowd_wait(&self.waiting, min(deadline, self.due))
+            self.window.fail_late(jsync_now())
+        return 0

@@ -1,0 +1,163 @@
+# Header blocks (ADR-4): "NATS/1.0[ status[ text]]", lines "name: value", a blank line.
+
+from cpython.unicode cimport PyUnicode_AsUTF8String
+
+cdef bytes HEADER_VERSION = b"NATS/1.0"
+
+
+cdef inline bint is_blank(char c) noexcept nogil:
+    return c == 32 or c == 9
+
+
+cdef str decode_text(const char* s, Py_ssize_t n):
+    return PyUnicode_DecodeUTF8(s, n, "surrogateescape")
+
+
+cdef int header_status(const char* s, Py_ssize_t n) noexcept nogil:
+    """The status number of a block, 0 when its first line has none."""
+    if n < 12 or memcmp(s, b"NATS/1.0", 8) != 0 or not is_blank(s[8]):
+        return 0
+    cdef Py_ssize_t i = 9
+    while i < n and is_blank(s[i]):
+        i += 1
+    cdef uint64_t number = 0
+    if n - i < 3 or not parse_number(s + i, 3, &number):
+        return 0
+    i += 3
+    if i < n and s[i] == 13:
+        i += 1
+        if i < n and s[i] != 10:
+            return 0
+    if i < n and s[i] != 10 and not is_blank(s[i]):
+        return 0
+    return <int>number
+
+
+def parse_headers(block: bytes) -> tuple[int | None, str, Headers]:
+    cdef const char* s = PyBytes_AS_STRING(block)
+    cdef Py_ssize_t n = PyBytes_GET_SIZE(block)
+    cdef Py_ssize_t i, end, colon, a, b
+    cdef const char* found
+    cdef dict values = {}
+    cdef str name, text = ""
+    if n < 8 or memcmp(s, b"NATS/1.0", 8) != 0:
+        raise ProtocolError("a header block does not begin with NATS/1.0")
+    cdef int status = header_status(s, n)
+    i = 0
+    while i < n:
+        found = <const char*>memchr(s + i, 10, n - i)
+        end = found - s if found != NULL else n
+        a, b = i, end
+        if b > a and s[b - 1] == 13:
+            b -= 1
+        if i == 0:
+            if b > 8 and not is_blank(s[8]):
+                raise ProtocolError("a header block does not begin with NATS/1.0")
+            if status:
+                a = 9
+                while is_blank(s[a]):
+                    a += 1
+                a += 3
+                while a < b and is_blank(s[a]):
+                    a += 1
+                while b > a and is_blank(s[b - 1]):
+                    b -= 1
+                text = decode_text(s + a, b - a)
+        else:
+            if a == b:
+                break
+            found = <const char*>memchr(s + a, 58, b - a)
+            if found != NULL and found - s > a:
+                colon = found - s
+                name = decode_text(s + a, colon - a)
+                a = colon + 1
+                while a < b and is_blank(s[a]):
+                    a += 1
+                while b > a and is_blank(s[b - 1]):
+                    b -= 1
+                value = decode_text(s + a, b - a)
+                if name in values:
+                    (<list>values[name]).append(value)
+                else:
+                    values[name] = [value]
+        i = end + 1
+    headers = Headers.__new__(Headers)
+    headers._values = values
+    return (status or None), text, headers
+
+
+cdef bytes header_bytes(object text, object name):
+    try:
+        return PyUnicode_AsUTF8String(text)
+    except UnicodeEncodeError:
+        try:
+            return text.encode("utf-8", "surrogateescape")
+        except UnicodeEncodeError:
+            # Without the value, which may be a secret, and so without the cause.
+            raise InvalidHeaderError(f"header {name!r} is not valid Unicode") from None
+
+
+def encode_headers(headers: "HeadersLike") -> bytes:
+    cdef list block = [b"NATS/1.0\r\n"]
+    cdef bytes raw_name, raw
+    cdef Py_ssize_t i
+    cdef unsigned char c
+    for name, values in (
+        (<object>headers)._values if isinstance(headers, Headers) else headers
+    ).items():
+        if not isinstance(name, str):
+            raise InvalidHeaderError(f"header name {name!r} is not a str")
+        raw_name = header_bytes(name, name)
+        if not raw_name:
+            raise InvalidHeaderError("a header name cannot be empty")
+        for i in range(PyBytes_GET_SIZE(raw_name)):
+            c = <unsigned char>raw_name[i]
+            if c <= 32 or c >= 127 or c == 58:
+                raise InvalidHeaderError(
+                    f"header name {name!r} may have printable ASCII only, "
+                    "without space and colon"
+                )
+        if isinstance(values, str):
+            values = (values,)
+        elif not isinstance(values, Iterable):
+            raise InvalidHeaderError(
+                f"header {name!r} has a value of type {type(values).__name__}: "
+                "values are str, or several of them"
+            )
+        for value in values:
+            if not isinstance(value, str):
+                raise InvalidHeaderError(
+                    f"header {name!r} has a value of type "
+                    f"{type(value).__name__}: values are str"
+                )
+            raw = header_bytes(value, name)
+            if b"\r" in raw or b"\n" in raw:
+                raise InvalidHeaderError(
+                    f"the value of header {name!r} has a line break"
+                )
+            block += (raw_name, b": ", raw, b"\r\n")
+    block.append(b"\r\n")
+    return b"".join(block)
+
+
+cdef bytes block_with_id(bytes block, object msg_id):
+    """A header block, or None, with `Nats-Msg-Id` behind what it has."""
+    cdef bytes raw
+    cdef Py_ssize_t i, size
+    cdef unsigned char c
+    if not isinstance(msg_id, str):
+        raise ConfigError(f"msg_id: a str, not {type(msg_id).__name__}")
+    raw = header_bytes(msg_id, "Nats-Msg-Id")
+    size = PyBytes_GET_SIZE(raw)
+    if size == 0 or raw[0] == 32 or raw[size - 1] == 32:
+        raise ConfigError(f"msg_id: empty, or with blanks around it: {msg_id!r}")
+    for i in range(size):
+        c = <unsigned char>raw[i]
+        if c < 32 or c == 127:
+            raise ConfigError(f"msg_id: {msg_id!r} has a control character")
+    if block is None:
+        return b"NATS/1.0\r\nNats-Msg-Id: " + raw + b"\r\n\r\n"
+    block = PyBytes_FromStringAndSize(
+        PyBytes_AS_STRING(block), PyBytes_GET_SIZE(block) - 2
+    )
+    return block + b"Nats-Msg-Id: " + raw + b"\r\n\r\n"

@@ -1,0 +1,497 @@
+# Fast-ingest batches (ADR-50): numbered publishes, encoded without a Python object each.
+
+cdef enum:
+    BATCH_START = 0
+    BATCH_APPEND = 1
+    BATCH_COMMIT = 2
+    BATCH_END = 3
+    BATCH_PING = 4
+    CHUNK_BYTES = 64 * 1024
+
+cdef struct Kept:  # a message that may have to be sent again
+    PyObject* subject
+    PyObject* data
+    PyObject* block  # the header block, or NULL
+    int operation
+    bint repeatable  # it has a Nats-Msg-Id: the stream drops a second one
+
+
+@cython.final
+@cython.freelist(16)
+cdef class FastPubAck:
+    """Where a message stands in its ingest: `(batch_sequence, ack_sequence)`."""
+
+    cdef readonly uint64_t batch_sequence, ack_sequence
+
+    def __init__(self, batch_sequence: int, ack_sequence: int) -> None:
+        self.batch_sequence = batch_sequence
+        self.ack_sequence = ack_sequence
+
+    def __iter__(self) -> "Iterator[int]":
+        return iter((self.batch_sequence, self.ack_sequence))
+
+    def __len__(self) -> int:
+        return 2
+
+    def __getitem__(self, index: int) -> int:
+        return (self.batch_sequence, self.ack_sequence)[index]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, FastPubAck | tuple) and tuple(self) == tuple(other)
+
+    def __hash__(self) -> int:
+        return hash((self.batch_sequence, self.ack_sequence))
+
+    def __repr__(self) -> str:
+        return (
+            f"FastPubAck(batch_sequence={self.batch_sequence}, "
+            f"ack_sequence={self.ack_sequence})"
+        )
+
+
+cdef inline size_t digits_of(uint64_t number) noexcept nogil:
+    cdef size_t n = 1
+    while number >= 10:
+        number //= 10
+        n += 1
+    return n
+
+
+cdef bytes payload_bytes(object data):
+    """A copy of a payload that is not `bytes`."""
+    cdef Py_buffer view
+    if not PyObject_CheckBuffer(data):
+        raise TypeError(
+            "data must be bytes, bytearray or memoryview, not "
+            f"{type(data).__name__}"
+            + (": encode it first" if isinstance(data, str) else "")
+        )
+    PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+    try:
+        return PyBytes_FromStringAndSize(<const char*>view.buf, view.len)
+    finally:
+        PyBuffer_Release(&view)
+
+
+cdef bint has_msg_id(bytes block):
+    return b"\nnats-msg-id:" in block.lower()
+
+
+@cython.final
+cdef class BatchWriter:
+    """Writes the messages of an ingest, in one batch after the other.
+
+    For one thread at a time, which `with` makes sure of where it waits; `ping` and `end`
+    are for any thread. With `keep` the messages that are not acknowledged are kept, as
+    many as fit into so many bytes, and `rewind` gives them back.
+    """
+
+    cdef Outbox outbox
+    cdef Mailbox answers
+    cdef bytes reply  # `<prefix>.<id>.<flow>.<gaps>.`
+    cdef bytes control  # the subject of pings and ends: the first message's
+    cdef readonly uint64_t sequence
+    """The last one written in this batch."""
+    cdef public uint64_t limit
+    """The last one that may be written now."""
+    cdef uint64_t base, acked
+    cdef unsigned long owner  # the thread that may be waiting
+    cdef bint writing
+    cdef object subject  # the last one that was looked at
+    cdef Kept* kept
+    cdef size_t capacity, head, count, kept_bytes, keep
+    cdef size_t unrepeatable
+
+    def __init__(self, outbox: Outbox, keep: int = 0) -> None:
+        self.outbox = outbox
+        self.keep = keep
+
+    def __dealloc__(self):
+        self.release(self.count)
+        PyMem_RawFree(self.kept)
+
+    def __repr__(self) -> str:
+        return (
+            f"<BatchWriter at {self.sequence} of {self.limit}, {self.count} messages of "
+            f"{self.kept_bytes} bytes kept>"
+        )
+
+    def __enter__(self) -> "BatchWriter":
+        check_fork(self.outbox.generation)
+        if self.owner or self.writing:
+            self.refuse()
+        self.owner = PyThread_get_thread_ident()
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.owner = 0
+
+    cdef int refuse(self) except -1:
+        raise ConcurrentUseError(
+            "another call on this ingest is waiting: it is for one thread at a time"
+        )
+
+    @property
+    def repeatable(self) -> bool:
+        """Whether all that is not acknowledged is kept, and has a message id."""
+        return (
+            self.unrepeatable == 0
+            and self.base + self.sequence == self.acked + self.count
+        )
+
+    def begin(self, answers: Mailbox, reply: bytes, base: int) -> None:
+        """Begin a batch behind `base` messages; its first one may be written."""
+        self.answers = answers
+        self.reply = reply
+        self.base = self.acked = base
+        self.sequence = 0
+        self.limit = 1
+
+    def confirm(self, sequence: int) -> None:
+        """All up to `sequence` of this batch is acknowledged."""
+        cdef uint64_t acked = self.base + <uint64_t>sequence
+        # All before the first that is kept.
+        cdef uint64_t first = self.base + self.sequence - self.count
+        self.acked = acked
+        if acked > first:
+            self.release(min(<size_t>(acked - first), self.count))
+
+    def rewind(self, sequence: int) -> list | None:
+        """Take back all behind `sequence`, to be written again in another batch.
+
+        None when some of it has not been kept. Arguments of `write` each.
+        """
+        cdef list messages = []
+        cdef Kept* one
+        cdef size_t i
+        self.confirm(sequence)
+        self.limit = 0
+        if self.sequence > <uint64_t>sequence + self.count:
+            return None
+        for i in range(self.count):
+            one = &self.kept[(self.head + i) & (self.capacity - 1)]
+            messages.append((
+                <object>one.subject, <object>one.data,
+                <object>one.block if one.block != NULL else None, one.operation,
+            ))
+        self.release(self.count)
+        return messages
+
+    @cython.annotation_typing(False)
+    def write(
+        self,
+        subject: str,
+        data: "bytes | bytearray | memoryview" = b"",
+        headers: "HeadersLike | bytes | None" = None,
+        operation: int = BATCH_APPEND,
+    ) -> FastPubAck | None:
+        """Write the next message; None when that has to wait, or an answer is here.
+
+        `headers` may be a header block already.
+        """
+        cdef Py_ssize_t size = 0
+        cdef const char* s
+        cdef bytes block = None, payload
+        if self.writing or self.owner and self.owner != PyThread_get_thread_ident():
+            self.refuse()
+        if subject is self.subject:
+            s = PyUnicode_AsUTF8AndSize(subject, &size)
+        else:
+            s = publish_subject(subject, &size)
+            self.subject = subject
+        if headers:
+            if not self.outbox.headers_supported:
+                raise InvalidHeaderError("this server does not support headers")
+            block = (
+                <bytes>headers if PyBytes_CheckExact(headers) else encode_headers(headers)
+            )
+        payload = <bytes>data if PyBytes_CheckExact(data) else payload_bytes(data)
+        self.check_size(payload, block)
+        if not self.may_write():
+            return None
+        if self.sequence == 0:
+            self.control = PyBytes_FromStringAndSize(s, size)
+        self.make_room(1)
+        self.writing = True
+        try:
+            if not self.put(s, size, block, payload, operation):
+                return None
+        finally:
+            self.writing = False
+        if self.keep:
+            self.push(subject, payload, block, operation)
+            self.trim()
+        return self.ack()
+
+    def checked_many(
+        self, subjects: "str | Iterable[str]", payloads: "Iterable[Buffer]"
+    ) -> "tuple[str | list[str], list[bytes]]":
+        """What `write_many` takes, of one's own; raises for what cannot be sent."""
+        cdef Py_ssize_t size = 0
+        cdef list those = list(payloads), names
+        cdef Py_ssize_t i
+        for i in range(len(those)):
+            data = those[i]
+            if not PyBytes_CheckExact(data):
+                those[i] = data = payload_bytes(data)
+            self.check_size(<bytes>data, None)
+        if isinstance(subjects, str):
+            publish_subject(subjects, &size)
+            return subjects, those
+        names = list(subjects)
+        if len(names) != len(those):
+            raise ConfigError(f"{len(names)} subjects for {len(those)} payloads")
+        for name in names:
+            publish_subject(name, &size)
+        return names, those
+
+    def write_many(
+        self, subjects: "str | list[str]", payloads: list, begin: int
+    ) -> int:
+        """Write as much of `payloads` from `begin` on as may be; where it stopped.
+
+        What `checked_many` has checked, and nobody else can change.
+        """
+        cdef Py_ssize_t at = begin, first, end, total = len(payloads)
+        cdef size_t size, n
+        cdef uint64_t number
+        cdef char* out
+        cdef bint one = isinstance(subjects, str)
+        cdef bytes payload
+        cdef const char* s = NULL
+        cdef Py_ssize_t subject_size = 0
+        if self.writing or self.owner and self.owner != PyThread_get_thread_ident():
+            self.refuse()
+        if one:
+            s = utf8(subjects, &subject_size)
+        while at < total and self.may_write():
+            first = at
+            if self.sequence == 0:
+                if not one:
+                    s = utf8((<list>subjects)[at], &subject_size)
+                self.control = PyBytes_FromStringAndSize(s, subject_size)
+            size, number = 0, self.sequence
+            end = at + min(<Py_ssize_t>(self.limit - self.sequence), total - at)
+            while at < end and size < CHUNK_BYTES:
+                if not one:
+                    utf8((<list>subjects)[at], &subject_size)
+                number += 1
+                n = PyBytes_GET_SIZE(<bytes>(<list>payloads)[at])
+                size += self.frame_size(subject_size, 0, n, number)
+                at += 1
+            end = at
+            self.make_room(end - first)
+            self.writing = True
+            try:
+                out = self.outbox.begin(size, False, False)
+            finally:
+                self.writing = False
+            if out == NULL:
+                return first
+            # With the outbox's mutex: nothing here lets go of an object or of the GIL.
+            for at in range(first, end):
+                if not one:
+                    s = PyUnicode_AsUTF8AndSize((<list>subjects)[at], &subject_size)
+                payload = <bytes>(<list>payloads)[at]
+                self.sequence += 1
+                out = self.put_frame(
+                    out, s, subject_size, NULL, 0,
+                    PyBytes_AS_STRING(payload), PyBytes_GET_SIZE(payload),
+                    self.sequence,
+                    BATCH_START if self.sequence == 1 else BATCH_APPEND,
+                )
+                self.outbox.out_msgs += 1
+                self.outbox.out_bytes += PyBytes_GET_SIZE(payload)
+                if self.keep:
+                    self.push(
+                        subjects if one else (<list>subjects)[at], payload, None,
+                        BATCH_APPEND,
+                    )
+            at = end
+            self.outbox.finish(True)
+            self.trim()
+        return at
+
+    def awaits(self, subject: str) -> bool:
+        """Whether a message to `subject` is kept, being not acknowledged."""
+        cdef size_t i
+        for i in range(self.count):
+            if <object>self.kept[(self.head + i) & (self.capacity - 1)].subject == subject:
+                return True
+        return False
+
+    def ping(self) -> bool:
+        """Ask for the last flow message, and keep the batch alive; False: not connected.
+
+        It has the number of the last message written, so that a lost ping is no gap.
+        """
+        return self.sequence > 0 and self.tell(self.sequence, BATCH_PING)
+
+    def end(self) -> bool:
+        """End the batch, without storing anything more; False: not connected."""
+        return self.sequence > 0 and self.tell(self.sequence + 1, BATCH_END)
+
+    cdef bint tell(self, uint64_t number, int operation) except -1:
+        cdef Py_ssize_t n = PyBytes_GET_SIZE(self.control)
+        cdef char* out
+        # Urgent: it never waits for room, since the I/O thread writes these too.
+        out = self.outbox.begin(self.frame_size(n, 0, 0, number), False, True)
+        if out == NULL:
+            return False
+        self.put_frame(
+            out, PyBytes_AS_STRING(self.control), n, NULL, 0, NULL, 0, number, operation
+        )
+        self.outbox.out_msgs += 1
+        self.outbox.finish(True)
+        return True
+
+    cdef int make_room(self, size_t more) except -1:
+        cdef size_t capacity = self.capacity if self.capacity else 1024
+        cdef size_t i
+        cdef Kept* grown
+        if not self.keep or self.count + more <= self.capacity:
+            return 0
+        while capacity < self.count + more:
+            capacity *= 2
+        grown = <Kept*>PyMem_RawMalloc(capacity * sizeof(Kept))
+        if grown == NULL:
+            raise MemoryError
+        for i in range(self.count):
+            grown[i] = self.kept[(self.head + i) & (self.capacity - 1)]
+        PyMem_RawFree(self.kept)
+        self.kept = grown
+        self.capacity = capacity
+        self.head = 0
+        return 0
+
+    cdef void push(self, object subject, bytes data, bytes block, int operation) noexcept:
+        cdef Kept* one = &self.kept[(self.head + self.count) & (self.capacity - 1)]
+        Py_INCREF(subject)
+        Py_INCREF(data)
+        one.subject = <PyObject*>subject
+        one.data = <PyObject*>data
+        one.block = NULL
+        one.operation = operation
+        one.repeatable = False
+        if block is not None:
+            Py_INCREF(block)
+            one.block = <PyObject*>block
+            one.repeatable = has_msg_id(block)
+        self.unrepeatable += not one.repeatable
+        self.count += 1
+        self.kept_bytes += PyBytes_GET_SIZE(data)
+
+    cdef void trim(self) noexcept:
+        while self.kept_bytes > self.keep:
+            self.release(1)
+
+    cdef void release(self, size_t n) noexcept:
+        """Let go of the first `n` kept."""
+        cdef Kept one
+        while n:
+            n -= 1
+            # Off the list before anything is let go, which may run other code.
+            one = self.kept[self.head]
+            self.head = (self.head + 1) & (self.capacity - 1)
+            self.count -= 1
+            self.kept_bytes -= PyBytes_GET_SIZE(<object>one.data)
+            self.unrepeatable -= not one.repeatable
+            Py_DECREF(<object>one.subject)
+            Py_DECREF(<object>one.data)
+            if one.block != NULL:
+                Py_DECREF(<object>one.block)
+
+    cdef inline FastPubAck ack(self):
+        cdef FastPubAck ack = FastPubAck.__new__(FastPubAck)
+        ack.batch_sequence = self.base + self.sequence
+        ack.ack_sequence = self.acked
+        return ack
+
+    @property
+    def last(self) -> FastPubAck:
+        """What `write` gave for the last message written."""
+        return self.ack()
+
+    cdef inline bint may_write(self) noexcept:
+        return (
+            self.sequence < self.limit
+            and self.answers.count == 0 and not self.answers.closed
+        )
+
+    cdef int check_size(self, bytes payload, bytes block) except -1:
+        cdef size_t size = PyBytes_GET_SIZE(payload)
+        if block is not None:
+            size += PyBytes_GET_SIZE(block)
+        if size > self.outbox.max_payload:
+            raise MaxPayloadError(
+                f"{size} bytes of headers and payload are more than the "
+                f"server's max_payload of {self.outbox.max_payload}"
+            )
+        return 0
+
+    cdef bint put(
+        self, const char* s, Py_ssize_t subject_size, bytes block, bytes payload,
+        int operation,
+    ) except -1:
+        cdef Py_ssize_t size = PyBytes_GET_SIZE(payload), headers = 0
+        cdef const char* h = NULL
+        cdef uint64_t number = self.sequence + 1
+        cdef char* out
+        if block is not None:
+            h = PyBytes_AS_STRING(block)
+            headers = PyBytes_GET_SIZE(block)
+        if number == 1 and operation == BATCH_APPEND:
+            operation = BATCH_START
+        out = self.outbox.begin(
+            self.frame_size(subject_size, headers, size, number), False, False
+        )
+        if out == NULL:
+            return False
+        self.put_frame(
+            out, s, subject_size, h, headers, PyBytes_AS_STRING(payload), size, number,
+            operation,
+        )
+        self.sequence = number
+        self.outbox.out_msgs += 1
+        self.outbox.out_bytes += headers + size
+        self.outbox.finish_lazy(SELF_SEND_BYTES, True)
+        return True
+
+    cdef size_t frame_size(
+        self, size_t subject, size_t headers, size_t size, uint64_t number
+    ) noexcept:
+        return (
+            (4 if headers == 0 else 5) + subject + 1
+            + PyBytes_GET_SIZE(self.reply) + digits_of(number) + 7  # `.1.$FI `
+            + (digits_of(headers) + 1 if headers else 0) + digits_of(headers + size) + 2
+            + headers + size + 2
+        )
+
+    cdef char* put_frame(
+        self, char* out, const char* s, Py_ssize_t subject_size,
+        const char* block, Py_ssize_t headers, const char* data, Py_ssize_t size,
+        uint64_t number, int operation,
+    ) noexcept:
+        """`PUB subject prefix.id.flow.gaps.number.operation.$FI size`; where it ends."""
+        if block != NULL:
+            out = put(out, b"HPUB ", 5)
+        else:
+            out = put(out, b"PUB ", 4)
+        out = put(out, s, subject_size)
+        out[0] = 32
+        out = put(out + 1, PyBytes_AS_STRING(self.reply), PyBytes_GET_SIZE(self.reply))
+        out = write_number(out, number)
+        out[0] = 46
+        out[1] = <char>(48 + operation)
+        out = put(out + 2, b".$FI ", 5)
+        if block != NULL:
+            out = write_number(out, headers)
+            out[0] = 32
+            out += 1
+        out = write_number(out, headers + size)
+        out = put(out, b"\r\n", 2)
+        if block != NULL:
+            out = put(out, block, headers)
+        if size:
+            out = put(out, data, size)
+        return put(out, b"\r\n", 2)

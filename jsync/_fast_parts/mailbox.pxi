@@ -1,0 +1,498 @@
+# Where messages wait for their reader: Mailbox, Waiter, Replies.
+#
+# The I/O thread delivers and wakes; readers take. Both hold the GIL and neither runs
+# bytecode in between, so a mailbox needs no lock.
+
+
+cdef class Sink:
+    """Something that messages of one sid are delivered to."""
+
+    cdef bint jetstream  # the parser makes JetStreamMsg for it
+
+    cdef int deliver(self, Msg msg, Line line) except -1:
+        raise NotImplementedError
+
+
+cdef int check_may_wait(Outbox outbox) except -1:
+    check_fork(outbox.generation)
+    if PyThread_get_thread_ident() == outbox.io_thread:
+        raise BlockingCallError(
+            "a blocking call on the connection's I/O thread would wait for itself; "
+            "finalisers may run there: hand the work to a thread of yours"
+        )
+    return 0
+
+
+cdef struct Seat:  # of a thread that waits
+    Park park
+    bint taken  # from before it parks until it runs again
+
+
+@cython.final
+cdef class Mailbox(Sink):
+    """The backlog of one subscription, for `readers` reading threads at a time."""
+
+    cdef PyObject** ring  # a power of two; NULL until the first message
+    cdef size_t capacity, head, count
+    cdef Seat seat
+    cdef Seat* seats  # that one, or several
+    cdef int readers
+    cdef Outbox outbox
+    cdef object error
+    cdef public uint64_t sid
+    """Of the subscription that delivers here; there may be another one later."""
+    cdef readonly str subject
+    """What was published to, when these are replies."""
+    cdef public Order order
+    """Takes nothing but what is next in it; None: takes what comes."""
+    cdef readonly size_t bytes
+    cdef readonly uint64_t delivered, dropped
+    cdef public size_t max_messages, max_bytes
+    cdef uint64_t expected  # end after so many, 0: never
+    cdef bint slow
+    cdef readonly bint closed
+    cdef int64_t arrived
+    cdef public bint ackless
+    """Whether the messages to come are from a consumer that wants no acks."""
+    cdef public Pin pin
+    """Learns the pin id of the messages to come, which is not counted in their size."""
+    # A continuous pull counts what its reader takes, and asks again after `credit`.
+    cdef size_t taken, taken_bytes, credit, credit_bytes
+    cdef public object on_credit
+    """Called on the reading thread when it has taken its credit; it must not raise."""
+    cdef public object on_status
+    """Called on the I/O thread with each status message; they never queue here."""
+    cdef public object on_first
+    """Called on the I/O thread when the first message has come, once."""
+    cdef public object on_order
+    """Called on the I/O thread when `order` has stopped, or has passed messages over."""
+
+    def __init__(
+        self,
+        outbox: Outbox,
+        sid: int,
+        *,
+        subject: str = "",
+        jetstream: bool = False,
+        max_messages: int = 0,
+        max_bytes: int = 0,
+        readers: int = 1,
+    ) -> None:
+        if self.seats != NULL:
+            raise RuntimeError("a mailbox is made once")
+        self.readers = readers
+        self.seats = &self.seat
+        if self.readers > 1:
+            self.seats = <Seat*>PyMem_RawCalloc(self.readers, sizeof(Seat))
+            if self.seats == NULL:
+                raise MemoryError
+        self.outbox = outbox
+        self.sid = sid
+        self.subject = str(subject)
+        self.jetstream = jetstream
+        self.max_messages = max_messages
+        self.max_bytes = max_bytes
+        self.arrived = jsync_now()
+
+    def __dealloc__(self):
+        self.discard()
+        PyMem_RawFree(self.ring)
+        cdef int i
+        if self.seats != NULL:
+            for i in range(self.readers):
+                park_free(&self.seats[i].park)
+            if self.seats != &self.seat:
+                PyMem_RawFree(self.seats)
+
+    def __repr__(self) -> str:
+        state = "closed" if self.closed else "open"
+        return (
+            f"<Mailbox {self.sid} {state}, {self.count} messages, "
+            f"{self.dropped} dropped>"
+        )
+
+    def __len__(self) -> int:
+        return self.count
+
+    @property
+    def last_arrival(self) -> float:
+        """When something last came, a status included, by the monotonic clock."""
+        return self.arrived / 1e9
+
+    cdef void discard(self) noexcept:
+        while self.count:
+            Py_DECREF(<object>self.ring[self.head])
+            self.head = (self.head + 1) & (self.capacity - 1)
+            self.count -= 1
+        self.bytes = 0
+
+    cdef int grow(self) except -1:
+        cdef size_t capacity = self.capacity * 2 if self.capacity else 16
+        cdef size_t i
+        cdef PyObject** ring = <PyObject**>PyMem_RawMalloc(capacity * sizeof(PyObject*))
+        if ring == NULL:
+            raise MemoryError
+        for i in range(self.count):
+            ring[i] = self.ring[(self.head + i) & (self.capacity - 1)]
+        PyMem_RawFree(self.ring)
+        self.ring = ring
+        self.head = 0
+        self.capacity = capacity
+        return 0
+
+    cdef int deliver(self, Msg msg, Line line) except -1:
+        cdef size_t size
+        self.arrived = line.now
+        # What was stored has a subject to ack to, whatever its publisher put into it.
+        if self.jetstream and msg.reply_size == 0 and msg.is_status():
+            line.events.append(("STATUS", (self, msg)))
+            return 0
+        if self.closed:
+            return 0
+        if self.order is not None and not self.takes_in_order(msg, line):
+            return 0
+        if self.jetstream:
+            if self.ackless:
+                msg.ack_state = NEEDLESS
+            if self.pin is not None:
+                self.pin.learn(msg)
+        size = self.size_of(msg)
+        self.delivered += 1
+        if (self.max_messages and self.count >= self.max_messages) or (
+            self.max_bytes and self.bytes + size > self.max_bytes
+        ):
+            self.dropped += 1
+            if not self.slow:
+                self.slow = True
+                line.events.append(("SLOW", self))
+        else:
+            if self.count == self.capacity:
+                self.grow()
+            Py_INCREF(msg)
+            self.ring[(self.head + self.count) & (self.capacity - 1)] = <PyObject*>msg
+            self.count += 1
+            self.bytes += size
+            self.wake_one()
+        if self.expected and self.delivered >= self.expected:
+            self.closed = True
+            self.wake_all()
+            line.endings.append(("ENDED", self))
+            line.ended += 1
+        if self.on_first is not None:
+            line.events.append(("FIRST", self))
+            self.wake_one()
+        return 0
+
+    cdef bint takes_in_order(self, Msg msg, Line line) except -1:
+        cdef Order order = self.order
+        cdef bint taken = order.takes(msg)
+        if (order.stopped is not None or order.passed_over) and not order.told:
+            order.told = True
+            line.events.append(("ORDER", self))
+        return taken
+
+    cdef inline size_t size_of(self, Msg msg) noexcept:
+        """The size as the server counts it, for which a pin id is no part of it."""
+        return msg.wire_size() - (pin_size(msg.block) if self.pin is not None else 0)
+
+    cdef inline void wake_one(self) noexcept:
+        cdef int i
+        for i in range(self.readers):
+            if self.seats[i].park.waiting:
+                park_wake(&self.seats[i].park)
+                return
+
+    cdef void wake_all(self) noexcept:
+        cdef int i
+        for i in range(self.readers):
+            park_wake(&self.seats[i].park)
+
+    cdef Msg pop(self):
+        check_fork(self.outbox.generation)  # the backlog is the parent's
+        cdef Msg msg = <Msg>self.ring[self.head]
+        Py_DECREF(msg)  # the ring's reference; the local one holds it
+        self.head = (self.head + 1) & (self.capacity - 1)
+        self.count -= 1
+        self.bytes -= self.size_of(msg)
+        if self.slow and self.count * 2 <= self.max_messages and (
+            self.bytes * 2 <= self.max_bytes or not self.max_bytes
+        ):
+            self.slow = False
+        if self.on_credit is not None:
+            self.taken += 1
+            self.taken_bytes += self.size_of(msg)
+            if self.taken >= self.credit or self.taken_bytes >= self.credit_bytes:
+                self.on_credit()
+        return msg
+
+    def take_counts(self) -> tuple[tuple[int, int], tuple[int, int]]:
+        """Messages and bytes taken since the last call, and those that are here now."""
+        counts = (self.taken, self.taken_bytes), (self.count, self.bytes)
+        self.taken = self.taken_bytes = 0
+        return counts
+
+    def give_credit(self, messages: int, size: int) -> bool:
+        """Have `on_credit` called after so many messages, or so many bytes.
+
+        False when as many have been taken already, so that nobody would call it.
+        """
+        self.credit = messages
+        self.credit_bytes = size
+        return self.taken < self.credit and self.taken_bytes < self.credit_bytes
+
+    cdef Msg wait(self, int64_t deadline):
+        """The next message; None at the deadline or when it has ended: see `closed`."""
+        cdef Seat* seat
+        cdef bint woken
+        while self.count == 0:
+            if self.closed:
+                return None
+            check_may_wait(self.outbox)
+            seat = self.free_seat()
+            # The messages at hand are done: their acks need not wait for company.
+            if self.outbox.lazy_since:
+                self.outbox.flush_now()
+            seat.taken = True
+            try:
+                # Many messages come at less cost in what the I/O thread reads meanwhile.
+                woken = wait_for_wake(
+                    self.outbox, &seat.park, deadline, self.expected == 1
+                )
+            finally:
+                seat.taken = False
+            if not woken:
+                if self.count == 0 and not self.closed and jsync_now() >= deadline:
+                    return None
+        return self.pop()
+
+    cdef Seat* free_seat(self) except NULL:
+        cdef int i
+        for i in range(self.readers):
+            if not self.seats[i].taken:
+                return &self.seats[i]
+        raise ConcurrentUseError(
+            "another thread is waiting on this object: it is for one thread at a time"
+        )
+
+    def get(self, timeout: float | None = None) -> Msg | None:
+        """The next message, or None after `timeout` seconds or when it has ended."""
+        if self.count:
+            return self.pop()
+        return self.wait(deadline_after(timeout))
+
+    def get_before(self, deadline: float) -> Msg | None:
+        """The next message, or None at `deadline` of the monotonic clock."""
+        if self.count:
+            return self.pop()
+        return self.wait(<int64_t>(deadline * 1e9))
+
+    def next(self, timeout: float | None = None) -> Msg:
+        cdef Msg msg
+        if self.count:
+            return self.pop()
+        msg = self.wait(deadline_after(timeout))
+        if msg is None:
+            if self.closed:
+                raise fresh(self.error) if self.error is not None else (
+                    SubscriptionClosedError("the subscription has ended")
+                )
+            raise DeadlineError(f"no message within {timeout} s")
+        return msg
+
+    def end_after(self, count: int) -> bool:
+        """End once `count` messages have come in all; True if they have already."""
+        self.expected = count
+        if self.delivered >= self.expected:
+            self.close()
+        return self.closed
+
+    def close(self, error: "Exception | None" = None, *, discard: bool = False) -> None:
+        """Take no more; readers get what is there, then `error` or the end."""
+        if not self.closed or self.error is None:
+            self.error = error
+        self.closed = True
+        if discard:
+            self.discard()
+        self.wake_all()
+
+    def take_rest(self) -> list:
+        """Take all that is here, at once: no reader gets a part of it."""
+        rest = []
+        while self.count:
+            msg = <object>self.ring[self.head]
+            rest.append(msg)
+            Py_DECREF(msg)
+            self.head = (self.head + 1) & (self.capacity - 1)
+            self.count -= 1
+        self.bytes = 0
+        return rest
+
+    @property
+    def failure(self) -> "Exception | None":
+        """The error that ended it, if one did."""
+        return self.error
+
+    def claim_first(self) -> object:
+        """Take `on_first`, so that it is called once."""
+        first, self.on_first = self.on_first, None
+        return first
+
+
+@cython.final
+cdef class Messages:
+    """Iterates over a mailbox to its end; `owner` is kept alive meanwhile.
+
+    When nothing has come by `deadline`, of the monotonic clock, or for `silence` seconds,
+    or when a wait for a message has lasted `idle` seconds, `owner.waited()` is called,
+    which may close the mailbox.
+    """
+
+    cdef Mailbox mailbox
+    cdef object owner
+    cdef int64_t deadline, silence, idle
+
+    def __init__(
+        self,
+        mailbox: Mailbox,
+        owner: object,
+        deadline: float | None = None,
+        silence: float = 0.0,
+        idle: float = 0.0,
+    ) -> None:
+        self.mailbox = mailbox
+        self.owner = owner
+        self.deadline = NEVER if deadline is None else <int64_t>(<double>deadline * 1e9)
+        self.silence = <int64_t>(silence * 1e9)
+        self.idle = <int64_t>(idle * 1e9)
+
+    def __iter__(self) -> "Messages":
+        return self
+
+    def __next__(self) -> Msg:
+        cdef Mailbox mailbox = self.mailbox
+        cdef Msg msg
+        cdef int64_t begun
+        if mailbox.count:
+            return mailbox.pop()
+        begun = jsync_now()
+        while True:
+            msg = mailbox.wait(self.until(begun))
+            if msg is not None:
+                return msg
+            if mailbox.closed:
+                if mailbox.error is not None:
+                    raise fresh(mailbox.error)
+                raise StopIteration
+            # What came in the meantime, a heartbeat perhaps, has put it off.
+            if jsync_now() >= self.until(begun):
+                self.owner.waited()
+                begun = jsync_now()
+
+    cdef int64_t until(self, int64_t begun) noexcept:
+        cdef int64_t when = self.deadline
+        if self.silence and self.mailbox.arrived + self.silence < when:
+            when = self.mailbox.arrived + self.silence
+        if self.idle and begun + self.idle < when:
+            when = begun + self.idle
+        return when
+
+
+@cython.final
+cdef class Waiter(Sink):
+    """Waits for one thing: the reply to a request, a PONG, a state of the connection."""
+
+    cdef Park park
+    cdef Outbox outbox
+    cdef object result
+    cdef object error
+    cdef readonly bint done
+    cdef readonly str subject
+
+    @cython.annotation_typing(False)
+    def __init__(self, outbox: Outbox, subject: str = "") -> None:
+        self.outbox = outbox
+        self.subject = str(subject)
+
+    def __dealloc__(self):
+        park_free(&self.park)
+
+    cdef int deliver(self, Msg msg, Line line) except -1:
+        self.set(msg)
+        return 0
+
+    cpdef set(self, object result):
+        """Be done; only the first time counts."""
+        if not self.done:
+            self.result = result
+            self.done = True
+            park_wake(&self.park)
+
+    def fail(self, error: "Exception") -> None:
+        """Be done with an error; only the first time counts."""
+        if not self.done:
+            self.error = error
+            self.done = True
+            park_wake(&self.park)
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Whether it is done, waiting up to `timeout` seconds. One thread at a time."""
+        cdef int64_t deadline = deadline_after(timeout)
+        while not self.done:
+            check_may_wait(self.outbox)
+            if self.park.waiting:
+                raise ConcurrentUseError("another thread is waiting on this object")
+            woken = wait_for_wake(self.outbox, &self.park, deadline, True)
+            if not woken and jsync_now() >= deadline:
+                break
+        return self.done
+
+    def value(self) -> object:
+        """What `set` was given; raises what `fail` was given."""
+        if self.error is not None:
+            raise fresh(self.error)
+        return self.result
+
+
+@cython.final
+cdef class Replies(Sink):
+    """Routes messages on `<prefix><token>` to who waits for that token.
+
+    Tokens are never used twice: a late reply finds nobody and is dropped.
+    """
+
+    cdef dict waiting
+    cdef uint64_t token
+    cdef readonly str prefix
+
+    def __init__(self, prefix: str) -> None:
+        self.prefix = prefix
+        self.waiting = {}
+
+    def __len__(self) -> int:
+        return len(self.waiting)
+
+    def add(self, sink: Sink) -> int:
+        """Expect replies for `sink`; the token to put behind `prefix`."""
+        self.token += 1
+        self.waiting[self.token] = sink
+        return self.token
+
+    def discard(self, token: int) -> None:
+        self.waiting.pop(token, None)
+
+    def waiters(self) -> list:
+        """All that wait, for telling them of a failure."""
+        return list(self.waiting.values())
+
+    cdef int deliver(self, Msg msg, Line line) except -1:
+        cdef Py_ssize_t i = msg.subject_size
+        cdef uint64_t token = 0
+        while i > 0 and msg.head[i - 1] != 46:
+            i -= 1
+        if parse_number(msg.head + i, msg.subject_size - i, &token):
+            sink = self.waiting.get(token)
+            if sink is not None:
+                (<Sink>sink).deliver(msg, line)
+                if isinstance(sink, Waiter):
+                    del self.waiting[token]
+        return 0

@@ -1,0 +1,392 @@
+# Msg, JetStreamMsg and the ack subject's Metadata.
+
+cdef enum:
+    INLINE = 104  # subject and reply of most JetStream messages fit into the object
+
+cdef enum AckState:
+    UNACKED
+    ACKED     # a terminal ack has been written
+    NEEDLESS  # the consumer's ack policy is none
+
+
+@cython.no_gc
+cdef class Msg:
+    """A message: `subject`, `reply`, `headers` and `data`.
+
+    Made by the connection; make one yourself only to call your own handler in a test.
+    Headers are decoded when they are first asked for. It may be kept for as long as you
+    like, and read from any thread.
+    """
+
+    # Not tracked by the collector: a backlog of a million would slow every collection,
+    # and no cycle can form, since nothing here refers back to a message.
+    cdef char* head  # the subject, then the reply
+    cdef uint32_t subject_size, reply_size
+    cdef Outbox outbox
+    cdef bytes payload
+    cdef bytes block  # the header block, or None
+    cdef str subject_text
+    cdef object headers_read
+    cdef unsigned char ack_state
+    cdef char inline[INLINE]
+
+    @cython.annotation_typing(False)
+    def __init__(
+        self,
+        subject: str,
+        data: bytes = b"",
+        *,
+        reply: str | None = None,
+        headers: "HeadersLike | None" = None,
+    ) -> None:
+        cdef Py_ssize_t subject_size = 0, reply_size = 0
+        cdef const char* s = publish_subject(subject, &subject_size)
+        cdef const char* r = NULL
+        if reply is not None:
+            r = publish_subject(reply, &reply_size)
+        self.subject_text = self.headers_read = None
+        self.set_head(s, subject_size, r, reply_size)
+        self.payload = data
+        self.block = encode_headers(headers) if headers else None
+
+    def __dealloc__(self):
+        if self.head != self.inline:
+            PyMem_RawFree(self.head)
+
+    cdef int set_head(
+        self, const char* subject, size_t subject_size, const char* reply, size_t reply_size
+    ) except -1:
+        if self.head != NULL and self.head != self.inline:
+            PyMem_RawFree(self.head)
+        self.head = self.inline
+        if subject_size + reply_size > INLINE:
+            self.head = <char*>PyMem_RawMalloc(subject_size + reply_size)
+            if self.head == NULL:
+                raise MemoryError
+        self.subject_size = <uint32_t>subject_size
+        self.reply_size = <uint32_t>reply_size
+        memcpy(self.head, subject, subject_size)
+        if reply_size:
+            memcpy(self.head + subject_size, reply, reply_size)
+        return 0
+
+    cdef inline int status_number(self) noexcept:
+        if self.block is None:
+            return 0
+        return header_status(
+            PyBytes_AS_STRING(self.block), PyBytes_GET_SIZE(self.block)
+        )
+
+    cdef inline bint is_status(self) noexcept:
+        """A word of the server rather than a message: a status and nothing else."""
+        return (
+            self.block is not None
+            and self.payload_size() == 0 and self.status_number() != 0
+        )
+
+    cdef inline size_t payload_size(self) noexcept:
+        # None in what a subclass made without __init__.
+        return PyBytes_GET_SIZE(self.payload) if self.payload is not None else 0
+
+    cdef inline size_t wire_size(self) noexcept:
+        return (
+            self.subject_size + self.reply_size + self.payload_size()
+            + (PyBytes_GET_SIZE(self.block) if self.block is not None else 0)
+        )
+
+    cdef tuple read_block(self):
+        if self.headers_read is None:
+            if self.block is None:
+                self.headers_read = (None, "", None)
+            else:
+                self.headers_read = parse_headers(self.block)
+        return <tuple>self.headers_read
+
+    @property
+    def subject(self) -> str:
+        if self.subject_text is None:
+            self.subject_text = decode_text(self.head, self.subject_size)
+        return self.subject_text
+
+    @property
+    def reply(self) -> str | None:
+        if self.reply_size == 0:
+            return None
+        return decode_text(self.head + self.subject_size, self.reply_size)
+
+    @property
+    def data(self) -> bytes:
+        return self.payload if self.payload is not None else b""
+
+    @property
+    def headers(self) -> Headers | None:
+        """The headers, None when there are none; raises `ProtocolError` if unreadable."""
+        return self.read_block()[2]
+
+    @property
+    def status(self) -> int | None:
+        """The number of an inline status such as 503; None for a user's message."""
+        return self.status_number() or None
+
+    @property
+    def status_text(self) -> str:
+        """The words behind `status`, `No Messages` for instance; else empty."""
+        if self.status_number() == 0:
+            return ""
+        return self.read_block()[1]
+
+    @property
+    def size(self) -> int:
+        """Bytes of subject, reply, headers and payload: as the server counts (ADR-37)."""
+        return self.wire_size()
+
+    def respond(
+        self, data: bytes = b"", *, headers: "HeadersLike | None" = None
+    ) -> None:
+        """Publish `data` to the reply subject; like `Connection.publish` it does not wait.
+
+        Raises `NoReplySubjectError` for a message that was published, not requested.
+        """
+        if self.reply_size == 0:
+            raise NoReplySubjectError(
+                f"the message on {self.subject!r} has no reply subject: it was published, "
+                "not requested"
+            )
+        if self.outbox is None:
+            raise NoReplySubjectError("this message did not come from a connection")
+        self.outbox.publish(self.reply, data, headers=headers)
+
+    def __repr__(self) -> str:
+        parts = [repr(self.subject)]
+        if self.status:
+            parts.append(f"status={self.status} {self.status_text}".rstrip())
+        if self.reply_size:
+            parts.append(f"reply={self.reply!r}")
+        parts.append(f"{self.payload_size()} bytes")
+        return f"<{type(self).__name__} {', '.join(parts)}>"
+
+
+@cython.final
+@cython.no_gc
+cdef class JetStreamMsg(Msg):
+    """A message from a consumer: a `Msg` that can be acknowledged.
+
+    Acks may be sent from any thread. They are appended to the write buffer and leave
+    together: when the messages at hand are done, at 32 KiB, or after a millisecond. After
+    a terminal ack (`ack`, `nak`, `term`) any further one is a silent no-op (ADR-15), and so
+    is each of a consumer whose ack policy is `none`. Each raises
+    `NotJetStreamMessageError` for a message that did not come from a consumer, and
+    `ConnectionClosedError`.
+    """
+
+    cdef int acknowledge(self, const char* data, Py_ssize_t size, bint terminal) except -1:
+        if self.ack_state != UNACKED:
+            return 0
+        if self.outbox is None or not is_ack_subject(
+            self.head + self.subject_size, self.reply_size
+        ):
+            raise NotJetStreamMessageError(
+                f"the message on {self.subject!r} did not come from a consumer: "
+                "it cannot be acknowledged"
+            )
+        self.outbox.write_ack(self.head + self.subject_size, self.reply_size, data, size)
+        # Only now: an ack that could not be written may be tried again.
+        if terminal:
+            self.ack_state = ACKED
+        return 0
+
+    @property
+    def metadata(self) -> Metadata:
+        """Where the message stands; raises `NotJetStreamMessageError`."""
+        return read_ack_subject(self.head + self.subject_size, self.reply_size)
+
+    @property
+    def is_acked(self) -> bool:
+        """Whether a terminal ack has been written."""
+        return self.ack_state == ACKED
+
+    def ack(self) -> None:
+        """Tell the server that the message is done. Does not wait for the server."""
+        self.acknowledge(b"+ACK", 4, True)
+
+    def nak(self, delay: float | None = None) -> None:
+        """Ask for another delivery, after `delay` seconds or at once."""
+        cdef bytes data = b"-NAK"
+        if delay is not None:
+            if not delay >= 0:
+                raise ValueError(f"a nak cannot be delayed by {delay!r} seconds")
+            data = b'-NAK {"delay": %d}' % round(delay * 1_000_000_000)
+        self.acknowledge(PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data), True)
+
+    def term(self, reason: str | None = None) -> None:
+        """Give the message up; it is not delivered again. `reason`: nats-server 2.10.4."""
+        cdef bytes data = b"+TERM"
+        if reason:
+            data = b"+TERM " + reason.encode()
+        self.acknowledge(PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data), True)
+
+    def in_progress(self) -> None:
+        """Have the server wait for another `ack_wait` before it delivers again."""
+        self.acknowledge(b"+WPI", 4, False)
+
+    def ack_sync(self, timeout: float = 5.0) -> None:
+        """Ack and block until the server has confirmed it, at most `timeout` seconds.
+
+        Raises `TimeoutError` and `ConnectionLostError`; the ack may have arrived then.
+        """
+        if self.ack_state != UNACKED:
+            return
+        if self.outbox is None or not is_ack_subject(
+            self.head + self.subject_size, self.reply_size
+        ):
+            raise NotJetStreamMessageError(
+                f"the message on {self.subject!r} did not come from a consumer: "
+                "it cannot be acknowledged"
+            )
+        self.outbox.requester(self.reply, b"+ACK", timeout)
+        self.ack_state = ACKED
+
+
+cdef enum:
+    MOST_TOKENS = 12  # beyond these nothing is read, however many there are
+
+
+cdef inline bint is_ack_subject(const char* s, Py_ssize_t n) noexcept nogil:
+    return n > 8 and memcmp(s, b"$JS.ACK.", 8) == 0
+
+
+@cython.final
+@cython.freelist(64)
+cdef class Metadata:
+    """What an ack subject says of a message (ADR-15, v1 and v2)."""
+
+    cdef readonly str stream, consumer, domain
+    cdef readonly uint64_t num_delivered, stream_sequence, consumer_sequence
+    cdef readonly uint64_t timestamp_ns, num_pending
+
+    @property
+    def timestamp(self) -> datetime:
+        """When the stream stored the message: aware, UTC, microseconds."""
+        return _EPOCH + timedelta(microseconds=self.timestamp_ns // 1000)
+
+    def __repr__(self) -> str:
+        where = f", domain={self.domain!r}" if self.domain is not None else ""
+        return (
+            f"<Metadata {self.stream!r} {self.consumer!r}, "
+            f"stream_sequence={self.stream_sequence}, "
+            f"consumer_sequence={self.consumer_sequence}, "
+            f"num_delivered={self.num_delivered}, num_pending={self.num_pending}{where}>"
+        )
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=_UTC)
+
+
+cdef enum AckToken:  # from the stream's on
+    STREAM
+    CONSUMER
+    NUM_DELIVERED
+    STREAM_SEQUENCE
+    CONSUMER_SEQUENCE
+    TIMESTAMP
+    NUM_PENDING
+
+
+cdef struct AckSubject:
+    const char* at[MOST_TOKENS]
+    Py_ssize_t size[MOST_TOKENS]
+    int base  # the stream's token
+
+
+cdef bint split_ack_subject(
+    const char* s, Py_ssize_t n, AckSubject* ack
+) noexcept nogil:
+    """ADR-15: `$JS.ACK.<stream>.<consumer>.<delivered>.<sseq>.<cseq>.<time>.<pending>`,
+
+    or, from version 2 on, `$JS.ACK.<domain>.<account hash>.<stream>...<pending>` with
+    more tokens behind, which are accepted and ignored. False for anything else.
+    """
+    cdef int count = 0
+    cdef Py_ssize_t begin = 0, end
+    cdef const char* dot
+    if not is_ack_subject(s, n):
+        return False
+    while begin <= n:
+        dot = <const char*>memchr(s + begin, 46, n - begin) if begin < n else NULL
+        end = dot - s if dot != NULL else n
+        if end == begin:
+            return False
+        if count < MOST_TOKENS:
+            ack.at[count] = s + begin
+            ack.size[count] = end - begin
+        count += 1
+        begin = end + 1
+    ack.base = 2 if count == 9 else 4
+    return count == 9 or count >= 11
+
+
+cdef inline bint ack_number(
+    AckSubject* ack, AckToken token, uint64_t* number
+) noexcept nogil:
+    return parse_number(ack.at[ack.base + token], ack.size[ack.base + token], number)
+
+
+cdef str ack_text(AckSubject* ack, int token):
+    return decode_text(ack.at[ack.base + token], ack.size[ack.base + token])
+
+
+cdef Metadata read_ack_subject(const char* s, Py_ssize_t n):
+    cdef AckSubject ack
+    cdef Metadata metadata = Metadata.__new__(Metadata)
+    if not (
+        split_ack_subject(s, n, &ack)
+        and ack_number(&ack, NUM_DELIVERED, &metadata.num_delivered)
+        and ack_number(&ack, STREAM_SEQUENCE, &metadata.stream_sequence)
+        and ack_number(&ack, CONSUMER_SEQUENCE, &metadata.consumer_sequence)
+        and ack_number(&ack, TIMESTAMP, &metadata.timestamp_ns)
+        and ack_number(&ack, NUM_PENDING, &metadata.num_pending)
+    ):
+        raise NotJetStreamMessageError(
+            f"{decode_text(s, n)!r} is not the reply subject of a consumer's message"
+        )
+    if ack.base == 4 and not (ack.size[2] == 1 and ack.at[2][0] == 95):
+        metadata.domain = decode_text(ack.at[2], ack.size[2])  # "_" is no domain
+    metadata.stream = ack_text(&ack, STREAM)
+    metadata.consumer = ack_text(&ack, CONSUMER)
+    return metadata
+
+
+@cython.annotation_typing(False)
+def parse_ack_subject(subject: str) -> Metadata:
+    cdef bytes raw
+    if not isinstance(subject, str):
+        raise TypeError(f"a subject is a str, not {type(subject).__name__}")
+    try:
+        raw = subject.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        raise NotJetStreamMessageError(
+            f"{subject!r} is not the reply subject of a consumer's message"
+        ) from None
+    return read_ack_subject(PyBytes_AS_STRING(raw), PyBytes_GET_SIZE(raw))
+
+
+@cython.annotation_typing(False)
+def message_size(subject: str, reply: str | None, headers: bytes, data: bytes) -> int:
+    cdef Py_ssize_t size = 0, reply_size = 0
+    utf8(subject, &size)
+    if reply is not None:
+        utf8(reply, &reply_size)
+    return size + reply_size + len(headers) + len(data)
+
+
+@cython.annotation_typing(False)
+def encode_publish(
+    subject: str,
+    data: "bytes | bytearray | memoryview" = b"",
+    reply: str | None = None,
+    headers: "HeadersLike | None" = None,
+) -> bytes:
+    cdef Outbox outbox = Outbox(limit=1 << 62)
+    outbox.max_payload = 1 << 62
+    outbox.state = HANDED
+    outbox.publish(subject, data, reply, headers)
+    return outbox.take(1 << 62)

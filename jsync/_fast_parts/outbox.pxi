@@ -1,0 +1,610 @@
+# The write buffer of a connection: who may write, when it leaves, what survives a loss.
+#
+# A lone write leaves at once, on the calling thread, by a send that neither blocks nor
+# drops the GIL. Under load, when the last write was less than QUIET_NS ago, writes are
+# appended and the I/O thread, which needs no GIL for it, carries them out. Acks are
+# appended and wait for company, for a millisecond at most.
+
+cdef enum:
+    QUIET_NS = 50_000
+    LAZY_NS = 1_000_000
+    LAZY_BYTES = 32 * 1024
+    SELF_SEND_BYTES = 64 * 1024
+    GIL_SEND_BYTES = 128 * 1024
+    SEND_CHUNK = 256 * 1024
+    FLUSH_ROUND = 2 * 1024 * 1024
+
+cdef enum OutboxState:
+    HOLDING  # disconnected: lasting frames are kept, the others are refused
+    DIRECT   # a plain socket: any thread may send
+    HANDED   # TLS: the I/O thread takes the bytes and encrypts them
+    CLOSED
+
+cdef tuple OUTBOX_STATES = ("holding", "direct", "handed", "closed")
+
+cdef struct Blocked:  # a thread that waits for room, on that thread's stack
+    PyThread_type_lock lock
+    Blocked* next
+
+
+cdef int check_buffer(object data) except -1:
+    if not PyObject_CheckBuffer(data):
+        raise TypeError(
+            f"data must be bytes, bytearray or memoryview, not {type(data).__name__}"
+            + (": encode it first" if isinstance(data, str) else "")
+        )
+    return 0
+
+
+@cython.final
+cdef class Outbox:
+    """The write buffer. Any thread may write; nothing is dropped silently.
+
+    When it is full a writer blocks until there is room or `write_timeout` has passed.
+    While disconnected it holds lasting frames, core publishes and acks, up to
+    `hold_limit` bytes.
+    """
+
+    cdef pthread_mutex_t mutex
+    cdef OutboxState state
+    cdef int fd, wake_fd, generation, failure
+    cdef Block fill, drain
+    cdef size_t drained  # bytes of `drain` that the socket has taken
+    cdef bint sending, kicked, choked  # choked: the socket took less than it was given
+    cdef int64_t last_write, lazy_since, write_timeout
+    cdef size_t limit, hold_limit
+    cdef Blocked* blocked
+    cdef object error
+    cdef unsigned long io_thread
+    cdef Line line  # until it is closed for good
+    cdef int parked  # threads that wait for what the I/O thread reads
+    cdef uint64_t out_msgs, out_bytes
+    cdef readonly size_t max_payload
+    cdef readonly bint headers_supported
+    cdef public object requester
+    """Sends a request for `JetStreamMsg.ack_sync`: `(subject, data, timeout) -> Msg`."""
+
+    def __cinit__(self):
+        pthread_mutex_init(&self.mutex, NULL)
+        self.fd = self.wake_fd = -1
+        self.generation = jsync_forks
+        self.headers_supported = True
+        self.max_payload = 1024 * 1024
+
+    def __init__(
+        self,
+        wake_fd: int = -1,
+        limit: int = 8388608,
+        hold_limit: int = 8388608,
+        write_timeout: float = 10.0,
+    ) -> None:
+        self.wake_fd = wake_fd
+        self.limit = limit
+        self.hold_limit = hold_limit
+        self.write_timeout = <int64_t>(<double>write_timeout * 1e9)
+
+    def __dealloc__(self):
+        block_free(&self.fill)
+        block_free(&self.drain)
+        pthread_mutex_destroy(&self.mutex)
+
+    def __repr__(self) -> str:
+        return f"<Outbox {OUTBOX_STATES[self.state]}, {self.pending} bytes pending>"
+
+    @property
+    def pending(self) -> int:
+        """Bytes that have not reached the socket."""
+        return self.pending_now()
+
+    cdef inline size_t pending_now(self) noexcept nogil:
+        return self.fill.size + self.drain.size - self.drained
+
+    @property
+    def counters(self) -> tuple[int, int]:
+        """Messages published, and their bytes: header block and payload."""
+        return self.out_msgs, self.out_bytes
+
+    # The connection's side: what the line is --------------------------------------
+
+    def serve(self, max_payload: int, headers_supported: bool) -> None:
+        """Remember what the server said of itself."""
+        self.max_payload = max_payload
+        self.headers_supported = headers_supported
+
+    def open(self, fd: int, first: bytes, *, direct: bool) -> None:
+        """Begin to send on `fd`: `first`, then what was held."""
+        cdef Py_ssize_t size = PyBytes_GET_SIZE(first)
+        cdef char* room
+        self.settle()
+        pthread_mutex_lock(&self.mutex)
+        # Nothing is in `drain` while holding, so what goes there goes first.
+        room = block_room(&self.drain, size, False) if size else <char*>1
+        if room != NULL:
+            memcpy(room, PyBytes_AS_STRING(first), size)
+            self.fd = fd
+            self.failure = 0
+            self.choked = False
+            self.state = DIRECT if direct else HANDED
+        pthread_mutex_unlock(&self.mutex)
+        if room == NULL:
+            raise MemoryError
+        self.wake()
+
+    def hold(self) -> None:
+        """The connection is gone: keep lasting frames that were not sent whole."""
+        self.settle()
+        pthread_mutex_lock(&self.mutex)
+        if self.state != CLOSED:
+            self.state = HOLDING
+        self.fd = -1
+        cdef bint kept = self.keep_lasting()
+        self.kicked = self.choked = False
+        self.lazy_since = 0
+        self.wake_blocked()
+        pthread_mutex_unlock(&self.mutex)
+        if not kept:
+            raise MemoryError
+
+    def close(self, error: "Exception") -> int:
+        """Refuse every further write with `error`; returns the bytes thrown away."""
+        self.settle()
+        cdef size_t lost
+        self.line = None
+        before, self.error = self.error, error  # dropped after the mutex is given back
+        pthread_mutex_lock(&self.mutex)
+        lost = self.pending_now()
+        self.state = CLOSED
+        self.fd = self.wake_fd = -1  # closed soon, and the numbers given to other files
+        self.drained = 0
+        block_free(&self.fill)
+        block_free(&self.drain)
+        self.wake_blocked()
+        pthread_mutex_unlock(&self.mutex)
+        del before
+        return lost
+
+    def take(self, most: int) -> bytes:
+        """Take up to `most` bytes to encrypt; the I/O thread's, when not direct."""
+        cdef bytes taken
+        cdef size_t n
+        pthread_mutex_lock(&self.mutex)
+        self.swap()
+        n = self.drain.size - self.drained
+        pthread_mutex_unlock(&self.mutex)
+        # Only this thread touches `drain` in this state.
+        if n > <size_t>most:
+            n = most
+        taken = PyBytes_FromStringAndSize(self.drain.data + self.drained, n)
+        pthread_mutex_lock(&self.mutex)
+        self.advance(n)
+        self.kicked = self.pending_now() > 0
+        if not self.kicked:
+            self.lazy_since = 0
+        pthread_mutex_unlock(&self.mutex)
+        return taken
+
+    # The writers' side ------------------------------------------------------------
+
+    @cython.annotation_typing(False)
+    def publish(
+        self,
+        subject: str,
+        data: "bytes | bytearray | memoryview" = b"",
+        reply: str | None = None,
+        headers: "HeadersLike | None" = None,
+        *,
+        request: bool = False,
+    ) -> None:
+        """Write one PUB or HPUB.
+
+        A request leaves at once and with it all that waits; and it is not held while
+        disconnected but refused with ConnectionLostError.
+        """
+        cdef Py_ssize_t subject_size = 0, reply_size = 0
+        cdef const char* s = publish_subject(subject, &subject_size)
+        cdef const char* r = NULL
+        cdef bytes block = None
+        cdef Py_buffer view
+        if reply is not None:
+            r = publish_subject(reply, &reply_size)
+        if headers:
+            block = self.header_block(headers)
+        if PyBytes_CheckExact(data):
+            self.write_message(
+                s, subject_size, r, reply_size, block,
+                PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data), request,
+            )
+            return
+        check_buffer(data)
+        PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+        try:
+            self.write_message(
+                s, subject_size, r, reply_size, block,
+                <const char*>view.buf, view.len, request,
+            )
+        finally:
+            PyBuffer_Release(&view)
+
+    cdef bytes header_block(self, headers):
+        if not self.headers_supported:
+            raise InvalidHeaderError("this server does not support headers")
+        return encode_headers(headers)
+
+    def write(self, frames: bytes, messages: int, size: int, *, urgent: bool) -> None:
+        """Write whole frames of PUB and HPUB, all of them or none.
+
+        Urgent ones leave at once and with them all that waits. None are held while
+        disconnected: they are refused with ConnectionLostError, and dropped unless they
+        were sent before. `messages` and `size`, the bytes of header blocks and payloads,
+        are for the counters.
+        """
+        cdef Py_ssize_t total = PyBytes_GET_SIZE(frames)
+        cdef char* room = self.begin(total, False, False)
+        if room == NULL:
+            raise ConnectionLostError("not connected: reconnecting")
+        memcpy(room, PyBytes_AS_STRING(frames), total)
+        self.out_msgs += messages
+        self.out_bytes += size
+        self.finish(urgent)
+
+    def command(
+        self, data: bytes, *, lazy: bool = False, riding: bool = False
+    ) -> bool:
+        """Write protocol commands such as SUB; False when disconnected.
+
+        Never blocks: they are small and few, and PONG has to pass when nothing else
+        does. A lazy one waits for company, as acks do; a riding one for the write that
+        follows, for as long as that takes.
+        """
+        cdef Py_ssize_t size = PyBytes_GET_SIZE(data)
+        cdef char* room = self.begin(size, False, True)
+        if room == NULL:
+            return False
+        memcpy(room, PyBytes_AS_STRING(data), size)
+        if riding:
+            pthread_mutex_unlock(&self.mutex)
+        elif lazy:
+            self.finish_lazy(LAZY_BYTES, False)
+        else:
+            self.finish(True)
+        return True
+
+    def check_process(self) -> None:
+        """Raise `ForkedProcessError` in a child of the process that connected."""
+        check_fork(self.generation)
+
+    def flush(self) -> None:
+        """Send what waits for company, as far as the socket takes it."""
+        check_fork(self.generation)
+        self.flush_now()
+
+    cdef int flush_now(self) except -1:
+        pthread_mutex_lock(&self.mutex)
+        if self.fill.size + self.drain.size == self.drained:
+            pthread_mutex_unlock(&self.mutex)
+        else:
+            self.finish(True)
+        return 0
+
+    cdef int write_message(
+        self, const char* subject, Py_ssize_t subject_size,
+        const char* reply, Py_ssize_t reply_size, bytes block,
+        const char* data, Py_ssize_t size, bint request,
+    ) except -1:
+        cdef Py_ssize_t headers = 0
+        cdef const char* h = NULL
+        cdef char* out
+        cdef char line[48]
+        cdef Py_ssize_t line_size
+        if block is not None:
+            headers = PyBytes_GET_SIZE(block)
+            h = PyBytes_AS_STRING(block)
+        self.check_size(headers + size)
+        line_size = put_sizes(line, h != NULL, headers, size)
+        cdef Py_ssize_t total = (
+            (5 if h != NULL else 4) + subject_size + 1
+            + (reply_size + 1 if reply != NULL else 0) + line_size + headers + size + 2
+        )
+        out = self.begin(total, not request, False)
+        if out == NULL:
+            raise ConnectionLostError("not connected: reconnecting")
+        put_publish(
+            out, subject, subject_size, reply, reply_size, line, line_size, h, headers,
+            data, size,
+        )
+        self.out_msgs += 1
+        self.out_bytes += headers + size
+        self.finish(request)
+        return 0
+
+    cdef int check_size(self, size_t size) except -1:
+        if size > self.max_payload:
+            raise MaxPayloadError(
+                f"{size} bytes of headers and payload are more than the server's "
+                f"max_payload of {self.max_payload}"
+            )
+        return 0
+
+    cdef int write_ack(
+        self, const char* reply, Py_ssize_t reply_size, const char* data, Py_ssize_t size
+    ) except -1:
+        """An ack: a publish to `reply` that waits for company."""
+        cdef char line[48]
+        cdef Py_ssize_t line_size = put_sizes(line, False, 0, size)
+        cdef char* out = self.begin(
+            4 + reply_size + 1 + line_size + size + 2, True, False
+        )
+        put_publish(out, reply, reply_size, NULL, 0, line, line_size, NULL, 0, data, size)
+        self.out_msgs += 1
+        self.out_bytes += size
+        self.finish_lazy(LAZY_BYTES, False)
+        return 0
+
+    cdef char* begin(self, size_t size, bint lasting, bint urgent) except? NULL:
+        """Take the mutex and make room; NULL, without the mutex: not while disconnected.
+
+        Blocks while the buffer is full, unless urgent. What the I/O thread writes is
+        always urgent: a thread that reads must never wait for one that writes.
+        """
+        cdef char* room
+        cdef int64_t deadline = 0
+        check_fork(self.generation)
+        while True:
+            pthread_mutex_lock(&self.mutex)
+            if self.state == CLOSED:
+                pthread_mutex_unlock(&self.mutex)
+                raise fresh(self.error)
+            if self.state == HOLDING and not lasting:
+                pthread_mutex_unlock(&self.mutex)
+                return NULL
+            if urgent or self.has_room(size):
+                room = block_room(&self.fill, size, lasting)
+                if room == NULL:
+                    pthread_mutex_unlock(&self.mutex)
+                    raise MemoryError
+                return room
+            if self.state == HOLDING:
+                pthread_mutex_unlock(&self.mutex)
+                raise ReconnectBufferFullError(
+                    f"disconnected, and {self.pending} bytes wait for the reconnect "
+                    f"already (reconnect_buffer_size is {self.hold_limit})"
+                )
+            if deadline == 0:
+                deadline = jsync_now() + self.write_timeout
+            self.wait_for_room(size, deadline)
+
+    cdef void undo(self, size_t size) noexcept:
+        """Write nothing after all, since `begin`; gives the mutex back."""
+        block_shrink(&self.fill, size)
+        pthread_mutex_unlock(&self.mutex)
+
+    cdef int finish(self, bint urgent) except -1:
+        """Send or have sent what was written since `begin`; gives the mutex back."""
+        cdef int64_t now
+        cdef bint quiet = urgent, wake = False
+        if self.state == DIRECT and not self.sending and not self.choked:
+            if not urgent:
+                now = jsync_now()
+                quiet = (
+                    now - self.last_write > QUIET_NS or self.fill.size > SELF_SEND_BYTES
+                )
+                self.last_write = now
+            if quiet:
+                # The calling thread keeps the GIL: giving it up would cost 5 ms beside
+                # a busy thread. Copying far more than this would hold up the others.
+                if self.pending_now() <= GIL_SEND_BYTES:
+                    wake = self.send_off()
+                else:
+                    with nogil:
+                        wake = self.send_off()
+                if wake:
+                    self.wake()
+                return 0
+        # A choked socket is watched by the I/O thread, which goes on when it can.
+        if self.state != HOLDING and not self.kicked and not self.choked:
+            self.kicked = wake = True
+        pthread_mutex_unlock(&self.mutex)
+        if wake:
+            self.wake()
+        return 0
+
+    cdef int finish_lazy(self, size_t company, bint urgent) except -1:
+        """Like `finish`, for what should wait for so many bytes of others; not for long."""
+        cdef bint wake = False
+        if self.fill.size >= company or self.state == HOLDING:
+            return self.finish(urgent)
+        if self.lazy_since == 0:
+            self.lazy_since = jsync_now()
+            # The I/O thread's poll has to end in time. It may be asleep for long.
+            wake = not self.kicked and PyThread_get_thread_ident() != self.io_thread
+        pthread_mutex_unlock(&self.mutex)
+        if wake:
+            self.wake()
+        return 0
+
+    cdef bint send_off(self) noexcept nogil:
+        """Send and give the mutex back; True when the I/O thread has to be woken."""
+        cdef bint wake = False
+        if (self.send(SEND_CHUNK) or self.choked) and not self.kicked:
+            self.kicked = wake = True
+        pthread_mutex_unlock(&self.mutex)
+        return wake
+
+    cdef bint flush_round(self, bint writable, int64_t now) noexcept nogil:
+        """The I/O thread's turn; True when it should come back at once."""
+        cdef bint more = False
+        pthread_mutex_lock(&self.mutex)
+        if (
+            self.state == DIRECT and not self.sending and (writable or not self.choked)
+            and self.fill.size + self.drain.size > self.drained
+            and (self.kicked or self.choked or now - self.lazy_since >= LAZY_NS)
+        ):
+            more = self.send(FLUSH_ROUND)
+        # Cleared even when another thread is sending: it wakes us if it leaves some.
+        if self.state != HANDED:
+            self.kicked = more
+        pthread_mutex_unlock(&self.mutex)
+        return more
+
+    cdef bint send(self, size_t most) noexcept nogil:
+        """Send up to `most` bytes, as the one sender. True when more could be sent.
+
+        With the mutex, which is open during the system call. Others append meanwhile
+        and leave the sending to us.
+        """
+        cdef ssize_t n
+        cdef size_t sent = 0
+        cdef int error
+        self.sending = True
+        self.choked = False
+        while sent < most:
+            self.swap()
+            if self.drain.size == self.drained:
+                self.lazy_since = 0
+                break
+            pthread_mutex_unlock(&self.mutex)
+            n = self.drain.size - self.drained
+            n = c_send(
+                self.fd, self.drain.data + self.drained,
+                <size_t>n if n < SEND_CHUNK else SEND_CHUNK,
+                MSG_DONTWAIT | MSG_NOSIGNAL,
+            )
+            error = jsync_errno() if n < 0 else 0
+            pthread_mutex_lock(&self.mutex)
+            if n < 0:
+                self.choked = True
+                if not jsync_would_block(error):
+                    self.failure = error
+                break
+            sent += n
+            self.advance(n)
+        self.sending = False
+        return not self.choked and self.fill.size + self.drain.size > self.drained
+
+    cdef void swap(self) noexcept nogil:
+        """Once `drain` is empty, what was written since takes its place."""
+        cdef Block empty
+        if self.drain.size == self.drained and self.fill.size:
+            empty = self.drain
+            empty.size = empty.run_count = 0
+            self.drained = 0
+            self.drain = self.fill
+            self.fill = empty
+
+    cdef void advance(self, size_t n) noexcept nogil:
+        self.drained += n
+        if self.drained == self.drain.size:
+            self.drained = self.drain.size = self.drain.run_count = 0
+        # Not at the first free byte: each wake-up costs a switch of threads.
+        if self.blocked != NULL and self.pending_now() <= self.limit // 2:
+            self.wake_blocked()
+
+    cdef bint keep_lasting(self) noexcept nogil:
+        """Leave in `fill` what lasts: of `drain` the frames not sent whole, then `fill`."""
+        cdef Block kept, old
+        cdef size_t i, at, begin, size, which
+        cdef char* room
+        cdef bint ok = True
+        kept.data = NULL
+        kept.runs = NULL
+        kept.size = kept.capacity = kept.run_count = kept.run_capacity = 0
+        for which in range(2):
+            old = self.drain if which == 0 else self.fill
+            at = 0
+            for i in range(old.run_count):
+                while at < old.runs[i].end:
+                    begin = at
+                    size = old.runs[i].end - at
+                    if which == 0 and begin < self.drained:
+                        size = frame_size(old.data + at, size)
+                    at += size
+                    if old.runs[i].lasting and (which == 1 or at > self.drained):
+                        room = block_room(&kept, size, True)
+                        if room == NULL:
+                            ok = False
+                        else:
+                            memcpy(room, old.data + begin, size)
+        block_free(&self.drain)
+        block_free(&self.fill)
+        self.drained = 0
+        self.fill = kept
+        return ok
+
+    cdef int settle(self) except -1:
+        """Wait until no other thread is inside a send: none of them blocks there."""
+        with nogil:
+            while True:
+                pthread_mutex_lock(&self.mutex)
+                if not self.sending:
+                    pthread_mutex_unlock(&self.mutex)
+                    break
+                pthread_mutex_unlock(&self.mutex)
+                sched_yield()
+        return 0
+
+    cdef int wait_for_room(self, size_t size, int64_t deadline) except -1:
+        """Park until there may be room; gives the mutex back."""
+        cdef Blocked me
+        cdef Blocked** at
+        cdef bint waiting = True, wake
+        pthread_mutex_unlock(&self.mutex)
+        if PyThread_get_thread_ident() == self.io_thread:
+            raise BlockingCallError(
+                "the write buffer is full, and the I/O thread, which alone can empty it, "
+                "cannot wait for that"
+            )
+        if jsync_now() >= deadline:
+            raise WriteTimeoutError(
+                f"the write buffer was full for {self.write_timeout / 1e9:g} s: "
+                "the server reads too slowly"
+            )
+        me.lock = PyThread_allocate_lock()
+        if me.lock == NULL:
+            raise MemoryError
+        PyThread_acquire_lock_timed(me.lock, 0, 0)
+        pthread_mutex_lock(&self.mutex)
+        if self.state == CLOSED or self.state == HOLDING or self.has_room(size):
+            pthread_mutex_unlock(&self.mutex)
+            PyThread_free_lock(me.lock)
+            return 0
+        me.next = self.blocked
+        self.blocked = &me
+        wake = not self.kicked
+        self.kicked = True
+        pthread_mutex_unlock(&self.mutex)
+        if wake:
+            self.wake()
+        try:
+            lock_wait(me.lock, deadline, &waiting)
+        finally:
+            pthread_mutex_lock(&self.mutex)
+            at = &self.blocked
+            while at[0] != NULL:
+                if at[0] == &me:
+                    at[0] = me.next
+                    break
+                at = &at[0].next
+            pthread_mutex_unlock(&self.mutex)
+            PyThread_free_lock(me.lock)
+        return 0
+
+    cdef bint has_room(self, size_t size) noexcept nogil:
+        """Whether a frame fits; any fits into an empty buffer that is being sent."""
+        cdef size_t pending = self.pending_now()
+        if self.state == HOLDING:
+            return pending + size <= self.hold_limit
+        return pending + size <= self.limit or pending == 0
+
+    cdef void wake_blocked(self) noexcept nogil:
+        cdef Blocked* one = self.blocked
+        self.blocked = NULL
+        while one != NULL:
+            # Its memory is its thread's stack: safe to read until the mutex is given
+            # back, since it takes itself off the list before it leaves.
+            PyThread_release_lock(one.lock)
+            one = one.next
+
+    cdef void wake(self) noexcept:
+        """End the I/O thread's poll."""
+        if self.wake_fd >= 0:
+            notify(self.wake_fd)

@@ -1,0 +1,268 @@
+# Bytes to frames. The parser owns its buffer, remembers how far it has searched it, and
+# moves the payload of a large message once, into the object that will hold it.
+
+cdef enum:
+    CONTROL_LINE = 64 * 1024
+    LONGEST_LINE = 1024 * 1024  # INFO and -ERR
+    READ_SIZE = 256 * 1024
+
+MAX_CONTROL_LINE = CONTROL_LINE
+
+cdef enum Wanted:
+    SKIPPED
+    PLAIN
+    JETSTREAM
+
+
+cdef class Parser:
+    cdef char* buffer
+    cdef size_t capacity, begin, end, searched
+    cdef uint64_t max_message
+    cdef list events
+    cdef str fault  # why it refuses to go on
+
+    # The message whose payload is not complete yet.
+    cdef Msg message
+    cdef uint64_t sid
+    cdef size_t block_size, total, have  # have: of total + 2, the CRLF included
+    cdef bint in_payload
+
+    cdef Outbox outbox  # what messages answer through
+    cdef uint64_t in_msgs, in_bytes
+
+    def __cinit__(self):
+        self.events = []
+
+    def __init__(self, max_message: int = 64 << 20) -> None:
+        self.max_message = min(max_message, 1 << 62)
+
+    def __dealloc__(self):
+        PyMem_RawFree(self.buffer)
+
+    # What a subclass decides: which messages are wanted, and where they go. --------
+
+    cdef Wanted wanted(self, uint64_t sid) noexcept:
+        return PLAIN
+
+    cdef int complete(self, Msg msg) except -1:
+        self.events.append(("MSG", (self.sid, msg)))
+        return 0
+
+    # --------------------------------------------------------------------------------
+
+    def feed(self, data: "bytes | bytearray | memoryview") -> list:
+        cdef Py_buffer view
+        cdef size_t at = 0, n
+        self.events = []
+        PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+        try:
+            self.check_usable()
+            while at < <size_t>view.len:
+                self.room()
+                n = min(self.capacity - self.end, <size_t>view.len - at)
+                memcpy(self.buffer + self.end, <const char*>view.buf + at, n)
+                self.end += n
+                at += n
+                self.parse()
+        finally:
+            PyBuffer_Release(&view)
+        return self.events
+
+    cdef int check_usable(self) except -1:
+        if self.fault is not None:
+            raise ProtocolError(self.fault)
+        return 0
+
+    cdef int refuse(self, str why) except -1:
+        self.fault = why
+        self.message = None
+        raise ProtocolError(why)
+
+    cdef int reset(self) except -1:
+        """Forget everything: the next byte begins a new stream."""
+        self.begin = self.end = self.searched = 0
+        self.in_payload = False
+        self.message = None
+        self.fault = None
+        return 0
+
+    cdef int room(self) except -1:
+        """Make room behind `end`. What is left of an incomplete line moves to the front."""
+        cdef size_t capacity
+        cdef void* grown
+        if self.begin:
+            memmove(self.buffer, self.buffer + self.begin, self.end - self.begin)
+            self.end -= self.begin
+            self.begin = 0
+        if self.end == self.capacity:
+            capacity = self.capacity * 2 if self.capacity else READ_SIZE
+            grown = PyMem_RawRealloc(self.buffer, capacity)
+            if grown == NULL:
+                raise MemoryError
+            self.buffer = <char*>grown
+            self.capacity = capacity
+        return 0
+
+    cdef int parse(self) except -1:
+        cdef const char* line
+        cdef const char* newline
+        cdef size_t n, longest
+        while self.begin < self.end:
+            if self.in_payload:
+                if not self.collect():
+                    return 0
+                continue
+            line = self.buffer + self.begin
+            n = self.end - self.begin
+            newline = <const char*>memchr(line + self.searched, 10, n - self.searched)
+            longest = CONTROL_LINE if line[0] == 77 or line[0] == 72 else LONGEST_LINE
+            if newline == NULL:
+                if n > longest:
+                    self.refuse(f"a control line is longer than {longest} bytes")
+                self.searched = n
+                return 0
+            n = newline - line
+            self.searched = 0
+            if n > longest:
+                self.refuse(f"a control line is longer than {longest} bytes")
+            if n == 0 or line[n - 1] != 13:
+                self.refuse(f"a line does not end in CRLF: {excerpt(line, n)}")
+            self.begin += n + 1
+            self.dispatch(line, n - 1)
+        self.begin = self.end = 0
+        return 0
+
+    cdef int dispatch(self, const char* line, size_t n) except -1:
+        if line[0] == 77 and n > 4 and memcmp(line, b"MSG", 3) == 0 and is_blank(line[3]):
+            self.message_line(line + 4, n - 4, False)
+        elif (
+            line[0] == 72 and n > 5 and memcmp(line, b"HMSG", 4) == 0
+            and is_blank(line[4])
+        ):
+            self.message_line(line + 5, n - 5, True)
+        elif n == 4 and memcmp(line, b"PING", 4) == 0:
+            self.events.append(("PING", None))
+        elif n == 4 and memcmp(line, b"PONG", 4) == 0:
+            self.events.append(("PONG", None))
+        elif n == 3 and memcmp(line, b"+OK", 3) == 0:
+            self.events.append(("+OK", None))
+        elif n >= 5 and memcmp(line, b"INFO", 4) == 0 and is_blank(line[4]):
+            self.events.append((
+                "INFO", PyBytes_FromStringAndSize(line + 5, n - 5)
+            ))
+        elif n >= 5 and memcmp(line, b"-ERR", 4) == 0 and is_blank(line[4]):
+            text = decode_text(line + 5, n - 5).strip()
+            if len(text) >= 2 and text.startswith("'") and text.endswith("'"):
+                text = text[1:len(text) - 1]
+            self.events.append(("-ERR", text))
+        else:
+            self.refuse(f"not a line of the NATS protocol: {excerpt(line, n)}")
+        return 0
+
+    cdef int message_line(self, const char* s, size_t n, bint with_headers) except -1:
+        """`subject sid [reply] [header size] total size`"""
+        cdef const char* token[5]
+        cdef size_t size[5]
+        cdef size_t i = 0, a
+        cdef int count = 0
+        cdef int numbers = 2 if with_headers else 1
+        cdef uint64_t block = 0, total = 0
+        cdef Wanted wanted
+        cdef Msg msg
+        cdef const char* subject
+        cdef const char* reply = NULL
+        cdef size_t reply_size = 0
+        while True:
+            while i < n and is_blank(s[i]):
+                i += 1
+            if i == n:
+                break
+            a = i
+            while i < n and not is_blank(s[i]):
+                i += 1
+            if count < 5:
+                token[count] = s + a
+                size[count] = i - a
+            count += 1
+        if count != 2 + numbers and count != 3 + numbers:
+            self.refuse(f"a message line has {count} fields: {excerpt(s, n)}")
+        if count == 3 + numbers:
+            reply = token[2]
+            reply_size = size[2]
+        if not (
+            parse_number(token[1], size[1], &self.sid)
+            and parse_number(token[count - 1], size[count - 1], &total)
+            and (not with_headers or parse_number(
+                token[count - 2], size[count - 2], &block
+            ))
+            and block <= total
+        ):
+            self.refuse(f"a message line has a bad number: {excerpt(s, n)}")
+        if total > self.max_message:
+            self.refuse(
+                f"a message of {total} bytes is larger than the {self.max_message} "
+                "that can be"
+            )
+        self.block_size = block
+        self.total = total
+        self.have = 0
+        self.in_payload = True
+        wanted = self.wanted(self.sid)
+        if wanted == SKIPPED:
+            self.message = None
+            return 0
+        subject = token[0]
+        if wanted == JETSTREAM:
+            msg = JetStreamMsg.__new__(JetStreamMsg)
+        else:
+            msg = Msg.__new__(Msg)
+        msg.set_head(subject, size[0], reply, reply_size)
+        msg.outbox = self.outbox
+        msg.payload = PyBytes_FromStringAndSize(NULL, total - block)
+        if block:
+            msg.block = PyBytes_FromStringAndSize(NULL, block)
+        self.message = msg
+        return 0
+
+    cdef bint collect(self) except -1:
+        """Move what has come of the payload; True when it is complete."""
+        cdef size_t n = min(self.end - self.begin, self.total + 2 - self.have)
+        cdef const char* s = self.buffer + self.begin
+        cdef size_t part
+        cdef Msg msg = self.message
+        self.begin += n
+        if self.have < self.block_size:
+            part = min(n, self.block_size - self.have)
+            if msg is not None:
+                memcpy(PyBytes_AS_STRING(msg.block) + self.have, s, part)
+            self.have += part
+            s += part
+            n -= part
+        if n and self.have < self.total:
+            part = min(n, self.total - self.have)
+            if msg is not None:
+                memcpy(
+                    PyBytes_AS_STRING(msg.payload) + (self.have - self.block_size), s, part
+                )
+            self.have += part
+            s += part
+            n -= part
+        while n:
+            if s[0] != (13 if self.have == self.total else 10):
+                self.refuse("a payload does not end in CRLF")
+            self.have += 1
+            s += 1
+            n -= 1
+        if self.have < self.total + 2:
+            return False
+        self.in_payload = False
+        self.message = None
+        self.in_msgs += 1
+        self.in_bytes += self.total
+        if msg is not None:
+            self.complete(msg)
+        return True
+
+
+cdef str excerpt(const char* s, size_t n):
+    return repr(PyBytes_FromStringAndSize(s, n if n < 60 else 60))[1:]

@@ -1,0 +1,111 @@
+# What a subject may be, and numbers as NATS writes them.
+
+from cpython.unicode cimport PyUnicode_AsUTF8AndSize
+
+
+cdef const char* utf8(object text, Py_ssize_t* size) except NULL:
+    """The UTF-8 of a subject, which lone surrogates do not have."""
+    if not isinstance(text, str):
+        raise TypeError(f"a subject is a str, not {type(text).__name__}")
+    try:
+        return PyUnicode_AsUTF8AndSize(text, size)
+    except UnicodeEncodeError:
+        raise InvalidSubjectError(f"subject {text!r} is not valid Unicode") from None
+
+
+cdef inline int subject_fault(
+    const char* s, Py_ssize_t n, bint wildcards
+) noexcept nogil:
+    """0, or which rule of NATS subjects `s` breaks."""
+    cdef Py_ssize_t i, token = 0  # where the token began
+    cdef unsigned char c
+    if n == 0:
+        return 1
+    for i in range(n):
+        c = <unsigned char>s[i]
+        if c == 46:  # "."
+            if i == token:
+                return 2
+            token = i + 1
+        elif c <= 32 or c == 127:
+            return 3
+        elif c == 42 or c == 62:  # "*", ">"
+            # A wildcard is a whole token, ">" the last one; elsewhere it is a letter
+            # to the server, but one that no subscription can be told apart by.
+            if not wildcards:
+                return 4
+            if i != token or (i + 1 < n and (c == 62 or s[i + 1] != 46)):
+                return 5
+    if token == n:
+        return 2
+    return 0
+
+
+cdef int refuse_subject(object subject, int fault) except -1:
+    why = (
+        "is empty",
+        "has an empty token: no leading, trailing or doubled '.'",
+        "has white space or a control character",
+        "has a wildcard: '*' and '>' are for subscriptions",
+        "has a misplaced wildcard: '*' stands for a whole token, '>' for the last ones",
+    )[fault - 1]
+    raise InvalidSubjectError(f"subject {subject!r} {why}")
+
+
+cdef const char* publish_subject(object subject, Py_ssize_t* size) except NULL:
+    cdef const char* s = utf8(subject, size)
+    cdef int fault = subject_fault(s, size[0], False)
+    if fault:
+        refuse_subject(subject, fault)
+    return s
+
+
+# Annotations are not enforced where a subclass of str, a StrEnum perhaps, may come.
+@cython.annotation_typing(False)
+def check_publish_subject(subject: str) -> None:
+    cdef Py_ssize_t size = 0
+    publish_subject(subject, &size)
+
+
+@cython.annotation_typing(False)
+def check_subscribe_subject(subject: str) -> None:
+    cdef Py_ssize_t size = 0
+    cdef const char* s = utf8(subject, &size)
+    cdef int fault = subject_fault(s, size, True)
+    if fault:
+        refuse_subject(subject, fault)
+
+
+cdef inline bint parse_number(
+    const char* s, Py_ssize_t n, uint64_t* number
+) noexcept nogil:
+    """Decimal digits alone, at most 2**64 - 1; False for anything else."""
+    cdef Py_ssize_t i
+    cdef uint64_t value = 0, digit
+    if n == 0 or n > 20:
+        return False
+    for i in range(n):
+        digit = <uint64_t><unsigned char>s[i] - 48
+        # Nineteen digits always fit.
+        if digit > 9 or (i == 19 and value > (UINT64_MAX - digit) // 10):
+            return False
+        value = value * 10 + digit
+    number[0] = value
+    return True
+
+
+cdef inline char* write_number(char* out, uint64_t number) noexcept nogil:
+    """Write decimal digits and return where they end."""
+    cdef char digits[20]
+    cdef int n = 0
+    while True:
+        digits[n] = <char>(48 + number % 10)
+        n += 1
+        number //= 10
+        if number == 0:
+            break
+    while n:
+        n -= 1
+        out[0] = digits[n]
+        out += 1
+    return out

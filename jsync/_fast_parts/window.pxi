@@ -1,0 +1,605 @@
+# Publishing ahead of the acks: a window of messages that wait for theirs.
+#
+# Each has a slot, and the token that ends its reply subject says which, and for which use
+# of it: the I/O thread finds the future of an ack by an index, and no ack is taken for
+# another's. The slots are linked in the order of publishing, the longest waiting first.
+
+cdef enum:
+    NO_SLOT = 0xFFFFFFFF
+    MOST_FAILURES = 1000  # kept for the error of `flush`; further ones are counted
+
+cdef struct Slot:
+    PyObject* future         # owned; NULL while nothing waits here
+    uint64_t token           # of the last use: uses times the window, plus the number
+    uint32_t before, after   # neighbours in the order of publishing; the next free one
+
+
+@cython.final
+cdef class AckWindow(Sink):
+    """The messages of a publisher that wait for their acks. Any thread may use it."""
+
+    cdef Outbox outbox
+    cdef Slot* slots
+    cdef uint32_t size, free, first, last
+    cdef uint32_t waiting, writing  # slots in use: for an ack to come, for being written
+    cdef size_t bytes, limit        # of subjects, header blocks and payloads that wait
+    cdef char* reply                # the prefix of reply subjects, and room for a token
+    cdef size_t prefix_size
+    cdef int64_t ack_timeout, stall_timeout
+    cdef readonly bint resend
+    cdef bint paused                # not connected, or what was lost is being sent again
+    cdef bint resending, retrying, timed
+    cdef readonly uint64_t published, acknowledged, failed
+    cdef uint64_t newest            # the number of the last message that was acked
+    cdef int64_t answered           # when the last answer came
+    cdef object error               # why it is closed
+    cdef Parked* stalled
+    cdef Parked* flushing
+    cdef uint64_t flush_mark        # the least that a flush waits for
+    cdef object pub_ack, read_ack, no_stream
+    cdef str stream                 # the one that acked last, shared by the futures
+    cdef list failures              # futures whose errors nobody may have seen
+    cdef size_t seen                # of them, by now
+    cdef size_t unkept              # failures past MOST_FAILURES
+    cdef list told                  # (future, callbacks, error or None) for `take_done`
+    cdef public bint watched
+    """Whether failures are told through `take_done`, callbacks or not."""
+    cdef public object on_done
+    """Called when there is something for `take_done`, on any thread; it must not block."""
+    cdef public object on_timer
+    """Called when a first message waits, to have `expire` called after `ack_timeout`."""
+    cdef public object on_refused
+    """Called on the I/O thread to have `retry` called in a while."""
+
+    @cython.annotation_typing(False)
+    def __init__(
+        self,
+        outbox: Outbox,
+        prefix: str,
+        size: int,
+        limit: int,
+        ack_timeout: float,
+        stall_timeout: float,
+        *,
+        resend: bool,
+        pub_ack: object,
+        read_ack: object,
+        no_stream: object,
+    ) -> None:
+        cdef uint32_t at
+        cdef bytes raw = prefix.encode()
+        self.outbox = outbox
+        self.size = size
+        self.limit = limit
+        self.ack_timeout = <int64_t>(<double>ack_timeout * 1e9)
+        self.stall_timeout = <int64_t>(<double>stall_timeout * 1e9)
+        self.resend = resend
+        self.pub_ack, self.read_ack, self.no_stream = pub_ack, read_ack, no_stream
+        self.failures, self.told = [], []
+        self.prefix_size = PyBytes_GET_SIZE(raw)
+        self.reply = <char*>PyMem_RawMalloc(self.prefix_size + 20)
+        self.slots = <Slot*>PyMem_RawMalloc(self.size * sizeof(Slot))
+        if self.reply == NULL or self.slots == NULL:
+            raise MemoryError
+        memcpy(self.reply, PyBytes_AS_STRING(raw), self.prefix_size)
+        self.first = self.last = NO_SLOT
+        for at in range(self.size):
+            self.slots[at].future = NULL
+            self.slots[at].token = at
+            self.slots[at].after = at + 1
+        self.slots[self.size - 1].after = NO_SLOT
+
+    def __dealloc__(self):
+        PyMem_RawFree(self.reply)
+        PyMem_RawFree(self.slots)  # a future that waits keeps the window alive
+
+    def __repr__(self) -> str:
+        state = "closed" if self.error is not None else "paused" if self.paused else "open"
+        return f"<AckWindow {state}, {self.waiting} of {self.size} waiting>"
+
+    @property
+    def pending(self) -> int:
+        """Messages that wait for their ack."""
+        return self.waiting
+
+    # Publishing -----------------------------------------------------------------------
+
+    @cython.annotation_typing(False)
+    def publish(
+        self,
+        subject: str,
+        data: "bytes | bytearray | memoryview" = b"",
+        headers: "HeadersLike | None" = None,
+        msg_id: str | None = None,
+    ) -> PubAckFuture:
+        """Write a message, once there is room for it in the window."""
+        cdef bytes block = self.outbox.header_block(headers) if headers else None
+        cdef PubAckFuture future = self.prepare(subject, data, block, msg_id)
+        self.send(future)
+        return future
+
+    @cython.annotation_typing(False)
+    def publish_many(
+        self,
+        subjects: "str | Sequence[str]",
+        payloads: "Sequence[bytes | bytearray | memoryview]",
+        headers: "HeadersLike | None" = None,
+        msg_ids: "Sequence[str] | None" = None,
+    ) -> list:
+        """Write messages in order, all of them checked first.
+
+        An error on the way says in `published` how many were written before it.
+        """
+        cdef list futures = []
+        cdef bytes block = self.outbox.header_block(headers) if headers else None
+        cdef Py_ssize_t i, n
+        payloads = column(payloads, "payloads")
+        n = len(payloads)
+        if not isinstance(subjects, str):
+            subjects = column(subjects, "subjects", n)
+        if msg_ids is not None:
+            msg_ids = column(msg_ids, "msg_ids", n)
+        for i in range(n):
+            futures.append(self.prepare(
+                subjects if isinstance(subjects, str) else subjects[i],
+                payloads[i],
+                block,
+                None if msg_ids is None else msg_ids[i],
+            ))
+        i = 0
+        try:
+            for i in range(n):
+                self.send(<PubAckFuture>futures[i])
+        except BaseException as error:
+            error.published = i
+            error.add_note(f"{i} of {n} messages had been published before")
+            raise
+        return futures
+
+    cdef PubAckFuture prepare(self, subject, data, bytes block, msg_id):
+        cdef PubAckFuture future = PubAckFuture.__new__(PubAckFuture)
+        cdef Py_ssize_t size = 0
+        publish_subject(subject, &size)
+        if msg_id is not None:
+            block = block_with_id(block, msg_id)
+        elif self.resend:
+            raise ConfigError("resend: each message needs a msg_id, not to be stored twice")
+        if not PyBytes_CheckExact(data):
+            check_buffer(data)
+            data = PyBytes_FromObject(data)
+        future.window = self
+        future.subject = subject
+        future.payload = data
+        future.block = block
+        self.outbox.check_size(future.payload_size())
+        return future
+
+    cdef int send(self, PubAckFuture future) except -1:
+        cdef int64_t deadline = 0
+        cdef uint32_t at
+        cdef bint written
+        while True:
+            check_fork(self.outbox.generation)
+            if self.error is not None:
+                raise fresh(self.error)
+            if not self.paused and self.free != NO_SLOT and (
+                self.bytes + future.cost() <= self.limit or self.bytes == 0
+            ):
+                at = self.free
+                self.free = self.slots[at].after
+                self.writing += 1
+                written = False
+                try:
+                    written = self.write(future, at, False)
+                finally:
+                    self.writing -= 1
+                    if not written:
+                        self.give_back(at)
+                if written:
+                    if not self.timed:
+                        self.timed = True
+                        self.on_timer()
+                    return 0
+                continue
+            if deadline == 0:
+                deadline = jsync_now() + self.stall_timeout
+            elif jsync_now() >= deadline:
+                raise StallTimeoutError(
+                    f"the message was not published: for {self.stall_timeout / 1e9:g} s "
+                    + (
+                        "there was no connection" if self.paused else
+                        f"no ack came for the {self.waiting} messages before it"
+                    )
+                )
+            check_may_wait(self.outbox)
+            crowd_wait(&self.stalled, deadline)
+
+    cdef bint write(self, PubAckFuture future, uint32_t at, bint again) except -1:
+        """Write the frame of a slot; False when that cannot be now."""
+        cdef Slot* slot = &self.slots[at]
+        cdef uint64_t token = slot.token if again else slot.token + self.size
+        cdef bytes block = future.block
+        cdef char digits[20]
+        cdef char line[48]
+        cdef size_t digit_count = write_number(digits, token) - digits
+        cdef size_t reply_size = self.prefix_size + digit_count
+        cdef size_t size = PyBytes_GET_SIZE(future.payload)
+        cdef size_t headers = PyBytes_GET_SIZE(block) if block is not None else 0
+        cdef size_t line_size = put_sizes(line, block is not None, headers, size)
+        cdef Py_ssize_t subject_size = 0
+        cdef const char* subject = utf8(future.subject, &subject_size)
+        cdef size_t total = (
+            (5 if block is not None else 4) + subject_size + 1 + reply_size + 1
+            + line_size + headers + size + 2
+        )
+        cdef char* out
+        self.outbox.check_size(headers + size)  # another server may take less
+        out = self.outbox.begin(total, False, False)
+        if out == NULL:
+            # `connected` comes, and unsets it: the outbox is opened before that.
+            self.paused = True
+            return False
+        # It may have waited for room, and much may have happened meanwhile.
+        if future.finished if again else (self.paused or self.error is not None):
+            self.outbox.undo(total)
+            return again
+        memcpy(self.reply + self.prefix_size, digits, digit_count)
+        put_publish(
+            out, subject, subject_size, self.reply, reply_size, line, line_size,
+            PyBytes_AS_STRING(block) if block is not None else NULL, headers,
+            PyBytes_AS_STRING(future.payload), size,
+        )
+        future.sent = jsync_now()
+        future.unsent = False
+        if not again:
+            slot.token = token
+            self.link(future, at)
+        self.outbox.out_msgs += 1
+        self.outbox.out_bytes += headers + size
+        self.outbox.finish(False)
+        return True
+
+    # Slots ----------------------------------------------------------------------------
+
+    cdef void link(self, PubAckFuture future, uint32_t at) noexcept:
+        """The future waits in the slot from now on, behind all others."""
+        cdef Slot* slot = &self.slots[at]
+        Py_INCREF(future)
+        slot.future = <PyObject*>future
+        slot.before = self.last
+        slot.after = NO_SLOT
+        if self.last == NO_SLOT:
+            self.first = at
+        else:
+            self.slots[self.last].after = at
+        self.last = at
+        self.waiting += 1
+        self.bytes += future.cost()
+        self.published += 1
+        future.slot = at
+        future.number = self.published
+        future.due = future.sent + self.ack_timeout
+
+    cdef void unlink(self, PubAckFuture future) noexcept:
+        cdef uint32_t at = future.slot
+        cdef Slot* slot = &self.slots[at]
+        if slot.before == NO_SLOT:
+            self.first = slot.after
+        else:
+            self.slots[slot.before].after = slot.after
+        if slot.after == NO_SLOT:
+            self.last = slot.before
+        else:
+            self.slots[slot.after].before = slot.before
+        slot.future = NULL
+        slot.after = self.free
+        self.free = at
+        self.waiting -= 1
+        self.bytes -= future.cost()
+        Py_DECREF(future)  # the slot's; who calls has one
+
+    cdef int give_back(self, uint32_t at) except -1:
+        """The slot was not used after all."""
+        self.slots[at].after = self.free
+        self.free = at
+        crowd_wake(&self.stalled)
+        return 0
+
+    cdef list all_waiting(self):
+        """The futures in the order of publishing."""
+        cdef list futures = []
+        cdef uint32_t at = self.first
+        while at != NO_SLOT:
+            futures.append(<PubAckFuture>self.slots[at].future)
+            at = self.slots[at].after
+        return futures
+
+    cdef int conclude(self, PubAckFuture future, error, Line line) except -1:
+        """The future is done, once, and who waits for that is woken."""
+        if future.finished:
+            return 0
+        future.finished = True
+        self.unlink(future)
+        if error is None:
+            self.acknowledged += 1
+            self.newest = max(self.newest, future.number)
+            future.payload = future.block = None
+        else:
+            self.failed += 1
+            future.error = error
+            self.keep(future)
+        crowd_wake(&future.waiting)
+        if self.stalled != NULL and self.waiting <= self.size - self.size // 8:
+            crowd_wake(&self.stalled)
+        if self.flushing != NULL and self.oldest() > self.flush_mark:
+            crowd_wake(&self.flushing)
+        self.tell(future, error if self.watched else None, line)
+        return 0
+
+    cdef inline uint64_t oldest(self) noexcept:
+        """The number of the message that has waited longest."""
+        if self.first == NO_SLOT:
+            return UINT64_MAX
+        return (<PubAckFuture>self.slots[self.first].future).number
+
+    # Acks -----------------------------------------------------------------------------
+
+    cdef int deliver(self, Msg msg, Line line) except -1:
+        cdef uint64_t token = 0
+        cdef Slot* slot
+        cdef PubAckFuture future
+        if msg.subject_size <= self.prefix_size or not parse_number(
+            msg.head + self.prefix_size, msg.subject_size - self.prefix_size, &token
+        ):
+            return 0
+        slot = &self.slots[token % self.size]
+        if slot.future == NULL or slot.token != token:
+            return 0  # it came late: its message has failed
+        future = <PubAckFuture>slot.future
+        self.answered = line.now
+        if self.is_plain_ack(
+            PyBytes_AS_STRING(msg.payload), PyBytes_GET_SIZE(msg.payload), future
+        ):
+            return self.conclude(future, None, line)
+        if msg.status_number() == 503 and msg.payload_size() == 0:
+            if not self.resend:
+                return self.conclude(future, self.no_stream(future.subject), line)
+            future.refused = True
+            if not self.retrying:
+                self.retrying = True
+                line.events.append(("CALL", self.on_refused))
+            return 0
+        try:
+            future.ack = self.read_ack(msg.payload)
+        except Exception as error:
+            return self.conclude(future, error, line)
+        return self.conclude(future, None, line)
+
+    cdef bint is_plain_ack(
+        self, const char* s, size_t n, PubAckFuture future
+    ) except -1:
+        """Whether it is `{"stream":"NAME","seq":N}` and no more, as most acks are."""
+        cdef const char* name = s + 11
+        cdef const char* end
+        cdef const char* known = NULL
+        cdef Py_ssize_t known_size = 0
+        cdef size_t size, i
+        if n < 20 or memcmp(s, b'{"stream":"', 11) != 0 or s[n - 1] != 125:
+            return False
+        end = <const char*>memchr(name, 34, n - 11)
+        if end == NULL or end == name:
+            return False
+        size = end - name
+        i = size + 12
+        if i + 8 > n or memcmp(s + i, b',"seq":', 7) != 0:
+            return False
+        i += 7
+        if not parse_number(s + i, n - 1 - i, &future.sequence):
+            return False
+        if self.stream is not None:
+            known = utf8(self.stream, &known_size)
+        if <size_t>known_size != size or memcmp(known, name, size) != 0:
+            for i in range(size):
+                if name[i] <= 32 or name[i] >= 127 or name[i] == 92:
+                    return False
+            self.stream = decode_text(name, size)
+        future.stream = self.stream
+        return True
+
+    # Failures -------------------------------------------------------------------------
+
+    cdef int keep(self, PubAckFuture future) except -1:
+        if self.seen and len(self.failures) >= MOST_FAILURES:
+            self.failures = [one for one in self.failures if not (<PubAckFuture>one).seen]
+            self.seen = 0
+        if len(self.failures) < MOST_FAILURES:
+            self.failures.append(future)
+            future.kept = True
+        else:
+            self.unkept += 1
+        return 0
+
+    cdef int see(self, PubAckFuture future) except -1:
+        """The caller has been given the error: `take_failures` need not."""
+        if not future.seen:
+            future.seen = True
+            if future.kept:
+                self.seen += 1
+            elif self.unkept:
+                self.unkept -= 1
+        return 0
+
+    def take_failures(self) -> tuple[list[PubAckFuture], int]:
+        """The failed whose errors nobody has seen, the first ones, and how many more."""
+        cdef PubAckFuture future
+        cdef list unseen = []
+        for future in self.failures:
+            if not future.seen:
+                future.seen = True
+                unseen.append(future)
+        more, self.unkept, self.failures, self.seen = self.unkept, 0, [], 0
+        return unseen, more
+
+    cdef int tell(self, PubAckFuture future, error, Line line) except -1:
+        """Have the callbacks called, and the handler of failures if there is an error."""
+        callbacks, future.callbacks = future.callbacks, None
+        if callbacks is None and error is None:
+            return 0
+        self.told.append((future, callbacks or (), error))
+        if len(self.told) == 1:
+            if line is not None:
+                line.events.append(("CALL", self.on_done))
+            else:
+                self.on_done()
+        return 0
+
+    def take_done(self) -> list[tuple[PubAckFuture, "Sequence[object]", object]]:
+        """What was done since: the futures, their callbacks, and errors to be told."""
+        told, self.told = self.told, []
+        return [
+            (future, callbacks, None if error is None else fresh(error))
+            for future, callbacks, error in told
+        ]
+
+    # What becomes of them: told by the I/O thread, or by who waits ----------------------
+
+    cdef int fail_late(self, int64_t now) except -1:
+        cdef PubAckFuture future
+        while self.first != NO_SLOT:
+            future = <PubAckFuture>self.slots[self.first].future
+            if future.due > now:
+                break
+            if future.refused:
+                error = self.no_stream(future.subject)
+            else:
+                error = DeadlineError(
+                    f"no ack for the message to {future.subject!r} within "
+                    f"{self.ack_timeout / 1e9:g} s: it may have been stored"
+                )
+            self.conclude(future, error, None)
+        return 0
+
+    def expire(self) -> float | None:
+        """Fail what is late; when to call it next, by the monotonic clock."""
+        self.fail_late(jsync_now())
+        if self.first == NO_SLOT:
+            self.timed = False
+            return None
+        return (<PubAckFuture>self.slots[self.first].future).due / 1e9
+
+    def lost(self, error: "Exception") -> None:
+        """The connection has broken: fail all that waits, or keep it for `send_again`."""
+        self.paused = True
+        for future in self.all_waiting():
+            if self.resend:
+                (<PubAckFuture>future).unsent = True
+            else:
+                self.conclude(<PubAckFuture>future, error, None)
+
+    def connected(self) -> bool:
+        """There is a connection again; True when `send_again` has to be called."""
+        if self.resend and self.waiting:
+            return True
+        self.paused = False
+        crowd_wake(&self.stalled)
+        return False
+
+    def send_again(self) -> None:
+        """Write again, in order, what was lost or refused; blocks while the buffer is full.
+
+        What is new waits until that is done.
+        """
+        cdef PubAckFuture future
+        cdef list unsent
+        cdef bint written
+        if self.resending:
+            return
+        self.resending = True
+        try:
+            while True:
+                unsent = [one for one in self.all_waiting() if (<PubAckFuture>one).unsent]
+                if not unsent:
+                    break
+                for future in unsent:
+                    if future.finished or not future.unsent:
+                        continue
+                    try:
+                        written = self.write(future, future.slot, True)
+                    except MaxPayloadError as error:
+                        self.conclude(future, error, None)
+                        continue
+                    if not written:
+                        return  # lost again: the next connection calls
+            self.paused = False
+            crowd_wake(&self.stalled)
+        finally:
+            self.resending = False
+
+    def retry(self) -> None:
+        """Have `send_again` send what no stream took."""
+        cdef PubAckFuture future
+        self.retrying = False
+        for future in self.all_waiting():
+            if future.refused:
+                future.refused = False
+                future.unsent = True
+
+    def doubt(self, seconds: float) -> bool:
+        """Have `send_again` send what has had no answer for so long; whether there is any.
+
+        A leader that steps down takes what was on its way with it, and tells nobody.
+        """
+        cdef PubAckFuture future
+        cdef int64_t before = jsync_now() - <int64_t>(seconds * 1e9)
+        # On a slow line the acks come late, but in order.
+        cdef bint silent = self.answered < before and self.outbox.pending_now() == 0
+        cdef bint found = False
+        for future in self.all_waiting():
+            if future.sent < before and not future.refused and (
+                silent or future.number < self.newest
+            ):
+                future.unsent = found = True
+        return found
+
+    def deny(self, subject: str, error: "Exception") -> None:
+        """The server refuses messages to that subject."""
+        cdef PubAckFuture future
+        for future in self.all_waiting():
+            if future.subject == subject:
+                self.conclude(future, error, None)
+
+    def flush(self, timeout: float | None) -> bool:
+        """Wait until all that was published before has its ack or its error."""
+        cdef int64_t deadline = deadline_after(timeout)
+        cdef uint64_t mark = self.published
+        while self.oldest() <= mark:
+            check_may_wait(self.outbox)
+            if jsync_now() >= deadline:
+                return False
+            if self.flushing == NULL or mark < self.flush_mark:
+                self.flush_mark = mark
+            # While reconnecting nobody else looks at the clock.
+            crowd_wait(&self.flushing, min(
+                deadline, (<PubAckFuture>self.slots[self.first].future).due
+            ))
+            self.fail_late(jsync_now())
+        return True
+
+    def close(self, error: "Exception", refusal: "Exception | None" = None) -> None:
+        """Fail what waits with `error`, and refuse more with `refusal`, or `error` too."""
+        if self.error is None:
+            self.error = error if refusal is None else refusal
+        for future in self.all_waiting():
+            self.conclude(<PubAckFuture>future, error, None)
+        crowd_wake(&self.stalled)
+
+
+cdef object column(values, str name, Py_ssize_t size=-1):
+    """Values that can be counted and indexed, as many as there are messages."""
+    if isinstance(values, (str, bytes, bytearray, memoryview)):
+        raise ConfigError(f"{name}: a sequence of values, not one {type(values).__name__}")
+    if not isinstance(values, (list, tuple)):
+        values = list(values)
+    if size >= 0 and len(values) != size:
+        raise ConfigError(f"{name}: {len(values)} values for {size} payloads")
+    return values
