@@ -1,0 +1,271 @@
+"""Every error that jsync raises.
+
+Error
+    ├── TimeoutError                  a deadline passed (also builtins.TimeoutError)
+    │   ├── DrainTimeoutError         a drain did not finish in time
+    │   ├── WriteTimeoutError         the write buffer stayed full
+    │   ├── StallTimeoutError         a publisher's window stayed full
+    │   └── IngestTimeoutError        a fast ingest was not answered in time
+    ├── ConnectionError               the connection (also builtins.ConnectionError)
+    │   ├── NoServersError            no server of the pool could be connected to
+    │   ├── ConnectionClosedError     the connection is closed, by you or for good
+    │   ├── ConnectionLostError       it broke while this call was waiting
+    │   │   ├── StaleConnectionError  the server stopped answering pings
+    │   │   └── AtomicBatchLostError  with a batch that was not committed
+    │   ├── ReconnectBufferFullError  too much was published while disconnected
+    │   ├── ProtocolError             the peer does not speak NATS as it should
+    │   ├── AuthenticationError       credentials missing, wrong, expired or revoked
+    │   ├── TLSError                  certificate, hostname or handshake
+    │   ├── ServerLimitError          the server refuses connections or payloads
+    │   ├── IngestConnectionError     a fast ingest lost its connection
+    │   └── ForkedProcessError        the connection belongs to the parent process
+    ├── ConfigError                   an option that cannot be (also ValueError)
+    ├── InvalidSubjectError           a subject that cannot be sent (also ValueError)
+    ├── InvalidHeaderError            a header that cannot be sent (also ValueError)
+    ├── MaxPayloadError               larger than the server accepts (also ValueError)
+    ├── NoRespondersError             nobody listens on the subject of a request
+    ├── NoReplySubjectError           the message has nobody to respond to
+    ├── PermissionsError              the account may not publish or subscribe there
+    ├── SlowConsumerError             a subscription dropped messages: its reader is slow
+    ├── SubscriptionClosedError       the subscription has ended
+    ├── ConcurrentUseError            a second thread on an object made for one
+    ├── BlockingCallError             a blocking call on the connection's own thread
+    ├── CallbackError                 a callback of yours raised; `__cause__` is what it raised
+    └── JetStreamError
+        ├── APIError                  an error reply of the server, by err_code: see below
+        ├── UnsupportedFeatureError   the server is too old for what was asked
+        │   ├── AtomicBatchUnsupportedError  and may have stored a message of a batch
+        │   └── IngestUnsupportedError  and has stored the first message of an ingest
+        ├── AtomicBatchError          an atomic batch that was not committed
+        │   ├── AtomicBatchClosedError  used after its end
+        │   ├── AtomicBatchLostError  the connection broke before the commit
+        │   └── UnclearCommitError    it may have been committed: `resolve()` finds out
+        ├── IngestError               a fast ingest ended early: what it stored
+        │   └── IngestTimeoutError  IngestConnectionError
+        ├── IngestClosedError         a fast ingest that has ended, or has not yet
+        ├── MessagesLostError         a fast ingest that allows gaps has one
+        ├── NoStreamResponseError     no stream took the message
+        ├── PublisherError            messages of a publisher were not acknowledged
+        ├── PublisherClosedError      the publisher was closed
+        ├── NotJetStreamMessageError  an ack or metadata of a message that has none
+        ├── NoCachedInfoError         nothing is known yet of what was bound without asking
+        ├── AmbiguousSubjectError     several streams match a subject
+        ├── IncompleteListError       some streams or consumers did not answer for a list
+        ├── DirectGetError            a direct get was refused, or broken off
+        │   └── DirectGetNotAllowedError  TooManyResultsError
+        ├── ConsumerDeletedError      deleted while it was being read
+        ├── MissedHeartbeatError      the server has been silent for too long
+        ├── OrderedConsumerResetError  an ordered consumer goes on with a new consumer
+        └── PullError                 the server refused or ended a pull
+
+An error reply has a class for its condition, found by the reply's `err_code`, below a class
+for its kind. Some are of two kinds, and stand below both:
+
+APIError
+    ├── NotFoundError
+    │   ├── StreamNotFoundError  MessageNotFoundError  AccountNotFoundError
+    │   └── ConsumerNotFoundError
+    │       └── ConsumerDoesNotExistError
+    ├── AlreadyExistsError
+    │   └── StreamNameInUseError  ConsumerExistsError
+    ├── SubjectOverlapError  StreamMoveInProgressError  ReplicasNotSupportedError
+    ├── JetStreamNotEnabledError  JetStreamNotEnabledForAccountError
+    ├── JetStreamUnavailableError     for the moment
+    │   └── StreamOfflineError  ConsumerOfflineError
+    ├── RequiredAPILevelError
+    ├── BadRequestError
+    │   └── InvalidJSONError  PedanticError
+    ├── InvalidStreamConfigError
+    │   └── StreamLimitExceededError
+    ├── InvalidConsumerConfigError
+    │   ├── DuplicateFilterSubjectsError  OverlappingFilterSubjectsError  EmptyFilterError
+    │   └── PriorityGroupError  WorkQueueConsumerError  ConsumerLimitExceededError
+    ├── InvalidResetError
+    ├── LimitExceededError
+    │   ├── MaximumStreamsError  MaximumConsumersError  AccountResourcesExceededError
+    │   ├── StreamLimitExceededError  ConsumerLimitExceededError  MessageTooLargeError
+    │   ├── InsufficientResourcesError
+    │   │   └── NoSuitablePeersError
+    │   ├── TooManyRequestsError
+    │   │   └── AtomicPublishTooManyInflightError  BatchPublishTooManyInflightError
+    │   └── AtomicPublishTooLargeBatchError
+    ├── OperationFailedError          the server tried, and failed
+    │   ├── StreamCreateError  StreamUpdateError  StreamDeleteError  StreamPurgeError
+    │   ├── ConsumerCreateError  ConsumerStoreError
+    │   └── MessageDeleteError  StreamStoreError  RollupError
+    ├── StreamSealedError  DuplicateMessageConflictError  SourceHeaderError
+    ├── WrongExpectationError         the stream is not as the publisher expected
+    │   └── WrongLastSequenceError  WrongLastMsgIDError  StreamMismatchError
+    ├── FeatureDisabledError          the stream is not set up for it
+    │   ├── MessageTTLDisabledError  MessageIncrDisabledError
+    │   ├── MessageSchedulesDisabledError
+    │   └── AtomicPublishDisabledError  BatchPublishDisabledError
+    ├── MessageTTLError
+    │   └── MessageTTLDisabledError  MessageTTLInvalidError
+    ├── MessageCounterError
+    │   └── MessageIncrDisabledError  MessageIncrInvalidError  MessageCounterBrokenError
+    ├── MessageScheduleError
+    │   └── MessageSchedulesDisabledError  MessageScheduleInvalidError
+    ├── AtomicPublishError            an atomic batch was refused
+    │   ├── AtomicPublishDisabledError  AtomicPublishIncompleteBatchError
+    │   ├── AtomicPublishDuplicateMessageError  AtomicPublishMissingSeqError
+    │   ├── AtomicPublishUnsupportedHeaderError  AtomicPublishInvalidBatchIDError
+    │   ├── AtomicPublishInvalidBatchCommitError  AtomicPublishTooLargeBatchError
+    │   └── AtomicPublishTooManyInflightError
+    └── BatchPublishError             a fast-ingest batch, or a message of it, was refused
+        ├── BatchPublishDisabledError  BatchPublishUnknownBatchIDError
+        ├── BatchPublishInvalidPatternError  BatchPublishInvalidBatchIDError
+        └── BatchPublishTooManyInflightError
+
+All of them derive from `Error`, survive pickling, and never carry a secret.
+"""
+
+from .api import (
+    AccountNotFoundError as AccountNotFoundError,
+    AccountResourcesExceededError as AccountResourcesExceededError,
+    AlreadyExistsError as AlreadyExistsError,
+    APIError as APIError,
+    AtomicPublishDisabledError as AtomicPublishDisabledError,
+    AtomicPublishDuplicateMessageError as AtomicPublishDuplicateMessageError,
+    AtomicPublishError as AtomicPublishError,
+    AtomicPublishIncompleteBatchError as AtomicPublishIncompleteBatchError,
+    AtomicPublishInvalidBatchCommitError as AtomicPublishInvalidBatchCommitError,
+    AtomicPublishInvalidBatchIDError as AtomicPublishInvalidBatchIDError,
+    AtomicPublishMissingSeqError as AtomicPublishMissingSeqError,
+    AtomicPublishTooLargeBatchError as AtomicPublishTooLargeBatchError,
+    AtomicPublishTooManyInflightError as AtomicPublishTooManyInflightError,
+    AtomicPublishUnsupportedHeaderError as AtomicPublishUnsupportedHeaderError,
+    BadRequestError as BadRequestError,
+    BatchPublishDisabledError as BatchPublishDisabledError,
+    BatchPublishError as BatchPublishError,
+    BatchPublishInvalidBatchIDError as BatchPublishInvalidBatchIDError,
+    BatchPublishInvalidPatternError as BatchPublishInvalidPatternError,
+    BatchPublishTooManyInflightError as BatchPublishTooManyInflightError,
+    BatchPublishUnknownBatchIDError as BatchPublishUnknownBatchIDError,
+    ConsumerCreateError as ConsumerCreateError,
+    ConsumerDoesNotExistError as ConsumerDoesNotExistError,
+    ConsumerExistsError as ConsumerExistsError,
+    ConsumerLimitExceededError as ConsumerLimitExceededError,
+    ConsumerNotFoundError as ConsumerNotFoundError,
+    ConsumerOfflineError as ConsumerOfflineError,
+    ConsumerStoreError as ConsumerStoreError,
+    DuplicateFilterSubjectsError as DuplicateFilterSubjectsError,
+    DuplicateMessageConflictError as DuplicateMessageConflictError,
+    EmptyFilterError as EmptyFilterError,
+    FeatureDisabledError as FeatureDisabledError,
+    InsufficientResourcesError as InsufficientResourcesError,
+    InvalidConsumerConfigError as InvalidConsumerConfigError,
+    InvalidJSONError as InvalidJSONError,
+    InvalidResetError as InvalidResetError,
+    InvalidStreamConfigError as InvalidStreamConfigError,
+    JetStreamNotEnabledError as JetStreamNotEnabledError,
+    JetStreamNotEnabledForAccountError as JetStreamNotEnabledForAccountError,
+    JetStreamUnavailableError as JetStreamUnavailableError,
+    LimitExceededError as LimitExceededError,
+    MaximumConsumersError as MaximumConsumersError,
+    MaximumStreamsError as MaximumStreamsError,
+    MessageCounterBrokenError as MessageCounterBrokenError,
+    MessageCounterError as MessageCounterError,
+    MessageDeleteError as MessageDeleteError,
+    MessageIncrDisabledError as MessageIncrDisabledError,
+    MessageIncrInvalidError as MessageIncrInvalidError,
+    MessageNotFoundError as MessageNotFoundError,
+    MessageScheduleError as MessageScheduleError,
+    MessageScheduleInvalidError as MessageScheduleInvalidError,
+    MessageSchedulesDisabledError as MessageSchedulesDisabledError,
+    MessageTooLargeError as MessageTooLargeError,
+    MessageTTLDisabledError as MessageTTLDisabledError,
+    MessageTTLError as MessageTTLError,
+    MessageTTLInvalidError as MessageTTLInvalidError,
+    NoSuitablePeersError as NoSuitablePeersError,
+    NotFoundError as NotFoundError,
+    OperationFailedError as OperationFailedError,
+    OverlappingFilterSubjectsError as OverlappingFilterSubjectsError,
+    PedanticError as PedanticError,
+    PriorityGroupError as PriorityGroupError,
+    ReplicasNotSupportedError as ReplicasNotSupportedError,
+    RequiredAPILevelError as RequiredAPILevelError,
+    RollupError as RollupError,
+    SourceHeaderError as SourceHeaderError,
+    StreamCreateError as StreamCreateError,
+    StreamDeleteError as StreamDeleteError,
+    StreamLimitExceededError as StreamLimitExceededError,
+    StreamMismatchError as StreamMismatchError,
+    StreamMoveInProgressError as StreamMoveInProgressError,
+    StreamNameInUseError as StreamNameInUseError,
+    StreamNotFoundError as StreamNotFoundError,
+    StreamOfflineError as StreamOfflineError,
+    StreamPurgeError as StreamPurgeError,
+    StreamSealedError as StreamSealedError,
+    StreamStoreError as StreamStoreError,
+    StreamUpdateError as StreamUpdateError,
+    SubjectOverlapError as SubjectOverlapError,
+    TooManyRequestsError as TooManyRequestsError,
+    WorkQueueConsumerError as WorkQueueConsumerError,
+    WrongExpectationError as WrongExpectationError,
+    WrongLastMsgIDError as WrongLastMsgIDError,
+    WrongLastSequenceError as WrongLastSequenceError,
+)
+from .client import (
+    AmbiguousSubjectError as AmbiguousSubjectError,
+    AtomicBatchClosedError as AtomicBatchClosedError,
+    AtomicBatchError as AtomicBatchError,
+    AtomicBatchLostError as AtomicBatchLostError,
+    AtomicBatchUnsupportedError as AtomicBatchUnsupportedError,
+    AuthenticationError as AuthenticationError,
+    BlockingCallError as BlockingCallError,
+    CallbackError as CallbackError,
+    ConcurrentUseError as ConcurrentUseError,
+    ConfigError as ConfigError,
+    ConnectionClosedError as ConnectionClosedError,
+    ConnectionError as ConnectionError,
+    ConnectionLostError as ConnectionLostError,
+    ConsumerDeletedError as ConsumerDeletedError,
+    DirectGetError as DirectGetError,
+    DirectGetNotAllowedError as DirectGetNotAllowedError,
+    DrainTimeoutError as DrainTimeoutError,
+    Error as Error,
+    FailedMessage as FailedMessage,
+    ForkedProcessError as ForkedProcessError,
+    IncompleteListError as IncompleteListError,
+    IngestClosedError as IngestClosedError,
+    IngestConnectionError as IngestConnectionError,
+    IngestError as IngestError,
+    IngestTimeoutError as IngestTimeoutError,
+    IngestUnsupportedError as IngestUnsupportedError,
+    InvalidHeaderError as InvalidHeaderError,
+    InvalidSubjectError as InvalidSubjectError,
+    JetStreamError as JetStreamError,
+    MaxPayloadError as MaxPayloadError,
+    MessagesLostError as MessagesLostError,
+    MissedHeartbeatError as MissedHeartbeatError,
+    NoCachedInfoError as NoCachedInfoError,
+    NoReplySubjectError as NoReplySubjectError,
+    NoRespondersError as NoRespondersError,
+    NoServersError as NoServersError,
+    NoStreamResponseError as NoStreamResponseError,
+    NotJetStreamMessageError as NotJetStreamMessageError,
+    OrderedConsumerResetError as OrderedConsumerResetError,
+    PermissionsError as PermissionsError,
+    ProtocolError as ProtocolError,
+    PublisherClosedError as PublisherClosedError,
+    PublisherError as PublisherError,
+    PullError as PullError,
+    ReconnectBufferFullError as ReconnectBufferFullError,
+    ServerLimitError as ServerLimitError,
+    SlowConsumerError as SlowConsumerError,
+    StaleConnectionError as StaleConnectionError,
+    StallTimeoutError as StallTimeoutError,
+    SubscriptionClosedError as SubscriptionClosedError,
+    TimeoutError as TimeoutError,
+    TLSError as TLSError,
+    TooManyResultsError as TooManyResultsError,
+    UnclearCommitError as UnclearCommitError,
+    UnsupportedFeatureError as UnsupportedFeatureError,
+    WriteTimeoutError as WriteTimeoutError,
+)
+
+# They are known by this module's name, in tracebacks and in pickles too.
+for _kind in [kind for kind in globals().values() if isinstance(kind, type)]:
+    _kind.__module__ = __name__
+del _kind
