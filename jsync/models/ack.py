@@ -1,0 +1,73 @@
+"""The acknowledgement of a publish, read in one pass together with what may be an error."""
+
+from typing import Any, Final
+
+import msgspec
+
+from ..errors import JetStreamError
+from .model import Model
+
+
+class ApiErrorReply(Model, kw_only=True, frozen=True):
+    """An error as it stands in replies."""
+
+    code: int = 0
+    """HTTP-like: 400, 404, 503."""
+    err_code: int = 0
+    """The server's own number of the error, 10003 for instance. Since nats-server 2.3."""
+    description: str = ""
+    """The server's words."""
+
+
+class PubAck(msgspec.Struct, frozen=True, gc=False):
+    """A stream has stored the message, or the batch."""
+
+    stream: str = ""
+    """The stream that stored it."""
+    seq: int = 0
+    """The sequence it has there, or the batch's last message."""
+    duplicate: bool = False
+    """Whether the stream had it already (`msg_id`); `seq` is the first one's."""
+    domain: str | None = None
+    """The JetStream domain, when there is one. Since nats-server 2.4."""
+    batch: str | None = None
+    """The id of the batch. Since nats-server 2.12."""
+    count: int | None = None
+    """How many messages the batch had. Since nats-server 2.12."""
+    val: str | None = None
+    """The counter's new value as it is on the wire. Since nats-server 2.12."""
+    error: dict[str, Any] | None = None
+    """None: this is for `decode_pub_ack`, which gives it in place of the ack."""
+
+    @property
+    def value(self) -> int | None:
+        """The counter's new value, however large, on a stream with `allow_msg_counter`."""
+        return None if self.val is None else int(self.val)
+
+    def __repr__(self) -> str:
+        shown = [f"stream={self.stream!r}", f"seq={self.seq}"]
+        shown += [
+            f"{name}={value!r}"
+            for name in ("duplicate", "domain", "batch", "count", "value")
+            if (value := getattr(self, name)) not in (None, False)
+        ]
+        return f"PubAck({', '.join(shown)})"
+
+
+_decode: Final = msgspec.json.Decoder(PubAck).decode
+
+
+def decode_pub_ack(data: bytes) -> PubAck | dict[str, Any]:
+    """The `PubAck` in a reply, or the error in it: code, err_code, description.
+
+    Raises `JetStreamError` when it is neither, as when somebody else has answered.
+    """
+    try:
+        ack = _decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise JetStreamError(f"not a publish ack: {data[:100]!r}") from error
+    if ack.stream and ack.error is None:
+        return ack
+    if ack.error is not None:
+        return ack.error
+    raise JetStreamError(f"not a publish ack: {data[:100]!r}")

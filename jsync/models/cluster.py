@@ -1,0 +1,81 @@
+"""The servers that hold a stream or a consumer."""
+
+from datetime import datetime
+from typing import Literal
+
+from .codec import Seconds
+from .model import Model
+from .stream import Placement, Retention
+
+MoveStep = Literal[
+    "meta", "membership", "snapshot", "catchup", "quorum", "blocked", "unavailable"
+]
+
+
+class PeerInfo(Model, kw_only=True, frozen=True):
+    """A server that holds a replica, other than the leader."""
+
+    name: str = ""
+    """The server's name."""
+    current: bool = False
+    """Whether it was seen lately and has everything."""
+    offline: bool = False
+    """Whether it has not been seen lately."""
+    active: Seconds = 0.0
+    """Seconds since it was last seen."""
+    lag: int = 0
+    """Operations that it is behind."""
+    peer: str = ""
+    """Its id in the cluster. Since nats-server 2.9.1."""
+    pending: bool = False
+    """Whether it is still to join. Since nats-server 2.15."""
+
+
+class MoveOrigin(Model, kw_only=True, frozen=True):
+    """What was before a move. Since nats-server 2.15."""
+
+    replicas: int = 0
+    placement: Placement | None = None
+    retention: Retention | None = None
+
+
+class MoveStatus(Model, kw_only=True, frozen=True):
+    """What a move waits for. Since nats-server 2.15."""
+
+    description: str = ""
+    """The server's words."""
+    type: MoveStep | None = None
+    """What has to change for the move to go on."""
+    err: str | None = None
+    """What went wrong."""
+
+
+class DesiredClusterInfo(Model, kw_only=True, frozen=True):
+    """The servers that are to hold it, while it is being moved. Since nats-server 2.15."""
+
+    name: str | None = None
+    """The cluster's name."""
+    replicas: list[PeerInfo] | None = None
+    origin: MoveOrigin | None = None
+    status: MoveStatus | None = None
+
+
+class ClusterInfo(Model, kw_only=True, frozen=True):
+    """The servers that hold a stream or a consumer."""
+
+    name: str | None = None
+    """The cluster's name."""
+    raft_group: str | None = None
+    """Since nats-server 2.10.4."""
+    leader: str | None = None
+    """The leader's name; None while there is none."""
+    leader_since: datetime | None = None
+    """Since nats-server 2.11.9."""
+    system_account: bool = False
+    """Whether replication goes through the system account. Since nats-server 2.11.9."""
+    traffic_account: str | None = None
+    """The account that replication goes through. Since nats-server 2.11.9."""
+    replicas: list[PeerInfo] | None = None
+    """The others."""
+    desired: DesiredClusterInfo | None = None
+    """Where it is to be, while it is being moved. Since nats-server 2.15."""

@@ -1,0 +1,200 @@
+"""How values look on the wire: seconds as nanoseconds, times as RFC 3339, models as objects.
+
+A field's codec does three things: read what is on the wire, write what a server takes, and
+check what a caller gave. Each raises `ValueError` or `OverflowError` when it cannot. Reading
+is tolerant of the unknown, as of a newer server's words, unless it is `strict`.
+"""
+
+import difflib
+import math
+import types
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from decimal import Decimal
+from enum import Enum
+from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin
+
+import msgspec
+
+NANOSECONDS: Final = "nanoseconds"
+
+Seconds = Annotated[float, NANOSECONDS]
+"""A duration: nanoseconds on the wire."""
+PositiveSeconds = Annotated[float, NANOSECONDS, msgspec.Meta(ge=0)]
+"""A duration of which servers refuse a negative one."""
+Count = Annotated[int, msgspec.Meta(ge=0)]
+"""An unsigned number on the server's side."""
+
+_LONGEST: Final = (1 << 63) - 1
+"""The longest duration of Go in nanoseconds, 292 years; servers say it for "never"."""
+
+
+class Codec:
+    """Values that are the same on both sides: strings, numbers, booleans, lists of them."""
+
+    def __init__(self, kind: Any) -> None:
+        self.kind = kind
+
+    def read(self, wire: Any, strict: bool) -> Any:
+        return convert(wire, self.kind)
+
+    def write(self, value: Any) -> Any:
+        return value
+
+    def check(self, value: Any) -> Any:
+        return convert(value, self.kind)
+
+
+class Word(Codec):
+    """One of several words. A server may know more of them than jsync does."""
+
+    def __init__(self, kind: Any) -> None:
+        super().__init__(kind)
+        self.words: tuple[str, ...] = get_args(kind)
+
+    def read(self, wire: Any, strict: bool) -> Any:
+        return self.check(wire) if strict else convert(wire, str)
+
+    def write(self, value: Any) -> Any:
+        return self.check(value)
+
+    def check(self, value: Any) -> Any:
+        if isinstance(value, Enum):
+            value = value.value
+        if value in self.words:
+            return value
+        raise ValueError(f"{value!r} is not one of {', '.join(map(repr, self.words))}")
+
+
+class Duration(Codec):
+    """Seconds here, a whole number of nanoseconds there."""
+
+    def read(self, wire: Any, strict: bool) -> Any:
+        return convert(wire, int) / 1_000_000_000
+
+    def write(self, value: Any) -> Any:
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            raise ValueError(f"seconds, not {type(value).__name__}")
+        if not math.isfinite(value):
+            raise ValueError(f"{value} is no number of seconds")
+        # By way of decimals, since 0.3 s are meant to be 300,000,000 ns and no other.
+        nanoseconds = round(Decimal(repr(value)) * 1_000_000_000)
+        if abs(nanoseconds) > _LONGEST + 1000:
+            raise ValueError(
+                f"{value} seconds are more than the 292 years that servers can count: "
+                "are they nanoseconds? `from_wire` reads those"
+            )
+        return max(-_LONGEST, min(nanoseconds, _LONGEST))
+
+    def check(self, value: Any) -> Any:
+        self.write(value)
+        return super().check(value)
+
+
+class Time(Codec):
+    """An aware datetime here, RFC 3339 there."""
+
+    def read(self, wire: Any, strict: bool) -> Any:
+        time = datetime.fromisoformat(convert(wire, str))
+        if time.tzinfo is None:
+            raise ValueError("a time without an offset")
+        # Go's zero time stands for none.
+        return None if time.year == 1 else time.astimezone(UTC)
+
+    def write(self, value: Any) -> Any:
+        return self.check(value).isoformat().replace("+00:00", "Z")
+
+    def check(self, value: Any) -> Any:
+        if not isinstance(value, datetime):
+            raise ValueError(f"a datetime, not {type(value).__name__}")
+        if value.utcoffset() is None:
+            raise ValueError("a datetime with a time zone: this one has none")
+        # Times in a gap or a fold of their zone are equal to none of another zone.
+        return value.astimezone(UTC)
+
+
+class Nested(Codec):
+    """Another model."""
+
+    def read(self, wire: Any, strict: bool) -> Any:
+        return self.kind.read(convert(wire, dict[str, Any]), strict)
+
+    def write(self, value: Any) -> Any:
+        if not isinstance(value, self.kind):
+            raise ValueError(f"a {self.kind.__name__}, not {value!r}")
+        return value.to_wire()
+
+    def check(self, value: Any) -> Any:
+        return self.kind.of(value, {})
+
+
+class Many(Codec):
+    """A list of values that have a codec of their own."""
+
+    def __init__(self, kind: Any, item: Codec) -> None:
+        super().__init__(kind)
+        self.item = item
+
+    def read(self, wire: Any, strict: bool) -> Any:
+        return [self.item.read(item, strict) for item in convert(wire, list[Any])]
+
+    def write(self, value: Any) -> Any:
+        return [self.item.write(item) for item in value]
+
+    def check(self, value: Any) -> Any:
+        if isinstance(value, (str, bytes, Mapping)) or not isinstance(value, Iterable):
+            raise ValueError(f"a list, not {type(value).__name__}")
+        return [self.item.check(item) for item in value]
+
+
+class ByName(Codec):
+    """A dict of models."""
+
+    def __init__(self, kind: Any, item: Codec) -> None:
+        super().__init__(kind)
+        self.item = item
+
+    def read(self, wire: Any, strict: bool) -> Any:
+        by_name = convert(wire, dict[str, Any])
+        return {name: self.item.read(item, strict) for name, item in by_name.items()}
+
+    def write(self, value: Any) -> Any:
+        return {name: self.item.write(item) for name, item in value.items()}
+
+    def check(self, value: Any) -> Any:
+        return {name: self.item.check(item) for name, item in value.items()}
+
+
+def convert(value: Any, kind: Any) -> Any:
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError as error:
+        words = str(error).replace("`array`", "list").replace("`object`", "dict")
+        raise ValueError(words.replace("`", "")) from None
+
+
+def codec_of(kind: Any) -> Codec:
+    """The codec of a field with the annotation `kind`; `None` in it does not matter."""
+    origin, args = get_origin(kind), get_args(kind)
+    if origin is Union or origin is types.UnionType:
+        (kind,) = (arg for arg in args if arg is not types.NoneType)
+        return codec_of(kind)
+    if origin is Literal:
+        return Word(kind)
+    if NANOSECONDS in getattr(kind, "__metadata__", ()):
+        return Duration(kind)
+    if kind is datetime:
+        return Time(kind)
+    if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+        return Nested(kind)
+    if origin is list and type(item := codec_of(args[0])) is not Codec:
+        return Many(kind, item)
+    if origin is dict and type(item := codec_of(args[1])) is not Codec:
+        return ByName(kind, item)
+    return Codec(kind)
+
+
+def did_you_mean(word: str, words: Iterable[str]) -> str:
+    """`; did you mean ...?`, or nothing when no word is near."""
+    near = difflib.get_close_matches(word, words, cutoff=0.6)
+    return f"; did you mean {' or '.join(near)}?" if near else ""

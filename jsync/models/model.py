@@ -1,0 +1,279 @@
+"""What every configuration and reply is: a Struct that reads and writes JetStream's JSON."""
+
+import functools
+from collections.abc import Mapping
+from typing import Annotated, Any, NamedTuple, Self, get_args, get_origin
+
+import msgspec
+
+from ..errors import ConfigError
+from .codec import Codec, codec_of, did_you_mean
+from .since import OLDEST, Line, Since
+
+
+class Field(NamedTuple):
+    """What a model has to know of one of its fields."""
+
+    codec: Codec
+    default: Any
+    since: Since
+
+    def is_blank(self, value: Any) -> bool:
+        """Whether it is not sent: None, or a default that says nothing either."""
+        if value is None:
+            return True
+        empty = not self.default or isinstance(self.default, Model)
+        return bool(empty and value == self.default)
+
+    def write(self, value: Any) -> Any:
+        """What to send, None for nothing."""
+        return None if self.is_blank(value) else self.codec.write(value)
+
+
+class Model(msgspec.Struct, kw_only=True, frozen=True, eq=False):
+    """A part of JetStream's JSON: seconds and datetimes here, nanoseconds and RFC 3339 there.
+
+    Attributes have the names of the wire. One that is None is unset, and is not sent: the
+    server has its default for it, and servers from 2.12 refuse fields that they do not
+    know. What cannot be told here, such as the nanoseconds of a time, is remembered and
+    goes back as it came, as long as the attribute has the value that was read.
+    """
+
+    extra: dict[str, Any] = {}
+    """Fields that this jsync does not know, a newer server's, as they are on the wire."""
+    _read: dict[str, tuple[Any, Any]] = {}
+
+    def to_wire(self) -> dict[str, Any]:
+        """The JSON object, with the fields that are set.
+
+        Raises `ConfigError` for a value that the wire cannot carry.
+        """
+        wire = dict(self.extra)
+        for name, field in fields_of(type(self)).items():
+            value = getattr(self, name)
+            if self._is_as_read(name, value):
+                wire[name] = self._read[name][1]
+                continue
+            try:
+                written = field.write(value)
+            except (ValueError, OverflowError) as error:
+                raise ConfigError(f"{name}: {error}") from error
+            if written is not None:
+                wire[name] = written
+        return wire
+
+    @classmethod
+    def from_wire(cls, data: Mapping[str, Any]) -> Self:
+        """Read a JSON object that a server sent, which never fails.
+
+        What is missing has its default, and what is not known is in `extra`. A value that
+        makes no sense counts as missing, and goes back as it came.
+        """
+        return cls.read(data, strict=False)
+
+    @classmethod
+    def read(cls, data: Mapping[str, Any], strict: bool) -> Self:
+        """`from_wire`; when strict a value that makes no sense raises `ConfigError`."""
+        fields = fields_of(cls)
+        values: dict[str, Any] = {}
+        extra: dict[str, Any] = {}
+        read: dict[str, tuple[Any, Any]] = {}
+        for name, wire in data.items():
+            if name not in fields:
+                extra[name] = wire
+                continue
+            field = fields[name]
+            value, exact = None, False
+            if wire is None and strict:
+                continue
+            try:
+                if wire is not None:
+                    value = field.codec.read(wire, strict)
+                    exact = field.write(value) == wire
+            except (ValueError, OverflowError) as error:
+                if strict:
+                    raise ConfigError(f"{name}: {error}") from error
+            if value is None:
+                value = field.default
+            else:
+                values[name] = value
+            if not exact:
+                read[name] = (value, wire)
+        return cls(**values, extra=extra, _read=read)
+
+    @classmethod
+    def of(cls, config: object | None, fields: Mapping[str, Any]) -> Self:
+        """Make a checked one of a whole configuration or of keywords, not of both.
+
+        A configuration is one of this class; a mapping, which is the same as keywords
+        (seconds and datetimes; `from_wire` is for the wire's own form); or an object with
+        `as_dict()`, such as nats-py's, which gives the wire's form. Raises `ConfigError`,
+        which names the field.
+        """
+        if config is None:
+            return cls._from_keywords(fields)
+        if fields:
+            raise ConfigError(
+                f"a configuration and keywords too ({', '.join(fields)}): give one of "
+                "them, or config.replace(...)"
+            )
+        if isinstance(config, cls):
+            return config._checked()
+        if isinstance(config, Mapping):
+            return cls._from_keywords(config)
+        as_dict = getattr(config, "as_dict", None)
+        if as_dict is None or isinstance(config, type):
+            raise ConfigError(f"a {cls.__name__}, not {config!r}")
+        # nats-py leaves its enums in.
+        return cls.read(msgspec.to_builtins(as_dict()), strict=True)._checked()
+
+    def replace(self, **changes: Any) -> Self:
+        """A copy with some fields changed: `config.replace(max_age=60)`."""
+        return msgspec.structs.replace(self, **changes)
+
+    def changed(self, changes: Mapping[str, Any]) -> Self:
+        """A checked copy with some fields changed; None is a field's default.
+
+        Raises `ConfigError`, which names the field.
+        """
+        self._check_keywords(changes)
+        fields = fields_of(type(self))
+        values = {
+            name: fields[name].default if value is None and name in fields else value
+            for name, value in changes.items()
+        }
+        return self.replace(**values)._checked()
+
+    def differences(self, other: Self) -> dict[str, tuple[Any, Any]]:
+        """The fields in which the two differ for a server: `{name: (mine, theirs)}`.
+
+        An unset field is as good as the server's default, where neither server nor
+        account sets limits. Metadata of the server's own (`_nats.`) does not count, nor
+        does what only the other one has in `extra`.
+        """
+        mine, theirs = self._settled(), other._settled()
+        found = {
+            name: (getattr(self, name), getattr(other, name))
+            for name in mine
+            if mine[name] != theirs[name]
+        }
+        for name, value in self.extra.items():
+            if value != other.extra.get(name):
+                found[name] = (value, other.extra.get(name))
+        return found
+
+    def matches(self, other: Self) -> bool:
+        """Whether there are no `differences`."""
+        return not self.differences(other)
+
+    def _settled(self) -> dict[str, Any]:
+        """The values, such that those which mean the same to a server are equal."""
+        settled: dict[str, Any] = {}
+        for name in fields_of(type(self)):
+            value = getattr(self, name)
+            if name == "metadata" and value:
+                value = {k: v for k, v in value.items() if not k.startswith("_nats.")}
+            elif isinstance(value, list):
+                value = [_settled(item) for item in value]
+            settled[name] = _settled(value) or None
+        return settled
+
+    def newer_than(self, line: Line = OLDEST) -> dict[str, Line]:
+        """What is set that servers of `line` do not know, and the lines that brought it.
+
+        Only what is newer than nats-server 2.10 is told.
+        """
+        newer: dict[str, Line] = {}
+        for name, field in fields_of(type(self)).items():
+            value = getattr(self, name)
+            if not value:
+                continue
+            since = field.since.of(value)
+            if since > line:
+                word = "" if since == field.since.line else f"={value!r}"
+                newer[name + word] = since
+            for part in value if isinstance(value, list) else [value]:
+                if isinstance(part, Model):
+                    for inner, since in part.newer_than(line).items():
+                        newer[f"{name}.{inner}"] = since
+        return newer
+
+    @classmethod
+    def _from_keywords(cls, keywords: Mapping[str, Any]) -> Self:
+        cls._check_keywords(keywords)
+        given = {name: value for name, value in keywords.items() if value is not None}
+        return cls(**given)._checked()
+
+    @classmethod
+    def _check_keywords(cls, keywords: Mapping[str, Any]) -> None:
+        fields = fields_of(cls)
+        for name in keywords:
+            if name not in fields and name != "extra":
+                near = did_you_mean(str(name), fields)
+                raise ConfigError(f"{cls.__name__} has no field {name!r}{near}")
+
+    def _checked(self) -> Self:
+        checked: dict[str, Any] = {}
+        for name, field in fields_of(type(self)).items():
+            value = getattr(self, name)
+            if field.is_blank(value) or self._is_as_read(name, value):
+                continue
+            try:
+                checked[name] = field.codec.check(value)
+            except (ValueError, OverflowError) as error:
+                raise ConfigError(f"{name}: {error}") from error
+        if not isinstance(self.extra, dict):
+            raise ConfigError(f"extra: a dict, not {type(self.extra).__name__}")
+        model = self.replace(**checked)
+        model._check()
+        return model
+
+    def _check(self) -> None:
+        """What the types do not say; raises `ConfigError`."""
+
+    def _is_as_read(self, name: str, value: Any) -> bool:
+        return name in self._read and self._read[name][0] == value
+
+    def __eq__(self, other: object) -> bool:
+        if type(other) is not type(self):
+            return NotImplemented
+        return self.extra == other.extra and all(
+            getattr(self, name) == getattr(other, name)
+            for name in fields_of(type(self))
+        )
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        shown = {
+            name: value
+            for name, field in fields_of(type(self)).items()
+            if not field.is_blank(value := getattr(self, name))
+        }
+        if extra := {k: v for k, v in self.extra.items() if k != "type"}:
+            shown["extra"] = extra
+        inner = ", ".join(f"{name}={value!r}" for name, value in shown.items())
+        return f"{type(self).__name__}({inner})"
+
+
+def _settled(value: Any) -> Any:
+    if not isinstance(value, Model):
+        return value
+    return {k: v for k, v in value._settled().items() if v is not None}
+
+
+@functools.cache
+def fields_of(model: type[Model]) -> dict[str, Field]:
+    """The fields of a model, by name, without those of `Model` itself."""
+    fields: dict[str, Field] = {}
+    for info in msgspec.structs.fields(model):
+        if info.name in ("extra", "_read"):
+            continue
+        default = info.default
+        if info.default_factory is not msgspec.NODEFAULT:
+            default = info.default_factory()
+        kind, since = info.type, Since()
+        if get_origin(kind) is Annotated and isinstance(get_args(kind)[-1], Since):
+            kind, since = get_args(kind)
+        fields[info.name] = Field(codec_of(kind), default, since)
+    return fields
