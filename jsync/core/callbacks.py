@@ -1,0 +1,161 @@
+"""Where connection callbacks run: one thread for each connection, begun when needed."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import queue
+import signal
+import threading
+from typing import TYPE_CHECKING, TypeVar, cast
+
+from ..errors import CallbackError, TimeoutError as LateError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+Result = TypeVar("Result")
+
+logger = logging.getLogger("jsync.connection")
+
+MOST_WAITING = 10_000
+
+
+class Spawner:
+    """Starts threads with the signal mask of the thread that made this.
+
+    The I/O thread blocks all signals, and a thread it starts would too, and so would
+    every process that user code starts from there.
+    """
+
+    def __init__(self) -> None:
+        self._mask = signal.pthread_sigmask(signal.SIG_BLOCK, [])
+
+    def start(self, name: str, run: Callable[[], object]) -> threading.Thread:
+        """Start a daemon thread."""
+
+        def unmask_and_run() -> None:
+            signal.pthread_sigmask(signal.SIG_SETMASK, self._mask)
+            run()
+
+        thread = threading.Thread(target=unmask_and_run, name=name, daemon=True)
+        thread.start()
+        return thread
+
+
+class Callbacks:
+    """Calls what the user gave, one after the other, on a thread of its own.
+
+    An exception of a callback goes to `on_error`, and to the log when there is none or
+    when it is `on_error` that raised: it never reaches the connection.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        spawner: Spawner,
+        on_error: Callable[[Exception], object] | None,
+    ) -> None:
+        self._name = name
+        self._spawner = spawner
+        self._on_error = on_error
+        self._queue: queue.SimpleQueue[Callable[[], object] | None] = (
+            queue.SimpleQueue()
+        )
+        # Re-entrant, as a signal handler may come in the middle and post as well.
+        self._lock = threading.RLock()
+        self._begun = False
+        self._thread: threading.Thread | None = None
+        self._closed = False
+
+    def post(self, callback: Callable[..., object] | None, *args: object) -> None:
+        """Have `callback(*args)` called soon; never blocks."""
+        if callback is None:
+            return
+        if self._queue.qsize() >= MOST_WAITING:
+            logger.error(
+                "%s: callbacks are stuck, %r is not called", self._name, callback
+            )
+            return
+        self.put(lambda: callback(*args))
+
+    def put(self, call: Callable[[], object]) -> bool:
+        """`post` however many wait already; False when closed."""
+        with self._lock:
+            if self._closed:
+                return False
+            self._queue.put(call)
+            begun, self._begun = self._begun, True
+        if not begun:
+            # From 3.12 on no thread can be begun at interpreter exit: see call_here.
+            with contextlib.suppress(RuntimeError):
+                self._thread = self._spawner.start(f"{self._name}-callbacks", self._run)
+        return True
+
+    def raised(self, what: str, error: BaseException) -> None:
+        """Report what user code raised, on this object's thread."""
+        if self._on_error is None:
+            logger.error("%s: %s raised", self._name, what, exc_info=error)
+            return
+        try:
+            self._on_error(wrap(what, error))
+        except BaseException:
+            logger.exception("%s: on_error raised", self._name)
+
+    def call_here(self) -> None:
+        """At interpreter exit: call what no thread could be begun for."""
+        if self._thread is None and self._closed:
+            self._run()
+
+    def report(self, error: Exception) -> None:
+        """Give `error` to `on_error`, or to the log when there is none."""
+        if self._on_error is None:
+            logger.warning("%s: %s: %s", self._name, type(error).__name__, error)
+        else:
+            self.post(self._on_error, error)
+
+    def close(self) -> None:
+        """Take no more; what was posted is still called. Does not wait."""
+        with self._lock:
+            self._closed = True
+            self._queue.put(None)
+
+    def _run(self) -> None:
+        while (call := self._queue.get()) is not None:
+            try:
+                call()
+            except BaseException as error:  # noqa: BLE001 (SystemExit would end the thread)
+                self.raised("a connection callback", error)
+
+
+def wrap(what: str, error: BaseException) -> CallbackError:
+    """A `CallbackError` that says what raised, with `error` as its cause."""
+    wrapped = CallbackError(f"{what} raised {type(error).__name__}: {error}")
+    wrapped.__cause__ = error
+    return wrapped
+
+
+def call_within(
+    seconds: float, spawner: Spawner, what: str, function: Callable[[], Result]
+) -> Result:
+    """Call user code on a thread of its own and wait for it, but not for ever."""
+    done: queue.SimpleQueue[tuple[Result, None] | tuple[None, Exception]] = (
+        queue.SimpleQueue()
+    )
+
+    def run() -> None:
+        try:
+            done.put((function(), None))
+        except Exception as error:  # noqa: BLE001 (user code)
+            done.put((None, error))
+
+    spawner.start(f"jsync-{what}", run)
+    try:
+        result, raised = done.get(timeout=max(0.0, seconds))
+    except queue.Empty:
+        raise LateError(
+            f"{what} took longer than the {seconds:.1f} s that were left"
+        ) from None
+    if raised is not None:
+        raise raised
+    return cast("Result", result)

@@ -1,0 +1,215 @@
+"""The handshake as a state machine, with no socket, thread or clock."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Final, TypeVar
+
+from .. import errors
+from ..errors import Error, ProtocolError, ServerLimitError, TLSError
+from .protocol import ServerInfo, parse_info, server_error
+
+AnyError = TypeVar("AnyError", bound=Error)
+
+
+class State(Enum):
+    """What the handshake waits for."""
+
+    GREETING = "INFO"
+    TLS = "the TLS handshake"
+    CONNECT = "our CONNECT"
+    PONG = "PONG"
+    READY = "nothing"
+    FAILED = "nothing, it has failed"
+
+
+class Step(Enum):
+    """What the connection has to do next."""
+
+    READ = "read, and pass on what comes"
+    START_TLS = "do the TLS handshake, then call `secured`"
+    SEND_CONNECT = "send CONNECT and PING, then call `connect_sent`"
+    SEND_PONG = "send PONG, then read"
+    READY = "nothing: the connection can be used"
+
+
+_STEPS: Final = {
+    State.GREETING: Step.READ,
+    State.TLS: Step.START_TLS,
+    State.CONNECT: Step.SEND_CONNECT,
+    State.PONG: Step.READ,
+    State.READY: Step.READY,
+}
+
+
+class Handshake:
+    """From the first byte of the server to the PONG after our CONNECT.
+
+    Do what `step` says. Bytes read go to `observe` first and to the parser then, and its
+    frames one by one to `receive`, up to the one that makes it `Step.READY`: what follows
+    in the same read, often an INFO, is the connection's own. Whatever raises has failed
+    for good. TLS begins when either side asks for it; with `tls_first` before INFO, and then INFO need not mention
+    it, as when a proxy ends the TLS.
+    """
+
+    def __init__(self, *, tls: bool, tls_first: bool = False) -> None:
+        self._tls = tls or tls_first
+        self._state = State.TLS if tls_first else State.GREETING
+        self._encrypted = False
+        self._owes_pong = False
+        self._head = b""
+        self._tail: bytes | None = None  # what follows INFO; None before its end
+        self.info: ServerInfo | None = None
+        """The last INFO that came."""
+
+    @property
+    def state(self) -> State:
+        return self._state
+
+    @property
+    def encrypted(self) -> bool:
+        return self._encrypted
+
+    @property
+    def step(self) -> Step:
+        """What to do now; a failed handshake has no step."""
+        return _STEPS[self._state]
+
+    def observe(self, data: bytes) -> None:
+        """Look at bytes before they are parsed, whether this is a NATS server at all.
+
+        Raises `ProtocolError` at the first byte that is not the beginning of an INFO, and
+        at any that comes in plain when TLS is to begin.
+        """
+        if self._state is State.TLS and data:
+            raise self._failed(_injected(data[:200].decode("latin-1")))
+        if self._state is not State.GREETING:
+            return
+        if len(self._head) < 5:
+            self._head += data[:40]
+            if not _begins_like_info(self._head[:5]):
+                raise self._failed(ProtocolError(_describe_stranger(self._head)))
+        if self._tail is not None:
+            self._tail += data[:200]
+        elif b"\n" in data:
+            self._tail = data.partition(b"\n")[2][:200]
+
+    def receive(self, op: str, value: object = None) -> Step:
+        """Take a frame of the parser; return the next step or raise what went wrong."""
+        match self._state, op, value:
+            case State.TLS, _, _:
+                raise self._failed(_injected(f"{op} {value}"))
+            case _, "-ERR", str(text):
+                raise self._failed(server_error(text))
+            case State.GREETING, "INFO", bytes(data):
+                self._greeted(self._parsed(data))
+            case State.CONNECT | State.PONG, "INFO", bytes(data):
+                self.info = self._parsed(data)
+            case State.CONNECT, "PING", _:
+                self._owes_pong = True  # anything before CONNECT would end it
+            case State.PONG, "PING", _:
+                return Step.SEND_PONG
+            case State.PONG, "PONG", _:
+                self._state = State.READY
+            case State.PONG, "+OK", _:
+                pass
+            case _:
+                raise self._failed(
+                    ProtocolError(f"{op} while waiting for {self._state.value}")
+                )
+        return self.step
+
+    def secured(self) -> Step:
+        """The TLS handshake is done, and the certificate is the right one."""
+        assert self._state is State.TLS
+        self._encrypted = True
+        self._state = State.GREETING if self.info is None else State.CONNECT
+        return self.step
+
+    def connect_sent(self) -> Step:
+        """CONNECT and PING are on their way."""
+        assert self._state is State.CONNECT
+        self._state = State.PONG
+        return Step.SEND_PONG if self._owes_pong else self.step
+
+    def eof(self) -> errors.ConnectionError:
+        """The error for a peer that closes the connection now."""
+        if self._encrypted and (self.info is None or self.info.tls_verify):
+            error: errors.ConnectionError = TLSError(
+                "closed by the server right after the TLS handshake: "
+                "it may want another client certificate"
+            )
+        elif self._state is State.GREETING:
+            error = errors.ConnectionError(
+                "closed before an INFO came: is it a NATS server?"
+            )
+        else:
+            error = errors.ConnectionError(
+                f"closed by the server without a reason, while waiting for {self._state.value}"
+            )
+        return self._failed(error)
+
+    def timed_out(self) -> errors.TimeoutError:
+        """The error for when `connect_timeout` passes now."""
+        hint = ""
+        if self._state is State.GREETING and not self._head:
+            hint = (
+                ": is it the client port of a NATS server? "
+                "One that begins with TLS needs `tls_handshake_first`"
+            )
+        return self._failed(
+            errors.TimeoutError(f"timed out waiting for {self._state.value}{hint}")
+        )
+
+    def _greeted(self, info: ServerInfo) -> None:
+        self.info = info
+        if not info.headers:
+            raise self._failed(
+                ProtocolError(
+                    f"nats-server {info.version} sends no headers, which requests and "
+                    "JetStream need: they are off there, or it is older than 2.2"
+                )
+            )
+        if self._encrypted or not (self._tls or info.tls_required):
+            self._state = State.CONNECT
+        elif not (info.tls_required or info.tls_available):
+            raise self._failed(TLSError("TLS is wanted, but the server has none"))
+        elif self._tail:
+            raise self._failed(_injected(self._tail.decode("latin-1")))
+        else:
+            self._state = State.TLS
+
+    def _parsed(self, data: bytes) -> ServerInfo:
+        try:
+            return parse_info(data)
+        except ProtocolError as error:
+            raise self._failed(error) from error.__cause__
+
+    def _failed(self, error: AnyError) -> AnyError:
+        self._state = State.FAILED
+        return error
+
+    def __repr__(self) -> str:
+        encrypted = ", encrypted" if self._encrypted else ""
+        return f"<Handshake waiting for {self._state.value}{encrypted}>"
+
+
+def _begins_like_info(head: bytes) -> bool:
+    head = head.upper().replace(b"\t", b" ")
+    return b"INFO ".startswith(head) or b"-ERR ".startswith(head)
+
+
+def _describe_stranger(head: bytes) -> str:
+    if head[0] in (0x15, 0x16):
+        return "not INFO but TLS: the server may need `tls_handshake_first`"
+    return f"not a NATS server: it begins with {head[:32].decode('latin-1')!a}"
+
+
+def _injected(plaintext: str) -> Error:
+    # Someone on the line can put words between INFO and the TLS handshake. A server that
+    # is full does so too; to believe that costs no more than the cut line would.
+    if plaintext.startswith("-ERR"):
+        error = server_error(plaintext[4:].partition("\r\n")[0].strip(" '"))
+        if isinstance(error, ServerLimitError):
+            return error
+    return ProtocolError("plaintext between INFO and the TLS handshake: injected?")

@@ -1,0 +1,484 @@
+"""The I/O thread: connect, serve, reconnect, until it is stopped."""
+
+from __future__ import annotations
+
+import logging
+import random
+import signal
+import threading
+from collections import deque
+from dataclasses import dataclass, field
+from time import monotonic
+from typing import TYPE_CHECKING
+
+from .._fast import Mailbox, Msg, Waiter
+from ..errors import (
+    AuthenticationError,
+    ConnectionError as BrokenError,
+    ConnectionLostError,
+    Error,
+    NoServersError,
+    PermissionsError,
+    SlowConsumerError,
+    StaleConnectionError,
+    TimeoutError as LateError,
+)
+from .auth import Authenticator
+from .callbacks import call_within, wrap
+from .handshake import Handshake, State as HandshakeState, Step
+from .pool import Backoff, ServerPool
+from .protocol import PING, PONG, connect_command, is_fatal, parse_info, server_error
+from .servers import parse_servers
+from .transport import CancelledError, Stream, tls_context, wait
+
+if TYPE_CHECKING:
+    from .protocol import ServerInfo
+    from .servers import Server
+    from .session import Session
+
+logger = logging.getLogger("jsync.connection")
+
+LAME_DUCK_SECONDS = 5.0
+"""How long pending requests may hold up the move away from a lame duck."""
+ENCRYPT_SIZE = 256 * 1024
+LARGEST_PAYLOAD = 64 << 20
+"""The largest `max_payload` that nats-server can be configured with."""
+
+
+@dataclass(slots=True)
+class Move:
+    """Leaving a lame duck, as soon as nothing is pending or `deadline` has come."""
+
+    deadline: float
+    asked: Waiter | None = field(default=None)
+
+
+class IOThread:
+    """Reads, writes and keeps the connection; user code never runs here.
+
+    `start`, `stop`, `join` and `abandon` are for other threads.
+    """
+
+    def __init__(self, session: Session) -> None:
+        options = session.options
+        self._session = session
+        self._options = options
+        self._line = session.line
+        self._outbox = session.outbox
+        self._authenticator = Authenticator(
+            user=options.user,
+            password=options.password,
+            token=options.token,
+            nkey_seed=options.nkey_seed,
+            creds=options.creds,
+            auth_callback=options.auth_callback,
+        )
+        if options.wants_tls:
+            tls_context(options)  # a missing file is told to the caller, at once
+        dice = random.SystemRandom()
+        self.pool = ServerPool(
+            parse_servers(options.servers),
+            randomize=options.randomize,
+            max_reconnects=options.max_reconnects,
+            ignore_discovered=options.ignore_discovered_servers,
+            ignore_auth_error_abort=options.ignore_auth_error_abort,
+            dice=dice,
+        )
+        self._backoff = Backoff(
+            dice,
+            options.reconnect_wait,
+            options.reconnect_jitter,
+            options.reconnect_jitter_tls,
+            options.reconnect_delay,
+        )
+        self._stream: Stream | None = None
+        self._next_ping = 0.0
+        self._move: Move | None = None
+        self._stopping = False
+        self._thread = threading.Thread(
+            target=self._run, name=f"{session.name}-io", daemon=True
+        )
+
+    def __repr__(self) -> str:
+        alive = "running" if self._thread.is_alive() else "not running"
+        return f"<IOThread {self._session.name} {alive}>"
+
+    # For other threads ----------------------------------------------------------------
+
+    @property
+    def is_current(self) -> bool:
+        return threading.current_thread() is self._thread
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Have the connection closed and the thread end; does not wait."""
+        self._stopping = True
+        self._line.interrupt()
+
+    def join(self, timeout: float) -> bool:
+        """Wait for the thread to end; whether it has."""
+        if self._thread.ident is not None:
+            self._thread.join(timeout)
+        return not self._thread.is_alive()
+
+    def abandon(self) -> None:
+        """Close the descriptor alone, in a forked child."""
+        if self._stream is not None:
+            self._stream.abandon()
+
+    # Its life -------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        # Python runs signal handlers on the main thread: no use in waking this one.
+        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+        self._line.claim()
+        error: Exception | None = None
+        try:
+            error = self._live()
+        except CancelledError:
+            pass
+        except Exception as unexpected:
+            logger.exception("%s: the I/O thread failed", self._session.name)
+            error = unexpected
+        finally:
+            self._session.finish(error)
+            self._line.finish()
+            self._drop_stream()
+            self._session.waker.close()
+
+    def _live(self) -> Exception | None:
+        error = self._first_connect()
+        while error is None:
+            loss = self._serve()
+            if loss is None:
+                return None
+            self._session.lost(loss)
+            self._drop_stream()
+            self._move = None
+            self.pool.lost(loss)
+            if not self._options.allow_reconnect:
+                return loss
+            error = self._reconnect()
+        return error
+
+    def _drop_stream(self) -> None:
+        stream, self._stream = self._stream, None
+        if stream is not None:
+            stream.close()
+
+    def _cancelled(self) -> bool:
+        return self._stopping
+
+    # Connecting -----------------------------------------------------------------------
+
+    def _first_connect(self) -> Exception | None:
+        """Try each server once, all within `connect_timeout`."""
+        deadline = monotonic() + self._options.connect_timeout
+        untried = len(self.pool.servers)
+        while untried and (server := self.pool.select()):
+            now = monotonic()
+            # Each gets its share, so that one black hole does not eat up the time.
+            if self._attempt(server, now + (deadline - now) / untried):
+                return None
+            untried -= 1
+        if self._options.retry_on_failed_connect:
+            return self._reconnect()
+        return self._failure("cannot connect")
+
+    def _reconnect(self) -> Exception | None:
+        """Try servers until one takes us; the error when none is left to try."""
+        while server := self.pool.select():
+            self._pause(server)
+            if self._attempt(server, monotonic() + self._options.connect_timeout):
+                return None
+        return self._failure("gave up reconnecting")
+
+    def _pause(self, server: Server) -> None:
+        pause = self.pool.pause
+        if pause is None:
+            return
+        tls = self._wants_tls(server)
+        if self._options.reconnect_delay is None:
+            seconds = self._backoff.default_delay(pause, tls=tls)
+        else:
+            try:
+                seconds = call_within(
+                    self._options.connect_timeout,
+                    self._session.spawner,
+                    "reconnect_delay",
+                    lambda: self._backoff.delay(pause, tls=tls),
+                )
+            except Exception as error:  # noqa: BLE001 (user code)
+                self._session.callbacks.report(wrap("reconnect_delay", error))
+                seconds = self._backoff.default_delay(pause, tls=tls)
+        until = monotonic() + seconds
+        wait(None, 0, until, self._session.waker, self._cancelled)
+
+    def _failure(self, what: str) -> Exception:
+        errors = self.pool.errors()
+        if len(errors) == 1:
+            (error,) = errors.values()
+            if isinstance(error, Error):
+                return error
+        listed = "; ".join(f"{url}: {error}" for url, error in errors.items())
+        return NoServersError(f"{what}: {listed}", errors=errors)
+
+    def _wants_tls(self, server: Server) -> bool:
+        return server.tls or self._options.wants_tls
+
+    def _attempt(self, server: Server, deadline: float) -> bool:
+        """Connect to `server` and resume there; whether that worked."""
+        waker = self._session.waker
+        try:
+            self._stream = Stream.dial(
+                server.host, server.port, deadline, waker, self._cancelled
+            )
+            events = self._shake_hands(server, self._stream, deadline)
+            self._serve_info()
+        except (Error, OSError) as error:
+            self._drop_stream()
+            failure = _as_error(server, error)
+            self._session.last_error = failure
+            self.pool.failed(server, failure)
+            logger.debug("%s: %s: %s", self._session.name, server.url, failure)
+            return False
+        self._next_ping = monotonic() + self._options.ping_interval
+        self.pool.connected(server)
+        self._session.connected(
+            server, self._stream.fd, direct=not self._stream.encrypted
+        )
+        self._discover()
+        for name, value in events:
+            self._handle(name, value)
+        return True
+
+    def _shake_hands(
+        self, server: Server, stream: Stream, deadline: float
+    ) -> list[tuple[str, object]]:
+        """From the first byte to PONG; frames that came after it are returned."""
+        options = self._options
+        handshake = Handshake(
+            tls=self._wants_tls(server), tls_first=options.tls_handshake_first
+        )
+        self._line.restart()
+        events: deque[tuple[str, object]] = deque()
+        step = handshake.step
+        while handshake.state is not HandshakeState.READY:
+            match step:
+                case Step.START_TLS:
+                    name = options.tls_hostname or server.certificate_name
+                    stream.start_tls(tls_context(options), name, deadline)
+                    step = handshake.secured()
+                case Step.SEND_CONNECT:
+                    assert handshake.info is not None
+                    command = connect_command(
+                        auth=self._credentials(server, handshake.info, deadline),
+                        tls=handshake.encrypted,
+                        name=options.name,
+                        echo=not options.no_echo,
+                        pedantic=options.pedantic,
+                    )
+                    stream.send(command + PING, deadline)
+                    step = handshake.connect_sent()
+                case Step.SEND_PONG:
+                    stream.send(PONG, deadline)
+                    step = handshake.step
+                case _:
+                    while not events:
+                        data = self._receive(handshake, stream, deadline)
+                        handshake.observe(data)
+                        events.extend(self._line.feed(data))
+                    step = handshake.receive(*events.popleft())
+        assert handshake.info is not None
+        self._session.info = handshake.info
+        return list(events)
+
+    @staticmethod
+    def _receive(handshake: Handshake, stream: Stream, deadline: float) -> bytes:
+        try:
+            data = stream.receive(deadline)
+        except LateError:
+            raise handshake.timed_out() from None
+        except ConnectionResetError as error:
+            raise handshake.eof() from error
+        if not data:
+            raise handshake.eof()
+        return data
+
+    def _credentials(
+        self, server: Server, info: ServerInfo, deadline: float
+    ) -> dict[str, str]:
+        def fields() -> dict[str, str]:
+            return self._authenticator.connect_fields(info.nonce, server)
+
+        if not self._authenticator.needs_callables:
+            return fields()
+        left = deadline - monotonic()
+        try:
+            return call_within(left, self._session.spawner, "credentials", fields)
+        except LateError as late:
+            raise AuthenticationError(str(late)) from late
+
+    def _serve_info(self) -> None:
+        info = self._session.info
+        limit = info.max_payload if info.max_payload >= 0 else LARGEST_PAYLOAD
+        self._outbox.serve(min(limit, LARGEST_PAYLOAD), info.headers)
+
+    def _discover(self) -> None:
+        new = self.pool.discover(self._session.info.connect_urls)
+        if new:
+            urls = [server.url for server in new]
+            self._session.callbacks.post(self._options.on_discovered, urls)
+
+    # Serving --------------------------------------------------------------------------
+
+    def _serve(self) -> Exception | None:
+        """Serve the connection; why it is lost, or None when it was asked to stop."""
+        stream = self._stream
+        assert stream is not None
+        carried = True
+        try:
+            while not self._stopping:
+                carried = self._turn(stream, carried)
+            self._outbox.flush()
+        except (Error, OSError, EOFError) as error:
+            return error
+        except CancelledError:
+            raise
+        except Exception as error:
+            # Ours to mend, but it need not cost more than a reconnect.
+            logger.exception("%s: the I/O thread failed", self._session.name)
+            return error
+        return None
+
+    def _turn(self, stream: Stream, carried: bool) -> bool:
+        """Read, write, and act on what came of it; whether all ciphertext has left.
+
+        Apart, so that no name of a turn keeps something of the user's alive in the next,
+        which may last long.
+        """
+        for name, value in self._line.run(self._next_turn(), not carried):
+            if stream.encrypted:
+                carried = self._turn_of_tls(stream, readable=name == "READABLE")
+            self._handle(name, value)
+        for call in self._session.timers.due(monotonic()):
+            call()
+        self._keep_alive()
+        self._leave_lame_duck()
+        return carried
+
+    def _next_turn(self) -> float:
+        turn = min(self._next_ping, self._session.timers.next)
+        if self._move is not None:
+            turn = min(turn, self._move.deadline, monotonic() + 0.05)
+        return turn
+
+    def _turn_of_tls(self, stream: Stream, *, readable: bool) -> bool:
+        """Decrypt what came, encrypt what waits; whether all of it has left."""
+        if readable:
+            data, closed = stream.decrypt()
+            for name, value in self._line.decrypted(data):
+                self._handle(name, value)
+            if closed:
+                raise EOFError("closed by the server")
+        # Encrypted only once the last is gone: what is taken is lost with the line.
+        carried = stream.carry()
+        if carried and (plain := self._outbox.take(ENCRYPT_SIZE)):
+            stream.encrypt(plain)
+            carried = stream.carry()
+        return carried
+
+    def _handle(self, name: str, value: object) -> None:
+        """Act on an event of the line; raises what ends the connection."""
+        match name, value:
+            case "STATUS", (Mailbox() as mailbox, Msg() as msg):
+                if mailbox.on_status is not None:
+                    mailbox.on_status(msg)
+            case "PING", _:  # one that came with the end of the handshake
+                self._outbox.command(PONG)
+            case "PONG", _:
+                self._line.pong()
+            case "INFO", bytes(data):
+                self._informed(parse_info(data))
+            case "-ERR", str(text):
+                self._refused(server_error(text))
+            case "SLOW", Mailbox() as mailbox:
+                self._slow(mailbox)
+            case "FIRST", Mailbox() as mailbox:
+                begin = mailbox.claim_first()
+                if begin is not None:
+                    begin()
+            case "CALL", call if callable(call):
+                call()
+            case "ENDED", Mailbox() as mailbox:
+                self._session.ended(mailbox.sid)
+            case "ORDER", Mailbox() as mailbox:
+                if mailbox.on_order is not None:
+                    mailbox.on_order()
+            case "BROKEN", Exception() as error:
+                raise error
+
+    def _informed(self, info: ServerInfo) -> None:
+        was_lame = self._session.info.ldm
+        self._session.info = info
+        self._serve_info()
+        self._discover()
+        if info.ldm and not was_lame:
+            self._session.callbacks.post(self._options.on_lame_duck)
+            if self._options.allow_reconnect and len(self.pool.servers) > 1:
+                self._move = Move(monotonic() + LAME_DUCK_SECONDS)
+
+    def _leave_lame_duck(self) -> None:
+        move = self._move
+        if move is None:
+            return
+        if move.asked is None:
+            if len(self._session.replies) and monotonic() < move.deadline:
+                return
+            # With the PONG, all that the server sent before it has been read.
+            move.asked = Waiter(self._outbox)
+            move.deadline = monotonic() + LAME_DUCK_SECONDS
+            self._line.ping(move.asked)
+        if move.asked.done or monotonic() >= move.deadline:
+            raise ConnectionLostError("left the server, which is in lame duck mode")
+
+    def _refused(self, error: Error) -> None:
+        self._session.last_error = error
+        if isinstance(error, PermissionsError):
+            self._session.denied(error)
+        if is_fatal(error):
+            raise error
+        self._session.callbacks.report(error)
+
+    def _slow(self, mailbox: Mailbox) -> None:
+        interest = self._session.interests.get(mailbox.sid)
+        subject = interest.subject if interest else ""
+        error = SlowConsumerError(
+            f"the subscription to {subject!r} has {len(mailbox)} messages of "
+            f"{mailbox.bytes} bytes unread, its limit: messages are dropped",
+            subject=subject,
+            dropped=mailbox.dropped,
+        )
+        self._session.last_error = error
+        self._session.callbacks.report(error)
+
+    def _keep_alive(self) -> None:
+        now = monotonic()
+        if now < self._next_ping:
+            return
+        if self._line.unanswered >= self._options.max_pings_out:
+            raise StaleConnectionError(
+                f"{self._line.unanswered} pings without an answer"
+            )
+        self._next_ping = now + self._options.ping_interval
+        self._line.ping()
+
+
+def _as_error(server: Server, error: Exception) -> Error:
+    if isinstance(error, Error):
+        return error
+    failure = BrokenError(f"{server.url}: {getattr(error, 'strerror', None) or error}")
+    failure.__cause__ = error
+    return failure

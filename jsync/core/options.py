@@ -1,0 +1,137 @@
+"""What `connect` was asked for, checked."""
+
+from __future__ import annotations
+
+import math
+import ssl
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from os import PathLike
+from typing import TYPE_CHECKING, TypeAlias
+
+from .._fast import check_publish_subject
+from ..errors import ConfigError, InvalidSubjectError
+
+if TYPE_CHECKING:
+    from .auth import Secret
+
+Path: TypeAlias = str | PathLike[str]
+AuthCallback: TypeAlias = Callable[[bytes], Mapping[str, str]]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, repr=False)
+class Options:
+    """The keywords of `jsync.connect`, where they are documented, with its defaults."""
+
+    servers: str | Sequence[str]
+    name: str | None
+    user: Secret | None
+    password: Secret | None
+    token: Secret | None
+    nkey_seed: str | bytes | None
+    creds: Path | bytes | None
+    auth_callback: AuthCallback | None
+    tls: bool | ssl.SSLContext | None
+    tls_ca: Path | None
+    tls_cert: Path | None
+    tls_key: Path | None
+    tls_hostname: str | None
+    tls_handshake_first: bool
+    connect_timeout: float
+    retry_on_failed_connect: bool
+    allow_reconnect: bool
+    max_reconnects: int
+    reconnect_wait: float
+    reconnect_jitter: float
+    reconnect_jitter_tls: float
+    reconnect_delay: Callable[[int], float] | None
+    randomize: bool
+    ignore_discovered_servers: bool
+    ignore_auth_error_abort: bool
+    ping_interval: float
+    max_pings_out: int
+    no_echo: bool
+    pedantic: bool
+    inbox_prefix: str
+    max_pending_messages: int
+    max_pending_bytes: int
+    write_buffer_size: int
+    write_timeout: float
+    reconnect_buffer_size: int
+    drain_timeout: float
+    on_connect: Callable[[], object] | None
+    on_disconnect: Callable[[Exception], object] | None
+    on_reconnect: Callable[[], object] | None
+    on_closed: Callable[[Exception | None], object] | None
+    on_error: Callable[[Exception], object] | None
+    on_lame_duck: Callable[[], object] | None
+    on_discovered: Callable[[list[str]], object] | None
+
+    def __post_init__(self) -> None:
+        for name in (
+            "connect_timeout",
+            "write_timeout",
+            "ping_interval",
+            "drain_timeout",
+        ):
+            self._check_number(name, above_zero=True)
+        for name in ("reconnect_wait", "reconnect_jitter", "reconnect_jitter_tls"):
+            self._check_number(name, above_zero=False)
+        self._check_count("max_pings_out", 1)
+        self._check_count("max_pending_messages", 1)
+        self._check_count("max_pending_bytes", 1)
+        self._check_count("write_buffer_size", 1)
+        self._check_count("reconnect_buffer_size", 0)
+        self._check_count("max_reconnects", -1)
+        if self.name is not None and not isinstance(self.name, str):
+            raise ConfigError(f"name has to be a str, not {self.name!r}")
+        if not isinstance(self.inbox_prefix, str):
+            raise ConfigError(
+                f"inbox_prefix has to be a str, not {self.inbox_prefix!r}"
+            )
+        if not (self.tls is None or isinstance(self.tls, bool | ssl.SSLContext)):
+            raise ConfigError("tls has to be a bool or an ssl.SSLContext")
+        try:
+            check_publish_subject(self.inbox_prefix)
+        except InvalidSubjectError as error:
+            raise ConfigError(f"inbox_prefix: {error}") from error
+        for name in Options.__dataclass_fields__:
+            if name.startswith("on_") or name == "reconnect_delay":
+                callback = getattr(self, name)
+                if callback is not None and not callable(callback):
+                    raise ConfigError(f"{name} has to be callable")
+        if (self.tls_cert is None) and self.tls_key is not None:
+            raise ConfigError("tls_key needs tls_cert")
+        if self.tls is False and self.wants_tls:
+            raise ConfigError("tls=False excludes the other tls_ options")
+        if isinstance(self.tls, ssl.SSLContext) and (self.tls_ca or self.tls_cert):
+            raise ConfigError("an SSLContext excludes tls_ca, tls_cert and tls_key")
+
+    def _check_number(self, name: str, *, above_zero: bool) -> None:
+        value = getattr(self, name)
+        if not isinstance(value, int | float) or isinstance(value, bool):
+            raise ConfigError(f"{name} has to be a number of seconds")
+        if not math.isfinite(value) or value < 0 or (above_zero and value == 0):
+            raise ConfigError(
+                f"{name} has to be {'above' if above_zero else 'at least'} 0 seconds, "
+                f"not {value!r}"
+            )
+
+    def _check_count(self, name: str, least: int) -> None:
+        value = getattr(self, name)
+        if not isinstance(value, int) or isinstance(value, bool) or value < least:
+            raise ConfigError(f"{name} has to be an int from {least} on, not {value!r}")
+
+    @property
+    def wants_tls(self) -> bool:
+        """Whether any option asks for TLS, whatever the server says."""
+        return bool(
+            self.tls
+            or self.tls_ca
+            or self.tls_cert
+            or self.tls_hostname
+            or self.tls_handshake_first
+        )
+
+    def __repr__(self) -> str:
+        return f"<Options {self.name or 'unnamed'}>"

@@ -1,0 +1,220 @@
+"""The NATS protocol around the messages, with no socket, thread or clock.
+
+INFO, commands, and what an -ERR means. Messages themselves are cut and encoded by the
+extension.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final, TypeVar
+
+import msgspec
+
+from .. import errors
+from .._version import __version__
+from ..errors import (
+    AuthenticationError,
+    ConfigError,
+    Error,
+    InvalidSubjectError,
+    PermissionsError,
+    ProtocolError,
+    ServerLimitError,
+    StaleConnectionError,
+    TLSError,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+AnyError = TypeVar("AnyError", bound=Error)
+
+PING: Final = b"PING\r\n"
+PONG: Final = b"PONG\r\n"
+
+
+class ServerInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """What a server says of itself in INFO; fields that are not here are ignored."""
+
+    server_id: str = ""
+    """The server's public nkey, new at each start."""
+    server_name: str = ""
+    """As configured; otherwise the `server_id`."""
+    version: str = ""
+    proto: int = 0
+    """1 when the server sends INFO again whenever the cluster changes."""
+    git_commit: str = ""
+    go: str = ""
+    """The version of Go it was built with."""
+    host: str = ""
+    """The address it listens on, `0.0.0.0` for instance: not where to connect to."""
+    port: int = 0
+    headers: bool = False
+    """Whether messages may have headers. Since nats-server 2.2."""
+    max_payload: int = 1_048_576
+    """Headers and payload of one message, in bytes; -1 is no limit.
+
+    The INFO after CONNECT has the limit of the account, which may be another one.
+    """
+    jetstream: bool = False
+    """Whether the server has JetStream; the account may still not."""
+    tls_required: bool = False
+    tls_available: bool = False
+    """TLS is the client's choice (`allow_non_tls`)."""
+    tls_verify: bool = False
+    """The server asks for a client certificate."""
+    auth_required: bool = False
+    nonce: str | None = None
+    """To be signed by nkey and JWT users; only sent where there can be some."""
+    connect_urls: tuple[str, ...] = ()
+    """`host:port` of every server of the cluster, without those in lame duck mode."""
+    ldm: bool = False
+    """Lame duck mode: the server is about to shut down and wants its clients to move."""
+    client_id: int = 0
+    """The number of this connection on the server."""
+    client_ip: str = ""
+    """Our address as the server sees it."""
+    cluster: str = ""
+    domain: str = ""
+    """The JetStream domain."""
+    xkey: str = ""
+    """The server's curve key, for auth callout."""
+    api_lvl: int = 0
+    """The JetStream API level (ADR-44). Since nats-server 2.12."""
+    connect_info: bool = False
+    """This INFO is the answer to CONNECT. Since nats-server 2.12."""
+    remote_account: str = ""
+    """The account we were put in; only with `connect_info`."""
+
+
+_decode_info = msgspec.json.Decoder(ServerInfo).decode
+
+
+def parse_info(data: bytes) -> ServerInfo:
+    """Read the JSON of an INFO; raises `ProtocolError` for anything else."""
+    try:
+        return _decode_info(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise ProtocolError(f"an INFO that cannot be read: {error}") from error
+
+
+def connect_command(
+    *,
+    auth: Mapping[str, str],
+    tls: bool,
+    name: str | None = None,
+    echo: bool = True,
+    pedantic: bool = False,
+) -> bytes:
+    """CONNECT, with the fields of `Authenticator.connect_fields` as `auth`.
+
+    `tls` says whether the line is encrypted by now.
+    """
+    fields = {
+        "verbose": False,
+        "pedantic": pedantic,
+        "tls_required": tls,
+        "name": name or "",
+        "lang": "python-jsync",
+        "version": __version__,
+        "protocol": 1,
+        "echo": echo,
+        "headers": True,
+        "no_responders": True,
+        **auth,
+    }
+    try:
+        return b"CONNECT %b\r\n" % msgspec.json.encode(fields)
+    except UnicodeEncodeError:
+        # `from None`: the cause would carry the secret.
+        raise ConfigError("a name or secret for CONNECT is not valid Unicode") from None
+
+
+def subscribe_command(subject: str, queue: str | None, sid: int) -> bytes:
+    """SUB. Only what would break the line is looked for, not the rules of subjects."""
+    words = [subject, queue] if queue is not None else [subject]
+    for word in words:
+        if not word or _BLANK.search(word):
+            raise InvalidSubjectError(f"empty or with white space: {word!r}")
+    return f"SUB {' '.join(words)} {sid}\r\n".encode()
+
+
+def unsubscribe_command(sid: int, after: int = 0) -> bytes:
+    """UNSUB, at once or when `after` messages have been delivered in all."""
+    return b"UNSUB %d %d\r\n" % (sid, after) if after else b"UNSUB %d\r\n" % sid
+
+
+_BLANK = re.compile(r"[\x00-\x20\x7f]")
+
+# Beginnings of -ERR texts in lower case, from the source of nats-server 2.15.1, where
+# the same condition is not always spelled with the same capitals.
+_ERRORS: Final[tuple[tuple[str, type[Error]], ...]] = (
+    ("authorization violation", AuthenticationError),
+    ("user authentication expired", AuthenticationError),
+    ("user authentication revoked", AuthenticationError),
+    ("account authentication expired", AuthenticationError),
+    ("authentication timeout", AuthenticationError),
+    ("authentication expired", AuthenticationError),
+    ("failed account registration", AuthenticationError),
+    ("stale connection", StaleConnectionError),
+    ("slow consumer", ServerLimitError),
+    ("maximum connections exceeded", ServerLimitError),
+    ("maximum account active connections exceeded", ServerLimitError),
+    ("maximum payload", ServerLimitError),
+    ("maximum subscriptions exceeded", ServerLimitError),
+    ("connection throttling", ServerLimitError),
+    ("invalid subject", InvalidSubjectError),
+    ("invalid publish subject", InvalidSubjectError),
+    ("secure connection - tls required", TLSError),
+    ("unknown protocol operation", ProtocolError),
+    ("parser error", ProtocolError),
+    ("invalid client protocol", ProtocolError),
+    ("maximum control line exceeded", ProtocolError),
+    ("no responders requires headers", ProtocolError),
+    ("message headers not supported", ProtocolError),
+    ("attempted to connect to", ProtocolError),  # route, leaf node, gateway port
+)
+_QUOTED = r'"((?:[^"\\]|\\.)*)"'
+_PERMISSIONS = re.compile(
+    rf"permissions violation for (publish|subscription)(?: with reply of| to) {_QUOTED}"
+    rf"(?: using queue {_QUOTED})?",
+    re.IGNORECASE,
+)
+
+
+def server_error(text: str) -> Error:
+    """The error behind the words of an -ERR; plain `Error` for words not known."""
+    words = text.lower()
+    if words.startswith("permissions violation"):
+        if found := _PERMISSIONS.match(text):
+            publish = found[1].lower() == "publish"
+            return PermissionsError(
+                text,
+                subject=_unquote(found[2]),
+                operation="publish" if publish else "subscribe",
+            )
+        return PermissionsError(text)
+    return next((kind for start, kind in _ERRORS if words.startswith(start)), Error)(
+        text
+    )
+
+
+def violated_queue(error: PermissionsError) -> str | None:
+    """The queue group of the subscription that was denied, if it had one."""
+    found = _PERMISSIONS.match(str(error))
+    return _unquote(found[3]) if found and found[3] is not None else None
+
+
+def is_fatal(error: Error) -> bool:
+    """Whether the server closes the connection after this -ERR.
+
+    Of words not known no is assumed: should the server hang up, that shows by itself.
+    """
+    too_many_subscriptions = str(error).lower().startswith("maximum subscriptions")
+    return isinstance(error, errors.ConnectionError) and not too_many_subscriptions
+
+
+def _unquote(text: str) -> str:
+    # Go's %q, whose other escapes stand for what a subject hardly has.
+    return re.sub(r'\\(["\\])', r"\1", text)

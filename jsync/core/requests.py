@@ -1,0 +1,162 @@
+"""Requests: one reply, or many, through the one inbox of the connection."""
+
+from __future__ import annotations
+
+from time import monotonic
+from typing import TYPE_CHECKING
+
+from .._fast import Mailbox, Waiter
+from ..errors import (
+    ConfigError,
+    ConnectionLostError,
+    NoRespondersError,
+    TimeoutError as LateError,
+)
+from .deadline import deadline_after
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from .._fast import Msg
+    from ..headers import HeadersLike
+    from .session import Session
+
+Data = bytes | bytearray | memoryview
+
+
+def request(
+    session: Session,
+    subject: str,
+    data: Data,
+    timeout: float,
+    headers: HeadersLike | None = None,
+) -> Msg:
+    """What `Connection.request` does."""
+    deadline = deadline_after(timeout)
+    outbox, replies = session.outbox, session.replies
+    outbox.check_process()
+    if timeout <= 0:
+        # The service would do work that nobody waits for.
+        raise LateError(f"no time for a request to {subject!r}: timeout is {timeout} s")
+    session.open_replies()
+    while True:
+        # A new one each time: the loss of the connection has failed the last.
+        waiter = Waiter(outbox, subject)
+        token = replies.add(waiter)
+        try:
+            if not _published(session, subject, data, token, headers, deadline):
+                continue
+            if not waiter.wait(deadline - monotonic()):
+                raise LateError(f"no reply to {subject!r} within {timeout} s")
+            msg: Msg = waiter.value()
+        finally:
+            replies.discard(token)
+        if msg.status == 503 and not msg.data:
+            raise NoRespondersError(f"nobody is subscribed to {subject!r}")
+        return msg
+
+
+def request_many(
+    session: Session,
+    subject: str,
+    data: Data,
+    timeout: float,
+    stall: float | None,
+    max_messages: int | None,
+    sentinel: Callable[[Msg], bool] | None,
+    headers: HeadersLike | None,
+) -> Iterator[Msg]:
+    """What `Connection.request_many` does: the request now, the replies as iterated."""
+    deadline = deadline_after(timeout)
+    if stall is not None:
+        deadline_after(stall, "stall")
+        if stall <= 0:
+            raise ConfigError(f"stall has to be above 0 seconds, not {stall!r}")
+    if max_messages is not None and max_messages < 1:
+        raise ConfigError(f"max_messages has to be at least 1, not {max_messages!r}")
+    if sentinel is not None and not callable(sentinel):
+        raise ConfigError("sentinel has to be callable")
+    session.outbox.check_process()
+    if timeout <= 0:
+        raise LateError(f"no time for a request to {subject!r}: timeout is {timeout} s")
+    mailbox, token = request_replies(session, subject, data, deadline, headers)
+    replies = _replies(mailbox, deadline, stall, max_messages, sentinel)
+    return _discarding(session, token, replies, subject)
+
+
+def request_replies(
+    session: Session,
+    subject: str,
+    data: Data,
+    deadline: float,
+    headers: HeadersLike | None = None,
+) -> tuple[Mailbox, int]:
+    """Publish a request: where its replies come, until the token is discarded.
+
+    The loss of the connection closes the mailbox, and so does a refused permission.
+    """
+    session.outbox.check_process()
+    session.open_replies()
+    while True:
+        mailbox = Mailbox(session.outbox, 0, subject=subject)
+        token = session.replies.add(mailbox)
+        try:
+            if _published(session, subject, data, token, headers, deadline):
+                return mailbox, token
+        except BaseException:
+            session.replies.discard(token)
+            raise
+        session.replies.discard(token)
+
+
+def _published(
+    session: Session,
+    subject: str,
+    data: Data,
+    token: int,
+    headers: HeadersLike | None,
+    deadline: float,
+) -> bool:
+    """Send the request; False when it has to be made anew, being connected by now."""
+    reply = f"{session.replies.prefix}{token}"
+    try:
+        session.outbox.publish(subject, data, reply, headers, request=True)
+    except ConnectionLostError:
+        session.await_connected(deadline)
+        return False
+    return True
+
+
+def _replies(
+    mailbox: Mailbox,
+    deadline: float,
+    stall: float | None,
+    max_messages: int | None,
+    sentinel: Callable[[Msg], bool] | None,
+) -> Iterator[Msg]:
+    count = 0
+    while max_messages is None or count < max_messages:
+        until = deadline
+        if stall is not None and count:
+            until = min(until, monotonic() + stall)
+        msg = mailbox.get_before(until)
+        if msg is None:
+            if mailbox.failure is not None:
+                raise mailbox.failure
+            return
+        if sentinel is not None and sentinel(msg):
+            return
+        count += 1
+        yield msg
+
+
+def _discarding(
+    session: Session, token: int, replies: Iterator[Msg], subject: str
+) -> Iterator[Msg]:
+    try:
+        for msg in replies:
+            if msg.status == 503 and not msg.data:
+                raise NoRespondersError(f"nobody is subscribed to {subject!r}")
+            yield msg
+    finally:
+        session.replies.discard(token)

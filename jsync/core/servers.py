@@ -1,0 +1,171 @@
+"""Server URLs. Where a rule says "as nats.go", a URL means the same to both."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from urllib.parse import unquote
+
+from ..errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+DEFAULT_PORT = 4222
+
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+_HOST = re.compile(r"[^\s\[\]/?#@%:\\,\x00-\x1f\x7f]+")
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Server:
+    """One server to connect to. Two are equal when host and port are."""
+
+    host: str
+    """In lower case; an IPv6 address without its brackets."""
+    port: int = DEFAULT_PORT
+    tls: bool = False
+    """Whether the URL said `tls://`. A server may also ask for TLS in its INFO."""
+    user: str | None = None
+    password: str | None = None
+    token: str | None = None
+    """A lone user in the URL, without a colon, is a token (as nats.go)."""
+    discovered: bool = False
+    """Learnt from another server's INFO rather than given by you."""
+    tls_name: str | None = None
+    """The name to verify a certificate against when it is not `host`."""
+
+    @property
+    def url(self) -> str:
+        """The URL without user, password or token: fit for logs and errors."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{'tls' if self.tls else 'nats'}://{host}:{self.port}"
+
+    @property
+    def has_userinfo(self) -> bool:
+        return self.user is not None or self.token is not None
+
+    @property
+    def certificate_name(self) -> str:
+        """What the certificate has to be for."""
+        return self.tls_name or self.host
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, Server):
+            return (self.host, self.port) == (other.host, other.port)
+        return NotImplemented
+
+    def __hash__(self) -> int:
+        return hash((self.host, self.port))
+
+    def __repr__(self) -> str:
+        return f"Server({self.url!r}{', discovered' if self.discovered else ''})"
+
+
+def parse_server(url: str) -> Server:
+    """Read `nats://user:password@host:port`, of which all but the host may be missing.
+
+    Raises `ConfigError`, which shows the URL without anything that may be a secret.
+    """
+    scheme, authority = _split(url)
+    if scheme in ("ws", "wss"):
+        raise ConfigError(
+            f"WebSocket is not supported yet: use nats:// or tls:// ({_shown(url)})"
+        )
+    if scheme not in ("nats", "tls"):
+        raise ConfigError(f"the scheme has to be nats:// or tls://: {_shown(url)}")
+    userinfo, _, address = authority.rpartition("@")
+    if any(c in userinfo for c in "/?#"):
+        raise ConfigError(
+            f"`/`, `?` and `#` in a user or password have to be percent-encoded: {_shown(url)}"
+        )
+    address = address.removesuffix("/")
+    if any(c in address for c in "/?#"):
+        raise ConfigError(f"a server has no path or query: {_shown(url)}")
+    host, port = _parse_address(address, url)
+    user, password, token = _parse_userinfo(userinfo, url)
+    return Server(host, port, scheme == "tls", user, password, token)
+
+
+def parse_servers(urls: str | Sequence[str]) -> list[Server]:
+    """Read one URL, several separated by commas, or a list of such; first of equals stays."""
+    given = [urls] if isinstance(urls, str) else list(urls)
+    if not all(isinstance(url, str) for url in given):
+        raise ConfigError("servers are given as str")
+    parts = [part.strip() for url in given for part in url.split(",")]
+    servers = list(dict.fromkeys(parse_server(part) for part in parts if part))
+    if not servers:
+        raise ConfigError("no server given")
+    return servers
+
+
+def _split(url: str) -> tuple[str, str]:
+    scheme, _, authority = url.partition("://")
+    # `user:p://w@host` has no scheme but an odd password.
+    return (scheme.lower(), authority) if _SCHEME.match(url) else ("nats", url)
+
+
+def _shown(url: str) -> str:
+    # A password with a raw `@` or `,` is cut in odd places, so whatever is not plainly
+    # scheme, host and port stays hidden.
+    scheme, authority = _split(url)
+    userinfo, _, address = authority.rpartition("@")
+    address, *garbage = re.split(r"(?=[/?#])", address, maxsplit=1)
+    host, colon, port = address.rpartition(":")
+    if colon and not _is_port(port) and not address.endswith("]"):
+        address = f"{host}:***"
+    shown = (
+        f"{scheme}://{'***@' if userinfo else ''}{address}{'***' if garbage else ''}"
+    )
+    return repr(shown)
+
+
+def _parse_address(address: str, url: str) -> tuple[str, int]:
+    if address.startswith("["):
+        host, bracket, port = address[1:].partition("]")
+        try:
+            host = str(ipaddress.IPv6Address(unquote(host)))
+        except ValueError:
+            bracket = ""
+        if not bracket or (port and not port.startswith(":")):
+            raise ConfigError(f"not an IPv6 address: {_shown(url)}")
+        port = port[1:]
+    else:
+        host, _, port = address.partition(":")
+        if ":" in port:
+            raise ConfigError(
+                f"more than one colon (an IPv6 address goes in brackets): {_shown(url)}"
+            )
+        if not _HOST.fullmatch(host):
+            raise ConfigError(f"the host is missing or not a name: {_shown(url)}")
+    if not port:
+        return host.lower(), DEFAULT_PORT
+    if not _is_port(port):
+        raise ConfigError(f"the port has to be 1 to 65535: {_shown(url)}")
+    return host.lower(), int(port)
+
+
+def _is_port(text: str) -> bool:
+    digits = text.isascii() and text.isdigit() and len(text) < 6
+    return digits and 0 < int(text) < 65536
+
+
+def _parse_userinfo(
+    userinfo: str, url: str
+) -> tuple[str | None, str | None, str | None]:
+    first, colon, second = userinfo.partition(":")
+    try:
+        first, second = (
+            unquote(first, errors="strict"),
+            unquote(second, errors="strict"),
+        )
+    except UnicodeDecodeError:
+        # `from None`: the cause would carry the secret.
+        raise ConfigError(f"the userinfo is not UTF-8: {_shown(url)}") from None
+    if colon and not first:
+        raise ConfigError(f"a password without a user: {_shown(url)}")
+    if colon:
+        return first, second, None
+    return None, None, first or None

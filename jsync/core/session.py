@@ -1,0 +1,442 @@
+"""What a connection's I/O thread and the callers' threads share.
+
+The session knows the state, the subscriptions, and who waits for what; `io_thread` moves
+the bytes and tells it what becomes of the connection. Neither refers to the public
+`Connection`, so that a forgotten one can be collected.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import itertools
+import logging
+import os
+import threading
+from dataclasses import dataclass
+from enum import Enum
+from time import monotonic
+from typing import TYPE_CHECKING
+
+from .._fast import Line, Mailbox, Outbox, Replies, Waiter, forks
+from ..errors import (
+    ConnectionClosedError,
+    ConnectionLostError,
+    Error,
+    PermissionsError,
+    TimeoutError as LateError,
+)
+from .callbacks import Callbacks, Spawner
+from .io_thread import IOThread
+from .protocol import (
+    ServerInfo,
+    subscribe_command,
+    unsubscribe_command,
+    violated_queue,
+)
+from .timers import Timer, Timers
+from .transport import Waker
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from .._fast import Sink
+    from .options import Options
+    from .servers import Server
+
+logger = logging.getLogger("jsync.connection")
+
+CLOSE_SECONDS = 1.0
+"""How long `close` may wait for the server to have read, and for the thread to end."""
+
+_numbers = itertools.count(1)
+_live: set[Session] = set()
+
+
+class State(Enum):
+    """What the connection is doing."""
+
+    CONNECTING = "connecting"
+    CONNECTED = "connected"
+    RECONNECTING = "reconnecting"
+    CLOSED = "closed"
+
+
+@dataclass(slots=True)
+class Interest:
+    """A subscription as the server has to know it, again after each reconnect."""
+
+    sid: int
+    subject: str
+    queue: str | None
+    sink: Sink
+    expected: int = 0
+    """Unsubscribed by the server after so many messages; 0 is never."""
+    silenced: bool = False
+    """Being drained: the server has been told to send no more."""
+    on_lost: Callable[[ConnectionLostError], object] | None = None
+    """Called on the I/O thread when the connection breaks; it must not block."""
+    on_connected: Callable[[], object] | None = None
+    """Called on the I/O thread when it has been made again; it must not block."""
+    on_denied: Callable[[PermissionsError], object] | None = None
+    """Called on the I/O thread when a publish was refused; it must not block."""
+    on_closed: Callable[[Exception], object] | None = None
+    """Called when nothing comes any more: the connection is closed, or the interest was
+    refused. It must not block."""
+
+    def commands(self) -> bytes:
+        if self.silenced:
+            return b""
+        command = subscribe_command(self.subject, self.queue, self.sid)
+        if self.expected:
+            delivered = self.sink.delivered if isinstance(self.sink, Mailbox) else 0
+            left = max(1, self.expected - delivered)
+            command += unsubscribe_command(self.sid, left)
+        return command
+
+
+class Session:
+    """One connection: its state, and the parts that every thread may use."""
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+        self.name = f"jsync-{next(_numbers)}"
+        # Re-entrant, since a finaliser or a signal handler may run in the middle, and
+        # may call anything; nothing blocks while it is held.
+        self.lock = threading.RLock()
+        self.state = State.CONNECTING
+        self.interests: dict[int, Interest] = {}
+        self._sids = itertools.count(1)
+        self._replies_open = False
+        self._waiting: set[Waiter] = set()
+        self._sleeping: set[Waiter] = set()
+
+        self.info = ServerInfo()
+        self.server: Server | None = None
+        self.reconnects = 0
+        self.last_error: Exception | None = None
+        self.error: Exception | None = None
+        """Why it closed, when not because it was asked to."""
+
+        self.waker = Waker()
+        try:
+            self.outbox = Outbox(
+                self.waker.write_fd,
+                options.write_buffer_size,
+                options.reconnect_buffer_size,
+                options.write_timeout,
+            )
+            self.line = Line(self.outbox, self.waker.read_fd)
+            self.spawner = Spawner()
+            self.callbacks = Callbacks(self.name, self.spawner, options.on_error)
+            inbox = f"{options.inbox_prefix}.{os.urandom(11).hex()}"
+            self.replies = Replies(f"{inbox}.")
+            self.timers = Timers()
+            # One token more than replies have: their wildcard does not match it.
+            self.inbox = f"{inbox}.pull."
+            """With a sid behind it, the subject of a subscription of its own."""
+            self.io = IOThread(self)
+        except BaseException:
+            self.waker.close()
+            raise
+        self._forks = forks()
+
+    def __repr__(self) -> str:
+        where = f" to {self.server.url}" if self.server else ""
+        return f"<Session {self.name} {self.state.value}{where}>"
+
+    @property
+    def forked(self) -> bool:
+        """Whether this is a child process, where the I/O thread does not exist."""
+        return forks() != self._forks
+
+    def closed_error(self) -> Error:
+        """What a call on a closed connection raises; `connect`: why it never was open."""
+        if self.server is None and isinstance(self.error, Error):
+            return self.error
+        error = ConnectionClosedError(
+            "the connection is closed" + (f": {self.error}" if self.error else "")
+        )
+        error.__cause__ = self.error
+        return error
+
+    # Subscriptions --------------------------------------------------------------------
+
+    def next_sid(self) -> int:
+        return next(self._sids)
+
+    def subscribe(self, interest: Interest, *, riding: bool = False) -> None:
+        """Register `interest`; the server hears of it now or at the next connect.
+
+        Or, `riding`, in the write that follows.
+        """
+        with self.lock:
+            if self.state is State.CLOSED:
+                raise self.closed_error()
+            self.interests[interest.sid] = interest
+            self.line.subscribe(interest.sid, interest.sink)
+            self.outbox.command(interest.commands(), riding=riding)
+
+    def unsubscribe(self, sid: int, *, after: int = 0, lazy: bool = False) -> None:
+        """Take the interest back, at once or after so many messages in all."""
+        with self.lock:
+            interest = self.interests.get(sid)
+            if interest is None:
+                return
+            if after:
+                interest.expected = after
+            else:
+                self.forget(sid)
+            self.outbox.command(unsubscribe_command(sid, after), lazy=lazy)
+
+    def ended(self, sid: int) -> None:
+        """All that was expected has come; the server may not know that it was all."""
+        interest = self.interests.get(sid)
+        if interest is not None and not interest.expected:
+            self.unsubscribe(sid, lazy=True)
+        else:
+            self.forget(sid)
+
+    def forget(self, sid: int) -> None:
+        """Drop an interest that the server has dropped too."""
+        with self.lock:
+            self.interests.pop(sid, None)
+            self.line.unsubscribe(sid)
+
+    def silence(self, sid: int) -> None:
+        """Tell the server to send no more; what it has sent is still delivered."""
+        with self.lock:
+            interest = self.interests.get(sid)
+            if interest is not None:
+                interest.silenced = True
+                self.outbox.command(unsubscribe_command(sid))
+
+    def open_replies(self) -> None:
+        """Subscribe to the inbox of requests, once."""
+        if not self._replies_open:
+            self._open_replies()
+
+    def _open_replies(self) -> None:
+        with self.lock:
+            if self._replies_open:
+                return
+            subject = f"{self.replies.prefix}*"
+            self.subscribe(Interest(self.next_sid(), subject, None, self.replies))
+            self._replies_open = True
+
+    def denied(self, error: PermissionsError) -> None:
+        """Wake at once whoever waits for what the server has refused."""
+        if error.operation == "publish":
+            for waiter in self.replies.waiters():
+                if isinstance(waiter, Waiter) and waiter.subject == error.subject:
+                    waiter.fail(error)
+                elif isinstance(waiter, Mailbox) and waiter.subject == error.subject:
+                    waiter.close(error)
+            for interest in list(self.interests.values()):
+                if interest.on_denied is not None:
+                    interest.on_denied(error)
+            return
+        queue = violated_queue(error)
+        with self.lock:
+            refused = [
+                i
+                for i in list(self.interests.values())
+                if i.subject == error.subject and i.queue == queue
+            ]
+            for interest in refused:
+                self.forget(interest.sid)
+                if interest.sink is self.replies:
+                    self._replies_open = False
+        for interest in refused:
+            if isinstance(interest.sink, Mailbox):
+                interest.sink.close(error)
+            if interest.sink is self.replies:
+                _fail(self.replies.waiters(), error)
+            if interest.on_closed is not None:
+                interest.on_closed(error)
+
+    # Waiting --------------------------------------------------------------------------
+
+    def await_connected(self, deadline: float) -> None:
+        """Block until connected; raise when that takes too long, or closed meanwhile."""
+        with self.lock:
+            if self.state is State.CONNECTED:
+                return
+            if self.state is State.CLOSED:
+                raise self.closed_error()
+            waiter = Waiter(self.outbox)
+            self._waiting.add(waiter)
+        try:
+            if not waiter.wait(deadline - monotonic()):
+                raise LateError("not connected in time: still reconnecting")
+        finally:
+            self._waiting.discard(waiter)
+        waiter.value()
+
+    def sleep(self, seconds: float) -> None:
+        """Block for so long; raise at once when closed meanwhile."""
+        self.outbox.check_process()
+        with self.lock:
+            if self.state is State.CLOSED:
+                raise self.closed_error()
+            waiter = Waiter(self.outbox)
+            self._sleeping.add(waiter)
+        try:
+            waiter.wait(seconds)
+        finally:
+            self._sleeping.discard(waiter)
+        waiter.value()
+
+    def ping(self, deadline: float) -> None:
+        """Block until the server has read all that was written before this call."""
+        if monotonic() >= deadline:
+            raise LateError("no time for a ping")
+        waiter = Waiter(self.outbox)
+        while not self.line.ping(waiter):
+            self.await_connected(deadline)
+        if not waiter.wait(deadline - monotonic()):
+            raise LateError("the server did not answer a ping in time")
+        waiter.value()
+
+    def call_later(self, seconds: float, call: Callable[[], object]) -> Timer:
+        """Have the I/O thread make a call, once, later if it is not connected then."""
+        timer = self.timers.add(monotonic() + seconds, call)
+        if not self.io.is_current:
+            self.line.interrupt()
+        return timer
+
+    def call_soon(self, call: Callable[[], object]) -> None:
+        """Have the I/O thread make a call, when it is connected.
+
+        A finaliser may ask for it, on any thread: this neither blocks nor takes a lock.
+        """
+        if self.state is State.CLOSED or self.forked:
+            return
+        self.timers.soon(call)
+        self.line.interrupt()
+
+    # What becomes of the connection: told by the I/O thread ---------------------------
+
+    def connected(self, server: Server, fd: int, *, direct: bool) -> None:
+        """Subscribe again on `fd`, let the writers write, and wake who waited for it."""
+        with self.lock:
+            if self.state is State.CLOSED:
+                raise self.closed_error()
+            again = self.server is not None
+            self.server = server
+            first = b"".join([i.commands() for i in list(self.interests.values())])
+            self.line.open(fd, direct=direct)
+            self.outbox.open(fd, first, direct=direct)
+            self.reconnects += again
+            self.state = State.CONNECTED
+            waiting, self._waiting = self._waiting, set()
+        for waiter in waiting:
+            waiter.set(None)
+        for interest in list(self.interests.values()):
+            if interest.on_connected is not None:
+                interest.on_connected()
+        if again:
+            self.callbacks.post(self.options.on_reconnect)
+        else:
+            self.callbacks.post(self.options.on_connect)
+
+    def lost(self, error: Exception) -> None:
+        """Tell all whose answer will not come, and keep what may be sent later."""
+        with self.lock:
+            if self.state is State.CLOSED:
+                return
+            # Held first: who sees the new state writes nothing to the old connection,
+            # and what it waits for after that is none of this loss.
+            self.outbox.hold()
+            unanswered = self.replies.waiters()
+            interests = list(self.interests.values())
+            self.state = State.RECONNECTING
+        self.line.close()
+        self.last_error = error
+        where = self.server.url if self.server else "the server"
+        loss = ConnectionLostError(f"the connection to {where} was lost: {error}")
+        loss.__cause__ = error
+        self.line.fail_pings(loss)
+        _fail(unanswered, loss)
+        for interest in interests:
+            if interest.on_lost is not None:
+                interest.on_lost(loss)
+        logger.info("%s: %s", self.name, loss)
+        self.callbacks.post(self.options.on_disconnect, loss)
+
+    def finish(self, error: Exception | None) -> None:
+        """Close for good; once. `error` says why when that was not asked for."""
+        with self.lock:
+            if self.state is State.CLOSED:
+                return
+            was_connected = self.state is State.CONNECTED
+            self.error = error
+            self.state = State.CLOSED
+            interests = list(self.interests.values())
+            self.interests.clear()
+            waiting = self._waiting | self._sleeping
+            self._waiting = set()
+        closed = self.closed_error()
+        if unsent := self.outbox.close(closed):
+            logger.warning("%s: closed with %d bytes unsent", self.name, unsent)
+        self.outbox.requester = None
+        for waiter in waiting:
+            waiter.fail(closed)
+        self.line.fail_pings(closed)
+        _fail(self.replies.waiters(), closed)
+        for interest in interests:
+            if isinstance(interest.sink, Mailbox):
+                interest.sink.close(closed)
+            if interest.on_closed is not None:
+                interest.on_closed(closed)
+        _live.discard(self)
+        if was_connected:
+            self.callbacks.post(self.options.on_disconnect, error or closed)
+        self.callbacks.post(self.options.on_closed, error)
+        self.callbacks.close()
+
+    # Beginning and end: asked for by the user -----------------------------------------
+
+    def start(self) -> None:
+        """Begin; `await_connected` tells how it went."""
+        _live.add(self)
+        self.io.start()
+
+    def close(self, timeout: float = CLOSE_SECONDS) -> None:
+        """Close, at most `timeout` seconds for the server to read what was written.
+
+        From the I/O thread, where a finaliser may call it, it only begins; in a forked
+        child it closes the descriptor alone, since the connection is the parent's.
+        """
+        if self.forked:
+            self.io.abandon()
+            return
+        deadline = monotonic() + timeout
+        if self.io.is_current:
+            self.io.stop()
+            return
+        if self.state is State.CONNECTED and timeout > 0:
+            with contextlib.suppress(Error):
+                self.ping(deadline)
+        self.io.stop()
+        if not self.io.join(max(0.1, deadline - monotonic())):
+            # Name resolution cannot be ended. The daemon thread is left behind, and
+            # wakes nobody any more, so that is done here.
+            self.finish(None)
+
+
+def _fail(waiters: list[Sink], error: Exception) -> None:
+    """Tell those who wait for replies that none will come."""
+    for waiter in waiters:
+        if isinstance(waiter, Waiter):
+            waiter.fail(error)
+        elif isinstance(waiter, Mailbox):
+            waiter.close(error)
+
+
+@atexit.register
+def _close_all() -> None:
+    """Close what was forgotten, before the interpreter takes the threads away."""
+    for session in list(_live):
+        session.close()
+        session.callbacks.call_here()

@@ -1,0 +1,71 @@
+"""Calls that the I/O thread makes when their time has come, while it is connected."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import threading
+from collections import deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+@dataclass(order=True, slots=True)
+class Timer:
+    """One call to come; `cancel` it from any thread."""
+
+    when: float
+    number: int
+    call: Callable[[], object] | None = field(compare=False)
+
+    def cancel(self) -> None:
+        self.call = None
+
+
+class Timers:
+    """The calls to come, the next one first. The clock is the caller's."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._heap: list[Timer] = []
+        self._soon: deque[Callable[[], object]] = deque()
+        self._numbers = itertools.count()
+
+    def add(self, when: float, call: Callable[[], object]) -> Timer:
+        """Have `call` called at `when`; it must neither block nor raise."""
+        timer = Timer(when, next(self._numbers), call)
+        with self._lock:
+            heapq.heappush(self._heap, timer)
+        return timer
+
+    def soon(self, call: Callable[[], object]) -> None:
+        """Have `call` called next. Takes no lock: a finaliser may be who asks."""
+        self._soon.append(call)
+
+    @property
+    def next(self) -> float:
+        """When the next call is due."""
+        if self._soon:
+            return 0.0
+        with self._lock:
+            while self._heap and self._heap[0].call is None:
+                heapq.heappop(self._heap)
+            return self._heap[0].when if self._heap else float("inf")
+
+    def due(self, now: float) -> list[Callable[[], object]]:
+        """Take the calls whose time has come."""
+        calls = []
+        while self._soon:
+            calls.append(self._soon.popleft())
+        with self._lock:
+            while self._heap and self._heap[0].when <= now:
+                call = heapq.heappop(self._heap).call
+                if call is not None:
+                    calls.append(call)
+        return calls
+
+    def __repr__(self) -> str:
+        return f"<Timers {len(self._heap)}>"

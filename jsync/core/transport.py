@@ -1,0 +1,329 @@
+"""Byte streams: TCP, and TLS over it. Knows nothing of NATS.
+
+Everything here belongs to the I/O thread, which waits on the socket and on a `Waker`
+together, so that `close()` ends any of its waits. Name resolution alone cannot be ended.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import socket
+import ssl
+from time import monotonic
+from typing import TYPE_CHECKING
+
+from ..errors import (
+    ConfigError,
+    ConnectionError as BrokenError,
+    TimeoutError as LateError,
+    TLSError,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from .options import Options
+
+RECORD = 16 * 1024  # the plaintext of one TLS record
+READ_SIZE = 256 * 1024
+
+
+class CancelledError(Exception):
+    """The wait was ended through the `Waker`, and what was waited for is not wanted."""
+
+
+class Waker:
+    """Ends the I/O thread's waits: the outbox writes to it, from any thread."""
+
+    __slots__ = ("read_fd", "write_fd")
+
+    def __init__(self) -> None:
+        if hasattr(os, "eventfd"):
+            self.read_fd = self.write_fd = os.eventfd(
+                0, os.EFD_NONBLOCK | os.EFD_CLOEXEC
+            )
+        else:
+            self.read_fd, self.write_fd = os.pipe()
+            os.set_blocking(self.read_fd, False)
+            os.set_blocking(self.write_fd, False)
+
+    def clear(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            os.read(self.read_fd, 4096)
+
+    def close(self) -> None:
+        os.close(self.read_fd)
+        if self.write_fd != self.read_fd:
+            os.close(self.write_fd)
+
+
+def wait(
+    fd: int | None,
+    events: int,
+    deadline: float,
+    waker: Waker,
+    cancelled: Callable[[], bool],
+) -> bool:
+    """Wait for `events` on `fd`; False at the deadline. Raises `CancelledError`."""
+    poll = select.poll()
+    poll.register(waker.read_fd, select.POLLIN)
+    if fd is not None:
+        poll.register(fd, events)
+    while True:
+        if cancelled():
+            raise CancelledError
+        left = deadline - monotonic()
+        ready = poll.poll(max(0.0, min(left, 3600.0)) * 1000)
+        if any(ready_fd == waker.read_fd for ready_fd, _ in ready):
+            waker.clear()
+        if any(ready_fd == fd for ready_fd, _ in ready):
+            return True
+        if left <= 0:
+            return False
+
+
+class Stream:
+    """A connected socket, encrypted once `start_tls` has been called.
+
+    `send` and `receive` wait and are for the handshake. Later the extension reads and
+    writes a plain socket itself; of an encrypted one it tells when it is ready, and the
+    I/O thread calls `decrypt`, `encrypt` and `carry`. One thread encrypts and sends, so
+    records leave in the order in which they were made, key updates included.
+    """
+
+    def __init__(
+        self, sock: socket.socket, waker: Waker, cancelled: Callable[[], bool]
+    ) -> None:
+        self._sock = sock
+        self._waker = waker
+        self._cancelled = cancelled
+        self._tls: ssl.SSLObject | None = None
+        self._incoming = ssl.MemoryBIO()
+        self._outgoing = ssl.MemoryBIO()
+        self._unsent = b""
+
+    @classmethod
+    def dial(
+        cls,
+        host: str,
+        port: int,
+        deadline: float,
+        waker: Waker,
+        cancelled: Callable[[], bool],
+    ) -> Stream:
+        """Connect to the first address of `host` that answers, A and AAAA alike."""
+        try:
+            found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        except OSError as error:
+            raise BrokenError(
+                f"cannot resolve {host!r}: {error.strerror or error}"
+            ) from error
+        except UnicodeError as error:
+            raise ConfigError(f"{host!r} is not a host name: {error}") from error
+        failure: Exception = LateError(f"no connection to {host}:{port} in time")
+        for i, (family, kind, proto, _, address) in enumerate(found):
+            now = monotonic()
+            share = now + (deadline - now) / (len(found) - i)
+            sock = socket.socket(family, kind, proto)
+            try:
+                _connect(sock, address, share, waker, cancelled)
+            except OSError as error:
+                sock.close()
+                failure = error
+            except BaseException:
+                sock.close()
+                raise
+            else:
+                return cls(sock, waker, cancelled)
+        if isinstance(failure, LateError):
+            raise failure
+        raise BrokenError(
+            f"cannot connect to {host}:{port}: {_words(failure)}"
+        ) from failure
+
+    @property
+    def fd(self) -> int:
+        return self._sock.fileno()
+
+    @property
+    def encrypted(self) -> bool:
+        return self._tls is not None
+
+    # For the handshake ----------------------------------------------------------------
+
+    def send(self, data: bytes, deadline: float) -> None:
+        """Send all of `data`."""
+        if self._tls is not None:
+            self.encrypt(data)
+        else:
+            self._unsent += data
+        while not self.carry():
+            self._wait(select.POLLOUT, deadline)
+
+    def receive(self, deadline: float) -> bytes:
+        """What comes next, decrypted; empty when the peer has closed."""
+        while True:
+            if self._tls is not None:
+                plain, closed = self.decrypt()
+                self.carry()
+            else:
+                plain, closed = self._read()
+            if plain or closed:
+                return plain
+            self._wait(select.POLLIN, deadline)
+
+    def start_tls(
+        self, context: ssl.SSLContext, hostname: str, deadline: float
+    ) -> None:
+        """Do the TLS handshake; `TLSError` says what is wrong with the certificate."""
+        tls = context.wrap_bio(self._incoming, self._outgoing, server_hostname=hostname)
+        while True:
+            try:
+                tls.do_handshake()
+            except ssl.SSLWantReadError:
+                finished = False
+            except (ssl.SSLError, ssl.CertificateError) as error:
+                with contextlib.suppress(OSError):  # the alert that tells the server
+                    self._unsent += self._outgoing.read()
+                    self.carry()
+                raise _tls_error(error, hostname) from error
+            else:
+                finished = True
+            self._unsent += self._outgoing.read()
+            while not self.carry():
+                self._wait(select.POLLOUT, deadline)
+            if finished:
+                break
+            self._wait(select.POLLIN, deadline)
+            data, closed = self._read()
+            if closed:
+                raise TLSError("closed by the server during the TLS handshake")
+            self._incoming.write(data)
+        self._tls = tls
+
+    def _wait(self, events: int, deadline: float) -> None:
+        if not wait(self.fd, events, deadline, self._waker, self._cancelled):
+            raise LateError("timed out")
+
+    # For the serving I/O thread, without waiting ----------------------------------------
+
+    def decrypt(self) -> tuple[bytes, bool]:
+        """Read what the socket has; the plaintext of it, and whether the peer closed."""
+        assert self._tls is not None
+        data, closed = self._read()
+        if data:
+            self._incoming.write(data)
+        parts = []
+        try:
+            while part := self._tls.read(RECORD):
+                parts.append(part)
+        except ssl.SSLWantReadError:
+            pass
+        except ssl.SSLZeroReturnError:
+            closed = True
+        except ssl.SSLError as error:
+            raise _tls_error(error, "") from error
+        # What the peer asked for on the way, a key update or an alert.
+        self._unsent += self._outgoing.read()
+        return b"".join(parts), closed
+
+    def encrypt(self, data: bytes) -> None:
+        """Append the ciphertext of `data` to what `carry` sends."""
+        assert self._tls is not None
+        try:
+            for i in range(0, len(data), RECORD):
+                self._tls.write(data[i : i + RECORD])
+        except ssl.SSLError as error:
+            raise _tls_error(error, "") from error
+        self._unsent += self._outgoing.read()
+
+    def carry(self) -> bool:
+        """Send what the socket takes; whether nothing is left."""
+        sent = 0
+        view = memoryview(self._unsent)
+        try:
+            while sent < len(view):
+                sent += self._sock.send(view[sent : sent + READ_SIZE])
+        except (BlockingIOError, InterruptedError):
+            pass
+        self._unsent = self._unsent[sent:]
+        return not self._unsent
+
+    def _read(self) -> tuple[bytes, bool]:
+        try:
+            data = self._sock.recv(READ_SIZE)
+        except (BlockingIOError, InterruptedError):
+            return b"", False
+        return data, not data
+
+    # ------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """End the connection, for a child process that has the descriptor too."""
+        with contextlib.suppress(OSError):
+            self._sock.shutdown(socket.SHUT_RDWR)
+        self._sock.close()
+
+    def abandon(self) -> None:
+        """Close the descriptor alone: in a forked child, where the line is the parent's."""
+        self._sock.close()
+
+
+def _connect(
+    sock: socket.socket,
+    address: object,
+    deadline: float,
+    waker: Waker,
+    cancelled: Callable[[], bool],
+) -> None:
+    sock.setblocking(False)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    with contextlib.suppress(BlockingIOError, InterruptedError):
+        sock.connect(address)  # type: ignore[arg-type]
+    if not wait(sock.fileno(), select.POLLOUT, deadline, waker, cancelled):
+        raise LateError("timed out")
+    if code := sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+        raise OSError(code, os.strerror(code))
+
+
+def _words(error: Exception) -> str:
+    return getattr(error, "strerror", None) or str(error)
+
+
+def _tls_error(error: Exception, hostname: str) -> TLSError:
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return TLSError(
+            f"the certificate of the server is not accepted: {error.verify_message}"
+            + (f" (expected {hostname!r})" if hostname else "")
+        )
+    reason = getattr(error, "reason", None) or str(error)
+    return TLSError(f"TLS failed: {reason.replace('_', ' ').lower()}")
+
+
+def tls_context(options: Options) -> ssl.SSLContext:
+    """The context that the options describe, read anew so that files may be rotated."""
+    if isinstance(options.tls, ssl.SSLContext):
+        return options.tls
+    try:
+        context = ssl.create_default_context(
+            cafile=os.fspath(options.tls_ca) if options.tls_ca is not None else None
+        )
+    except OSError as error:
+        raise ConfigError(f"tls_ca {options.tls_ca}: {_words(error)}") from error
+    if options.tls_cert is not None:
+        try:
+            # An encrypted key would ask for its password on the terminal.
+            context.load_cert_chain(
+                options.tls_cert, options.tls_key, password=_no_password
+            )
+        except (OSError, ValueError) as error:
+            raise ConfigError(
+                f"tls_cert {options.tls_cert}: {_words(error)}"
+            ) from error
+    return context
+
+
+def _no_password() -> bytes:
+    raise ValueError("the key is encrypted: give an SSLContext with it loaded")
