@@ -1,0 +1,80 @@
+"""jsync: a blocking, thread-based NATS JetStream client.
+
+The map of the package, lowest first; each part imports only from those above it:
+
+    errors      every error
+    headers     message headers
+    _fast       the hot path, in Cython: messages, parsing, the write buffer, waiting
+    models      JetStream's configurations and replies
+    core        NATS itself: the connection, subscriptions, requests
+    jetstream   JetStream: streams, consumers, publishing
+    server      a local nats-server for demos, scripts and tests
+"""
+
+from ._fast import FastPubAck, JetStreamMsg, Metadata, Msg, PubAckFuture
+from ._version import __version__
+from .core.connection import Connection, Statistics, connect
+from .core.subscription import Subscription
+from .headers import Headers
+from .jetstream.advisory import BatchAdvisories
+from .jetstream.atomic import AtomicBatch
+from .jetstream.batch import BatchState
+from .jetstream.consume import ConsumeContext, MessagesContext
+from .jetstream.consumer import Consumer
+from .jetstream.context import JetStream
+from .jetstream.fast_ingest import FastIngest
+from .jetstream.fetch import Batch
+from .jetstream.ordered_batch import OrderedBatch
+from .jetstream.ordered_consumer import OrderedConsumer, OrderedOptions
+from .jetstream.publish_options import PublishOptions
+from .jetstream.publisher import Publisher
+from .jetstream.stream import Stream
+from .models import (
+    BatchAbandoned,
+    ConsumerConfig,
+    ConsumerInfo,
+    PubAck,
+    StoredMessage,
+    StreamConfig,
+    StreamInfo,
+)
+
+__all__ = [
+    # Connecting
+    "connect",
+    "Connection",
+    "Statistics",
+    # Messages
+    "Headers",
+    "Msg",
+    "Subscription",
+    # JetStream
+    "JetStream",
+    "Stream",
+    "Consumer",
+    "OrderedConsumer",
+    "OrderedOptions",
+    "Batch",
+    "OrderedBatch",
+    "MessagesContext",
+    "ConsumeContext",
+    "JetStreamMsg",
+    "Metadata",
+    "PubAck",
+    "PublishOptions",
+    "Publisher",
+    "PubAckFuture",
+    "AtomicBatch",
+    "BatchState",
+    "BatchAdvisories",
+    "BatchAbandoned",
+    "StoredMessage",
+    "FastIngest",
+    "FastPubAck",
+    "StreamConfig",
+    "StreamInfo",
+    "ConsumerConfig",
+    "ConsumerInfo",
+    # The package
+    "__version__",
+]

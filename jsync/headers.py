@@ -1,0 +1,65 @@
+"""NATS message headers (ADR-4): case-sensitive names, each with one or more values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TypeAlias
+
+HeadersLike: TypeAlias = Mapping[str, str | Iterable[str]]
+"""What publishing calls accept: one value or several for each name."""
+
+
+class Headers(Mapping[str, str]):
+    """The headers of a message, read-only.
+
+    As a mapping it gives the first value of each name; `get_all` gives every one.
+    Names are case-sensitive and keep the spelling of the sender (ADR-4). Bytes that
+    are not UTF-8 appear as lone surrogates (`surrogateescape`) and survive a resend.
+    """
+
+    __slots__ = ("_values",)
+
+    def __init__(self, values: HeadersLike = {}, /) -> None:  # noqa: B006 (never changed)
+        if isinstance(values, Headers):
+            self._values: dict[str, list[str]] = values._values
+        else:
+            lists = (
+                (name, [value] if isinstance(value, str) else list(value))
+                for name, value in values.items()
+            )
+            self._values = {name: values for name, values in lists if values}
+
+    def __getitem__(self, name: str) -> str:
+        return self._values[name][0]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def get_all(self, name: str) -> list[str]:
+        """Every value of `name` in the order sent; an empty list when it is absent."""
+        return list(self._values.get(name, ()))
+
+    def pairs(self) -> Iterator[tuple[str, str]]:
+        """Each name with each of its values, repeated names included."""
+        for name, values in self._values.items():
+            for value in values:
+                yield name, value
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, Headers):
+            return self._values == other._values
+        if isinstance(other, Mapping):
+            try:
+                return self._values == Headers(other)._values
+            except TypeError:
+                return False
+        return NotImplemented
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        shown = {n: v[0] if len(v) == 1 else v for n, v in self._values.items()}
+        return f"Headers({shown!r})"

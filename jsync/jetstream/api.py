@@ -1,0 +1,197 @@
+"""The JetStream API: its subjects, one request helper, and replies to errors."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from .._fast import check_publish_subject
+from ..errors import (
+    APIError,
+    ConfigError,
+    IncompleteListError,
+    InvalidJSONError,
+    InvalidSubjectError,
+    JetStreamError,
+    JetStreamNotEnabledError,
+    NoRespondersError,
+    PermissionsError,
+    TimeoutError as LateError,
+)
+from ..models import AccountInfo
+from ..models.since import OLDEST
+from .versions import (
+    NOTHING,
+    dotted,
+    lacking,
+    line_of_config,
+    line_of_level,
+    line_of_server,
+    unsupported,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from ..core.connection import Connection
+    from ..errors import UnsupportedFeatureError
+    from ..models.since import Line
+    from .versions import Needs
+
+ASK_SECONDS = 1.0
+"""How long to wait for the version of the servers."""
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(dict[str, Any]).decode
+
+
+def api_prefix(domain: str | None, prefix: str | None) -> str:
+    """The first tokens of API subjects, `$JS.API` by default, without the last dot."""
+    if domain is not None and prefix is not None:
+        raise ConfigError("domain and prefix exclude each other: give one")
+    if domain is not None:
+        prefix = f"$JS.{domain}.API"
+    chosen = (prefix or "$JS.API").removesuffix(".")
+    try:
+        check_publish_subject(chosen)
+    except InvalidSubjectError as error:
+        raise ConfigError(f"not an API prefix: {error}") from error
+    return chosen
+
+
+def api_error(error: Mapping[str, Any]) -> APIError:
+    """The error behind the `error` of a reply, of the class registered for its code."""
+    err_code = int(error.get("err_code", 0))
+    code = int(error.get("code", 0))
+    description = str(error.get("description", ""))
+    kind = APIError.by_err_code.get(err_code, APIError)
+    message = f"{description or 'JetStream API error'} (err_code {err_code})"
+    return kind(message, code=code, err_code=err_code, description=description)
+
+
+class API:
+    """Requests to `<prefix>.<subject>` and their JSON replies."""
+
+    def __init__(self, connection: Connection, prefix: str, timeout: float) -> None:
+        self.connection = connection
+        self.prefix = prefix
+        self.timeout = timeout
+        self._asked = "", OLDEST
+
+    def request(
+        self,
+        subject: str,
+        payload: Mapping[str, Any] | None = None,
+        *,
+        needs: Needs = NOTHING,
+        timeout: float | None = None,
+    ) -> dict[str, Any]:
+        """Ask the API; blocks for at most `timeout` seconds, by default the context's.
+
+        It may be a second more for what old servers do not have, since their version is
+        asked then.
+
+        Raises the `APIError` of the reply, `JetStreamNotEnabledError` when nobody answers
+        for JetStream at all, and `UnsupportedFeatureError` when the server is too old for
+        what the request `needs`: before it is sent, if that can be told.
+        """
+        self.require(needs)
+        data = b"" if payload is None else _encode(payload)
+        seconds = self.timeout if timeout is None else timeout
+        try:
+            reply = self._ask(subject, data, seconds)
+        except (InvalidJSONError, JetStreamNotEnabledError, LateError) as error:
+            # What an older server says, or does not, to what it does not know.
+            if missing := lacking(needs, self._line()):
+                refused = isinstance(error, InvalidJSONError)
+                outcome = "it was refused" if refused else "it was not answered"
+                raise self._unsupported(missing, outcome) from error
+            raise
+        if needs and "config" in reply:
+            line, version = line_of_config(reply["config"])
+            if missing := lacking(needs, line):
+                raise unsupported(missing, version or dotted(line), "it was left out")
+        return reply
+
+    def require(self, needs: Needs) -> None:
+        """Raise `UnsupportedFeatureError` for what the servers here are too old for.
+
+        Asks nothing when the one connected to has it all; else blocks for an answer, the
+        first time.
+        """
+        if not needs or not lacking(needs, line_of_server(self.connection.server_info)):
+            return
+        if missing := lacking(needs, self._line()):
+            raise self._unsupported(missing, "nothing was sent")
+
+    def _ask(self, subject: str, data: bytes, timeout: float) -> dict[str, Any]:
+        try:
+            msg = self.connection.request(
+                f"{self.prefix}.{subject}", data, timeout=timeout
+            )
+        except NoRespondersError as nobody:
+            error = JetStreamNotEnabledError(
+                f"nobody answers on {self.prefix}: JetStream is off on this server, or "
+                "the domain or prefix is wrong",
+                code=503,
+                err_code=10076,
+            )
+            raise error from nobody
+        try:
+            reply = _decode(msg.data)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise JetStreamError(
+                f"not a reply of JetStream: {msg.data[:100]!r}"
+            ) from error
+        if reply.get("error"):
+            raise api_error(reply["error"])
+        return reply
+
+    def _line(self) -> Line:
+        """The line of the servers that answer here, asked once for each connection."""
+        info = self.connection.server_info
+        server, line = self._asked
+        if server == info.server_id:
+            return line
+        try:
+            reply = self._ask("INFO", b"", min(self.timeout, ASK_SECONDS))
+        except (JetStreamError, LateError, PermissionsError):
+            return line_of_server(info)
+        line = line_of_level(AccountInfo.from_wire(reply).api.level)
+        self._asked = info.server_id, line
+        return line
+
+    def _unsupported(self, missing: Needs, outcome: str) -> UnsupportedFeatureError:
+        info, line = self.connection.server_info, self._line()
+        connected = line == line_of_server(info)
+        return unsupported(
+            missing, info.version if connected else dotted(line), outcome
+        )
+
+    def pages(
+        self, subject: str, what: str, payload: Mapping[str, Any], timeout: float | None
+    ) -> Iterator[Any]:
+        """The items `what` of a list, a page at a time as they are iterated over.
+
+        Those that did not answer the server that gathers them come at the end, as an
+        `IncompleteListError`.
+        """
+        missing: list[str] = []
+        offset, total = 0, 1
+        while offset < total:
+            page = self.request(subject, {**payload, "offset": offset}, timeout=timeout)
+            items, silent = page.get(what) or [], page.get("missing") or []
+            yield from items
+            missing += silent
+            offset += len(items) + len(silent)
+            # A page of nothing ends it too: some were deleted meanwhile.
+            total = page.get("total", 0) if items or silent else 0
+        if missing:
+            raise IncompleteListError(
+                f"no answer of {', '.join(missing)}: offline, or without a leader",
+                missing=missing,
+            )
+
+    def __repr__(self) -> str:
+        return f"<API {self.prefix}>"

@@ -1,0 +1,356 @@
+"""Consumers, and the messages that are pulled from them (ADR-37)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from .._fast import Pin
+from ..errors import ConfigError, NoCachedInfoError, TimeoutError as LateError
+from . import management
+from .consume import ConsumeContext, MessagesContext, check_callback
+from .continuous import ContinuousPull
+from .fetch import Batch, SinglePull
+from .inbox import Source
+from .priority import claim
+from .pull import LONGEST_EXPIRY, check_seconds, consume_limits, fetch_request
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from datetime import datetime
+
+    from .._fast import JetStreamMsg
+    from ..models import (
+        ConsumerConfig,
+        ConsumerInfo,
+        ConsumerPause,
+        ConsumerReset,
+    )
+    from .api import API
+    from .consume import OnException
+
+
+class Consumer:
+    """A pull consumer, as `create_consumer` and `consumer` of streams and `JetStream` give.
+
+    Any thread may use it. Each call has a pull and a subscription of its own.
+    """
+
+    def __init__(
+        self, api: API, stream: str, name: str, info: ConsumerInfo | None = None
+    ) -> None:
+        """One that is bound without `info` asks the server nothing."""
+        self._api = api
+        self._stream = stream
+        self._name = name
+        self._info = info
+        self._pins: dict[str, Pin] = {}
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    @property
+    def stream_name(self) -> str:
+        return self._stream
+
+    @property
+    def cached_info(self) -> ConsumerInfo:
+        """What the server last said of it; asks nothing.
+
+        Raises `NoCachedInfoError` when nothing has been asked yet, as after
+        `JetStream.consumer`.
+        """
+        if self._info is None:
+            raise NoCachedInfoError(
+                f"consumer {self._name} was bound without asking the server: call info()"
+            )
+        return self._info
+
+    @property
+    def config(self) -> ConsumerConfig:
+        """Its configuration, as of `cached_info`."""
+        return self.cached_info.config
+
+    def info(self, *, timeout: float | None = None) -> ConsumerInfo:
+        """Ask the server; blocks. Raises `ConsumerNotFoundError`."""
+        self._info = management.consumer_info(
+            self._api, self._stream, self._name, timeout
+        )
+        return self._info
+
+    def update(
+        self,
+        config: ConsumerConfig | object | None = None,
+        /,
+        *,
+        timeout: float | None = None,
+        **changes: Any,
+    ) -> ConsumerInfo:
+        """Change it; blocks. What keywords do not name stays as it is.
+
+        Raises `ConsumerDoesNotExistError`, and `APIError` for what cannot be changed.
+        """
+        self._info = management.put_consumer(
+            self._api, self._stream, "update", config, changes, timeout, name=self._name
+        )
+        return self._info
+
+    def pause(
+        self, until: datetime | float, *, timeout: float | None = None
+    ) -> ConsumerPause:
+        """Have it send nothing until then: an aware datetime, or seconds from now.
+
+        Blocks. Seconds are counted by this machine's clock, the end comes by the
+        server's. Pulls wait meanwhile. Needs nats-server 2.11.
+        """
+        return management.pause_consumer(
+            self._api, self._stream, self._name, until, timeout
+        )
+
+    def resume(self, *, timeout: float | None = None) -> ConsumerPause:
+        """End a pause; blocks. Does nothing if there is none. Needs nats-server 2.11."""
+        return management.resume_consumer(self._api, self._stream, self._name, timeout)
+
+    def unpin(self, group: str, *, timeout: float | None = None) -> None:
+        """Have another client of a priority group pinned; blocks.
+
+        Raises `PriorityGroupError` for a group that it does not have. Needs nats-server
+        2.11.
+        """
+        management.unpin_consumer(self._api, self._stream, self._name, group, timeout)
+
+    def reset(
+        self, sequence: int | None = None, *, timeout: float | None = None
+    ) -> ConsumerReset:
+        """Have it go on from a sequence of the stream, by default after its ack floor.
+
+        Blocks. What comes after it is delivered again, acknowledged or not. Raises
+        `InvalidResetError` for a sequence before the one that it was set up to start
+        from, and for any when its `deliver_policy` starts from no certain place, as
+        `new` does. Needs nats-server 2.14.
+        """
+        self._info = reply = management.reset_consumer(
+            self._api, self._stream, self._name, sequence, timeout
+        )
+        return reply
+
+    # Pulling --------------------------------------------------------------------------
+
+    def next(
+        self,
+        timeout: float = 5.0,
+        *,
+        idle_heartbeat: float | None = None,
+        group: str | None = None,
+        min_pending: int | None = None,
+        min_ack_pending: int | None = None,
+        priority: int | None = None,
+    ) -> JetStreamMsg:
+        """Pull one message and block until it has come, at most `timeout` seconds.
+
+        Raises `TimeoutError` when there is none, and otherwise what `fetch` raises or
+        leaves in `Batch.error`. In a loop this is one round trip for each message: prefer
+        `fetch`. The other options are those of `fetch`.
+        """
+        with self.fetch(
+            1,
+            timeout=timeout,
+            idle_heartbeat=idle_heartbeat,
+            group=group,
+            min_pending=min_pending,
+            min_ack_pending=min_ack_pending,
+            priority=priority,
+        ) as batch:
+            for msg in batch:
+                return msg
+            if batch.error is not None:
+                raise batch.error
+        raise LateError(f"no message within {timeout} s")
+
+    def fetch(
+        self,
+        max_messages: int | None = None,
+        *,
+        max_bytes: int | None = None,
+        timeout: float = 5.0,
+        idle_heartbeat: float | None = None,
+        group: str | None = None,
+        min_pending: int | None = None,
+        min_ack_pending: int | None = None,
+        priority: int | None = None,
+    ) -> Batch:
+        """Pull up to `max_messages`, or up to `max_bytes`; give what comes as it comes.
+
+        The pull is sent at the call, which does not block but while reconnecting. The
+        batch ends when it is full or the server ends it after `timeout` seconds, perhaps
+        empty. `max_bytes` counts as the server does: subject, reply, headers, payload.
+        While the server is silent for twice `idle_heartbeat` seconds (by default 5 when
+        `timeout` is 10 or longer, else none) the pull is given up.
+
+        A consumer with priority groups (ADR-42, nats-server 2.11) is pulled from as a
+        member of `group`. By its policy: `overflow` serves this pull only while at least
+        `min_pending` messages wait to be delivered, or `min_ack_pending` for their acks;
+        `prioritized` (2.12) serves pulls of `priority` 0 first, 9 last; `pinned_client`
+        serves one client alone until that stops pulling. That client is this object: what
+        it is known by is kept here, so that its next call goes on with it, and a pull
+        refused because another is pinned by now waits in the line again.
+
+        While iterating raises, after the messages that have come: `ConsumerDeletedError`,
+        `PullError` when the server refuses the pull or its heartbeats stay away,
+        `NoRespondersError` when there is no such consumer, which has been looked for twice
+        again by then, within half a second, and `ConnectionLostError`. An end
+        for which nobody is to blame, as a leader change, is in `Batch.error` alone.
+        Raises `ConfigError` before anything is sent, also for what the consumer's
+        configuration, as of `cached_info`, excludes, and `UnsupportedFeatureError` when
+        the server is too old for priority groups.
+        """
+        request = fetch_request(max_messages, max_bytes, timeout, idle_heartbeat)
+        source = self._source(group, min_pending, min_ack_pending, priority)
+        return Batch(SinglePull(source, request, timeout))
+
+    def fetch_nowait(
+        self,
+        max_messages: int | None = None,
+        *,
+        max_bytes: int | None = None,
+        group: str | None = None,
+        min_pending: int | None = None,
+        min_ack_pending: int | None = None,
+        priority: int | None = None,
+    ) -> Batch:
+        """Like `fetch`, but of what the stream has now: the server does not wait."""
+        timeout = self._api.timeout
+        request = fetch_request(max_messages, max_bytes, timeout, 0.0, no_wait=True)
+        source = self._source(group, min_pending, min_ack_pending, priority)
+        return Batch(SinglePull(source, request, timeout))
+
+    def messages(
+        self,
+        *,
+        max_messages: int | None = None,
+        max_bytes: int | None = None,
+        threshold_messages: int | None = None,
+        threshold_bytes: int | None = None,
+        expires: float = 30.0,
+        idle_heartbeat: float | None = None,
+        stop_after: int | None = None,
+        idle_timeout: float | None = None,
+        group: str | None = None,
+        min_pending: int | None = None,
+        min_ack_pending: int | None = None,
+        priority: int | None = None,
+        on_error: Callable[[Exception], object] | None = None,
+    ) -> MessagesContext:
+        """Messages without end, prefetched, to iterate over; does not block.
+
+        Up to `max_messages` (500 by default) or `max_bytes` are asked for ahead, and
+        more when `threshold_messages` or `threshold_bytes` (half of it) are left. A pull
+        lasts `expires` seconds; `idle_heartbeat` seconds (half of that, at most 30) is
+        how often the server says that it is there. After `stop_after` messages it ends,
+        and so it does, while connected, when the iteration has waited `idle_timeout`
+        seconds for a message in vain. For priority groups see `fetch`.
+
+        It goes on through reconnects, leader changes and lost heartbeats, and ends only
+        when it is stopped, the consumer is deleted, or the connection closes. Warnings
+        go to the log (`jsync.consume`) and to `on_error`, by default the connection's, on
+        the callback thread: `MissedHeartbeatError`, `PullError`, `NoRespondersError`.
+        """
+        if idle_timeout is not None:
+            check_seconds(idle_timeout=idle_timeout)
+            if not 0 < idle_timeout <= LONGEST_EXPIRY:
+                raise ConfigError(
+                    f"idle_timeout has to be above 0 seconds, not {idle_timeout!r}"
+                )
+        limits = consume_limits(
+            max_messages=max_messages,
+            max_bytes=max_bytes,
+            threshold_messages=threshold_messages,
+            threshold_bytes=threshold_bytes,
+            expires=expires,
+            idle_heartbeat=idle_heartbeat,
+            stop_after=stop_after,
+        )
+        source = self._source(group, min_pending, min_ack_pending, priority)
+        check_callback(on_error)
+        return MessagesContext(ContinuousPull(source, limits, on_error), idle_timeout)
+
+    def consume(
+        self,
+        handler: Callable[[JetStreamMsg], object],
+        *,
+        max_messages: int | None = None,
+        max_bytes: int | None = None,
+        threshold_messages: int | None = None,
+        threshold_bytes: int | None = None,
+        expires: float = 30.0,
+        idle_heartbeat: float | None = None,
+        stop_after: int | None = None,
+        group: str | None = None,
+        min_pending: int | None = None,
+        min_ack_pending: int | None = None,
+        priority: int | None = None,
+        workers: int = 1,
+        on_exception: OnException = "continue",
+        on_error: Callable[[Exception], object] | None = None,
+    ) -> ConsumeContext:
+        """Have `handler` called with each message, on a thread of its own.
+
+        With several `workers` it is called on so many threads, at the same time, and the
+        order of the messages is kept no longer. Everything else is as with `messages`. A
+        handler that raises is reported to `on_error` as `CallbackError`, and logged with
+        its traceback; its message stays without an ack (`continue`), is given back at once
+        (`nak`), is given up (`term`), or ends the consuming (`stop`).
+        """
+        if on_exception not in ("continue", "nak", "term", "stop"):
+            raise ConfigError(
+                f"on_exception is continue, nak, term or stop, not {on_exception!r}"
+            )
+        if not callable(handler):
+            raise ConfigError("handler has to be callable")
+        if type(workers) is not int or workers < 1:
+            raise ConfigError(f"workers has to be an int from 1 on, not {workers!r}")
+        limits = consume_limits(
+            max_messages=max_messages,
+            max_bytes=max_bytes,
+            threshold_messages=threshold_messages,
+            threshold_bytes=threshold_bytes,
+            expires=expires,
+            idle_heartbeat=idle_heartbeat,
+            stop_after=stop_after,
+        )
+        source = self._source(group, min_pending, min_ack_pending, priority)
+        check_callback(on_error)
+        pull = ContinuousPull(source, limits, on_error, readers=workers)
+        session = self._api.connection.session
+        return ConsumeContext(pull, handler, on_exception, session, self.name, workers)
+
+    def _source(
+        self,
+        group: str | None,
+        min_pending: int | None,
+        min_ack_pending: int | None,
+        priority: int | None,
+    ) -> Source:
+        """What a pull has to know; raises `ConfigError` and `UnsupportedFeatureError`."""
+        config = None if self._info is None else self._info.config
+        claimed = claim(group, min_pending, min_ack_pending, priority, config)
+        self._api.require(claimed.needs)
+        pin = None
+        if group is not None and (
+            config is None or config.priority_policy == "pinned_client"
+        ):
+            pin = self._pins.setdefault(group, Pin())
+        return Source(
+            self._api,
+            f"{self._stream}.{self._name}",
+            acks=config is None or config.ack_policy != "none",
+            claim=claimed,
+            pin=pin,
+        )
+
+    def delete(self, *, timeout: float | None = None) -> None:
+        """Delete it on the server; blocks. Raises `ConsumerNotFoundError`."""
+        management.delete_consumer(self._api, self._stream, self._name, timeout)
+
+    def __repr__(self) -> str:
+        return f"<Consumer {self.name!r} of {self.stream_name!r}>"

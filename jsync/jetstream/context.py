@@ -1,0 +1,396 @@
+"""What `Connection.jetstream` returns: the entry to streams, consumers and publishing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ..models import check_name
+from . import management
+from .advisory import BatchAdvisories
+from .api import API, api_prefix
+from .atomic import AtomicBatch
+from .batch import MAX_MESSAGES
+from .consumer import Consumer
+from .fast_ingest import FastIngest
+from .ingest import DEFAULT_FLOW, IngestEngine
+from .lookup import StreamLookup
+from .ordered_consumer import ordered_consumer
+from .publish import publish
+from .publish_options import newer_options, publish_headers
+from .publisher import Publisher
+from .stream import Stream, consumers, put_consumer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+    from typing import Unpack
+
+    from ..core.connection import Connection
+    from ..core.requests import Data
+    from ..models import AccountInfo, ConsumerConfig, PubAck, StreamConfig
+    from .atomic import BatchMessage
+    from .ingest import Gaps
+    from .ordered_consumer import OrderedConsumer, OrderedOptions
+    from .publish_options import PublishOptions
+    from .publisher import OnError
+
+
+class JetStream:
+    """JetStream on a connection. Any thread may use it; making one costs nothing."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        *,
+        domain: str | None = None,
+        prefix: str | None = None,
+        timeout: float = 5.0,
+    ) -> None:
+        self._connection = connection
+        self._api = API(connection, api_prefix(domain, prefix), timeout)
+        self._lookup = StreamLookup(self._api)
+
+    def account_info(self, *, timeout: float | None = None) -> AccountInfo:
+        """What the account has of JetStream, and may have; blocks."""
+        return management.account_info(self._api, timeout)
+
+    # Streams --------------------------------------------------------------------------
+
+    def create_stream(
+        self,
+        config: StreamConfig | object | None = None,
+        /,
+        *,
+        timeout: float | None = None,
+        **fields: Any,
+    ) -> Stream:
+        """Create a stream from a `StreamConfig`, or from its fields as keywords.
+
+        Blocks. One with the same name and configuration is returned as it is; with
+        another configuration raises `StreamNameInUseError`. Raises `ConfigError` before
+        anything is sent, `UnsupportedFeatureError` for fields that the server is too old
+        for, and `APIError` for what it refuses.
+        """
+        info = management.create_stream(self._api, config, fields, timeout)
+        return Stream(self._api, info)
+
+    def update_stream(
+        self,
+        config: StreamConfig | object | None = None,
+        /,
+        *,
+        timeout: float | None = None,
+        **fields: Any,
+    ) -> Stream:
+        """Give a stream a whole configuration, or change what keywords name. Blocks.
+
+        `name` says which. A configuration replaces all, so that what is unset gets the
+        server's default; keywords leave the rest as it is, None unsets. Raises
+        `StreamNotFoundError`, `UnsupportedFeatureError` for fields that the server is too
+        old for, and `APIError` for what cannot be changed.
+        """
+        info = management.update_stream(self._api, config, fields, timeout)
+        return Stream(self._api, info)
+
+    def create_or_update_stream(
+        self,
+        config: StreamConfig | object | None = None,
+        /,
+        *,
+        timeout: float | None = None,
+        **fields: Any,
+    ) -> Stream:
+        """Have a stream be like this, whether or not there is one yet. Blocks.
+
+        Keywords are a whole configuration, as with `create_stream`.
+        """
+        info = management.create_or_update_stream(self._api, config, fields, timeout)
+        return Stream(self._api, info)
+
+    def stream(self, name: str, *, timeout: float | None = None) -> Stream:
+        """The stream of that name; blocks. Raises `StreamNotFoundError`."""
+        return Stream(
+            self._api, management.stream_info(self._api, name, timeout=timeout)
+        )
+
+    def delete_stream(self, name: str, *, timeout: float | None = None) -> None:
+        """Delete a stream with all its messages and consumers; blocks."""
+        management.delete_stream(self._api, name, timeout)
+
+    def streams(
+        self, *, subject: str | None = None, timeout: float | None = None
+    ) -> Iterator[Stream]:
+        """Iterate over the streams, or those that take some of `subject`, by name.
+
+        Iterating blocks, at most `timeout` seconds for each page of 256. Those that do
+        not answer, being offline or without a leader, are named at the end by an
+        `IncompleteListError`.
+        """
+        infos = management.streams(self._api, subject, timeout)
+        return (Stream(self._api, info) for info in infos)
+
+    def stream_names(
+        self, *, subject: str | None = None, timeout: float | None = None
+    ) -> Iterator[str]:
+        """Iterate over the names of streams, or those that take some of `subject`.
+
+        Iterating blocks, at most `timeout` seconds for each page of 1024.
+        """
+        return management.stream_names(self._api, subject, timeout)
+
+    def stream_name_by_subject(
+        self, subject: str, *, timeout: float | None = None
+    ) -> str:
+        """The name of the stream that takes `subject`; blocks.
+
+        Raises `StreamNotFoundError` when there is none, and `AmbiguousSubjectError` when
+        several streams take what a subject with wildcards matches.
+        """
+        return management.stream_name_by_subject(self._api, subject, timeout)
+
+    # Consumers ------------------------------------------------------------------------
+
+    def create_consumer(
+        self,
+        stream: str,
+        config: ConsumerConfig | object | None = None,
+        /,
+        *,
+        timeout: float | None = None,
+        **fields: Any,
+    ) -> Consumer:
+        """`Stream.create_consumer`, without asking for the stream first."""
+        return put_consumer(self._api, stream, "create", config, fields, timeout)
+
+    def update_consumer(
+        self,
+        stream: str,
+        config: ConsumerConfig | object | None = None,
+        /,
+        *,
+        timeout: float | None = None,
+        **fields: Any,
+    ) -> Consumer:
+        """`Stream.update_consumer`, without asking for the stream first."""
+        return put_consumer(self._api, stream, "update", config, fields, timeout)
+
+    def create_or_update_consumer(
+        self,
+        stream: str,
+        config: ConsumerConfig | object | None = None,
+        /,
+        *,
+        timeout: float | None = None,
+        **fields: Any,
+    ) -> Consumer:
+        """`Stream.create_or_update_consumer`, without asking for the stream first."""
+        return put_consumer(self._api, stream, "", config, fields, timeout)
+
+    def consumer(self, stream: str, name: str) -> Consumer:
+        """Bind to a consumer; asks nothing, so that it may not exist.
+
+        For one that another account exports, too, of which only `CONSUMER.MSG.NEXT` may
+        be there to be imported. `Stream.consumer` asks for its info.
+        """
+        check_name(stream, "stream")
+        check_name(name, "consumer")
+        return Consumer(self._api, stream, name)
+
+    def ordered_consumer(
+        self,
+        stream: str,
+        **options: Unpack[OrderedOptions],
+    ) -> OrderedConsumer:
+        """`Stream.ordered_consumer`, without asking for the stream first."""
+        return ordered_consumer(self._api, stream, options)
+
+    def delete_consumer(
+        self, stream: str, name: str, *, timeout: float | None = None
+    ) -> None:
+        """Delete a consumer; blocks. Raises `ConsumerNotFoundError`."""
+        management.delete_consumer(self._api, stream, name, timeout)
+
+    def consumers(
+        self, stream: str, *, timeout: float | None = None
+    ) -> Iterator[Consumer]:
+        """Iterate over the consumers of a stream, by name.
+
+        Iterating blocks, at most `timeout` seconds for each page of 256. Those that do
+        not answer, being offline or without a leader, are named at the end by an
+        `IncompleteListError`.
+        """
+        return consumers(self._api, stream, timeout)
+
+    def consumer_names(
+        self, stream: str, *, timeout: float | None = None
+    ) -> Iterator[str]:
+        """Iterate over the names of a stream's consumers.
+
+        Iterating blocks, at most `timeout` seconds for each page of 1024.
+        """
+        return management.consumer_names(self._api, stream, timeout)
+
+    # Publishing -----------------------------------------------------------------------
+
+    def publish(
+        self,
+        subject: str,
+        data: Data = b"",
+        *,
+        timeout: float | None = None,
+        **options: Unpack[PublishOptions],
+    ) -> PubAck:
+        """Publish a message and block until its stream has stored it.
+
+        At most `timeout` seconds, by default the context's. The options are those of
+        `PublishOptions`: `headers`, `msg_id` against duplicates, expectations under which
+        the stream takes it, `ttl`, `schedule`, `incr` for counters.
+
+        Raises `ConfigError`, `InvalidSubjectError`, `InvalidHeaderError`, `MaxPayloadError`
+        and `UnsupportedFeatureError` (the server is too old for an option) before anything
+        is sent, the `APIError` of a stream that refuses
+        the message, `NoStreamResponseError` when no stream takes the subject, after two
+        more tries 250 ms apart, and `TimeoutError` and `ConnectionLostError`: then the
+        message may have been stored, so that only a `msg_id` makes it safe to publish it
+        again.
+        """
+        headers = None
+        if options:
+            headers = publish_headers(subject, data, options)
+            self._api.require(newer_options(options))
+        seconds = self._api.timeout if timeout is None else timeout
+        return publish(self._connection, subject, data, headers, seconds)
+
+    def publisher(
+        self,
+        *,
+        window: int = 4000,
+        window_bytes: int = 64 << 20,
+        ack_timeout: float = 30.0,
+        stall_timeout: float = 30.0,
+        resend: bool = False,
+        on_error: OnError | None = None,
+    ) -> Publisher:
+        """A publisher that does not wait for each ack; asks nothing of the server.
+
+        At most `window` messages, and `window_bytes` bytes, wait for their acks. When that
+        is reached, or the connection is lost, the next message waits, and raises
+        `StallTimeoutError` after `stall_timeout` seconds: nothing is dropped, and nothing
+        kept to be sent late. An ack that has not come after `ack_timeout` seconds fails
+        its message with `TimeoutError`, and one that no stream takes, which is not tried
+        again, with `NoStreamResponseError`.
+
+        When the connection breaks all that waits fails with `ConnectionLostError`. With
+        `resend` it is sent again once reconnected, in order and before what is new; and so
+        is, until `ack_timeout`, what no stream takes, every 250 ms, and what has had no
+        answer for two seconds, as when a leader steps down. Each message has to have a
+        `msg_id` then, and the stream a `duplicate_window` above `ack_timeout`: so nothing
+        is stored twice. Behind a change of leader later messages may be stored before
+        earlier ones.
+
+        Every failure is on its future; `on_error(future, error)` is called for it on the
+        connection's callback thread; and `flush`, `close` and the end of `with` raise
+        `PublisherError` for those whose errors nobody has seen on their futures. The body's
+        own exception is not replaced, but gets a note, and the acks are not waited for.
+
+        Raises `ConfigError` and `ConnectionClosedError`.
+        """
+        return Publisher(
+            self._api,
+            window=window,
+            window_bytes=window_bytes,
+            ack_timeout=ack_timeout,
+            stall_timeout=stall_timeout,
+            resend=resend,
+            on_error=on_error,
+        )
+
+    def atomic_batch(
+        self,
+        *,
+        ack_first: bool = True,
+        max_messages: int | None = MAX_MESSAGES,
+        timeout: float | None = None,
+    ) -> AtomicBatch:
+        """A batch to add messages to, of which the stream stores all or none (ADR-50).
+
+        Sends nothing by itself. The stream has to `allow_atomic`; its server is
+        nats-server 2.12 or later. With `ack_first` the second `add` waits until the server
+        has acknowledged the first message, before more are sent. Without it that is left
+        out where the API says that the stream takes batches, which is asked for once per
+        stream and connection. `max_messages` is the limit of a server that is not set up
+        otherwise, checked here, or None. `timeout` in seconds is the default of the batch's
+        calls, by default that of this context.
+        """
+        return AtomicBatch(
+            self._api,
+            self._lookup,
+            ack_first=ack_first,
+            max_messages=max_messages,
+            timeout=timeout,
+        )
+
+    def publish_batch(
+        self,
+        messages: Iterable[BatchMessage],
+        *,
+        max_messages: int | None = MAX_MESSAGES,
+        timeout: float | None = None,
+    ) -> PubAck:
+        """Publish messages of which the stream stores all or none; blocks for its ack.
+
+        A message is `(subject, data)`, or `(subject, data, options)` with the options of
+        `publish` in a dict. All are checked first, then sent in one write, once it is known
+        that the stream takes batches: asked of the API, once per stream and connection, or
+        found out by the first message. Raises like `AtomicBatch.add` and `commit`: with
+        an `UnclearCommitError` it may have been stored, and the error's `resolve()` finds
+        out. No messages are a `ConfigError`.
+        """
+        batch = self.atomic_batch(
+            ack_first=False, max_messages=max_messages, timeout=timeout
+        )
+        return batch.publish_all(messages, timeout)
+
+    def batch_advisories(self, stream: str | None = None) -> BatchAdvisories:
+        """Listen for the atomic batches that streams give up, of all or of one `stream`.
+
+        Does not block; what happened before is not told. The account has to be allowed
+        `$JS.EVENT.ADVISORY.STREAM.BATCH_ABANDONED.*`. Since nats-server 2.12 (ADR-50).
+        """
+        return BatchAdvisories(self._connection, stream)
+
+    def fast_ingest(
+        self,
+        *,
+        gaps: Gaps = "fail",
+        flow: int = DEFAULT_FLOW,
+        outstanding: int = 2,
+        ack_timeout: float = 10.0,
+        resume_bytes: int = 64 << 20,
+        on_error: Callable[[Exception], object] | None = None,
+    ) -> FastIngest:
+        """Begin to add messages to a stream with `allow_batched`, as fast as it takes them.
+
+        Does not block: the first `add` asks the stream. Since nats-server 2.14 (ADR-50).
+
+        The stream acknowledges every `flow` messages, up to 500, and less often when fewer
+        ingests are at work on it; twice that many may be under way. On a line with a long
+        round trip that is what limits the rate, 1000 messages each round trip, so raise
+        `outstanding` there: 3 is what the ADR suggests, and the server does not refuse 8 or
+        32. What is under way is kept until it is acknowledged, at most `resume_bytes`.
+
+        `gaps` says what follows when messages are lost or refused: `"fail"` ends it, after
+        what is merely lost has been sent again, `"ok"` goes on, and tells `on_error`, on the
+        thread for callbacks, with `MessagesLostError`; by default it goes where the
+        connection's errors go. `ack_timeout` is how many seconds the stream may be silent
+        while something is waited for, apart from a lost connection: that may take 10.
+        """
+        return FastIngest(
+            self._api,
+            IngestEngine(gaps, flow, outstanding),
+            ack_timeout=ack_timeout,
+            resume_bytes=resume_bytes,
+            on_error=on_error,
+        )
+
+    def __repr__(self) -> str:
+        return f"<JetStream {self._api.prefix} on {self._connection!r}>"

@@ -1,0 +1,560 @@
+"""Driving a fast ingest: what `JetStream.fast_ingest` returns (ADR-50)."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import weakref
+from collections import deque
+from time import monotonic
+from typing import TYPE_CHECKING, Final, NoReturn, TypeAlias
+
+from .._fast import BatchWriter, FastPubAck, Mailbox
+from ..core.session import Interest, State as SessionState
+from ..errors import (
+    ConfigError,
+    ConnectionClosedError,
+    ConnectionLostError,
+    Error,
+    IngestClosedError,
+    JetStreamError,
+    MessagesLostError,
+    TimeoutError as LateError,
+)
+from .ingest import IngestEngine, Kind, Lost, Operation, State, read_answer
+from .publish_options import publish_headers
+from .versions import FAST_INGEST
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from types import TracebackType
+    from typing import Self, Unpack
+
+    from .._fast import Msg
+    from ..core.requests import Data
+    from ..core.timers import Timer
+    from ..errors import PermissionsError
+    from ..headers import HeadersLike
+    from ..models import PubAck
+    from .api import API
+    from .publish_options import PublishOptions
+
+Message: TypeAlias = "tuple[str, Data, HeadersLike | bytes | None, int]"
+"""What `BatchWriter.write` takes."""
+
+KEEP_ALIVE: Final = 3.0
+"""Seconds without a message, twice that at most, before a ping: the server forgets a batch
+after 10."""
+RESUME_SECONDS: Final = 10.0
+"""How long a server remembers the batch of a connection that is gone."""
+REPAIR_SECONDS: Final = 1.0
+"""An ack that is late by so much may be lost: a ping brings the last one again."""
+BLOCKED_SECONDS: Final = 0.25
+BATCHES_LEVEL: Final = 4
+"""The API level of nats-server 2.14. A server below it would store a ping."""
+
+_OVER: Final = (State.ENDED, State.FAILED)
+_SILENT: Final = (State.IDLE, State.BROKEN, *_OVER)
+_UNSUPPORTED: Final = {
+    "expected_last_msg_id": "a server that finds another id drops the message and counts it "
+    "as stored: use expected_last_sequence or expected_last_subject_sequence"
+}
+
+
+class FastIngest:
+    """Messages into a stream, as fast as it takes them, with a few acks for all of them.
+
+    Use it in a `with` block: its end waits until all is stored, and raises if that cannot
+    be known. When the body raises, what has been added stays stored, and the batch is
+    ended without waiting.
+
+    With `gaps="fail"` the stream gets exactly what was added, in that order; what others
+    publish may stand in between. Where a batch breaks, since the connection or the stream's
+    leader was lost, it goes on with another one, behind what the first has stored, as long
+    as the server knows how much that is: about ten seconds, and not after a restart. Then
+    `IngestError` says what is stored and what is not known. If all messages have a
+    `msg_id` they are sent again even then, and the stream drops what it has already.
+
+    With `gaps="ok"` what is lost on the way, or refused, is told to `on_error` and counted
+    in `lost`, and all else goes on. What the stream refuses while the connection is being
+    lost nobody tells.
+
+    For one thread at a time: while a call waits, one of another thread raises
+    `ConcurrentUseError`; `abandon` may be called from any.
+    """
+
+    def __init__(
+        self,
+        api: API,
+        engine: IngestEngine,
+        *,
+        ack_timeout: float,
+        resume_bytes: int,
+        on_error: Callable[[Exception], object] | None,
+    ) -> None:
+        if not ack_timeout > 0:
+            raise ConfigError(f"ack_timeout has to be above 0 s, not {ack_timeout!r}")
+        if type(resume_bytes) is not int or resume_bytes < 1:
+            raise ConfigError(f"resume_bytes: an int from 1, not {resume_bytes!r}")
+        self._require = api.require
+        self._session = api.connection.session
+        self._owner = api.connection
+        self._engine = engine
+        self._ack_timeout = float(ack_timeout)
+        self._repair = min(REPAIR_SECONDS, ack_timeout / 3)
+        self._on_error = on_error
+        self._session.outbox.check_process()
+        self._writer = BatchWriter(self._session.outbox, resume_bytes)
+        self._mailbox: Mailbox | None = None
+        self._again: deque[Message] = deque()
+        self._timer: Timer | None = None
+        self._ticked = 0
+        self._lost_at = 0.0
+        # Where the answers and the messages were, each time the connection broke.
+        self._losses: deque[tuple[int, int]] = deque()
+        self._taken = 0
+        self._reconnected = False
+        self._progress = self._asked = 0.0
+        self._pending = 0
+
+    # Adding -----------------------------------------------------------------------------
+
+    def add(
+        self, subject: str, data: Data = b"", **options: Unpack[PublishOptions]
+    ) -> FastPubAck:
+        """Add a message; its number in this ingest, and the last that is acknowledged.
+
+        Blocks while as many as the server allows are under way, and the first time until
+        the server has answered. Returns before the message is stored: the block's end
+        tells that. What has gone wrong meanwhile is raised by the next call.
+
+        The options are those of `JetStream.publish`, but for `expected_last_msg_id`.
+        Raises `ConfigError`, `InvalidSubjectError`, `InvalidHeaderError` and
+        `MaxPayloadError` before anything is sent; for the first message the `APIError` of
+        a stream that does not take it, `NoStreamResponseError`, and `UnsupportedFeatureError`
+        when the server is older than 2.14, `IngestUnsupportedError` when that shows by what
+        it has stored; and `IngestError` and its kinds
+        `IngestTimeoutError` and `IngestConnectionError`, once it has ended early.
+        """
+        if options:
+            headers = publish_headers(subject, data, options, _UNSUPPORTED)
+            ack = self._writer.write(subject, data, headers)
+        else:
+            headers = None
+            ack = self._writer.write(subject, data)
+        if ack is not None:
+            return ack
+        return self._add((subject, data, headers, Operation.APPEND.value))
+
+    def add_many(
+        self, subjects: str | Iterable[str], payloads: Iterable[Data]
+    ) -> FastPubAck:
+        """Add many messages at once: to one subject, or to as many subjects as payloads.
+
+        As `add` for each of them, and several times faster. All are looked at before the
+        first is sent.
+        """
+        names, those = self._writer.checked_many(subjects, payloads)
+        with self._writer:
+            at = 0
+            while at < len(those):
+                # One that waits until it may be sent, and behind it all that may be now.
+                name = names if isinstance(names, str) else names[at]
+                self._run((name, those[at], None, Operation.APPEND.value))
+                at = self._writer.write_many(names, those, at + 1)
+            self._engine.wrote(self._writer.sequence)
+            return self._writer.last
+
+    def _add(self, message: Message) -> FastPubAck:
+        with self._writer:
+            self._run(message)
+            return self._writer.last
+
+    # Ending -----------------------------------------------------------------------------
+
+    def close(self) -> PubAck:
+        """End it, and block until all is stored; the ack of the whole.
+
+        Raises as `add` does. A second call returns the same, or raises the same.
+        """
+        with self._writer:
+            self._run(end=True)
+        self._leave()
+        return self.pub_ack
+
+    def commit(
+        self, subject: str, data: Data = b"", **options: Unpack[PublishOptions]
+    ) -> PubAck:
+        """Add a last message and end with it; blocks as `close` does.
+
+        It saves the round trip of the first answer when it is the only message.
+        """
+        headers = (
+            publish_headers(subject, data, options, _UNSUPPORTED) if options else None
+        )
+        operation = Operation.COMMIT
+        if self._engine.gaps == "ok":
+            # From 2.14.0 to 2.14.2 such a commit may never be answered, and its batch
+            # slows down all others until the server is restarted.
+            operation = Operation.APPEND
+        with self._writer:
+            self._run((subject, data, headers, operation.value), end=True)
+        self._leave()
+        return self.pub_ack
+
+    def abandon(self) -> None:
+        """End it without waiting; what has been added is stored, as far as it arrives.
+
+        From any thread, and then a call that waits there raises `IngestClosedError`. Does
+        not block.
+        """
+        self._engine.fail(IngestClosedError("the ingest was abandoned"))
+        self._leave()
+
+    @property
+    def pub_ack(self) -> PubAck:
+        """The ack of the whole, once it has ended: `count` is of all that was added.
+
+        The sequence is that of the last message; it and the stream are missing where the
+        server's last answer was lost and all is known to be stored all the same. With `gaps="ok"` less may be stored: see
+        `lost`. Raises `IngestClosedError` before the end, and what ended it early.
+        """
+        if self._engine.state is State.FAILED:
+            raise self._engine.error()
+        if self._engine.state is not State.ENDED or self._engine.pub_ack is None:
+            raise IngestClosedError("the ingest has not ended yet")
+        return self._engine.pub_ack
+
+    @property
+    def added(self) -> int:
+        """Messages added so far."""
+        return max(self._engine.highest, self._writer.last.batch_sequence)
+
+    @property
+    def acked(self) -> int:
+        """All up to this one are stored; with `gaps="ok"` they were received."""
+        return self._engine.acked
+
+    @property
+    def lost(self) -> tuple[Lost, ...]:
+        """What is not stored, with `gaps="ok"`: the first 10,000 ranges, in order.
+
+        Behind a restart of the server, or when the connection is lost again and again,
+        they may have been stored all the same: `error` is `BatchPublishUnknownBatchIDError`
+        or `ConnectionLostError` then.
+        """
+        return tuple(self._engine.lost)
+
+    @property
+    def lost_count(self) -> int:
+        """How many messages that is, beyond the first 10,000 ranges too."""
+        return self._engine.lost_count
+
+    # The turns of the caller's thread -----------------------------------------------------
+
+    def _run(self, message: Message | None = None, *, end: bool = False) -> None:
+        """Send what has to be sent again, `message`, and the end; blocks for all that."""
+        engine, writer = self._engine, self._writer
+        self._progress = self._asked = monotonic()
+        if engine.state is State.OPEN:
+            engine.wrote(writer.sequence)
+        while True:
+            self._take_answers()
+            state = engine.state
+            if state is State.FAILED:
+                self._raise()
+            if state is State.ENDED:
+                if message is not None:
+                    raise IngestClosedError(
+                        "the ingest has ended: nothing can be added"
+                    )
+                return
+            if state is State.BROKEN:
+                self._restart()
+                continue
+            if state in (State.IDLE, State.OPEN):
+                todo = self._again[0] if self._again else message
+                if todo is not None:
+                    if self._write(todo):
+                        if self._again:
+                            self._again.popleft()
+                        else:
+                            message = None
+                        continue
+                elif not end:
+                    return
+                elif state is State.IDLE:
+                    engine.ended_empty()
+                    continue
+                elif writer.end():
+                    engine.ends(writer.sequence)
+                    continue
+            self._wait()
+
+    def _write(self, message: Message) -> bool:
+        if self._mailbox is None:
+            self._require(FAST_INGEST)
+            self._begin()
+        engine, writer = self._engine, self._writer
+        writer.limit = engine.limit
+        try:
+            if writer.write(*message) is None:
+                return False
+        finally:
+            if engine.state is not State.OPEN:
+                writer.limit = (
+                    0  # only once the start is answered does `add` write alone
+                )
+        if message[-1] == Operation.COMMIT.value:
+            engine.ends(writer.sequence)
+        else:
+            engine.wrote(writer.sequence)
+        return True
+
+    def _begin(self) -> None:
+        """Subscribe to the answers of a new batch."""
+        session, engine = self._session, self._engine
+        # The server knows a batch by this token alone, whoever's it is.
+        prefix = f"{session.options.inbox_prefix}.{os.urandom(11).hex()}"
+        reply = f"{prefix}.{engine.flow}.{engine.gaps}."
+        sid = session.next_sid()
+        mailbox = Mailbox(session.outbox, sid)
+        interest = Interest(
+            sid,
+            f"{prefix}.>",
+            None,
+            mailbox,
+            on_lost=_weakly(self, FastIngest._on_lost),
+            on_connected=_weakly(self, FastIngest._on_connected),
+            on_denied=_weakly(self, FastIngest._on_denied),
+        )
+        session.subscribe(interest, riding=True)
+        self._mailbox = mailbox
+        self._taken = 0
+        self._losses.clear()
+        self._writer.begin(mailbox, reply.encode(), engine.base)
+        if self._timer is None:
+            self._wind_up()
+
+    def _take_answers(self) -> None:
+        mailbox = self._mailbox
+        while mailbox is not None and len(mailbox):
+            msg = mailbox.get(0)
+            if msg is not None and not self._take(msg):
+                return
+
+    def _take(self, msg: Msg) -> bool:
+        """Account for an answer; False when the batch is over."""
+        engine, writer = self._engine, self._writer
+        engine.wrote(writer.sequence)
+        while self._losses and self._losses[0][0] <= self._taken:
+            engine.disconnected(self._losses.popleft()[1])
+        self._taken += 1
+        before, acked = engine.state, engine.acked
+        try:
+            answer = read_answer(msg.subject, msg.status, msg.data)
+        except JetStreamError as error:
+            self._session.callbacks.report(error)
+            return True
+        engine.take(answer, repeatable=writer.repeatable)
+        if engine.acked > acked:
+            writer.confirm(engine.received)
+        writer.limit = engine.limit
+        went_on = before in (State.STARTING, State.BLOCKED) and (
+            engine.state is State.OPEN
+        )
+        if went_on or engine.acked > acked or answer.kind in (Kind.GAP, Kind.ENDED):
+            self._progress = monotonic()
+        if engine.state is State.BREAKING and answer.kind is Kind.REFUSED:
+            # The next message would show the gap that this leaves; there may be none.
+            writer.ping()
+        for lost in engine.news:
+            self._report(lost)
+        engine.news.clear()
+        return engine.state not in _SILENT
+
+    def _report(self, lost: Lost) -> None:
+        error = MessagesLostError(
+            f"messages {lost.first} to {lost.last} of an ingest are lost"
+            + (f": {lost.error}" if lost.error else ""),
+            first=lost.first,
+            last=lost.last,
+        )
+        error.__cause__ = lost.error
+        if self._on_error is None:
+            self._session.callbacks.report(error)
+        else:
+            self._session.callbacks.post(self._on_error, error)
+
+    def _restart(self) -> None:
+        """Go on with another batch, behind what the broken one has stored."""
+        engine = self._engine
+        again = not engine.received and not self._reconnected
+        rest = self._writer.rewind(engine.received)
+        self._drop()
+        if rest is None:
+            engine.fail(
+                JetStreamError(
+                    "what has to be sent again is more than resume_bytes: raise it, or ask "
+                    "for a smaller flow"
+                )
+            )
+            return
+        self._again.extendleft(reversed(rest))
+        engine.restarts(reconnected=self._reconnected)
+        self._reconnected = False
+        self._progress = monotonic()
+        if again and engine.state is State.IDLE:
+            self._session.sleep(BLOCKED_SECONDS)
+
+    def _wait(self) -> None:
+        """Block until something has come, or ask for it; give up in time."""
+        engine, mailbox, session = self._engine, self._mailbox, self._session
+        if mailbox is not None and session.state is not SessionState.CONNECTED:
+            self._await_connected(mailbox)
+            return
+        if mailbox is None:  # abandoned by another thread
+            return
+        pending = session.outbox.pending
+        if pending < self._pending:
+            self._progress = monotonic()  # the server is still reading
+        self._pending = pending
+        pause = BLOCKED_SECONDS if engine.state is State.BLOCKED else self._repair
+        deadline = self._progress + self._ack_timeout
+        msg = mailbox.get_before(min(deadline, self._asked + pause))
+        if msg is not None:
+            self._take(msg)
+        elif mailbox.closed:
+            engine.fail(mailbox.failure or ConnectionClosedError("closed"))
+        elif monotonic() >= deadline:
+            engine.fail(
+                engine.blocked_error()
+                if engine.state is State.BLOCKED
+                else LateError(
+                    f"no answer of the stream within {self._ack_timeout:g} s"
+                )
+            )
+        else:
+            self._asked = monotonic()
+            self._ping()
+
+    def _await_connected(self, mailbox: Mailbox) -> None:
+        try:
+            since = self._lost_at or self._progress
+            self._session.await_connected(since + RESUME_SECONDS)
+        except LateError:
+            lost = ConnectionLostError(
+                f"not connected again within {RESUME_SECONDS:g} s, when the server forgets"
+            )
+            self._engine.fail(lost)
+        except Error as error:
+            self._engine.fail(mailbox.failure or error)
+        self._progress = self._asked = monotonic()
+
+    def _raise(self) -> NoReturn:
+        self._leave()
+        raise self._engine.error()
+
+    # Of any thread ------------------------------------------------------------------------
+
+    def _ping(self) -> None:
+        state = self._engine.state
+        if state in _SILENT:
+            return
+        if state is State.STARTING and self._session.info.api_lvl < BATCHES_LEVEL:
+            return
+        self._writer.ping()
+
+    def _leave(self) -> None:
+        """Free what the server holds for it, and what the connection does."""
+        engine = self._engine
+        if engine.known_to_server and engine.state is not State.ENDED:
+            engine.known_to_server = False
+            started = engine.base or engine.msgs
+            if started or self._session.info.api_lvl >= BATCHES_LEVEL:
+                with contextlib.suppress(Error):
+                    self._writer.end()
+        self._drop()
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _drop(self) -> None:
+        mailbox, self._mailbox = self._mailbox, None
+        self._writer.limit = 0
+        if mailbox is not None:
+            mailbox.close(discard=True)
+            self._session.unsubscribe(mailbox.sid, lazy=True)
+
+    # Of the I/O thread --------------------------------------------------------------------
+
+    def _wind_up(self) -> None:
+        self._timer = self._session.call_later(
+            KEEP_ALIVE, _weakly(self, FastIngest._tick)
+        )
+
+    def _tick(self, *_: object) -> None:
+        """Keep the batch alive while the caller has nothing to add."""
+        if self._engine.state in _OVER:
+            return
+        added = self._writer.last.batch_sequence
+        if added == self._ticked:
+            with contextlib.suppress(Error):
+                self._ping()
+        self._ticked = added
+        self._wind_up()
+
+    def _on_lost(self, *_: object) -> None:
+        self._lost_at = monotonic()
+        if (mailbox := self._mailbox) is not None:
+            self._losses.append((mailbox.delivered, self._writer.sequence))
+
+    def _on_connected(self, *_: object) -> None:
+        """Ask at once what has arrived, whatever the caller does meanwhile."""
+        self._lost_at = 0.0
+        self._reconnected = True
+        with contextlib.suppress(Error):
+            self._ping()
+
+    def _on_denied(self, error: PermissionsError) -> None:
+        """Nobody answers a message that the account may not publish."""
+        mailbox = self._mailbox
+        if mailbox is not None and self._writer.awaits(error.subject):
+            mailbox.close(error)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        try:
+            if error is None:
+                self.close()
+        finally:
+            self.abandon()  # the body or Ctrl-C has ended it; else it is over already
+
+    def __del__(self) -> None:
+        with contextlib.suppress(Exception):
+            if self._engine.state not in _OVER:
+                self.abandon()
+
+    def __repr__(self) -> str:
+        return (
+            f"<FastIngest {self._engine.state.name.lower()}, {self.added} added, "
+            f"{self.acked} acknowledged, gaps={self._engine.gaps!r}>"
+        )
+
+
+def _weakly(ingest: FastIngest, method: Callable[..., None]) -> Callable[..., None]:
+    """Calls a method of one that may be forgotten meanwhile, and collected."""
+    there = weakref.ref(ingest)
+
+    def call(*arguments: object) -> None:
+        found = there()
+        if found is not None:
+            method(found, *arguments)
+
+    return call

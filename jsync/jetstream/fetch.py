@@ -1,0 +1,222 @@
+"""One pull and what it brings: what `Consumer.fetch` returns (ADR-37)."""
+
+from __future__ import annotations
+
+from time import monotonic
+from typing import TYPE_CHECKING, cast
+
+from .._fast import JetStreamMsg, Messages
+from ..errors import (
+    ConnectionLostError,
+    Error,
+    NoRespondersError,
+    PullError,
+    TimeoutError as LateError,
+)
+from .inbox import Inbox
+from .publish import RETRIES, RETRY_SECONDS
+from .pull import HEARTBEATS_MISSED, MARGIN, NANOSECONDS, Meaning, judge
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import TracebackType
+    from typing import Self
+
+    from .._fast import Msg
+    from .inbox import Source
+    from .pull import PullRequest
+
+
+SHORTEST = 0.01
+"""Seconds that a pull lasts at least."""
+
+
+class SinglePull:
+    """The pull behind a batch: it acts on what the server says of it."""
+
+    retries = RETRIES
+    """How often it is sent again when nobody took it."""
+
+    def __init__(self, source: Source, request: PullRequest, timeout: float) -> None:
+        self._source = source
+        self._request = request
+        self._timeout = timeout
+        self._retries = self.retries
+        self.error: Exception | None = None
+        """Why it ended early, when nobody is to blame for it."""
+        self.deadline = monotonic() + timeout + MARGIN
+        self.silence = HEARTBEATS_MISSED * request.idle_heartbeat / NANOSECONDS
+        while True:
+            self.inbox = self._inbox()
+            try:
+                self.inbox.open(self._most)
+                self.inbox.pull(request)
+            except ConnectionLostError:
+                self.inbox.close()
+                source.api.connection.session.await_connected(self.deadline)
+            except BaseException:
+                self.inbox.close()
+                raise
+            else:
+                break
+
+    def _inbox(self) -> Inbox:
+        inbox = Inbox(self._source, on_status=self._on_status)
+        if not self._request.max_bytes:
+            inbox.mailbox.end_after(self._request.batch)
+        return inbox
+
+    @property
+    def _most(self) -> int:
+        """How many answers can come; 0 is not known."""
+        request = self._request
+        # Bytes and heartbeats may end or fill it, and one that is pinned may pull twice.
+        if request.max_bytes or request.idle_heartbeat or self._source.pin is not None:
+            return 0
+        return request.batch
+
+    def waited(self) -> None:
+        """Nothing has come for too long."""
+        if monotonic() < self.deadline:
+            self._end(
+                PullError(
+                    f"no heartbeat of consumer {self._source.consumer} for "
+                    f"{self.silence:g} s"
+                )
+            )
+        else:
+            self.error = LateError(
+                f"the server has not ended the pull within {self._timeout} s"
+            )
+            self._end()
+
+    def _on_status(self, msg: Msg) -> None:
+        verdict = judge(msg.status or 0, msg.status_text)
+        match verdict.meaning:
+            case Meaning.ALIVE:
+                return
+            case Meaning.ENDED:
+                self._end(self._too_small(msg))
+            case Meaning.UNPINNED if self._pulls_again():
+                return
+            case Meaning.INTERRUPTED | Meaning.UNPINNED:
+                self.error = verdict.error
+                self._end()
+            case Meaning.FAILED if self._pulls_later(verdict.error):
+                return
+            case Meaning.FAILED:
+                self._end(verdict.error)
+
+    def _pulls_again(self) -> bool:
+        """Without the pin id that the server does not take any more, if nothing came."""
+        left = self.deadline - MARGIN - monotonic()
+        if not self.inbox.unpinned() or self.inbox.mailbox.delivered or left <= 0:
+            return False
+        try:
+            self.inbox.pull(self._request.within(left))
+        except Error as error:
+            self._end(error)
+        return True
+
+    def _pulls_later(self, error: Exception | None) -> bool:
+        """When nobody took the pull; a publish is tried again likewise (ADR-22).
+
+        In a cluster the other servers hear of a new consumer a little after its creator.
+        """
+        left = self.deadline - MARGIN - monotonic() - RETRY_SECONDS
+        if not isinstance(error, NoRespondersError) or self.inbox.mailbox.delivered:
+            return False
+        if not self._retries or left <= 0:
+            return False
+        self._retries -= 1
+        session = self._source.api.connection.session
+        session.call_later(RETRY_SECONDS, self._pull_later)
+        return True
+
+    def _pull_later(self) -> None:
+        """On the I/O thread."""
+        if self.inbox.mailbox.closed:
+            return
+        left = self.deadline - MARGIN - monotonic()
+        try:
+            # The status may have been the last answer that the server was to give.
+            self.inbox.renew(self._most)
+            self.inbox.pull(self._request.within(max(SHORTEST, left)))
+        except Error as error:
+            self._end(error)
+
+    def _too_small(self, msg: Msg) -> PullError | None:
+        # An empty batch would be asked for again, for ever.
+        if self.inbox.mailbox.delivered or "exceeds" not in msg.status_text.lower():
+            return None
+        return PullError(
+            f"the next message is larger than max_bytes, {self._request.max_bytes}",
+            status=409,
+        )
+
+    def _end(self, error: Exception | None = None) -> None:
+        """It has ended: give what has come, then `error` or the end."""
+        self.inbox.close(error)
+
+    def __repr__(self) -> str:
+        return f"<SinglePull {self.inbox!r}>"
+
+
+class Batch:
+    """The messages of one fetch: iterate over it once, from one thread.
+
+    Read it to its end, or leave it through `with` or `close`: those give what is not
+    read back to the server at once, where it would else wait for its `ack_wait`. One that
+    is dropped is given back too, as soon as Python notices.
+    """
+
+    def __init__(self, pull: SinglePull) -> None:
+        # Apart, so that what the connection knows of it does not keep it alive.
+        self._pull = pull
+
+    @property
+    def error(self) -> Exception | None:
+        """Why the batch ended before it was full, when not for want of messages."""
+        return self._pull.error or self._pull.inbox.mailbox.failure
+
+    def __iter__(self) -> Iterator[JetStreamMsg]:
+        pull = self._pull
+        messages = Messages(pull.inbox.mailbox, self, pull.deadline, pull.silence)
+        return cast("Iterator[JetStreamMsg]", messages)
+
+    def waited(self) -> None:
+        """Called by the iteration when nothing has come for too long."""
+        self._pull.waited()
+
+    def close(self) -> list[JetStreamMsg]:
+        """Leave the batch; messages not read are given back to the server (nak).
+
+        Of a consumer whose ack policy is known to be `none` they are returned, since the
+        server will not send them again. Blocks for a round trip, a second at most, when
+        the pull has not ended; a second call does nothing.
+        """
+        self._leave()
+        return self._pull.inbox.take_rest()
+
+    def _leave(self) -> None:
+        self._pull.inbox.collect()
+        self._pull.inbox.give_back()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._leave()
+
+    def __del__(self) -> None:
+        self._pull.inbox.abandon()
+
+    def __repr__(self) -> str:
+        mailbox = self._pull.inbox.mailbox
+        state = "ended" if mailbox.closed else "open"
+        return f"<Batch {state}, {len(mailbox)} pending>"

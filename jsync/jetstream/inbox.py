@@ -1,0 +1,198 @@
+"""Where the answers to pulls come: a subscription of their own, and its backlog."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+from time import monotonic
+from typing import TYPE_CHECKING, cast
+
+from .._fast import Mailbox
+from ..core.session import Interest
+from ..errors import Error
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from .._fast import JetStreamMsg, Msg, Pin
+    from ..core.timers import Timer
+    from ..errors import ConnectionLostError
+    from .api import API
+    from .priority import Claim
+    from .pull import PullRequest
+
+ON_ITS_WAY = 1.0
+"""Seconds until everything has come that the server sent before it was told to stop."""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A consumer to pull from, and as whom."""
+
+    api: API
+    consumer: str
+    """Stream and consumer, with a dot between them."""
+    acks: bool
+    """False for a consumer whose ack policy is known to be `none`."""
+    claim: Claim
+    pin: Pin | None
+    """Of a priority group, shared by all that pull as the same client."""
+
+
+class Inbox:
+    """Takes the answers to pulls, and gives back what nobody reads.
+
+    `open` it once its owner is ready: its callbacks run on the I/O thread. Without an
+    `on_lost` it ends with the connection.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        *,
+        on_status: Callable[[Msg], object],
+        on_lost: Callable[[ConnectionLostError], object] | None = None,
+        on_connected: Callable[[], object] | None = None,
+        readers: int = 1,
+    ) -> None:
+        # Of a forgotten connection, whose messages are still read.
+        self._owner = source.api.connection
+        self._session = session = source.api.connection.session
+        session.outbox.check_process()
+        self._sid = session.next_sid()
+        self.use(source)
+        self.reply = f"{session.inbox}{self._sid}"
+        """Where the answers come."""
+        self._pulled_as = ""
+        self._rest: list[JetStreamMsg] = []
+        self._leaving: Timer | None = None  # abandoned, with messages on their way
+        self.mailbox = Mailbox(
+            session.outbox, self._sid, jetstream=True, readers=readers
+        )
+        self.mailbox.on_status = on_status
+        self.mailbox.ackless = not source.acks
+        self.mailbox.pin = source.pin
+        self._on_lost, self._on_connected = on_lost or self.close, on_connected
+
+    def open(self, most: int = 0) -> None:
+        """Subscribe; that rides in the write of the first pull.
+
+        After `most` answers, statuses included, the server forgets it by itself; 0 is never.
+        """
+        interest = Interest(
+            self._sid,
+            self.reply,
+            None,
+            self.mailbox,
+            on_lost=self._on_lost,
+            on_connected=self._on_connected,
+            expected=most,
+        )
+        self._session.subscribe(interest, riding=True)
+
+    def use(self, source: Source) -> None:
+        """Pull from another consumer from now on."""
+        self._source = source
+        self._subject = f"{source.api.prefix}.CONSUMER.MSG.NEXT.{source.consumer}"
+
+    def renew(self, most: int = 0) -> None:
+        """Take no answer any more to what was pulled so far, but what comes from now on.
+
+        On the I/O thread, where nothing comes meanwhile; `most` as for `open`.
+        """
+        self._session.unsubscribe(self._sid, lazy=True)
+        self._sid = self.mailbox.sid = self._session.next_sid()
+        self.reply = f"{self._session.inbox}{self._sid}"
+        self.open(most)
+
+    def pull(self, request: PullRequest) -> None:
+        """Send a pull; raises `ConnectionLostError` while disconnected."""
+        source = self._source
+        if source.pin is not None:
+            self._pulled_as = source.pin.id
+        payload = source.claim.on(request, self._pulled_as).encode()
+        self._session.outbox.publish(self._subject, payload, self.reply, request=True)
+
+    def unpinned(self) -> bool:
+        """The server does not take the pin id; whether the last pull had one.
+
+        An id that has come since is a newer one, and kept.
+        """
+        if self._source.pin is not None and self._pulled_as:
+            self._source.pin.drop(self._pulled_as)
+            return True
+        return False
+
+    # The end --------------------------------------------------------------------------
+
+    def close(self, error: Exception | None = None) -> None:
+        """Take no more: readers get what is there, then `error` or the end."""
+        if not self.mailbox.closed:
+            self.mailbox.close(error)
+        self._session.unsubscribe(self._sid, lazy=True)
+        if self._leaving is not None:
+            self._leaving.cancel()  # it would keep this alive until then
+            self._abandoned()
+
+    def collect(self) -> None:
+        """Close, once all that the server had sent has come; a second at most."""
+        if self.mailbox.closed:
+            return
+        self._session.silence(self._sid)
+        with contextlib.suppress(Error):
+            # With the PONG, all that the server had sent has come.
+            self._session.ping(monotonic() + ON_ITS_WAY)
+        self._end()
+
+    def give_back(self) -> None:
+        """Give what is not read back to the server, or keep it for `take_rest`."""
+        mailbox = self.mailbox
+        mailbox.on_credit = None
+        rest = cast("list[JetStreamMsg]", mailbox.take_rest())
+        if not self._source.acks:
+            # Delivered is done: the server would not send it again.
+            self._rest += rest
+            return
+        for msg in rest:
+            with contextlib.suppress(Error):  # its ack_wait brings it back as well
+                msg.nak()
+
+    def take_rest(self) -> list[JetStreamMsg]:
+        """What could not be given back, once."""
+        rest, self._rest = self._rest, []
+        return rest
+
+    def abandon(self) -> None:
+        """Nobody will read it: close it and give everything back, without waiting.
+
+        For finalisers, which run on any thread and in the middle of anything.
+        """
+        mailbox = self.mailbox
+        if mailbox.closed:
+            # Taken apart here, since the collector may take long to find the cycle.
+            mailbox.on_status = mailbox.on_credit = None
+            if not len(mailbox):
+                return
+        self._session.call_soon(self._abandon)
+
+    def _abandon(self) -> None:
+        if not self.mailbox.closed:
+            self._session.silence(self._sid)
+            self._leaving = self._session.call_later(ON_ITS_WAY, self._abandoned)
+        self.give_back()
+
+    def _abandoned(self) -> None:
+        self._leaving = None
+        self._end()
+        self.give_back()
+
+    def _end(self) -> None:
+        self.mailbox.close()
+        self.mailbox.on_status = self.mailbox.on_credit = None
+        self._session.forget(self._sid)
+
+    def __repr__(self) -> str:
+        state = "closed" if self.mailbox.closed else "open"
+        return (
+            f"<Inbox of {self._source.consumer} {state}, {len(self.mailbox)} messages>"
+        )

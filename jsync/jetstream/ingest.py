@@ -1,0 +1,600 @@
+"""Fast-ingest batches (ADR-50): what an answer of the server means, and what follows.
+
+Pure: no socket, thread or clock. Where the ADR and released servers disagree, this is what
+nats-server 2.14 and 2.15 do.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
+
+import msgspec
+
+from ..errors import (
+    APIError,
+    BatchPublishError,
+    BatchPublishUnknownBatchIDError,
+    ConfigError,
+    ConnectionError as BrokenError,
+    ConnectionLostError,
+    IngestClosedError,
+    IngestConnectionError,
+    IngestError,
+    IngestTimeoutError,
+    IngestUnsupportedError,
+    JetStreamError,
+    NoStreamResponseError,
+    PermissionsError,
+    RequiredAPILevelError,
+    TimeoutError as LateError,
+    UnsupportedFeatureError,
+)
+from ..models import PubAck
+from .api import api_error
+
+Gaps: TypeAlias = Literal["fail", "ok"]
+
+DEFAULT_FLOW: Final = 1000
+"""Servers acknowledge at most every 500th message, and less when it is asked for."""
+MOST_FLOW: Final = 65535
+MOST_REPEATS: Final = 2
+"""How often a batch may be begun anew without any progress, while connected."""
+MOST_LOST: Final = 10_000
+"""Ranges of lost messages that are remembered."""
+
+
+class Operation(Enum):
+    """The last but one token of a reply subject."""
+
+    START = 0
+    APPEND = 1
+    COMMIT = 2
+    END = 3
+    PING = 4
+
+
+class Kind(Enum):
+    """What the server says."""
+
+    FLOW = "so far has been received, and so many may be under way"
+    GAP = "messages did not arrive"
+    FAILED = "a message was refused"
+    ENDED = "the batch is over"
+    REFUSED = "an error of the message that it answers"
+    STORED = "a message was stored, as one of no batch"
+    NOBODY = "no stream takes the subject"
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """One message of the server, on the reply subject of the message that caused it."""
+
+    kind: Kind
+    sequence: int
+    """Of the message that it answers."""
+    operation: Operation
+    seq: int = 0
+    """FLOW: received so far; GAP: the one that came; FAILED: the one refused."""
+    last_seq: int = 0
+    """GAP: the one that should have come."""
+    msgs: int = 0
+    """FLOW: the server answers every so many."""
+    error: APIError | None = None
+    ack: PubAck | None = None
+
+
+class _Wire(msgspec.Struct):
+    """All that the server may send; what is there tells which it is."""
+
+    type: str | None = None
+    seq: int = 0
+    last_seq: int = 0
+    msgs: int = 0
+    error: dict[str, Any] | None = None
+    stream: str = ""
+    batch: str | None = None
+    count: int = 0
+    domain: str | None = None
+    duplicate: bool = False
+    val: str | None = None
+
+
+_decode: Final = msgspec.json.Decoder(_Wire).decode
+
+
+def read_answer(subject: str, status: int | None, data: bytes) -> Answer:
+    """Understand a message of the control channel; `JetStreamError` if it is none.
+
+    A status comes with a body, as 429 does, or is 503: nobody there.
+    """
+    tokens = subject.split(".")
+    try:
+        sequence, operation = int(tokens[-3]), Operation(int(tokens[-2]))
+    except (IndexError, ValueError) as error:
+        raise JetStreamError(f"not a reply subject of a batch: {subject!r}") from error
+    if status is not None and not data:
+        return Answer(Kind.NOBODY, sequence, operation)
+    try:
+        wire = _decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise JetStreamError(f"not an answer to a batch: {data[:100]!r}") from error
+    failure = api_error(wire.error) if wire.error is not None else None
+    match wire.type:
+        case "ack":
+            return Answer(Kind.FLOW, sequence, operation, seq=wire.seq, msgs=wire.msgs)
+        case "gap":
+            return Answer(
+                Kind.GAP, sequence, operation, seq=wire.seq, last_seq=wire.last_seq
+            )
+        case "err":
+            return Answer(Kind.FAILED, sequence, operation, seq=wire.seq, error=failure)
+        case None:
+            pass
+        case other:
+            raise JetStreamError(f"a batch cannot be answered with {other!r}")
+    if failure is not None:
+        return Answer(Kind.REFUSED, sequence, operation, error=failure)
+    ack = PubAck(
+        stream=wire.stream,
+        seq=wire.seq,
+        duplicate=wire.duplicate,
+        domain=wire.domain,
+        batch=wire.batch,
+        count=wire.count if wire.batch is not None else None,
+        val=wire.val,
+    )
+    kind = Kind.ENDED if wire.batch is not None else Kind.STORED
+    return Answer(kind, sequence, operation, ack=ack)
+
+
+class Lost(NamedTuple):
+    """Messages that were not stored, as far as is known, and why."""
+
+    first: int
+    last: int
+    error: Exception | None
+    """None: they did not arrive at the stream, or behind one that was refused."""
+
+
+class State(Enum):
+    """What a batch is doing."""
+
+    IDLE = "nothing of it has been sent"
+    STARTING = "its first message has been sent"
+    OPEN = "messages may be sent, as many as the window allows"
+    BLOCKED = "no stream answers: pings alone are sent"
+    BREAKING = "something is missing or refused: its final answer will come"
+    BROKEN = "it is over before its end: the rest may be sent in another one"
+    ENDING = "its end has been sent"
+    ENDED = "all is stored"
+    FAILED = "it is over, and not all is stored"
+
+
+LEGAL: Final[dict[State, frozenset[State]]] = {
+    State.IDLE: frozenset({State.STARTING, State.ENDING, State.ENDED, State.FAILED}),
+    State.STARTING: frozenset({State.OPEN, State.BREAKING, State.BROKEN, State.FAILED}),
+    State.OPEN: frozenset(
+        {
+            *(State.BLOCKED, State.BREAKING, State.BROKEN, State.ENDING),
+            *(State.ENDED, State.FAILED),
+        }
+    ),
+    State.BLOCKED: frozenset(
+        {State.OPEN, State.BREAKING, State.BROKEN, State.ENDED, State.FAILED}
+    ),
+    State.BREAKING: frozenset({State.BROKEN, State.ENDED, State.FAILED}),
+    State.BROKEN: frozenset({State.IDLE, State.FAILED}),
+    State.ENDING: frozenset(
+        {
+            *(State.OPEN, State.BLOCKED, State.BREAKING, State.BROKEN),
+            *(State.ENDED, State.FAILED),
+        }
+    ),
+    State.ENDED: frozenset(),
+    State.FAILED: frozenset(),
+}
+"""What may follow what; the driver and the server can do nothing else to a batch."""
+
+
+_REFUSALS: Final = (
+    APIError,
+    UnsupportedFeatureError,
+    NoStreamResponseError,
+    PermissionsError,
+)
+
+
+_SILENT: Final = (State.IDLE, State.BROKEN, State.ENDED, State.FAILED)
+
+
+class IngestEngine:
+    """The accounting of one ingest: a batch, and those that go on where it broke.
+
+    Sequences of the server count within a batch; all that this tells the outside, `acked`
+    and `lost` and errors, counts through the whole ingest.
+    """
+
+    def __init__(
+        self, gaps: Gaps = "fail", flow: int = DEFAULT_FLOW, outstanding: int = 2
+    ) -> None:
+        if gaps not in ("fail", "ok"):
+            raise ConfigError(f'gaps has to be "fail" or "ok", not {gaps!r}')
+        for name, value, most in (
+            ("flow", flow, MOST_FLOW),
+            ("outstanding", outstanding, 1 << 16),
+        ):
+            if type(value) is not int or not 1 <= value <= most:
+                raise ConfigError(
+                    f"{name} has to be an int from 1 to {most}, not {value!r}"
+                )
+        self.gaps: Gaps = gaps
+        self.flow = flow
+        self.outstanding = outstanding
+        self.state = State.IDLE
+        self.base = 0
+        """Messages of the batches before this one."""
+        self.sent = 0
+        """Messages of this batch that have been sent."""
+        self.received = 0
+        """Messages of this batch that the server has acknowledged."""
+        self.msgs = 0
+        self.lost: list[Lost] = []
+        self.lost_count = 0
+        self.news: list[Lost] = []
+        """What was lost and has not been reported yet, with `gaps="ok"`."""
+        self.pub_ack: PubAck | None = None
+        self.cause: Exception | None = None
+        """Why it failed."""
+        self.known_to_server = False
+        """Whether the server may hold a batch of ours, which has to be ended."""
+        self.highest = 0
+        """Messages that have been sent at all, of the whole ingest."""
+        self._refusal: tuple[int, Exception] | None = None
+        self._nobody = False
+        self._repeats = 0
+        self._exact = False  # what is stored of the batch that broke is known
+        # Up to here a batch before it may have stored more than is known.
+        self._doubt = 0
+        # Up to here a reconnect may have shown a gap, and nobody has heard of it.
+        self._unheard = 0
+
+    @property
+    def acked(self) -> int:
+        """All up to this one is stored, with `gaps="ok"` received."""
+        return self.base + self.received
+
+    @property
+    def limit(self) -> int:
+        """The last message of this batch that may be sent now."""
+        match self.state:
+            case State.IDLE:
+                return 1
+            case State.OPEN:
+                return self.received + self.msgs * self.outstanding
+        return self.sent
+
+    def _go(self, state: State) -> None:
+        if state is self.state:
+            return
+        assert state in LEGAL[self.state], f"{self.state} to {state}"
+        self.state = state
+
+    # What we do -------------------------------------------------------------------------
+
+    def wrote(self, sent: int) -> None:
+        """The batch has so many messages by now."""
+        self.sent = sent
+        self.highest = max(self.highest, self.base + sent)
+        if self.state is State.IDLE and sent:
+            self.known_to_server = True
+            self._go(State.STARTING)
+
+    def ends(self, sent: int) -> None:
+        """The end of the batch has been sent, or its last message as a commit."""
+        self.sent = sent
+        self.highest = max(self.highest, self.base + sent)
+        self.known_to_server = True
+        self._go(State.ENDING)
+
+    def ended_empty(self) -> None:
+        """There is nothing to end: all is stored by earlier batches, or nothing was sent."""
+        self._go(State.ENDED)
+        ack = self.pub_ack or PubAck()
+        self.pub_ack = msgspec.structs.replace(ack, count=self.base)
+
+    def restarts(self, *, reconnected: bool) -> None:
+        """Another batch follows, with what is not stored; or that was tried too often."""
+        if self.received or reconnected:
+            self._repeats = 0
+        elif self._repeats == MOST_REPEATS:
+            self.fail(self._cause_of_break())
+            return
+        else:
+            self._repeats += 1
+        self._go(State.IDLE)
+        self.base += self.received
+        self.sent = self.received = self.msgs = 0
+        self._refusal = None
+        self._nobody = self._exact = False
+        self._unheard = 0
+
+    def disconnected(self, sent: int) -> None:
+        """The connection broke behind so many messages.
+
+        A gap is told once, to what is first sent on the next one. With `gaps="ok"`, when
+        that breaks before a word of it has come, nobody knows what was lost.
+        """
+        if self.gaps != "ok" or self.state in _SILENT:
+            return
+        if self._unheard:
+            error = ConnectionLostError(
+                "lost twice before the stream said what arrived"
+            )
+            self._lose(self.received + 1, self._unheard, error)
+        self._unheard = sent
+
+    def _cause_of_break(self) -> Exception:
+        if self._nobody:
+            return NoStreamResponseError(
+                "no stream takes the message: none has its subject, or JetStream is off"
+            )
+        return JetStreamError("a message does not arrive at the stream, however often")
+
+    def fail(self, cause: Exception) -> None:
+        """Give up; `error` says what is known."""
+        if self.state not in (State.ENDED, State.FAILED):
+            self._go(State.FAILED)
+            self.cause = cause
+            # A start that was not permitted has not reached a stream.
+            self._exact |= isinstance(cause, PermissionsError) and self.highest <= 1
+
+    def error(self) -> Exception:
+        """What the caller is told of a failure."""
+        cause = self.cause
+        assert cause is not None
+        exact = self._exact and self.acked >= self._doubt
+        if isinstance(cause, IngestClosedError) or (
+            # Nothing but the start has been sent.
+            self.highest <= 1 and exact and isinstance(cause, _REFUSALS)
+        ):
+            return cause
+        kind: type[IngestError] = IngestError
+        if isinstance(cause, LateError):
+            kind = IngestTimeoutError
+        elif isinstance(cause, BrokenError):
+            kind = IngestConnectionError
+        first, last = self.acked + 1, self.highest
+        lost = list(self.lost)
+        unconfirmed = (first, last) if first <= last and not exact else None
+        if exact and first <= last:
+            missing = first
+            if self._refusal is not None:
+                at = self.base + self._refusal[0]
+                if first < at:
+                    lost.append(Lost(first, at - 1, None))
+                lost.append(Lost(at, at, self._refusal[1]))
+                missing = at + 1
+            if missing <= last:
+                lost.append(Lost(missing, last, None))
+        what = f"the ingest ended at message {last}: {cause}"
+        if unconfirmed is not None:
+            what += f" ({first} to {last} may be stored or not)"
+        elif first <= last:
+            what += f" ({first} to {last} are not stored)"
+        error = kind(
+            what,
+            acked=self.acked,
+            lost=tuple(lost),
+            unconfirmed=unconfirmed,
+            pub_ack=self.pub_ack,
+        )
+        error.__cause__ = cause
+        return error
+
+    # What the server says ---------------------------------------------------------------
+
+    def take(self, answer: Answer, *, repeatable: bool = False) -> None:
+        """Account for an answer; `state` and `limit` say what may be done now.
+
+        `repeatable`: all that is not acknowledged has a message id, and so can be sent
+        again whether it is stored or not.
+        """
+        if self.state in _SILENT:
+            return  # late words about a batch that is over
+        if answer.operation is Operation.PING or answer.sequence > self._unheard:
+            self._unheard = 0
+        match answer.kind:
+            case Kind.FLOW:
+                self._flow(answer)
+            case Kind.GAP:
+                self._gap(answer)
+            case Kind.FAILED:
+                self._failed(answer)
+            case Kind.ENDED:
+                self._ended(answer)
+            case Kind.REFUSED:
+                self._refused(answer, repeatable)
+            case Kind.STORED:
+                self._stored(answer)
+            case Kind.NOBODY:
+                self._nobody_there(answer)
+
+    def _flow(self, answer: Answer) -> None:
+        # One that answers a ping, or comes late, may be behind the others.
+        if answer.seq >= self.received:
+            self.received = min(answer.seq, self.sent)
+            self.msgs = answer.msgs or self.msgs or 1
+        if self.state in (State.STARTING, State.BLOCKED):
+            self._go(State.OPEN)
+        elif self.state is State.ENDING and answer.operation is Operation.PING:
+            # The batch is alive, so its end has not arrived. If this ping was older than
+            # it a second one does no harm.
+            self._go(State.OPEN)
+
+    def _gap(self, answer: Answer) -> None:
+        if self.gaps == "fail":
+            self._go(State.BREAKING)
+            return
+        self._lose(answer.last_seq, min(answer.seq - 1, self.sent), None)
+        if self.state is State.BLOCKED:
+            self._go(State.OPEN)
+
+    def _failed(self, answer: Answer) -> None:
+        assert answer.error is not None
+        self._message_refused(answer.seq, answer.error)
+
+    def _message_refused(self, sequence: int, error: Exception) -> None:
+        if self.gaps == "ok":
+            self._lose(sequence, sequence, error)
+            return
+        if self._refusal is None:
+            self._refusal = sequence, error
+        self._go(State.BREAKING)
+
+    def _ended(self, answer: Answer) -> None:
+        """The final answer. With `gaps="ok"` its count says nothing about what is stored."""
+        ack = answer.ack
+        assert ack is not None
+        count = ack.count or 0
+        self.known_to_server = False
+        over = self.state is State.ENDING or answer.operation in (
+            Operation.END,
+            Operation.COMMIT,
+        )
+        if self.gaps == "ok":
+            self._lose(count + 1, self.sent, None)
+            self.received = self.sent
+        else:
+            self.received = min(max(count, self.received), self.sent)
+        self._exact = True
+        self.pub_ack = msgspec.structs.replace(ack, count=self.base + count)
+        if self._refusal is not None:
+            self.fail(self._refusal[1])
+        elif over and self.received == self.sent:
+            self._go(State.ENDED)
+        else:
+            self._go(State.BROKEN)
+
+    def _refused(self, answer: Answer, repeatable: bool) -> None:
+        error = answer.error
+        assert error is not None
+        if isinstance(error, BatchPublishUnknownBatchIDError):
+            self._forgotten(answer, error, repeatable)
+            return
+        first = answer.sequence == 1 and answer.operation in (
+            Operation.START,
+            Operation.COMMIT,
+        )
+        ends_it = isinstance(error, BatchPublishError | RequiredAPILevelError)
+        if ends_it or (first and self.gaps == "fail"):
+            self.known_to_server = False
+            if first:
+                self._exact = True
+                self._refusal = 1, error
+            self.fail(error)
+        elif answer.operation in (Operation.END, Operation.PING):
+            self._block()  # it stored nothing anyhow: ask again
+        else:
+            self._message_refused(answer.sequence, error)
+
+    def _forgotten(self, answer: Answer, error: APIError, repeatable: bool) -> None:
+        """The server knows no such batch: idle for too long, restarted, or over.
+
+        Behind a gap or a refusal it is what each message is answered that came late; the
+        final answer is on its way, unless a ping says that there is none.
+        """
+        if self.state is State.BREAKING and answer.operation is not Operation.PING:
+            return
+        self.known_to_server = False
+        if self._refusal is not None:
+            self.fail(self._refusal[1])
+        elif repeatable and self.gaps == "fail":
+            self._doubt = self.highest
+            self._go(State.BROKEN)
+        elif self.gaps == "ok":
+            # It goes on with another batch: what was under way may be stored or not.
+            self._lose(self.received + 1, self.sent, error)
+            self.received = self.sent
+            self._go(State.BROKEN)
+        else:
+            self.fail(error)
+
+    def _stored(self, answer: Answer) -> None:
+        ack = answer.ack
+        assert ack is not None
+        self.known_to_server = False
+        self.pub_ack = ack
+        self._exact = True
+        self.received = min(answer.sequence, self.sent)
+        self.fail(
+            IngestUnsupportedError(
+                "the server has no fast ingest (it came with nats-server 2.14): it stored "
+                f"the first message as any other, at {ack.seq} of stream {ack.stream!r}",
+                stored=ack,
+            )
+        )
+
+    def _nobody_there(self, answer: Answer) -> None:
+        """No stream listens: it has been deleted, or its leader is being elected."""
+        self._nobody = True
+        stores = answer.operation not in (Operation.END, Operation.PING)
+        if self.state is State.STARTING:
+            if stores:  # else a ping: the start may have been stored all the same
+                self.known_to_server = False
+                self._exact = True
+                self._go(State.BROKEN)
+            return
+        if stores and self.gaps == "ok":
+            self._lose(answer.sequence, answer.sequence, None)
+        self._block()
+
+    def _block(self) -> None:
+        if self.state in (State.OPEN, State.ENDING):
+            self._go(State.BLOCKED)
+
+    def blocked_error(self) -> Exception:
+        """Why it is blocked, when that has lasted too long."""
+        return self._cause_of_break()
+
+    def _lose(self, first: int, last: int, error: Exception | None) -> None:
+        """Note what is lost, unless it was told already: by message, and then as a gap."""
+        for begin, end in self._not_lost_yet(self.base + first, self.base + last):
+            self.lost_count += end - begin + 1
+            self.news.append(Lost(begin, end, error))
+            at = bisect_left(self.lost, begin, key=_first)
+            before = self.lost[at - 1] if at else None
+            if before and before.last == begin - 1 and _same(before.error, error):
+                self.lost[at - 1] = Lost(before.first, end, error)
+            elif len(self.lost) < MOST_LOST:
+                self.lost.insert(at, Lost(begin, end, error))
+
+    def _not_lost_yet(self, first: int, last: int) -> list[tuple[int, int]]:
+        pieces = []
+        for one in self.lost[max(0, bisect_left(self.lost, first, key=_first) - 1) :]:
+            if one.first > last:
+                break
+            if first < one.first:
+                pieces.append((first, one.first - 1))
+            first = max(first, one.last + 1)
+        if first <= last:
+            pieces.append((first, last))
+        return pieces
+
+    def __repr__(self) -> str:
+        return (
+            f"<IngestEngine {self.state.name.lower()}, {self.highest} sent, "
+            f"{self.acked} acknowledged, {self.lost_count} lost>"
+        )
+
+
+def _first(lost: Lost) -> int:
+    return lost.first
+
+
+def _same(one: Exception | None, other: Exception | None) -> bool:
+    if isinstance(one, APIError) and isinstance(other, APIError):
+        return one.err_code == other.err_code
+    return one is None and other is None

