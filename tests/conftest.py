@@ -1,0 +1,146 @@
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+import uuid
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any, Protocol
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+from jsync.core.session import _live
+from jsync.server import LocalServer
+
+from .accounts import Account, Operator
+from .certificates import Certificates, make_certificates
+from .proxy import FaultProxy
+from .servers import Cluster, threads_since, wait_for
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterator
+
+
+# An example takes as long as the machine is busy; that says nothing of what is tested.
+settings.register_profile(
+    "jsync", deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("jsync")
+
+FAILED = pytest.StashKey[bool]()
+"""Set for a test that has failed, in its set-up or itself."""
+
+
+class StartServer(Protocol):
+    """What `own_server` is: `LocalServer`'s keywords in, a running server out."""
+
+    def __call__(self, **options: Any) -> LocalServer: ...
+
+
+# A shell begins background jobs with these ignored, and every process of the tests would
+# inherit that: Ctrl-C would end nothing, and no server would reload.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[LocalServer]:
+    """The server that tests share: leave it as it was, and use `unique` names."""
+    with LocalServer(args=["-m", "-1"]) as server:
+        yield server
+
+
+@pytest.fixture
+def own_server() -> Iterator[StartServer]:
+    """Start servers that belong to this test, to be killed or configured at will."""
+    with ExitStack() as running:
+
+        def start(**options: Any) -> LocalServer:
+            return running.enter_context(LocalServer(**options))
+
+        yield start
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[Cluster]:
+    """Three servers; a test that ends one starts it again and waits until all are ready."""
+    with Cluster() as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def proxy(server: LocalServer) -> Iterator[FaultProxy]:
+    """A proxy of this test's own in front of `server`."""
+    with FaultProxy("127.0.0.1", server.port) as proxy:
+        yield proxy
+
+
+@pytest.fixture(scope="session")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    return make_certificates(tmp_path_factory.mktemp("certificates"))
+
+
+@pytest.fixture(scope="session")
+def tls_server(certificates: Certificates) -> Iterator[LocalServer]:
+    """A server that asks for TLS, but for no certificate of the client."""
+    with LocalServer(config=certificates.server_config()) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def mutual_tls_server(certificates: Certificates) -> Iterator[LocalServer]:
+    """A server that asks for TLS and for `certificates.client`."""
+    with LocalServer(config=certificates.server_config(verify=True)) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def account() -> Account:
+    """The account of `jwt_server`: `account.user(...)` makes users that it lets in."""
+    return Operator().account("APP")
+
+
+@pytest.fixture(scope="session")
+def jwt_server(account: Account) -> Iterator[LocalServer]:
+    """A server in operator mode that knows `account`, with JetStream."""
+    with LocalServer(config=account.operator.config) as server:
+        yield server
+
+
+@pytest.fixture
+def unique() -> str:
+    """A name that no other test uses, fit for a stream and for the first token of a subject."""
+    return f"T{uuid.uuid4().hex[:12]}"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    if report.failed:
+        item.stash[FAILED] = True
+    return report
+
+
+@pytest.fixture(autouse=True)
+def _nothing_left(request: pytest.FixtureRequest) -> Iterator[None]:
+    """A test ends what it begins; one that fails leaves nothing to the next all the same."""
+    before, connected = set(threading.enumerate()), set(_live)
+    yield
+    if FAILED not in request.node.stash:
+        with contextlib.suppress(TimeoutError):
+            wait_for(lambda: not left_since(before))
+    left = left_since(before)
+    for session in set(_live) - connected:
+        session.close()
+    if left and FAILED not in request.node.stash:
+        pytest.fail(f"threads left behind: {', '.join(left)}")
+
+
+def left_since(before: set[threading.Thread]) -> list[str]:
+    names = (thread.name for thread in threads_since(before))
+    return sorted(name for name in names if name.startswith("jsync-"))

@@ -1,0 +1,306 @@
+"""What the fault tests share: a record of callbacks, and a server that obeys a script."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import os
+import select
+import socket
+import struct
+import subprocess
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import jsync
+from jsync import errors
+
+from .proxy import payload_size
+from .servers import wait_for
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from types import TracebackType
+    from typing import Self
+
+    from jsync.core.connection import Connection
+
+CALLBACKS = (
+    *("connect", "disconnect", "reconnect", "closed"),
+    *("error", "lame_duck", "discovered"),
+)
+
+
+@pytest.fixture(autouse=True)
+def _no_crash(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    """What goes wrong is an event of the connection, never the end of its thread."""
+    yield
+    crashes = [r.getMessage() for r in caplog.records if "thread failed" in r.message]
+    assert not crashes
+
+
+class Events:
+    """What a connection has called back so far, in that order."""
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[str, Any]] = []
+
+    @property
+    def callbacks(self) -> dict[str, Any]:
+        """Keywords for `jsync.connect`."""
+        return {f"on_{name}": functools.partial(self.note, name) for name in CALLBACKS}
+
+    @property
+    def names(self) -> list[str]:
+        return [name for name, _ in self.seen]
+
+    def note(self, name: str, value: object = None) -> None:
+        self.seen.append((name, value))
+
+    def of(self, name: str) -> list[Any]:
+        """What that callback was given, once for each call."""
+        return [value for seen, value in list(self.seen) if seen == name]
+
+    def wait(self, name: str, count: int = 1, timeout: float = 15) -> Any:
+        """Block until that callback was called `count` times; return what it was given."""
+        try:
+            wait_for(lambda: len(self.of(name)) >= count, timeout)
+        except TimeoutError:
+            raise TimeoutError(f"no {name} number {count}: {self.seen}") from None
+        return self.of(name)[count - 1]
+
+
+def connect(url: str | list[str], events: Events, **options: Any) -> Connection:
+    """Connect with `events` listening, and reconnects that lose no time."""
+    fast = {"reconnect_wait": 0.02, "reconnect_jitter": 0.0, "max_reconnects": -1}
+    return jsync.connect(url, **{**fast, **events.callbacks, **options})
+
+
+def waiting(connection: Connection) -> int:
+    """How many requests wait for a reply on `connection`."""
+    return len(connection._session.replies)
+
+
+def unsent(connection: Connection) -> int:
+    """Bytes written that the socket has not taken."""
+    return connection._outbox.pending
+
+
+def is_stuck(connection: Connection) -> bool:
+    """Whether bytes wait that the socket does not take, and none of them moves."""
+    seen = unsent(connection)
+    time.sleep(0.05)
+    stream = connection._session.io._stream
+    if stream is None:
+        return False
+    poll = select.poll()
+    poll.register(stream.fd, select.POLLOUT)
+    return 0 < seen == unsent(connection) and not poll.poll(0)
+
+
+def payloads(subscription: jsync.Subscription, count: int) -> list[bytes]:
+    return [subscription.next(10).data for _ in range(count)]
+
+
+def is_empty(subscription: jsync.Subscription) -> bool:
+    """Whether nothing is left, once all that the server has sent has come."""
+    with pytest.raises(errors.TimeoutError):
+        subscription.next(0.05)
+    return True
+
+
+def answers(nc: Connection) -> bool:
+    """Whether the line works, for longer than what was injected may wait for more."""
+    with contextlib.suppress(errors.TimeoutError, errors.ConnectionError):
+        for _ in range(3):
+            nc.rtt(2)
+        return True
+    return False
+
+
+def resident_bytes() -> int:
+    """The resident memory of this process."""
+    statm = Path("/proc/self/statm")
+    if statm.exists():
+        return int(statm.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    shown = subprocess.run(
+        ["ps", "-o", "rss=", "-p", str(os.getpid())],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return int(shown.stdout) * 1024
+
+
+def open_files() -> int:
+    return len(os.listdir("/dev/fd"))
+
+
+class Peer:
+    """A connection that a `FakeServer` has accepted. Every wait ends after 20 seconds."""
+
+    def __init__(
+        self, sock: socket.socket, number: int, closing: threading.Event
+    ) -> None:
+        sock.settimeout(20)
+        self.number = number
+        """0 for the first connection that the server has accepted."""
+        self.sock = sock
+        self._closing = closing
+        self._unread = b""
+
+    def greet(self, **info: object) -> None:
+        fields = {"server_id": "fake", "version": "2.10.0", "proto": 1} | {
+            "headers": True,
+            "max_payload": 1 << 20,
+            **info,
+        }
+        self.send(b"INFO %s\r\n" % json.dumps(fields).encode())
+
+    def handshake(self, **info: object) -> None:
+        """Greet, take CONNECT and PING, and send PONG."""
+        self.greet(**info)
+        assert self.frame().startswith(b"CONNECT ")
+        assert self.frame() == b"PING\r\n"
+        self.send(b"PONG\r\n")
+
+    def serve(self) -> None:
+        """Answer PINGs until the client leaves."""
+        with contextlib.suppress(OSError):
+            while True:
+                if self.frame() == b"PING\r\n":
+                    self.send(b"PONG\r\n")
+
+    def hang(self) -> None:
+        """Say nothing and read nothing until the server is closed."""
+        assert self._closing.wait(60)
+
+    def send(self, data: bytes) -> None:
+        self.sock.sendall(data)
+
+    def frame(self) -> bytes:
+        """Return the next frame of the client; `ConnectionError` when it has left."""
+        while b"\n" not in self._unread:
+            self._read()
+        line = self._unread.partition(b"\n")[0]
+        size = len(line) + 1 + payload_size(line)
+        while len(self._unread) < size:
+            self._read()
+        frame, self._unread = self._unread[:size], self._unread[size:]
+        return frame
+
+    def reset(self) -> None:
+        """Close, with a reset."""
+        linger = struct.pack("ii", 1, 0)
+        self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+        self.sock.close()
+
+    def _read(self) -> None:
+        data = self.sock.recv(1 << 18)
+        if not data:
+            raise ConnectionError("the client has left")
+        self._unread += data
+
+
+class FakeServer:
+    """A NATS server whose nth connection does what the nth script says.
+
+    Further ones do what the last says. A connection ends with its script; what a script
+    raises, except that the client has left, is raised at the end of the `with` block.
+    """
+
+    def __init__(
+        self,
+        *scripts: Callable[[Peer], object],
+        port: int = 0,
+        receive_buffer: int | None = None,
+    ) -> None:
+        self._scripts = scripts
+        self._failures: list[BaseException] = []
+        self._threads: list[threading.Thread] = []
+        self._closing = threading.Event()
+        self.peers: list[Peer] = []
+        self._listener = socket.create_server(("127.0.0.1", port), backlog=128)
+        if receive_buffer is not None:
+            option = (socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
+            self._listener.setsockopt(*option)
+        self._start(self._accept)
+
+    @property
+    def port(self) -> int:
+        port: int = self._listener.getsockname()[1]
+        return port
+
+    @functools.cached_property
+    def url(self) -> str:
+        return f"nats://127.0.0.1:{self.port}"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+        if value is None and self._failures:
+            raise self._failures[0]
+
+    def close(self) -> None:
+        self._closing.set()
+        with contextlib.suppress(OSError):  # ends the accept
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        for thread in self._threads[:1]:
+            thread.join(10)
+        for peer in self.peers:
+            with contextlib.suppress(OSError):  # ends its reads
+                peer.sock.shutdown(socket.SHUT_RDWR)
+        for thread in self._threads:
+            thread.join(10)
+            assert not thread.is_alive()
+        for peer in self.peers:
+            peer.sock.close()
+
+    def _start(self, run: Callable[[], None]) -> None:
+        thread = threading.Thread(target=run, name="fake-server", daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                sock, _ = self._listener.accept()
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                peer = Peer(sock, len(self.peers), self._closing)
+                self.peers.append(peer)
+                self._start(functools.partial(self._run, peer))
+
+    def _run(self, peer: Peer) -> None:
+        script = self._scripts[min(peer.number, len(self._scripts) - 1)]
+        try:
+            script(peer)
+        except ConnectionError:
+            pass
+        except BaseException as failure:  # noqa: BLE001 (raised by __exit__)
+            self._failures.append(failure)
+        finally:
+            peer.sock.close()
+
+
+def leave(peer: Peer) -> None:
+    """A script: be there until the client says something."""
+    peer.handshake()
+    peer.frame()
+    peer.reset()
+
+
+def reached(fake: FakeServer, number: int) -> bool:
+    return len(fake.peers) > number

@@ -1,0 +1,108 @@
+"""Feeds what libFuzzer makes up to jsync._fast, and to the oracle, and compares.
+
+    python -m tests.fuzz.fuzz_fast [libFuzzer options] CORPUS
+
+`tests/fuzz/run.sh` builds the extension with coverage and sanitizers and runs this.
+With `--write-seeds CORPUS` it writes the inputs to begin with. With `JSYNC_FUZZ=crash`
+in the environment the oracle is left out: many more inputs, looking for crashes alone.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from jsync import _fast
+
+from .. import reference
+from ..reference import outcome, outcomes, shown_headers, shown_metadata
+
+MAX_MESSAGE = 512
+
+BLOCK = b"NATS/1.0\r\nA: b\r\nA: c\r\n\r\n"
+STATUS = b"NATS/1.0 404 No Messages\r\n\r\n"
+V1 = b"$JS.ACK.ORDERS.worker.1.20.3.1760000000123456789.42"
+V2 = b"$JS.ACK.hub.hash.ORDERS.worker.1.20.3.1760000000123456789.42.random"
+SEEDS = [
+    # The first byte says whom to ask; to the parser go up to seven cuts, then the bytes.
+    b"\0\0PING\r\nPONG\r\n+OK\r\n",
+    b"\0\2\x20\x80" + b'INFO {"max_payload":1048576}\r\nPING\r\n',
+    b"\0\1\x40-ERR 'Authorization Violation'\r\n",
+    b"\0\3\x20\x60\xf0MSG a.b 1 5\r\nhello\r\nMSG a.b 18446744073709551615 r.s 0\r\n\r\n",
+    b"\0\2\x30\x80HMSG a 1 r 24 26\r\n" + BLOCK + b"hi\r\n",
+    b"\0\1\xffHMSG a 1 28 28\r\n" + STATUS + b"\r\n",
+    b"\1" + BLOCK,
+    b"\1" + STATUS,
+    b"\1NATS/1.0 100 Idle Heartbeat\r\nNats-Last-Consumer: 7\r\n\r\n",
+    b"\2" + V1,
+    b"\2" + V2,
+]
+
+
+def pieces_of(data: bytes) -> list[bytes]:
+    """Cut as the input says: a count, so many positions in 1/256, then the stream."""
+    count = data[0] & 7 if data else 0
+    positions, stream = data[1 : 1 + count], data[1 + count :]
+    cuts = sorted(position * len(stream) // 255 for position in positions)
+    return [stream[start:end] for start, end in pairwise([0, *cuts, len(stream)])]
+
+
+def read_headers(block: bytes) -> tuple[Any, ...]:
+    status, words, headers = _fast.parse_headers(block)
+    return status, words, shown_headers(headers)
+
+
+def read_ack_subject(subject: str) -> tuple[Any, ...]:
+    return shown_metadata(_fast.parse_ack_subject(subject))
+
+
+def expected_ack_subject(subject: str) -> tuple[Any, ...]:
+    return shown_metadata(reference.parse_ack_subject(subject))
+
+
+def ask(data: bytes, *, compare: bool = True) -> None:
+    """Ask jsync, and then the oracle, what one input means."""
+    target, data = data[0] % 3 if data else 0, data[1:]
+    given: Any
+    expected: Any
+    if target == 0:
+        pieces = pieces_of(data)
+        given = outcomes(_fast.Parser(MAX_MESSAGE), pieces)
+        expected = compare and outcomes(reference.Parser(MAX_MESSAGE), pieces)
+    elif target == 1:
+        given = outcome(read_headers, data)
+        expected = compare and outcome(reference.parse_headers, data)
+    else:
+        subject = reference.text(data)
+        given = outcome(read_ack_subject, subject)
+        expected = compare and outcome(expected_ack_subject, subject)
+    if compare and given != expected:
+        raise AssertionError(f"\n    jsync  {given!r}\n    oracle {expected!r}")
+
+
+def ask_for_crashes(data: bytes) -> None:
+    ask(data, compare=False)
+
+
+def write_seeds(folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for number, seed in enumerate(SEEDS):
+        (folder / f"seed-{number:02}").write_bytes(seed)
+
+
+def main() -> None:
+    if sys.argv[1:2] == ["--write-seeds"]:
+        write_seeds(Path(sys.argv[2]))
+        return
+    import atheris  # type: ignore[import-untyped, unused-ignore]  # noqa: PLC0415
+
+    crash_only = os.environ.get("JSYNC_FUZZ") == "crash"
+    atheris.Setup(sys.argv, ask_for_crashes if crash_only else ask)
+    atheris.Fuzz()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,505 @@
+"""A TCP proxy that misbehaves when it is told to."""
+
+from __future__ import annotations
+
+import contextlib
+import select
+import socket
+import struct
+import threading
+import time
+from collections import deque
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import TracebackType
+    from typing import Self
+
+Side: TypeAlias = Literal["client", "server"]
+Sides: TypeAlias = Literal["client", "server", "both"]
+Ending: TypeAlias = Literal["reset", "fin"]
+
+CHUNK = 1 << 16
+BUFFER = 1 << 18
+"""Bytes that one direction holds before the proxy stops reading."""
+DELAYED_BUFFER = 1 << 26
+"""The same while it delays: what is under way on a long line is no back-pressure."""
+
+
+class FrameTracker:
+    """Knows where in a NATS stream, in either direction, one frame ends and another begins."""
+
+    def __init__(self) -> None:
+        self._line = bytearray()
+        self._payload = 0
+
+    @property
+    def at_boundary(self) -> bool:
+        return not self._line and not self._payload
+
+    def feed(self, data: bytes) -> int:
+        """Take the next bytes; return where in them the first frame ends, or -1."""
+        first = -1
+        position = 0
+        while position < len(data):
+            if self._payload:
+                step = min(self._payload, len(data) - position)
+                self._payload -= step
+                position += step
+            else:
+                newline = data.find(b"\n", position)
+                if newline < 0:
+                    self._line += data[position:]
+                    break
+                self._line += data[position:newline]
+                self._payload = payload_size(bytes(self._line))
+                self._line.clear()
+                position = newline + 1
+            if first < 0 and not self._payload:
+                first = position
+        return first
+
+
+def payload_size(line: bytes) -> int:
+    """Return how many bytes belong to the frame after its first line."""
+    words = line.split()
+    carries = words and words[0].upper() in {b"MSG", b"HMSG", b"PUB", b"HPUB"}
+    if carries and words[-1].isdigit():
+        return int(words[-1]) + len(b"\r\n")
+    return 0
+
+
+def frame_filter(
+    keeps: Callable[[bytes, Side], bool],
+) -> Callable[[bytes, Side], bytes]:
+    """A hook for `rewrite` that passes on the frames that `keeps(frame, to)` is true for.
+
+    It is for one connection: what is left of a frame when that ends is given to the next.
+    """
+    unread: dict[Side, bytes] = {"client": b"", "server": b""}
+
+    def hook(data: bytes, to: Side) -> bytes:
+        data = unread[to] + data
+        kept = []
+        begin = 0
+        while (newline := data.find(b"\n", begin)) >= 0:
+            end = newline + 1 + payload_size(data[begin:newline])
+            if end > len(data):
+                break
+            if keeps(data[begin:end], to):
+                kept.append(data[begin:end])
+            begin = end
+        unread[to] = data[begin:]
+        return b"".join(kept)
+
+    return hook
+
+
+class Flow:
+    """One direction of one connection: what was read from `source`, on its way to `target`."""
+
+    def __init__(self, to: Side, source: socket.socket, target: socket.socket) -> None:
+        self.to: Side = to
+        self.origin: Side = "client" if to == "server" else "server"
+        self.source = source
+        self.target = target
+        self.waiting: deque[tuple[float, bytes]] = deque()
+        self.size = 0
+        self.frames = FrameTracker()
+        self.injected = b""
+        self.ending: Ending | None = None
+        self.passed_on = False
+
+    def put(self, data: bytes, due: float) -> None:
+        self.waiting.append((due, data))
+        self.size += len(data)
+
+    def due(self) -> float | None:
+        """When the next bytes may leave, on the monotonic clock."""
+        if self.waiting:
+            return self.waiting[0][0]
+        return 0.0 if self.ending and not self.passed_on else None
+
+
+class Link:
+    """One connection of a client, and ours to the server for it."""
+
+    def __init__(self, client: socket.socket, server: socket.socket) -> None:
+        self.sockets = (client, server)
+        self.flows = (Flow("server", client, server), Flow("client", server, client))
+        self.open = True
+
+    def close(self, ending: Ending) -> None:
+        self.open = False
+        for sock in self.sockets:
+            if ending == "reset":
+                linger = struct.pack("ii", 1, 0)
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+            else:
+                # With bytes left unread, close() would send a reset after all.
+                with contextlib.suppress(OSError):
+                    while sock.recv(CHUNK):
+                        pass
+            sock.close()
+
+
+class FaultProxy:
+    """A proxy on 127.0.0.1 in front of a NATS server, with one thread of its own.
+
+    Every order below is in force when its call returns, and may come from any thread, the
+    `rewrite` hook included. `to="client"` means bytes on their way from the server to the
+    client. Where bytes are put between frames the stream must not be encrypted.
+    """
+
+    def __init__(
+        self,
+        target_host: str,
+        target_port: int,
+        *,
+        scheme: str = "nats",
+        receive_buffer: int | None = None,
+    ) -> None:
+        """Listen at once. A small `receive_buffer`, in bytes, fills early when deaf."""
+        self._bytes_to: dict[Side, int] = {"client": 0, "server": 0}
+        self._connections = 0
+        self._target = (target_host, target_port)
+        self._scheme = scheme
+        self._receive_buffer = receive_buffer
+        self._links: list[Link] = []
+        self._deaf: set[Side] = set()
+        self._delay: dict[Side, float] = {"client": 0.0, "server": 0.0}
+        self._allowance: dict[Side, tuple[int, Ending]] = {}
+        self._rewrite: Callable[[bytes, Side], bytes] | None = None
+        self._orders: deque[tuple[Callable[[], None], Future[None]]] = deque()
+        self._closing = False
+        self._listener: socket.socket | None = None
+        self._port = 0
+        self._listen()
+        self._wake, self._woken = socket.socketpair()
+        self._thread = threading.Thread(
+            target=self._run, name=f"fault-proxy-{self._port}", daemon=True
+        )
+        self._thread.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    @property
+    def port(self) -> int:
+        return self._port
+
+    @property
+    def url(self) -> str:
+        return f"{self._scheme}://127.0.0.1:{self._port}"
+
+    @property
+    def bytes_to(self) -> dict[Side, int]:
+        """Bytes passed on so far in each direction, those of `inject` included."""
+        self._settle()
+        return dict(self._bytes_to)
+
+    @property
+    def connections(self) -> int:
+        """Connections seen so far, those included that the server refused."""
+        self._settle()
+        return self._connections
+
+    @property
+    def connected(self) -> int:
+        """Connections that are open now."""
+        self._settle()
+        return len(self._links)
+
+    def close(self) -> None:
+        """Reset every connection and end the thread; blocks until it has ended."""
+        if self._closing:
+            return
+        self._closing = True
+        self._wake.send(b"!")
+        self._thread.join()
+        self._wake.close()
+        self._woken.close()
+
+    def cut(self, ending: Ending = "reset") -> None:
+        """End every connection now, with a reset or with an orderly FIN to both sides."""
+
+        def act() -> None:
+            for link in list(self._links):
+                self._end(link, ending)
+
+        self._order(act)
+
+    def cut_after(self, size: int, to: Side, ending: Ending = "reset") -> None:
+        """Pass on `size` more bytes in one direction, then end that connection.
+
+        The count runs over all connections, and only the one that it ends on is cut.
+        """
+        self._order(lambda: self._allowance.update({to: (size, ending)}))
+
+    def delay(self, seconds: float, to: Sides = "both") -> None:
+        """Let what is read from now on arrive so much later; order and throughput stay."""
+        self._order(lambda: self._delay.update(dict.fromkeys(sides(to), seconds)))
+
+    def deaf(self, origin: Sides = "both") -> None:
+        """Stop reading from that side; connections stay open and socket buffers fill."""
+        self._order(lambda: self._deaf.update(sides(origin)))
+
+    def hear(self, origin: Sides = "both") -> None:
+        """Read again what `deaf` left waiting."""
+        self._order(lambda: self._deaf.difference_update(sides(origin)))
+
+    def refuse(self) -> None:
+        """Stop listening: new connections are refused, open ones go on."""
+        self._order(self._stop_listening)
+
+    def accept(self) -> None:
+        """Listen again, on the same port."""
+        self._order(self._listen)
+
+    def inject(self, data: bytes, to: Side = "client") -> None:
+        """Put bytes into every open connection, at the next end of a frame."""
+
+        def act() -> None:
+            flows = [f for link in self._links for f in link.flows if f.to == to]
+            if not flows:
+                raise RuntimeError("no connection to inject into")
+            for flow in flows:
+                if flow.frames.at_boundary:
+                    self._put(flow, data)
+                else:
+                    flow.injected += data
+
+        self._order(act)
+
+    def rewrite(self, hook: Callable[[bytes, Side], bytes] | None) -> None:
+        """Let `hook(chunk, to)` decide what is passed on of each chunk read; None ends that.
+
+        It runs on the proxy's thread. Chunks end anywhere, not at the end of a frame.
+        """
+
+        def act() -> None:
+            self._rewrite = hook
+
+        self._order(act)
+
+    def _settle(self) -> None:
+        # Who has seen a byte arrive has a right to see it counted.
+        if not self._closing:
+            self._order(lambda: None)
+
+    def _order(self, act: Callable[[], None]) -> None:
+        if threading.current_thread() is self._thread:
+            act()
+            return
+        done: Future[None] = Future()
+        self._orders.append((act, done))
+        self._wake.send(b"!")
+        done.result(10)
+
+    def _run(self) -> None:
+        try:
+            while not self._closing:
+                self._turn()
+        finally:
+            self._stop_listening()
+            for link in self._links:
+                link.close("reset")
+            self._links.clear()
+
+    def _turn(self) -> None:
+        poll = select.poll()
+        poll.register(self._woken, select.POLLIN)
+        if self._listener is not None:
+            poll.register(self._listener, select.POLLIN)
+        now = time.monotonic()
+        later = []
+        for link in self._links:
+            events = {sock.fileno(): 0 for sock in link.sockets}
+            for flow in link.flows:
+                if self._wants_more(flow):
+                    events[flow.source.fileno()] |= select.POLLIN
+                due = flow.due()
+                if due is not None and due <= now:
+                    events[flow.target.fileno()] |= select.POLLOUT
+                elif due is not None:
+                    later.append(due - now)
+            for number, mask in events.items():
+                if mask:  # poll reports a hang-up even to those who ask for nothing
+                    poll.register(number, mask)
+        happened = dict(poll.poll(min(later) * 1000 if later else None))
+        for link in list(self._links):
+            for flow in link.flows:
+                if link.open and happened.get(flow.target.fileno(), 0) & ~select.POLLIN:
+                    self._write(link, flow)
+                if (
+                    link.open
+                    and happened.get(flow.source.fileno(), 0) & ~select.POLLOUT
+                ):
+                    self._read(link, flow)
+        if self._listener is not None and self._listener.fileno() in happened:
+            self._connect(self._listener)
+        if self._woken.fileno() in happened:
+            self._woken.recv(CHUNK)
+            self._obey()
+
+    def _obey(self) -> None:
+        while self._orders:
+            act, done = self._orders.popleft()
+            try:
+                act()
+            except Exception as error:  # noqa: BLE001 - it belongs to who gave the order
+                done.set_exception(error)
+            else:
+                done.set_result(None)
+
+    def _listen(self) -> None:
+        if self._listener is None:
+            listener = socket.create_server(("127.0.0.1", self._port), backlog=128)
+            self._tune(listener)
+            listener.setblocking(False)
+            self._port = listener.getsockname()[1]
+            self._listener = listener
+
+    def _stop_listening(self) -> None:
+        if self._listener is not None:
+            self._listener.close()
+            self._listener = None
+
+    def _tune(self, sock: socket.socket) -> None:
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if self._receive_buffer is not None:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self._receive_buffer)
+
+    def _connect(self, listener: socket.socket) -> None:
+        try:
+            client, _ = listener.accept()
+        except OSError:  # it has gone again
+            return
+        self._connections += 1
+        self._tune(client)
+        server = socket.socket()
+        link = Link(client, server)
+        try:
+            self._tune(server)
+            server.settimeout(5)
+            server.connect(self._target)
+        except OSError:
+            link.close("reset")
+            return
+        client.setblocking(False)
+        server.setblocking(False)
+        self._links.append(link)
+
+    def _end(self, link: Link, ending: Ending) -> None:
+        link.close(ending)
+        self._links.remove(link)
+
+    def _wants_more(self, flow: Flow) -> bool:
+        limit = DELAYED_BUFFER if self._delay[flow.to] else BUFFER
+        return not (flow.ending or flow.origin in self._deaf or flow.size >= limit)
+
+    def _read(self, link: Link, flow: Flow) -> None:
+        if not self._wants_more(flow):
+            return
+        try:
+            data = flow.source.recv(CHUNK)
+        except BlockingIOError:
+            return
+        except OSError:
+            flow.ending = "reset"
+        else:
+            if not data:
+                flow.ending = "fin"
+            else:
+                if self._rewrite is not None:
+                    data = self._rewrite(data, flow.to)
+                end = flow.frames.feed(data)
+                if flow.injected and end >= 0:
+                    data = data[:end] + flow.injected + data[end:]
+                    flow.injected = b""
+                self._put(flow, data)
+        if link.open:
+            self._write(link, flow)
+
+    def _put(self, flow: Flow, data: bytes) -> None:
+        if data:
+            flow.put(data, time.monotonic() + self._delay[flow.to])
+
+    def _write(self, link: Link, flow: Flow) -> None:
+        while flow.waiting and flow.waiting[0][0] <= time.monotonic():
+            due, data = flow.waiting[0]
+            allowance, ending = self._allowance.get(flow.to, (len(data), "reset"))
+            try:
+                sent = flow.target.send(data[:allowance])
+            except BlockingIOError:
+                return
+            except OSError:
+                self._end(link, "reset")
+                return
+            self._bytes_to[flow.to] += sent
+            flow.size -= sent
+            if sent == len(data):
+                flow.waiting.popleft()
+            else:
+                flow.waiting[0] = (due, data[sent:])
+            if flow.to in self._allowance:
+                self._allowance[flow.to] = (allowance - sent, ending)
+                if sent == allowance:
+                    del self._allowance[flow.to]
+                    self._end(link, ending)
+                    return
+        if flow.ending and not flow.passed_on and not flow.waiting:
+            self._pass_on_the_end(link, flow)
+
+    def _pass_on_the_end(self, link: Link, flow: Flow) -> None:
+        if flow.ending == "reset":
+            self._end(link, "reset")
+            return
+        flow.passed_on = True
+        if all(flow.passed_on for flow in link.flows):
+            self._end(link, "fin")
+            return
+        with contextlib.suppress(OSError):  # gone already
+            flow.target.shutdown(socket.SHUT_WR)
+
+
+def sides(chosen: Sides) -> tuple[Side, ...]:
+    return ("client", "server") if chosen == "both" else (chosen,)
+
+
+class Frames:
+    """A `rewrite` hook that passes on whole frames, and of those to the client only some.
+
+    For a single connection, and a stream that is not encrypted.
+    """
+
+    def __init__(self, passes: Callable[[bytes], bool]) -> None:
+        """`passes(frame)` decides; it runs on the proxy's thread."""
+        self.passes = passes
+        self._unread = b""
+
+    def __call__(self, chunk: bytes, to: Side) -> bytes:
+        if to == "server":
+            return chunk
+        data = self._unread + chunk
+        passed, position = [], 0
+        while (newline := data.find(b"\n", position)) >= 0:
+            end = newline + 1 + payload_size(data[position:newline])
+            if end > len(data):
+                break
+            frame = data[position:end]
+            if self.passes(frame):
+                passed.append(frame)
+            position = end
+        self._unread = data[position:]
+        return b"".join(passed)

@@ -1,0 +1,376 @@
+"""A slow, obvious, pure Python reading of what `jsync._fast` promises: the tests' oracle.
+
+Everything here starts again from the beginning of its input, and keeps no state but
+the bytes that are still to be read. Nothing of the extension is used, so that a mistake
+there is not repeated here.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from jsync.errors import (
+    Error,
+    InvalidHeaderError,
+    InvalidSubjectError,
+    NotJetStreamMessageError,
+    ProtocolError,
+)
+from jsync.headers import Headers
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from jsync import _fast
+
+Frame: TypeAlias = "tuple[str, Any]"
+
+MAX_CONTROL_LINE = 64 * 1024
+MAX_OTHER_LINE = 1024 * 1024
+MAX_U64 = 2**64 - 1
+VERSION = b"NATS/1.0"
+BLANKS = b" \t"
+
+
+def text(octets: bytes) -> str:
+    """What is not UTF-8 becomes lone surrogates: nothing that arrives is lost."""
+    return octets.decode("utf-8", "surrogateescape")
+
+
+def octets(words: str) -> bytes:
+    return words.encode("utf-8", "surrogateescape")
+
+
+def is_text(words: str) -> bool:
+    """Whether `text` can have made it: a lone surrogate stands for a byte, or it cannot."""
+    try:
+        octets(words)
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def number(token: bytes | str) -> int | None:
+    """Read an unsigned decimal of 64 bits: no sign, no underscore, 1 to 20 digits."""
+    digits = octets(token) if isinstance(token, str) else token
+    if not re.fullmatch(rb"[0-9]{1,20}", digits):
+        return None
+    value = int(digits)
+    return value if value <= MAX_U64 else None
+
+
+# Header blocks --------------------------------------------------------------------
+
+
+def parse_headers(block: bytes) -> tuple[int | None, str, dict[str, list[str]]]:
+    # Go, which the server and most clients are written in, ends a line at its LF too.
+    first, *lines = [line.removesuffix(b"\r") for line in block.split(b"\n")]
+    if first[: len(VERSION)] != VERSION:
+        raise ProtocolError("the header block does not begin with NATS/1.0")
+    rest = first[len(VERSION) :]
+    if rest and rest[0] not in BLANKS:
+        raise ProtocolError("the header block does not begin with NATS/1.0")
+    status, words = parse_status(rest)
+    headers: dict[str, list[str]] = {}
+    for line in lines:
+        if not line:
+            break
+        name, colon, value = line.partition(b":")
+        if name and colon:
+            headers.setdefault(text(name), []).append(text(value.strip(BLANKS)))
+    return status, words, headers
+
+
+def parse_status(rest: bytes) -> tuple[int | None, str]:
+    """Read ` 503` or ` 404 No Messages`; the number has exactly three digits."""
+    match = re.fullmatch(rb"[ \t]+([0-9]{3})([ \t].*)?", rest, re.DOTALL)
+    if match is None or match[1] == b"000":
+        return None, ""
+    return int(match[1]), text((match[2] or b"").strip(BLANKS))
+
+
+def encode_headers(headers: Mapping[str, str | Iterable[str]]) -> bytes:
+    lines = [VERSION]
+    for name, values in headers.items():
+        check_header_name(name)
+        for value in [values] if isinstance(values, str) else values:
+            check_header_value(value)
+            lines.append(octets(name) + b": " + octets(value))
+    return b"\r\n".join([*lines, b"", b""])
+
+
+def check_header_name(name: str) -> None:
+    # What textproto of Go, on the other side, takes for a name: a visible ASCII word.
+    if not re.fullmatch(r"[!-9;-~]+", name):
+        raise InvalidHeaderError("a header name is printable ASCII without a colon")
+
+
+def check_header_value(value: str) -> None:
+    if "\r" in value or "\n" in value:
+        raise InvalidHeaderError("a header value is one line")
+    if not is_text(value):
+        raise InvalidHeaderError("a lone surrogate that stands for no byte")
+
+
+# Subjects -------------------------------------------------------------------------
+
+
+def check_publish_subject(subject: str) -> None:
+    for token in subject_tokens(subject):
+        if "*" in token or ">" in token:
+            raise InvalidSubjectError("wildcards are for subscriptions")
+
+
+def check_subscribe_subject(subject: str) -> None:
+    tokens = subject_tokens(subject)
+    for position, token in enumerate(tokens, 1):
+        if token == ">" and position < len(tokens):
+            raise InvalidSubjectError("`>` stands only at the end")
+        if token not in ("*", ">") and ("*" in token or ">" in token):
+            raise InvalidSubjectError("a wildcard is a token of its own")
+
+
+def subject_tokens(subject: str) -> list[str]:
+    if any("\ud800" <= character <= "\udfff" for character in subject):
+        raise InvalidSubjectError("a lone surrogate")
+    if re.search(r"[\0- \x7f]", subject):
+        raise InvalidSubjectError("white space or a control character")
+    tokens = subject.split(".")
+    if "" in tokens:
+        raise InvalidSubjectError("an empty token")
+    return tokens
+
+
+# Commands and sizes ---------------------------------------------------------------
+
+
+def encode_publish(
+    subject: str,
+    data: bytes | bytearray | memoryview = b"",
+    reply: str | None = None,
+    headers: Mapping[str, str | Iterable[str]] | None = None,
+) -> bytes:
+    check_publish_subject(subject)
+    words = [subject]
+    if reply is not None:
+        check_publish_subject(reply)
+        words.append(reply)
+    payload = bytes(data)
+    if not headers:
+        words = ["PUB", *words, str(len(payload))]
+        body = payload
+    else:
+        block = encode_headers(headers)
+        body = block + payload
+        words = ["HPUB", *words, str(len(block)), str(len(body))]
+    return octets(" ".join(words)) + b"\r\n" + body + b"\r\n"
+
+
+def message_size(subject: str, reply: str | None, headers: bytes, data: bytes) -> int:
+    return len(octets(subject)) + len(octets(reply or "")) + len(headers) + len(data)
+
+
+# Ack subjects ---------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Metadata:
+    stream: str
+    consumer: str
+    num_delivered: int
+    stream_sequence: int
+    consumer_sequence: int
+    timestamp_ns: int
+    num_pending: int
+    domain: str | None
+
+    @property
+    def timestamp(self) -> datetime:
+        """As far as a datetime goes: from the microsecond below, in UTC."""
+        epoch = datetime(1970, 1, 1, tzinfo=UTC)
+        return epoch + timedelta(microseconds=self.timestamp_ns // 1000)
+
+
+def parse_ack_subject(subject: str) -> Metadata:
+    tokens = subject.split(".")
+    if tokens[:2] != ["$JS", "ACK"] or "" in tokens or not is_text(subject):
+        raise NotJetStreamMessageError("not an ack subject")
+    domain = None
+    if len(tokens) >= 11:
+        domain = None if tokens[2] == "_" else tokens[2]
+        del tokens[2:4]  # the domain and the account hash
+    elif len(tokens) != 9:
+        raise NotJetStreamMessageError("neither 9 tokens nor 11 or more")
+    stream, consumer = tokens[2:4]
+    numbers = [number(token) for token in tokens[4:9]]
+    if None in numbers:
+        raise NotJetStreamMessageError("not a number")
+    return Metadata(stream, consumer, *numbers, domain=domain)  # type: ignore[arg-type, misc]
+
+
+# The stream -----------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Message:
+    subject: str
+    reply: str | None
+    block: bytes
+    data: bytes
+
+    @property
+    def status(self) -> int | None:
+        return parse_headers(self.block)[0] if self.has_version else None
+
+    @property
+    def status_text(self) -> str:
+        return parse_headers(self.block)[1] if self.has_version else ""
+
+    @property
+    def headers(self) -> dict[str, list[str]] | None:
+        return parse_headers(self.block)[2] if self.block else None
+
+    @property
+    def has_version(self) -> bool:
+        # The server relays any block that a client publishes: it must not break others.
+        return outcome(parse_headers, self.block) is not ProtocolError
+
+    @property
+    def size(self) -> int:
+        return message_size(self.subject, self.reply, self.block, self.data)
+
+
+class Parser:
+    def __init__(self, max_message: int) -> None:
+        self._max_message = max_message
+        self._unread = b""
+        self._broken = False
+
+    def feed(self, data: bytes | bytearray | memoryview) -> list[Frame]:
+        if self._broken:
+            raise ProtocolError("refusing to go on")
+        self._unread += bytes(data)
+        frames = []
+        try:
+            while (taken := take_frame(self._unread, self._max_message)) is not None:
+                frame, length = taken
+                frames.append(frame)
+                self._unread = self._unread[length:]
+        except ProtocolError:
+            self._broken = True
+            raise
+        return frames
+
+
+def take_frame(stream: bytes, max_message: int) -> tuple[Frame, int] | None:
+    """Take the first frame and say how long it is; None while it is not complete."""
+    line, newline, _ = stream.partition(b"\n")
+    if len(line) > (MAX_CONTROL_LINE if line[:1] in (b"M", b"H") else MAX_OTHER_LINE):
+        raise ProtocolError("the line is too long")
+    if not newline:
+        return None
+    if not line.endswith(b"\r"):
+        raise ProtocolError("the line ends without CR")
+    length = len(line) + 1
+    op, blank, arguments = split_line(line[:-1])
+    if op in (b"MSG", b"HMSG"):
+        return take_message(stream, length, op, arguments, max_message)
+    if op in (b"PING", b"PONG", b"+OK") and not blank:
+        return (text(op), None), length
+    if op == b"INFO" and blank:
+        return ("INFO", arguments), length
+    if op == b"-ERR" and blank:
+        return ("-ERR", unquoted(text(arguments).strip())), length
+    raise ProtocolError("not a frame of NATS")
+
+
+def split_line(line: bytes) -> tuple[bytes, bytes, bytes]:
+    """Split the op, the blank behind it, and the rest."""
+    at = min(
+        (line.find(blank) for blank in (b" ", b"\t") if blank in line),
+        default=len(line),
+    )
+    return line[:at], line[at : at + 1], line[at + 1 :]
+
+
+def unquoted(words: str) -> str:
+    is_quoted = len(words) >= 2 and words[0] == words[-1] == "'"
+    return words[1:-1] if is_quoted else words
+
+
+def take_message(
+    stream: bytes, start: int, op: bytes, arguments: bytes, max_message: int
+) -> tuple[Frame, int] | None:
+    tokens = [token for token in re.split(rb"[ \t]+", arguments) if token]
+    sizes = 1 if op == b"MSG" else 2
+    if len(tokens) not in (2 + sizes, 3 + sizes):
+        raise ProtocolError("too few or too many arguments")
+    subject, sid_token, *rest = tokens
+    reply = text(rest[0]) if len(rest) > sizes else None
+    sid, total = number(sid_token), number(rest[-1])
+    header_size = 0 if op == b"MSG" else number(rest[-2])
+    if sid is None or total is None or header_size is None:
+        raise ProtocolError("not a number")
+    if header_size > total:
+        raise ProtocolError("the headers are larger than the message")
+    if total > max_message:
+        raise ProtocolError("the message is too large")
+    body, tail = stream[start : start + total], stream[start + total :][:2]
+    if not b"\r\n".startswith(tail):
+        raise ProtocolError("the payload is not followed by CRLF")
+    if len(tail) < 2:
+        return None
+    message = Message(text(subject), reply, body[:header_size], body[header_size:])
+    return ("MSG", (sid, message)), start + total + 2
+
+
+# Comparing ------------------------------------------------------------------------
+
+
+def outcome(call: Callable[..., Any], *arguments: object) -> Any:
+    """What a call gives, or the class of the error of ours that it raises."""
+    try:
+        return call(*arguments)
+    except Error as error:
+        return type(error)
+
+
+def outcomes(parser: Parser | _fast.Parser, pieces: Iterable[bytes]) -> list[Any]:
+    """What each piece gave, in plain values, up to the first that was refused."""
+    given: list[Any] = []
+    for piece in pieces:
+        given.append(outcome(lambda piece=piece: shown(parser.feed(piece))))
+        if given[-1] is ProtocolError:
+            break
+    return given
+
+
+def shown(frames: Iterable[Frame]) -> list[Frame]:
+    """Say in plain values what frames hold, those of the oracle as those of jsync."""
+    return [
+        (op, (value[0], shown_message(value[1])) if op == "MSG" else value)
+        for op, value in frames
+    ]
+
+
+def shown_message(msg: Message | _fast.Msg) -> tuple[object, ...]:
+    names = msg.subject, msg.reply, outcome(lambda: shown_headers(msg.headers))
+    return *names, msg.data, msg.status, msg.status_text, msg.size
+
+
+def shown_headers(
+    headers: dict[str, list[str]] | Headers | None,
+) -> dict[str, list[str]] | None:
+    if isinstance(headers, Headers):
+        return {name: headers.get_all(name) for name in headers}
+    return headers
+
+
+def shown_metadata(metadata: Metadata | _fast.Metadata) -> tuple[object, ...]:
+    names = metadata.stream, metadata.consumer, metadata.domain
+    sequences = metadata.stream_sequence, metadata.consumer_sequence
+    counts = metadata.num_delivered, metadata.num_pending
+    return *names, *sequences, *counts, metadata.timestamp_ns, metadata.timestamp

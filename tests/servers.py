@@ -1,0 +1,260 @@
+"""A cluster of nats-servers, and the questions that tests ask of their monitoring pages."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import random
+import socket
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from jsync.server import LocalServer
+
+if TYPE_CHECKING:
+    import ssl
+    from collections.abc import Callable
+    from types import TracebackType
+    from typing import Self
+
+# No system hands these out by itself, so nobody takes one between our look and its use.
+ROUTE_PORTS = range(20_000, 30_000)
+
+
+def free_port() -> int:
+    """Return a port that is free on 127.0.0.1, for what cannot choose one by itself.
+
+    Routes cannot: each server of a JetStream cluster has to know the others' ports.
+    """
+    while True:
+        port = random.choice(ROUTE_PORTS)
+        with socket.socket() as sock:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                sock.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
+
+
+def monitor(server: LocalServer, page: str) -> dict[str, Any]:
+    """Return a page of the server's monitoring, `jsz?streams=1` for instance."""
+    where = urlsplit(server.monitoring_url or "").netloc
+    with contextlib.closing(http.client.HTTPConnection(where, timeout=5)) as connection:
+        connection.request("GET", f"/{page}")
+        found: dict[str, Any] = json.load(connection.getresponse())
+        return found
+
+
+class RawClient:
+    """A NATS client of a few lines, so that these helpers are tested without jsync's own.
+
+    Every wait ends after five seconds with `TimeoutError`, or what `settimeout` says instead;
+    `ConnectionError` says that the server has closed.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        tls: ssl.SSLContext | None = None,
+        *,
+        handshake_first: bool = False,
+    ) -> None:
+        """Connect and read INFO, before the TLS handshake or after it."""
+        where = urlsplit(url)
+        address = (where.hostname, where.port)
+        self._socket: socket.socket = socket.create_connection(address, timeout=5)
+        self._unread = b""
+        try:
+            if tls is not None and handshake_first:
+                self._socket = tls.wrap_socket(self._socket, server_hostname=address[0])
+            self.info: dict[str, Any] = json.loads(self.read_line()[len("INFO ") :])
+            if tls is not None and not handshake_first:
+                self._socket = tls.wrap_socket(self._socket, server_hostname=address[0])
+        except BaseException:
+            self._socket.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def settimeout(self, seconds: float) -> None:
+        self._socket.settimeout(seconds)
+
+    def connect(self, **options: object) -> str:
+        """Send CONNECT and PING; return PONG, or the error in the server's words."""
+        options = {"verbose": False, "lang": "raw", "protocol": 1, **options}
+        self.send(f"CONNECT {json.dumps(options)}\r\nPING\r\n".encode())
+        while (line := self.read_line()).startswith("INFO "):
+            pass
+        return line
+
+    def send(self, data: bytes) -> None:
+        self._socket.sendall(data)
+
+    def read_line(self) -> str:
+        """Return the next line without its end."""
+        while b"\r\n" not in self._unread:
+            data = self._socket.recv(1 << 16)
+            if not data:
+                raise ConnectionError("the server has closed")
+            self._unread += data
+        line, self._unread = self._unread.split(b"\r\n", 1)
+        return line.decode()
+
+    def request(self, subject: str, payload: object = None) -> dict[str, Any]:
+        """Return the JSON reply to a JSON request, of the JetStream API for instance."""
+        data = b"" if payload is None else json.dumps(payload).encode()
+        self.send(b"SUB _INBOX.raw 1\r\nUNSUB 1 1\r\n")
+        self.send(
+            b"PUB %s _INBOX.raw %d\r\n%s\r\n" % (subject.encode(), len(data), data)
+        )
+        while not self.read_line().startswith("MSG "):
+            pass
+        reply: dict[str, Any] = json.loads(self.read_line())
+        return reply
+
+
+class Cluster:
+    """Three servers on loopback that route to each other, with JetStream.
+
+    Kill, pause or restart the single ones through `servers`, then `wait_until_ready`.
+    """
+
+    def __init__(self, size: int = 3, *, config: str = "") -> None:
+        ports: set[int] = set()
+        while len(ports) < size:
+            ports.add(free_port())
+        routes = [f"nats://127.0.0.1:{port}" for port in ports]
+        self.servers = [
+            LocalServer(
+                config=config,
+                args=[
+                    *("-n", f"node-{number}", "-m", "-1"),
+                    *("--cluster_name", "jsync", "--cluster", route),
+                    *("--routes", ",".join(routes)),
+                ],
+            )
+            for number, route in enumerate(routes, 1)
+        ]
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    def __repr__(self) -> str:
+        return f"<Cluster {self.servers}>"
+
+    @property
+    def urls(self) -> list[str]:
+        return [server.url for server in self.servers]
+
+    def start(self) -> None:
+        """Start what does not run, and block until JetStream works, a few seconds."""
+        try:
+            for server in self.servers:
+                server.start()
+            self.wait_until_ready()
+        except BaseException:
+            self.stop()
+            raise
+
+    def stop(self) -> None:
+        """Stop every server; blocks until they have ended."""
+        for server in self.servers:
+            server.stop()
+
+    def wait_until_ready(self, timeout: float = 30) -> None:
+        """Block until every running server is healthy and follows the same meta leader."""
+        deadline = time.monotonic() + timeout
+        while not self._is_ready():
+            if time.monotonic() > deadline:
+                logs = "\n".join(server.log[-1000:] for server in self.servers)
+                raise TimeoutError(f"no cluster after {timeout} s:\n{logs}")
+            time.sleep(0.02)
+
+    def meta_leader(self, timeout: float = 10) -> LocalServer:
+        """Return the server that leads JetStream's own affairs; blocks until there is one."""
+        return self._leader(self._meta_leader_name, timeout)
+
+    def stream_leader(self, stream: str, timeout: float = 10) -> LocalServer:
+        """Return the server that leads a stream of the global account.
+
+        Blocks until there is one; `TimeoutError` after `timeout` seconds.
+        """
+
+        def leader_name(server: LocalServer) -> str:
+            jsz = monitor(server, "jsz?accounts=1&streams=1")
+            for account in jsz.get("account_details", ()):
+                for detail in account.get("stream_detail", ()):
+                    if detail["name"] == stream:
+                        return str(detail["cluster"].get("leader", ""))
+            return ""
+
+        return self._leader(leader_name, timeout)
+
+    def _leader(
+        self, leader_name: Callable[[LocalServer], str], timeout: float
+    ) -> LocalServer:
+        """Return the server that takes itself for the leader: others may be behind."""
+        found: list[LocalServer] = []
+
+        def is_found() -> bool:
+            for number, server in enumerate(self.servers, 1):
+                if server.is_running and leader_name(server) == f"node-{number}":
+                    found.append(server)
+            return bool(found)
+
+        wait_for(is_found, timeout)
+        return found[0]
+
+    def _is_ready(self) -> bool:
+        running = [server for server in self.servers if server.is_running]
+        # For a while those that are left name a leader that has ended.
+        names = [f"node-{self.servers.index(server) + 1}" for server in running]
+        try:
+            leaders = {self._meta_leader_name(server) for server in running}
+            healthy = all(monitor(s, "healthz")["status"] == "ok" for s in running)
+        except OSError:  # one ended, or is paused
+            return False
+        return healthy and len(leaders) == 1 and leaders.issubset(names)
+
+    def _meta_leader_name(self, server: LocalServer) -> str:
+        name: str = monitor(server, "jsz").get("meta_cluster", {}).get("leader", "")
+        return name
+
+
+def wait_for(condition: Callable[[], bool], timeout: float = 10) -> None:
+    """Block until `condition()` holds; `TimeoutError` after `timeout` seconds."""
+    deadline = time.monotonic() + timeout
+    while not condition():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"not within {timeout} s")
+        time.sleep(0.01)
+
+
+def threads_since(before: set[threading.Thread]) -> set[threading.Thread]:
+    """Those begun after `before` was `set(threading.enumerate())`, and still there."""
+    return set(threading.enumerate()) - before

@@ -1,0 +1,196 @@
+"""The message processing algorithm, sentence by sentence, without a server.
+
+Texts in quotes are ADR-37's, revision 2.
+"""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, strategies as st
+
+from .support import asked, engine, pending
+
+
+def test_the_first_pull_fills_the_buffer() -> None:
+    # "batch or max_bytes value should be calculated so that the pull request will fill
+    # the buffer", and "add a value of request.batch_size to the pending messages count"
+    pull = engine(max_messages=10)
+    assert asked(pull).batch == 10
+    assert pending(pull) == (10, 0)
+    by_bytes = engine(max_bytes=1000)
+    assert asked(by_bytes).max_bytes == 1000
+    assert by_bytes.pending_bytes == 1000
+
+
+def test_nothing_more_is_asked_while_enough_is_pending() -> None:
+    pull = engine(max_messages=10)
+    asked(pull)
+    assert pull.ask() is None
+    pull.taken(4, 400)  # "subtract 1 from pending messages count", four times
+    assert pending(pull) == (6, 0)
+    assert pull.ask() is None
+
+
+def test_at_the_threshold_the_difference_is_asked_for() -> None:
+    # "pending messages count reaches threshold"
+    pull = engine(max_messages=10)
+    asked(pull)
+    pull.taken(5, 0)
+    assert asked(pull).batch == 5
+    assert pending(pull) == (10, 0)
+
+
+def test_at_the_threshold_of_bytes_the_difference_is_asked_for() -> None:
+    # "pending byte count reaches threshold", "subtract message size from pending byte
+    # count"
+    pull = engine(max_bytes=1000)
+    asked(pull)
+    pull.taken(4, 499)
+    assert pull.ask() is None
+    pull.taken(1, 1)
+    request = asked(pull)
+    assert request.max_bytes == 500
+    assert request.batch >= 1
+    assert pull.pending_bytes == 1000
+
+
+@pytest.mark.parametrize(
+    ("threshold", "taken_before_it_asks"), [(0, 10), (1, 9), (5, 5), (9, 1), (10, 1)]
+)
+def test_a_threshold_of_ones_own_decides_when(
+    threshold: int, taken_before_it_asks: int
+) -> None:
+    # "a custom threshold can be set, containing the number of messages/bytes that should
+    # be processed to trigger the next pull request"
+    pull = engine(max_messages=10, threshold_messages=threshold)
+    asked(pull)
+    for _ in range(taken_before_it_asks - 1):
+        pull.taken(1, 0)
+        assert pull.ask() is None
+    pull.taken(1, 0)
+    assert asked(pull).batch == taken_before_it_asks
+
+
+@pytest.mark.parametrize("threshold", [None, 0, 1])
+def test_with_max_messages_of_one_each_message_is_followed_by_a_pull(
+    threshold: int | None,
+) -> None:
+    # "works properly when max_messages is set to 1 (it's not getting stuck when using
+    # default threshold_messages)"
+    pull = engine(max_messages=1, threshold_messages=threshold)
+    for _ in range(5):
+        assert asked(pull).batch == 1
+        assert pull.ask() is None
+        assert pull.credit()[0] == 1
+        pull.taken(1, 10)
+
+
+def test_credit_is_what_may_be_taken_before_the_next_pull() -> None:
+    pull = engine(max_messages=10)
+    asked(pull)
+    assert pull.credit()[0] == 5
+    by_bytes = engine(max_bytes=1000, threshold_bytes=200)
+    asked(by_bytes)
+    assert by_bytes.credit()[1] == 800
+
+
+@given(
+    options=st.one_of(
+        st.builds(
+            lambda limit, part: {
+                "max_messages": limit,
+                "threshold_messages": round(limit * part),
+            },
+            st.integers(1, 1000),
+            st.floats(0, 1),
+        ),
+        st.builds(
+            lambda limit, part: {
+                "max_bytes": limit,
+                "threshold_bytes": round(limit * part),
+            },
+            st.integers(1, 100_000),
+            st.floats(0, 1),
+        ),
+    )
+)
+def test_who_has_used_up_the_credit_gets_a_pull(options: dict[str, int]) -> None:
+    pull = engine(**options)
+    asked(pull)
+    messages, size = pull.credit()
+    if "max_bytes" in options:
+        pull.taken(1, size)
+    else:
+        pull.taken(messages, 0)
+    assert pull.ask() is not None
+
+
+@pytest.mark.parametrize(
+    ("stop_after", "batches"),
+    [(1, [1]), (5, [5]), (10, [10]), (13, [10, 3]), (20, [10, 5, 5]), (12, [10, 2])],
+)
+def test_no_more_is_asked_than_stop_after(stop_after: int, batches: list[int]) -> None:
+    pull = engine(max_messages=10, stop_after=stop_after)
+    seen = []
+    for _ in range(stop_after):
+        if (request := pull.ask()) is not None:
+            seen.append(request.batch)
+        pull.taken(1, 0)
+    assert seen == batches
+    assert pull.ask() is None
+
+
+def test_stop_after_holds_by_bytes_too() -> None:
+    pull = engine(max_bytes=1000, stop_after=3)
+    assert asked(pull).batch == 3
+    pull.taken(2, 800)  # the third, of 100 bytes, lies in the buffer
+    assert pull.ask(1, 100) is None
+    pull.taken(1, 100)
+    assert pull.ask() is None
+
+
+def test_after_a_reconnect_what_is_not_buffered_is_asked_for_again() -> None:
+    # "When a reconnect event is received, client should: ... Publish a new pull request."
+    pull = engine(max_messages=10)
+    asked(pull)
+    pull.reset(2, 200)
+    assert asked(pull).batch == 8
+
+
+def test_after_a_reconnect_with_a_full_buffer_the_reader_brings_the_next_pull() -> None:
+    pull = engine(max_messages=10)
+    asked(pull)
+    pull.reset(10, 1000)
+    assert pull.ask() is None
+    pull.taken(pull.credit()[0], 0)
+    assert asked(pull).batch == 5
+
+
+def test_a_reset_gives_stop_after_back_what_never_came() -> None:
+    pull = engine(max_messages=10, stop_after=12)
+    asked(pull)
+    pull.taken(3, 0)
+    pull.reset(2, 0)  # five came, three of them were read; seven are still to come
+    assert asked(pull).batch == 7
+    pull.taken(9, 0)
+    assert pull.ask() is None
+
+
+def test_bytes_of_an_engine_by_messages_are_never_counted() -> None:
+    pull = engine(max_messages=10)
+    asked(pull)
+    pull.taken(1, 1000)
+    pull.reset(1, 1000)
+    assert pull.pending_bytes == 0
+
+
+def test_a_pull_that_bytes_filled_to_the_last_one_does_not_cripple_the_next() -> None:
+    # A server whose message takes the very last byte of a pull ends it without a status
+    # (consumer.go, nextWaiting: "set batch to 1 to deliver this one but stop after"), so
+    # that the rest of its batch is never given back.
+    pull = engine(max_bytes=1000)
+    asked(pull)
+    pull.taken(1, 1000)
+    request = asked(pull)
+    assert request.max_bytes == 1000
+    assert request.batch > 1000

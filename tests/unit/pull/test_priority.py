@@ -1,0 +1,93 @@
+"""What a pull says of its place in a priority group (ADR-42)."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from jsync.errors import ConfigError
+from jsync.jetstream.priority import Claim, claim
+from jsync.jetstream.pull import fetch_request
+from jsync.models import ConsumerConfig
+
+OVERFLOW = ConsumerConfig(priority_groups=["A"], priority_policy="overflow")
+PINNED = ConsumerConfig(priority_groups=["A"], priority_policy="pinned_client")
+RANKED = ConsumerConfig(priority_groups=["A"], priority_policy="prioritized")
+
+
+def check(config: ConsumerConfig | None, **options: Any) -> Claim:
+    complete: dict[str, Any] = dict.fromkeys(
+        ("group", "min_pending", "min_ack_pending", "priority")
+    )
+    return claim(**complete | options, config=config)
+
+
+@pytest.mark.parametrize("config", [None, ConsumerConfig()])
+def test_without_a_group_a_pull_is_as_ever(config: ConsumerConfig | None) -> None:
+    request = fetch_request(1, None, 5.0, None)
+    assert check(config).on(request, "") is request
+
+
+def test_the_claim_is_in_the_pull_and_what_is_not_claimed_is_not() -> None:
+    request = fetch_request(1, None, 1.0, None)
+    plain = json.loads(request.encode())
+    made = check(OVERFLOW, group="A", min_pending=5, min_ack_pending=7).on(request, "")
+    assert json.loads(made.encode()) == plain | {
+        "group": "A",
+        "min_pending": 5,
+        "min_ack_pending": 7,
+    }
+    made = check(RANKED, group="A", priority=3).on(request, "")
+    assert json.loads(made.encode()) == plain | {"group": "A", "priority": 3}
+    made = check(PINNED, group="A").on(request, "some id")
+    assert json.loads(made.encode()) == plain | {"group": "A", "id": "some id"}
+
+
+@pytest.mark.parametrize("config", [None, RANKED])
+@pytest.mark.parametrize("priority", range(10))
+def test_priorities_are_from_zero_to_nine(
+    config: ConsumerConfig | None, priority: int
+) -> None:
+    assert check(config, group="A", priority=priority).priority == priority
+    with pytest.raises(ConfigError, match="from 0 to 9"):
+        check(config, group="A", priority=priority + 10)
+
+
+@pytest.mark.parametrize(
+    ("config", "options", "words"),
+    [
+        (OVERFLOW, {}, "one of 'A', not None"),
+        (PINNED, {"group": "B"}, "one of 'A', not 'B'"),
+        (PINNED, {"group": "A", "min_pending": 1}, "'overflow', not for 'pinned"),
+        (RANKED, {"group": "A", "min_ack_pending": 1}, "'overflow', not for 'prio"),
+        (OVERFLOW, {"group": "A", "priority": 0}, "'prioritized', not for 'over"),
+        (ConsumerConfig(), {"group": "A"}, "no priority groups"),
+        (None, {"min_pending": 1}, "give a group"),
+        (None, {"group": "a b"}, "'a b'"),
+    ],
+)
+def test_what_the_consumer_excludes_is_said(
+    config: ConsumerConfig | None, options: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(ConfigError, match=words):
+        check(config, **options)
+
+
+@pytest.mark.parametrize(
+    ("left", "expires", "heartbeat"),
+    [(20.0, 20.0, 5.0), (10.0, 10.0, 5.0), (9.9, 9.9, 0.0), (60.0, 30.0, 5.0)],
+)
+def test_a_pull_made_anew_has_what_is_left_of_the_time(
+    left: float, expires: float, heartbeat: float
+) -> None:
+    # Heartbeats longer than half of it would be refused.
+    again = fetch_request(1, None, 30.0, None).within(left)
+    assert again.expires == expires * 1e9
+    assert again.idle_heartbeat == heartbeat * 1e9
+
+
+def test_a_pull_that_does_not_wait_is_the_same_again() -> None:
+    request = fetch_request(1, None, 5.0, 0.0, no_wait=True)
+    assert request.within(1.0) is request

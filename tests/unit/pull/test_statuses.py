@@ -1,0 +1,250 @@
+"""What each status does to a continuous pull.
+
+Texts in quotes are ADR-37's, revision 2.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from jsync.errors import (
+    ConsumerDeletedError,
+    NoRespondersError,
+    PullError,
+)
+from jsync.jetstream.pull import (
+    FIRST_RETRY,
+    LARGE_BATCH,
+    LAST_RETRY,
+)
+
+from .support import NO_LEFT, asked, engine, pending
+
+ENDS = [
+    (408, "Request Timeout"),
+    (409, "Message Size Exceeds MaxBytes"),
+    (409, "Batch Completed"),
+    (408, "Interest Expired"),
+    (409, "Server Shutdown"),
+    (423, "Nats-Wrong-Pin-Id"),
+    (499, "Something New"),  # "Clients could just check all statuses for the headers"
+]
+
+
+@pytest.mark.parametrize(("status", "text"), ENDS)
+def test_what_a_pull_was_not_given_is_no_longer_pending(status: int, text: str) -> None:
+    # "subtract the value of Nats-Pending-Messages header from pending messages count and
+    # subtract the value of Nats-Pending-Bytes from pending bytes count"
+    pull = engine(max_bytes=1000)
+    asked(pull)
+    pull.status(status, text, left=(LARGE_BATCH - 3, 400), buffered=(3, 600))
+    assert pull.pending_bytes == 600
+    by_messages = engine(max_messages=10)
+    asked(by_messages)
+    by_messages.status(status, text, left=(7, 0), buffered=(3, 600))
+    assert by_messages.pending_messages == 3
+
+
+def test_with_several_pulls_open_only_the_ended_ones_rest_goes() -> None:
+    # "There is no need to track specific pull request's status - as long as the
+    # aggregate message and byte count is maintained"
+    pull = engine(max_messages=10)
+    asked(pull)
+    pull.taken(5, 0)
+    asked(pull)
+    pull.status(408, "Request Timeout", left=(4, 0), buffered=(1, 0))
+    assert pull.pending_messages == 6
+    assert pull.ask() is None
+    pull.status(408, "Request Timeout", left=(5, 0), buffered=(1, 0))
+    assert asked(pull).batch == 9
+
+
+@pytest.mark.parametrize(
+    ("status", "text"),
+    [(408, "Request Timeout"), (404, "No Messages"), (409, "Batch Completed")],
+)
+def test_an_expected_end_is_silent_and_pulled_again_at_once(
+    status: int, text: str
+) -> None:
+    # "Not Telegraphed: 404 No Messages, 408 Request Timeout, 409 Message Size Exceeds
+    # MaxBytes"; "consume() should recover ... by issuing a new pull request"
+    pull = engine(max_messages=10)
+    asked(pull)
+    reaction = pull.status(status, text, left=(10, 0), buffered=(0, 0))
+    assert (reaction.report, reaction.end, reaction.retry_in) == (None, None, 0.0)
+    assert asked(pull).batch == 10
+
+
+def test_a_message_that_does_not_fit_the_rest_is_silent() -> None:
+    pull = engine(max_bytes=1000)
+    asked(pull)
+    reaction = pull.status(
+        409,
+        "Message Size Exceeds MaxBytes",
+        left=(LARGE_BATCH - 2, 300),
+        buffered=(2, 700),
+    )
+    assert (reaction.report, reaction.end) == (None, None)
+
+
+def test_a_message_larger_than_max_bytes_neither_spins_nor_hides() -> None:
+    # Nothing buffered, nothing given: the next pull would end in the same way at once.
+    pull = engine(max_bytes=1000)
+    asked(pull)
+    reaction = pull.status(
+        409, "Message Size Exceeds MaxBytes", left=(LARGE_BATCH, 1000), buffered=(0, 0)
+    )
+    assert reaction.retry_in > 0
+    assert reaction.report is not None
+
+
+def test_a_message_that_does_not_fit_beside_the_buffer_is_waited_for() -> None:
+    # 600 bytes lie in the buffer and the next message has 600: asking again before the
+    # reader has taken something would be refused again, at once, for ever.
+    pull = engine(max_bytes=1000, threshold_bytes=600)
+    asked(pull)
+    text = "Message Size Exceeds MaxBytes"
+    pulls = 0
+    for _ in range(10):
+        reaction = pull.status(
+            409,
+            text,
+            left=(pull.pending_messages - 1, pull.pending_bytes - 600),
+            buffered=(1, 600),
+        )
+        if reaction.retry_in or pull.ask() is None:
+            break
+        pulls += 1
+    assert pulls <= 1
+    pull.taken(1, 600)
+    assert pull.ask() is not None
+
+
+@pytest.mark.parametrize("left", [None, (10, 0)])
+def test_a_heartbeat_changes_nothing(left: tuple[int, int] | None) -> None:
+    # "if message is a heartbeat message, go to #1"
+    pull = engine(max_messages=10)
+    asked(pull)
+    reaction = pull.status(100, "Idle Heartbeat", left=left, buffered=(0, 0))
+    assert (reaction.report, reaction.end, reaction.retry_in) == (None, None, 0.0)
+    assert pull.pending_messages == 10
+    assert pull.ask() is None
+
+
+@pytest.mark.parametrize(
+    ("status", "text", "kind"),
+    [
+        # Errors that are not the end
+        (400, "Bad Request - heartbeat value too large", PullError),
+        (503, "", NoRespondersError),
+        # Warnings
+        (409, "Exceeded MaxRequestBatch of 10", PullError),
+        (409, "Exceeded MaxRequestExpires of 1s", PullError),
+        (409, "Exceeded MaxRequestMaxBytes of 100", PullError),
+        (409, "Exceeded MaxWaiting", PullError),
+        # Newer than the ADR
+        (409, "Leadership Change", PullError),
+        (409, "Server Shutdown", PullError),
+        (409, "Something New", PullError),
+        (412, "Required Api Level", PullError),
+        (499, "Something New", PullError),
+    ],
+)
+def test_a_refusal_is_reported_and_pulled_again_after_a_pause(
+    status: int, text: str, kind: type[Exception]
+) -> None:
+    # "consume() should recover while maintaing its state ... unless the status is 409
+    # Consumer Deleted or 409 Consumer is push based"
+    pull = engine(max_messages=10)
+    asked(pull)
+    reaction = pull.status(status, text, left=NO_LEFT, buffered=(0, 0))
+    assert type(reaction.report) is kind
+    assert reaction.end is None
+    assert reaction.retry_in >= FIRST_RETRY
+    assert asked(pull).batch == 10
+    if isinstance(reaction.report, PullError):
+        assert text in str(reaction.report)
+
+
+@pytest.mark.parametrize(
+    ("text", "left"), [("Nats-Wrong-Pin-Id", (10, 0)), ("Nats-Pin-Id mismatch", None)]
+)
+def test_a_refused_pin_is_reported_and_pulled_again_at_once_but_not_for_ever(
+    text: str, left: tuple[int, int] | None
+) -> None:
+    # Issue 3: "423 clears the pin and pulls again"
+    pull = engine(max_messages=10)
+    pauses = []
+    for _ in range(3):
+        asked(pull)
+        reaction = pull.status(423, text, left=left, buffered=(0, 0))
+        assert type(reaction.report) is PullError
+        assert reaction.end is None
+        pauses.append(reaction.retry_in)
+    assert pauses == [0.0, FIRST_RETRY, 2 * FIRST_RETRY]
+    asked(pull)
+    pull.taken(1, 10)
+    assert pull.status(423, text, left=left, buffered=(0, 0)).retry_in == 0.0
+
+
+@pytest.mark.parametrize("text", ["Consumer Deleted", "Consumer is push based"])
+@pytest.mark.parametrize("left", [None, (10, 0)])
+def test_a_deleted_or_push_based_consumer_is_the_end(
+    text: str, left: tuple[int, int] | None
+) -> None:
+    # "in which case consume() call should conclude"
+    pull = engine(max_messages=10)
+    asked(pull)
+    reaction = pull.status(409, text, left=left, buffered=(0, 0))
+    assert isinstance(reaction.end, ConsumerDeletedError)
+    assert text in str(reaction.end)
+    assert reaction.report is None
+
+
+@pytest.mark.parametrize(
+    "text", ["CONSUMER DELETED", "consumer deleted", "Consumer Deleted."]
+)
+def test_capitals_do_not_matter(text: str) -> None:
+    assert engine().status(409, text, left=None, buffered=(0, 0)).end is not None
+
+
+def test_pauses_grow_up_to_a_bound_and_begin_anew_after_a_message() -> None:
+    pull = engine(max_messages=10)
+    pauses = []
+    for _ in range(12):
+        asked(pull)
+        pauses.append(pull.status(503, "", left=None, buffered=(0, 0)).retry_in)
+    assert pauses == sorted(pauses)
+    assert pauses[:3] == [FIRST_RETRY, 2 * FIRST_RETRY, 4 * FIRST_RETRY]
+    assert pauses[-1] == LAST_RETRY
+    pull.taken(1, 10)
+    assert pull.status(503, "", left=None, buffered=(0, 0)).retry_in == FIRST_RETRY
+
+
+@pytest.mark.parametrize("buffered", [0, 3, 10])
+@pytest.mark.parametrize(
+    "status", [(409, "Leadership Change"), (503, ""), (400, "Bad")]
+)
+def test_an_end_that_does_not_say_what_was_left_leaves_the_buffer_pending(
+    buffered: int, status: tuple[int, str]
+) -> None:
+    # Issue 3: "after a terminating status without pending headers, the pending count is
+    # what is buffered locally"
+    pull = engine(max_messages=10)
+    asked(pull)
+    pull.status(*status, left=None, buffered=(buffered, buffered * 10))
+    assert pull.pending_messages == buffered
+    by_bytes = engine(max_bytes=1000)
+    asked(by_bytes)
+    by_bytes.status(*status, left=None, buffered=(buffered, buffered * 10))
+    assert by_bytes.pending_bytes == buffered * 10
+
+
+def test_headers_that_claim_too_much_never_make_it_negative() -> None:
+    pull = engine(max_bytes=1000)
+    asked(pull)
+    pull.status(
+        408, "Request Timeout", left=(LARGE_BATCH * 2, 1 << 40), buffered=(0, 0)
+    )
+    assert pending(pull) == (0, 0)
+    assert asked(pull).max_bytes == 1000

@@ -1,0 +1,518 @@
+"""The rules of one atomic batch (ADR-50), without a server."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from jsync import errors
+from jsync._fast import parse_headers
+from jsync.jetstream.batch import (
+    COMMIT,
+    COMMIT_ALL_SENT,
+    MOVES,
+    AtomicEngine,
+    BatchState,
+    Entry,
+    Placed,
+    delicate_option,
+    has_settled,
+    place_in_batch,
+    steps,
+    stores_rightly,
+    why_absence_proves_nothing,
+)
+from jsync.models import ClusterInfo, PeerInfo, StreamInfo, StreamState
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+BOUNDED = settings(derandomize=True, database=None, deadline=None, max_examples=300)
+MAX_PAYLOAD = 1 << 20
+
+
+def engine(**options: Any) -> AtomicEngine:
+    return AtomicEngine("the-id", **options)
+
+
+def add(
+    batch: AtomicEngine, subject: str = "a.b", data: bytes = b"", **options: Any
+) -> Entry:
+    return batch.add(subject, data, options, MAX_PAYLOAD)  # type: ignore[arg-type]
+
+
+def read_frame(frame: bytes) -> tuple[str, str, dict[str, str], bytes]:
+    """Subject, reply, headers and payload of one HPUB; slow, and strict."""
+    line, _, rest = frame.partition(b"\r\n")
+    verb, subject, *reply, headers, total = line.decode().split(" ")
+    assert verb == "HPUB"
+    assert len(rest) == int(total) + 2
+    assert rest.endswith(b"\r\n")
+    block, data = rest[: int(headers)], rest[int(headers) : -2]
+    assert block.endswith(b"\r\n\r\n")
+    return subject, "".join(reply), dict(parse_headers(block)[2].pairs()), data
+
+
+# What messages look like ----------------------------------------------------------------
+
+
+def test_messages_carry_the_id_and_their_number() -> None:
+    batch = engine()
+    add(batch, "a.1", b"one", msg_id="m", headers={"Own": "x"})
+    add(batch, "a.2", b"two")
+    first, second = batch.due(last=True)
+    assert read_frame(first.frame("reply.here")) == (
+        "a.1",
+        "reply.here",
+        {
+            "Own": "x",
+            "Nats-Msg-Id": "m",
+            "Nats-Batch-Id": "the-id",
+            "Nats-Batch-Sequence": "1",
+        },
+        b"one",
+    )
+    assert read_frame(second.frame()) == (
+        "a.2",
+        "",
+        {"Nats-Batch-Id": "the-id", "Nats-Batch-Sequence": "2"},
+        b"two",
+    )
+
+
+def test_the_last_message_commits_when_it_was_held_back() -> None:
+    batch = engine()
+    for data in (b"1", b"2", b"3"):
+        add(batch, data=data)
+        batch.due(last=False)
+    before, last, header = batch.begin_commit()
+    assert (before, last.data, header) == ([], b"3", COMMIT)
+    headers = read_frame(last.frame("r", header))[2]
+    assert headers["Nats-Batch-Commit"] == "1"
+    assert headers["Nats-Batch-Sequence"] == "3"
+
+
+def test_a_commit_of_its_own_follows_when_all_have_been_sent() -> None:
+    batch = engine()
+    add(batch, "a.1")
+    add(batch, "a.2", b"data")
+    batch.due(last=True)
+    before, last, header = batch.begin_commit()
+    assert (before, header) == ([], COMMIT_ALL_SENT)
+    assert read_frame(last.frame("r", header)) == (
+        "a.2",
+        "r",
+        {
+            "Nats-Batch-Id": "the-id",
+            "Nats-Batch-Sequence": "3",
+            "Nats-Batch-Commit": "eob",
+        },
+        b"",
+    )
+
+
+def test_bytes_may_be_changed_once_they_are_added() -> None:
+    batch, data = engine(), bytearray(b"before")
+    batch.add("a.b", data, {}, MAX_PAYLOAD)
+    data[:] = b"after!"
+    assert batch.waiting[0].data == b"before"
+
+
+def test_the_end_of_a_batch_on_the_server_is_a_gap_that_nobody_can_close() -> None:
+    batch = engine()
+    for _ in range(3):
+        add(batch)
+    assert batch.gap().sequence == 5
+
+
+def test_what_begins_a_batch_anew_takes_the_place_of_its_first_message() -> None:
+    batch = engine()
+    add(batch, "a.1", b"data")
+    add(batch, "a.2")
+    headers = {"Nats-Batch-Id": "the-id", "Nats-Batch-Sequence": "1"}
+    assert read_frame(batch.opening().frame("r")) == ("a.2", "r", headers, b"")
+
+
+OPERATIONS = st.lists(
+    st.sampled_from(["add", "add with ack", "commit with a message"]), max_size=30
+)
+
+
+@BOUNDED
+@given(OPERATIONS)
+def test_whatever_is_called_the_messages_are_sent_once_each_in_order_and_then_committed(
+    operations: Sequence[str],
+) -> None:
+    batch = engine()
+    sent: list[tuple[Entry, bytes]] = []
+    for operation in operations:
+        add(batch, data=b"%d" % len(batch.waiting))
+        if operation == "commit with a message":
+            break
+        sent += [(entry, b"") for entry in batch.due(last=operation == "add with ack")]
+        assert len(batch.waiting) == (0 if operation == "add with ack" else 1)
+    if not batch.added:
+        with pytest.raises(errors.ConfigError, match="empty"):
+            batch.begin_commit()
+        return
+    before, last, header = batch.begin_commit()
+    sent += [(entry, b"") for entry in before]
+    sent.append((last, header))
+    numbers = [entry.sequence for entry, _ in sent]
+    assert numbers == list(range(1, len(sent) + 1))
+    assert [bool(commit) for _, commit in sent] == [False] * (len(sent) - 1) + [True]
+    assert len(sent) == batch.added + (header == COMMIT_ALL_SENT)
+    for entry, commit in sent:
+        headers = read_frame(entry.frame("r", commit))[2]
+        assert headers["Nats-Batch-Sequence"] == str(entry.sequence)
+        assert headers["Nats-Batch-Id"] == batch.id
+
+
+@BOUNDED
+@given(
+    st.text(
+        st.characters(codec="utf-8", exclude_characters=" \t\r\n.*>\0"), min_size=1
+    ),
+    st.binary(max_size=50),
+    st.dictionaries(
+        st.from_regex(r"[A-Z][a-z]{1,8}", fullmatch=True),
+        st.text(st.characters(codec="utf-8", exclude_characters="\r\n"), max_size=9),
+        max_size=3,
+    ),
+    st.sampled_from(["", "_INBOX.x.7"]),
+    st.sampled_from([b"", COMMIT, COMMIT_ALL_SENT]),
+)
+def test_a_frame_says_what_was_added(
+    subject: str, data: bytes, own: dict[str, str], reply: str, commit: bytes
+) -> None:
+    batch = engine()
+    try:
+        entry = add(batch, subject, data, headers=own)
+    except errors.InvalidSubjectError:
+        return
+    frame = entry.frame(reply, commit)
+    got = read_frame(frame)
+    assert (got[0], got[1], got[3]) == (subject, reply, data)
+    assert {n: v for n, v in got[2].items() if n in own} == {
+        name: value.strip(" \t") for name, value in own.items()
+    }
+    line = frame[: frame.index(b"\r\n") + 2]
+    assert len(frame) - len(line) - 2 == entry.bare_size + len(commit)
+
+
+# What is refused before anything is sent ------------------------------------------------
+
+REFUSED: dict[
+    str, tuple[list[dict[str, Any]], dict[str, Any], type[Exception], str]
+] = {
+    "an id twice": (
+        [{"msg_id": "m"}],
+        {"msg_id": "m"},
+        errors.ConfigError,
+        "'m' is twice",
+    ),
+    "a late expected sequence": (
+        [{}],
+        {"expected_last_sequence": 0},
+        errors.ConfigError,
+        "only the first message",
+    ),
+    "an expectation of what the batch has written": (
+        [{"subject": "a.b"}],
+        {"subject": "a.b", "expected_last_subject_sequence": 3},
+        errors.ConfigError,
+        "'a.b' already",
+    ),
+    "such an expectation with a subject of its own": (
+        [{"subject": "a.b"}],
+        {
+            "subject": "a.c",
+            "expected_last_subject_sequence": 3,
+            "expected_last_subject": "a.b",
+        },
+        errors.ConfigError,
+        "'a.b' already",
+    ),
+    "an expected id": (
+        [],
+        {"expected_last_msg_id": "m"},
+        errors.ConfigError,
+        "no server checks it in a batch",
+    ),
+    "headers of the batch": (
+        [],
+        {"headers": {"Nats-Batch-Id": "mine"}},
+        errors.ConfigError,
+        "Nats-Batch-Id",
+    ),
+    "a wildcard": ([], {"subject": "a.*"}, errors.InvalidSubjectError, "wildcard"),
+    "text": ([], {"data": "text"}, TypeError, "encode it first"),
+    "a number": ([], {"data": 5}, TypeError, "int"),
+    "a header that cannot be": (
+        [],
+        {"headers": {"a b": "c"}},
+        errors.InvalidHeaderError,
+        "'a b'",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_the_server_would_refuse_is_not_added(case: str) -> None:
+    before, refused, error, words = REFUSED[case]
+    batch = engine()
+    for message in before:
+        add(batch, **message)
+    with pytest.raises(error, match=words):
+        add(batch, **refused)
+    assert (batch.added, len(batch.waiting)) == (len(before), len(before))
+    assert batch.state is BatchState.OPEN
+    add(batch, "a.next", msg_id="other")
+    assert batch.waiting[-1].sequence == len(before) + 1
+
+
+def test_what_was_refused_is_not_remembered() -> None:
+    batch = engine()
+    with pytest.raises(errors.MaxPayloadError):
+        batch.add("a.b", bytes(200), {"msg_id": "m"}, 150)
+    add(batch, "a.b", msg_id="m", expected_last_subject_sequence=0)
+
+
+def test_a_message_has_to_fit_with_the_headers_that_commit_it() -> None:
+    sized = engine()
+    add(sized)
+    largest = 1000 - sized.waiting[0].size
+    engine().add("a.b", bytes(largest), {}, 1000)
+    with pytest.raises(errors.MaxPayloadError, match="1001 bytes"):
+        engine().add("a.b", bytes(largest + 1), {}, 1000)
+    commit = engine().add("a.b", bytes(largest), {}, 1000).frame("", COMMIT)
+    assert commit.startswith(b"HPUB a.b %d 1000\r\n" % (1000 - largest))
+
+
+def test_the_limit_is_a_guard_that_can_be_switched_off() -> None:
+    batch = engine(max_messages=2)
+    add(batch)
+    add(batch)
+    with pytest.raises(errors.ConfigError, match="max_messages=None"):
+        add(batch)
+    unlimited = engine(max_messages=None)
+    for _ in range(1001):
+        add(unlimited)
+    assert unlimited.added == 1001
+    with pytest.raises(errors.ConfigError, match="at least 1"):
+        engine(max_messages=0)
+
+
+# Its states -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("state", BatchState)
+@pytest.mark.parametrize("then", BatchState)
+def test_a_state_becomes_only_what_the_table_says(
+    state: BatchState, then: BatchState
+) -> None:
+    batch = engine()
+    batch.state = state
+    if then in MOVES[state]:
+        batch.move(then)
+        assert batch.state is then
+    else:
+        with pytest.raises(errors.AtomicBatchClosedError, match=state.value):
+            batch.move(then)
+        assert batch.state is state
+
+
+@pytest.mark.parametrize("state", [s for s in BatchState if s is not BatchState.OPEN])
+def test_nothing_is_added_after_the_end(state: BatchState) -> None:
+    batch = engine()
+    add(batch)
+    batch.state = state
+    with pytest.raises(errors.AtomicBatchClosedError, match=state.value):
+        add(batch)
+    with pytest.raises(errors.AtomicBatchClosedError, match=state.value):
+        batch.begin_commit()
+
+
+# Answers --------------------------------------------------------------------------------
+
+REFUSAL = (
+    b'{"error":{"code":400,"err_code":10176,"description":"incomplete"},'
+    b'"stream":"S","seq":0}'
+)
+
+
+def test_an_empty_answer_confirms_a_message_and_all_before_it() -> None:
+    batch = engine()
+    batch.confirm(3, b"")
+    batch.confirm(2, b"")
+    assert batch.confirmed == 3
+
+
+@pytest.mark.parametrize("of", ["confirm", "commit"])
+def test_an_error_is_raised_as_its_class(of: str) -> None:
+    batch = engine()
+    with pytest.raises(errors.AtomicPublishIncompleteBatchError):
+        batch.confirm(1, REFUSAL) if of == "confirm" else batch.committed(REFUSAL)
+
+
+@pytest.mark.parametrize("of", ["confirm", "commit"])
+def test_the_ack_of_a_plain_message_tells_an_old_server_and_what_it_has_stored(
+    of: str,
+) -> None:
+    batch = engine()
+    plain = b'{"stream":"S", "seq":7}'
+    with pytest.raises(errors.AtomicBatchUnsupportedError) as caught:
+        batch.confirm(1, plain) if of == "confirm" else batch.committed(plain)
+    assert (caught.value.stored.stream, caught.value.stored.seq) == ("S", 7)
+    assert caught.value.since == "2.12"
+
+
+def test_the_ack_of_the_batch_commits_it() -> None:
+    batch = engine()
+    add(batch)
+    ack = batch.committed(b'{"stream":"S","seq":8,"batch":"the-id","count":1}')
+    assert ack is batch.pub_ack
+    assert (ack.seq, ack.count) == (8, 1)
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        b"",
+        b"?",
+        b'{"stream":"S","seq":8,"batch":"other","count":1}',
+        b'{"stream":"S","seq":8,"batch":"the-id","count":2}',
+    ],
+)
+def test_any_other_answer_to_a_commit_commits_nothing(reply: bytes) -> None:
+    batch = engine()
+    add(batch)
+    with pytest.raises(errors.JetStreamError) as caught:
+        batch.committed(reply)
+    assert type(caught.value) is errors.JetStreamError
+    assert batch.pub_ack is None
+
+
+# Servers that store wrongly -------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("version", "rightly"),
+    [
+        ("2.12.0", False),
+        ("2.12.11", False),
+        ("2.12.12", True),
+        ("2.12.13-RC.1", True),
+        ("2.14.0", False),
+        ("2.14.2", False),
+        ("2.14.3", True),
+        ("2.15.0-dev", True),
+        ("3.0.0", True),
+        ("", False),
+        ("newest", False),
+    ],
+)
+def test_it_is_known_which_servers_store_counters_rightly(
+    version: str, rightly: bool
+) -> None:
+    assert stores_rightly(version) is rightly
+
+
+def test_counters_and_schedules_are_what_they_store_wrongly() -> None:
+    assert delicate_option({"incr": 1}) == "incr"
+    assert delicate_option({"schedule": "@hourly"}) == "schedule"
+    assert delicate_option({"msg_id": "m", "incr": None}) is None
+
+
+# What became of a commit ----------------------------------------------------------------
+
+HEADERS = {"Nats-Batch-Id": "the-id", "Nats-Batch-Sequence": "2"}
+
+
+@pytest.mark.parametrize(
+    ("headers", "placed"),
+    [
+        (HEADERS, Placed(9, 2)),
+        ({**HEADERS, "Nats-Batch-Id": "other"}, None),
+        ({**HEADERS, "Nats-Scheduler": "a.b"}, None),
+        ({"Nats-Batch-Id": "the-id"}, None),
+        ({}, None),
+        (None, None),
+    ],
+)
+def test_a_stored_message_tells_its_batch(
+    headers: dict[str, str] | None, placed: Placed | None
+) -> None:
+    assert place_in_batch(9, headers, "the-id") == placed
+
+
+@BOUNDED
+@given(
+    floor=st.integers(0, 50),
+    count=st.integers(1, 20),
+    gap=st.integers(0, 30),
+    after=st.integers(0, 30),
+)
+def test_the_steps_meet_a_batch_wherever_it_is(
+    floor: int, count: int, gap: int, after: int
+) -> None:
+    first = floor + 1 + gap
+    last = first + count - 1
+    met = [step for step in steps(floor, last + after, count) if first <= step <= last]
+    assert len(met) == 1
+
+
+def info(**state: Any) -> StreamInfo:
+    return StreamInfo(state=StreamState(**state))
+
+
+@pytest.mark.parametrize(
+    ("state", "reason"),
+    [
+        ({"first_seq": 1, "last_seq": 20}, None),
+        ({"first_seq": 11, "last_seq": 20}, None),
+        ({"first_seq": 11, "last_seq": 10}, None),
+        ({"first_seq": 12, "last_seq": 20}, "removed"),
+        ({"first_seq": 21, "last_seq": 20}, "removed"),
+        ({"first_seq": 1, "last_seq": 9}, "another stream"),
+        ({"first_seq": 1, "last_seq": 20, "num_deleted": 1, "deleted": [10]}, None),
+        (
+            {"first_seq": 1, "last_seq": 20, "num_deleted": 1, "deleted": [11]},
+            "deleted",
+        ),
+        ({"first_seq": 1, "last_seq": 20, "num_deleted": 1}, "deleted"),
+    ],
+)
+def test_absence_proves_something_only_while_nothing_was_removed(
+    state: dict[str, Any], reason: str | None
+) -> None:
+    found = why_absence_proves_nothing(info(**state), 10)
+    assert found is None if reason is None else re.search(reason, found or "")
+
+
+@pytest.mark.parametrize(
+    ("replicas", "settled"),
+    [
+        ([], True),
+        ([(True, 0.5), (True, 0.5)], True),
+        ([(True, 0.5), (True, 5.0)], True),
+        ([(True, 5.0), (True, 5.0)], False),
+        ([(False, 0.5), (False, 0.5)], False),
+        ([(True, -1.0), (True, -1.0)], False),
+        ([(True, 0.5), (False, 0.5), (False, 0.5), (False, 0.5)], False),
+        ([(True, 0.5), (True, 0.5), (False, 0.5), (False, 0.5)], True),
+    ],
+)
+def test_a_leader_has_stored_what_a_majority_has(
+    replicas: list[tuple[bool, float]], settled: bool
+) -> None:
+    cluster = ClusterInfo(
+        replicas=[
+            PeerInfo(current=current, active=active) for current, active in replicas
+        ]
+    )
+    assert has_settled(StreamInfo(cluster=cluster), 1.0) is settled
+    assert has_settled(StreamInfo(), 1.0)

@@ -1,0 +1,339 @@
+"""What is asked for by direct gets, and what answers mean, against a model of the server."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from jsync import errors
+from jsync._fast import Msg
+from jsync.jetstream.direct import FUTILE, LastOfEach, Range, Step
+from jsync.models import StoredMessage
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from jsync.jetstream.direct import Pages
+
+BOUNDED = settings(derandomize=True, database=None, deadline=None, max_examples=300)
+BEGINNING = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def time_of(sequence: int) -> datetime:
+    return BEGINNING + timedelta(seconds=sequence)
+
+
+def answer(sequence: int, subject: str, previous: int, pending: int) -> Msg:
+    """A message as a direct get of several gives it."""
+    return Msg(
+        "inbox",
+        str(sequence).encode(),
+        headers={
+            "Nats-Stream": "S",
+            "Nats-Subject": subject,
+            "Nats-Sequence": str(sequence),
+            "Nats-Time-Stamp": time_of(sequence).isoformat(),
+            "Nats-Num-Pending": str(pending),
+            "Nats-Last-Sequence": str(previous),
+        },
+    )
+
+
+def status(line: str, **headers: int) -> Msg:
+    """A status as it comes from the server."""
+    lines = [f"NATS/1.0 {line}"]
+    lines += [f"Nats-{name.replace('_', '-')}: {n}" for name, n in headers.items()]
+    return parsed("\r\n".join([*lines, "", ""]).encode())
+
+
+def parsed(block: bytes) -> Msg:
+    from jsync._fast import Parser  # noqa: PLC0415
+
+    size = len(block)
+    ((_, (_, msg)),) = Parser().feed(
+        b"HMSG inbox 1 %d %d\r\n%s\r\n" % (size, size, block)
+    )
+    assert isinstance(msg, Msg)
+    return msg
+
+
+def end(previous: int, pending: int) -> Msg:
+    return status("204 EOB", Num_Pending=pending, Last_Sequence=previous)
+
+
+@dataclass
+class Server:
+    """A stream, and how nats-server answers direct gets of it."""
+
+    subjects: dict[int, str] = field(default_factory=dict)
+    """Of each sequence that is there."""
+    miscounts: bool = False
+    """At the end of a batch, as nats-server 2.11 does."""
+
+    def answers(self, request: dict[str, Any]) -> Iterator[Msg]:
+        first = request.get("seq", 0)
+        if "start_time" in request:
+            start = datetime.fromisoformat(request["start_time"])
+            first = next((s for s in sorted(self.subjects) if time_of(s) >= start), 99)
+        if "multi_last" in request:
+            bound = request.get("up_to_seq") or max(self.subjects, default=0)
+            last = {subj: s for s, subj in sorted(self.subjects.items()) if s <= bound}
+            matching = sorted(last.values())
+            if not matching:
+                yield status("404 No Results")
+                return
+        else:
+            wanted = request["next_by_subj"]
+            matching = [
+                s for s, subj in sorted(self.subjects.items()) if wanted in (">", subj)
+            ]
+        found = [sequence for sequence in matching if sequence >= first]
+        if not found and "multi_last" not in request:
+            yield status("404 Message Not Found")
+            return
+        previous, size = 0, 0
+        for sequence in found[: request["batch"]]:
+            left = len(found) - found.index(sequence) - 1
+            yield answer(sequence, self.subjects[sequence], previous, left)
+            previous, size = sequence, size + 10
+            if size >= request["max_bytes"]:
+                break
+        left = len([s for s in found if s > previous])
+        if self.miscounts and "multi_last" in request:
+            left = max(0, left - 1)
+        yield end(previous, left)
+
+
+def read(pages: Pages, server: Server, losses: Iterator[str] = iter(())) -> list[int]:  # noqa: B008
+    """Read to the end; `losses` say what becomes of each answer, of all others nothing."""
+    got: list[int] = []
+    step = Step.ASK
+    while step is not Step.END:
+        step = Step.SKIP
+        answers = server.answers(pages.request())
+        while step is Step.SKIP:
+            msg = next(answers, None)
+            loss = next(losses, "")
+            if loss == "message":  # it never comes, and what follows does
+                continue
+            if loss == "connection":
+                taken: StoredMessage | Step = pages.interrupted(
+                    errors.ConnectionLostError("lost")
+                )
+            elif msg is None:
+                taken = pages.interrupted(errors.TimeoutError("late"))
+            else:
+                taken = pages.take(msg)
+            if isinstance(taken, StoredMessage):
+                got.append(taken.sequence)
+                if pages.done:
+                    return got
+            else:
+                step = taken
+    return got
+
+
+SUBJECTS = st.dictionaries(st.integers(1, 40), st.sampled_from("abc"), max_size=30)
+BATCH = st.integers(1, 8)
+MAX_BYTES = st.integers(1, 60)
+
+
+@BOUNDED
+@given(SUBJECTS, BATCH, MAX_BYTES, st.sampled_from([">", "a", "b"]), st.data())
+def test_a_range_is_all_that_matches_in_its_order(
+    subjects: dict[int, str],
+    batch: int,
+    max_bytes: int,
+    subject: str,
+    data: st.DataObject,
+) -> None:
+    first = data.draw(st.integers(1, 45))
+    up_to = data.draw(st.none() | st.integers(1, 45))
+    before = data.draw(st.none() | st.integers(1, 45))
+    most = data.draw(st.none() | st.integers(1, 20))
+    by_time = data.draw(st.booleans())
+    pages = Range(
+        subject,
+        sequence=None if by_time else first,
+        start_time=time_of(first) if by_time else None,
+        up_to_sequence=up_to,
+        up_to_time=None if before is None else time_of(before),
+        max_messages=most,
+        batch=batch,
+        max_bytes=max_bytes,
+    )
+    wanted = [
+        sequence
+        for sequence in sorted(subjects)
+        if subject in (">", subjects[sequence])
+        and first <= sequence <= (up_to or 99)
+        and sequence < (before or 99)
+    ]
+    assert read(pages, Server(subjects)) == wanted[:most]
+
+
+@BOUNDED
+@given(SUBJECTS, BATCH, MAX_BYTES, st.none() | st.integers(1, 45), st.booleans())
+def test_the_last_of_each_subject_comes_once(
+    subjects: dict[int, str],
+    batch: int,
+    max_bytes: int,
+    up_to: int | None,
+    miscounts: bool,
+) -> None:
+    pages = LastOfEach(">", up_to_sequence=up_to, batch=batch, max_bytes=max_bytes)
+    last = {
+        subject: sequence
+        for sequence, subject in sorted(subjects.items())
+        if sequence <= (up_to or 99)
+    }
+    assert read(pages, Server(subjects, miscounts)) == sorted(last.values())
+
+
+@BOUNDED
+@given(
+    SUBJECTS,
+    BATCH,
+    st.lists(st.sampled_from(["", "", "", "message", "connection"]), max_size=40),
+    st.booleans(),
+)
+def test_whatever_is_lost_on_the_way_nothing_is_missing_or_twice(
+    subjects: dict[int, str], batch: int, losses: list[str], last: bool
+) -> None:
+    pages: Pages = LastOfEach(">", batch=batch) if last else Range(batch=batch)
+    wanted = read(LastOfEach(">") if last else Range(), Server(subjects))
+    try:
+        assert read(pages, Server(subjects), iter(losses)) == wanted
+    except errors.Error as error:
+        # Given up: only when all that was asked for was lost, again and again.
+        lost = [loss for loss in losses if loss]
+        assert isinstance(error, errors.TimeoutError) or len(lost) >= FUTILE  # noqa: PT017
+
+
+def test_a_request_asks_for_no_more_than_is_wanted() -> None:
+    pages = Range(sequence=5, up_to_sequence=8, max_messages=100, batch=50)
+    assert pages.request() == {
+        "next_by_subj": ">",
+        "seq": 5,
+        "batch": 4,
+        "max_bytes": 8 << 20,
+    }
+    pages.take(answer(6, "a", 0, 10))
+    assert pages.request()["seq"] == 7
+    assert pages.request()["batch"] == 2
+    pages.take(answer(7, "a", 0, 10))
+    done_before = pages.done
+    pages.take(answer(8, "a", 7, 10))
+    assert (done_before, pages.done) == (False, True)
+    pages = Range(max_messages=3, batch=2)
+    assert pages.request()["batch"] == 2
+    for sequence in (1, 2):
+        pages.take(answer(sequence, "a", sequence - 1, 10))
+    assert pages.request()["batch"] == 1
+
+
+def test_a_subject_that_moved_on_between_two_pages_is_not_given_again() -> None:
+    server = Server({1: "a", 2: "b", 3: "c"})
+    pages = LastOfEach(">", batch=1)
+    (first, _) = server.answers(pages.request())
+    taken = pages.take(first)
+    assert isinstance(taken, StoredMessage)
+    assert taken.subject == "a"
+    server.subjects = {3: "c", 4: "a", 5: "b"}
+    assert read(pages, server) == [3, 5]
+
+
+def test_silence_is_a_timeout_unless_something_has_come() -> None:
+    late = errors.TimeoutError("late")
+    pages = Range()
+    pages.request()
+    with pytest.raises(errors.TimeoutError):
+        pages.interrupted(late)
+    pages.take(answer(1, "a", 0, 5))
+    assert pages.interrupted(late) is Step.ASK
+    pages.request()
+    with pytest.raises(errors.TimeoutError):
+        pages.interrupted(late)
+
+
+def test_a_connection_lost_again_and_again_is_given_up() -> None:
+    lost = errors.ConnectionLostError("lost")
+    pages = Range()
+    for _ in range(FUTILE - 1):
+        pages.request()
+        assert pages.interrupted(lost) is Step.ASK
+    # One message, and it may be lost as often as before.
+    pages.request()
+    pages.take(answer(1, "a", 0, 5))
+    assert pages.interrupted(lost) is Step.ASK
+    for _ in range(FUTILE - 1):
+        pages.request()
+        assert pages.interrupted(lost) is Step.ASK
+    pages.request()
+    with pytest.raises(errors.ConnectionLostError):
+        pages.interrupted(lost)
+
+
+def test_a_message_that_went_between_lookup_and_read_is_asked_for_again() -> None:
+    gone = status("404 Message Not Found")
+    pages = LastOfEach(">")
+    pages.request()
+    pages.take(answer(1, "a", 0, 5))
+    assert pages.take(gone) is Step.ASK
+    for _ in range(FUTILE - 1):
+        pages.request()
+        assert pages.take(gone) is Step.ASK
+    pages.request()
+    with pytest.raises(errors.MessageNotFoundError):
+        pages.take(gone)
+
+
+@pytest.mark.parametrize(
+    ("line", "kind"),
+    [
+        ("408 Empty Request", errors.BadRequestError),
+        ("408 Malformed Request", errors.BadRequestError),
+        ("408 Bad Request", errors.BadRequestError),
+        ("412 Required Api Level", errors.RequiredAPILevelError),
+        ("413 Too Many Results", errors.TooManyResultsError),
+        ("500 something broke", errors.DirectGetError),
+        ("503", errors.DirectGetNotAllowedError),
+        ("999 of a newer server", errors.DirectGetError),
+    ],
+)
+def test_every_status_is_an_error_of_its_own(
+    line: str, kind: type[errors.Error]
+) -> None:
+    with pytest.raises(kind) as raised:
+        Range().take(status(line))
+    assert type(raised.value) is kind
+
+
+def test_a_server_that_answers_one_by_one_is_too_old() -> None:
+    headers = {"Nats-Stream": "S", "Nats-Subject": "a", "Nats-Sequence": "1"}
+    with pytest.raises(errors.UnsupportedFeatureError, match=r"2\.11"):
+        Range().take(Msg("inbox", b"", headers=headers))
+
+
+def test_what_is_no_stored_message_is_said_so() -> None:
+    for headers in (
+        {"Nats-Num-Pending": "1"},
+        {"Nats-Num-Pending": "1", "Nats-Subject": "a", "Nats-Sequence": "x"},
+    ):
+        with pytest.raises(errors.JetStreamError, match="not a stored message"):
+            Range().take(Msg("inbox", b"", headers=headers))
+    with pytest.raises(errors.JetStreamError, match="not a stored message"):
+        StoredMessage.from_api("S", {"seq": 1})
+    with pytest.raises(errors.JetStreamError, match="not a stored message"):
+        StoredMessage.from_api("S", {"subject": "a", "seq": 1, "data": 5, "time": ""})
+
+
+def test_the_reading_says_where_it_stands() -> None:
+    pages = Range()
+    assert repr(pages) == "<Range at the beginning>"
+    pages.take(answer(1, "a", 0, 5))
+    assert repr(pages) == "<Range at 2>"

@@ -1,0 +1,127 @@
+"""The import graph is the architecture: one direction, and known doors out."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+import jsync
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROOT = Path(jsync.__file__).parent
+
+# Lowest first. A file may import from its own layer and from those before it.
+LAYERS = ["_version", "errors", "headers", "_fast", "models", "core", "jetstream"]
+
+# Only these files may touch the world.
+DOORS = {
+    "socket": {"core/transport.py"},
+    "ssl": {"core/transport.py", "core/options.py", "core/connection.py"},
+    "select": {"core/transport.py"},
+    "signal": {"core/io_thread.py", "core/callbacks.py", "server.py"},
+    "subprocess": {"server.py"},
+    "random": {"core/io_thread.py"},
+    "threading": {
+        "core/session.py",
+        "core/io_thread.py",
+        "core/callbacks.py",
+        "core/connection.py",
+        "core/subscription.py",
+        "core/timers.py",
+        "jetstream/consume.py",
+        "jetstream/continuous.py",
+        "jetstream/ordered_consumer.py",
+        "server.py",
+    },
+    "time": {
+        "core/session.py",
+        "core/io_thread.py",
+        "core/transport.py",
+        "core/connection.py",
+        "core/subscription.py",
+        "core/requests.py",
+        "core/deadline.py",
+        "jetstream/atomic_driver.py",
+        "jetstream/continuous.py",
+        "jetstream/fast_ingest.py",
+        "jetstream/fetch.py",
+        "jetstream/inbox.py",
+        "jetstream/ordered_batch.py",
+        "jetstream/ordered_pull.py",
+        "jetstream/place.py",
+        "jetstream/publish.py",
+        "jetstream/publisher.py",
+        "jetstream/resolve.py",
+        "jetstream/stored.py",
+        "server.py",
+    },
+    "asyncio": set[str](),
+}
+
+# Bytes in, decisions out: no door at all, and nothing that has one.
+PURE = {
+    "core/protocol.py",
+    "core/handshake.py",
+    "core/servers.py",
+    "core/pool.py",
+    "core/auth.py",
+    "jetstream/pull.py",
+    "jetstream/versions.py",
+    "jetstream/publish_options.py",
+    "jetstream/priority.py",
+    "jetstream/ordered.py",
+}
+
+# The one look upwards: `Connection.jetstream()` is where users look for it.
+UPWARDS = {("core/connection.py", "jetstream")}
+
+FILES = sorted(p for p in ROOT.rglob("*.py") if p.name != "__init__.py")
+
+
+def imports(path: Path) -> Iterator[tuple[int, str]]:
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom):
+            if node.module is None:
+                for alias in node.names:
+                    yield node.level, alias.name
+            else:
+                yield node.level, node.module
+        elif isinstance(node, ast.Import):
+            for alias in node.names:
+                yield 0, alias.name
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: p.relative_to(ROOT).as_posix())
+def test_a_file_imports_downwards_and_through_its_own_doors(path: Path) -> None:
+    name = path.relative_to(ROOT)
+    depth = len(name.parts)
+    layer = name.parts[0].removesuffix(".py")
+    for level, module in imports(path):
+        head = module.split(".")[0]
+        if level == 0 and head in DOORS:
+            assert name.as_posix() in DOORS[head], f"{name} imports {head}"
+        if level == 0 and name.as_posix() in PURE:
+            assert head not in DOORS, f"{name} is pure and imports {head}"
+        if level == depth and layer in LAYERS and head in LAYERS:
+            if (name.as_posix(), head) in UPWARDS:
+                continue
+            assert LAYERS.index(head) <= LAYERS.index(layer), f"{name} imports {head}"
+
+
+def test_no_file_has_two_things_in_it() -> None:
+    long = {
+        path.relative_to(ROOT).as_posix(): lines
+        for path in [*FILES, *ROOT.rglob("*.pxi"), *ROOT.rglob("*.pyx")]
+        if (lines := len(path.read_text().splitlines())) > 620
+    }
+    assert not long, "past 600 lines two things live in one room"
+
+
+def test_no_file_is_a_drawer() -> None:
+    drawers = {"utils", "util", "helpers", "common", "misc", "types"}
+    assert not [p for p in FILES if p.stem in drawers]

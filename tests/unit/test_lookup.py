@@ -1,0 +1,30 @@
+from __future__ import annotations
+
+import pytest
+
+from jsync.jetstream.lookup import covers
+
+
+@pytest.mark.parametrize(
+    ("pattern", "subject", "covered"),
+    [
+        ("a", "a", True),
+        ("a", "b", False),
+        ("a", "a.b", False),
+        ("a.b", "a", False),
+        ("a.*", "a.b", True),
+        ("a.*", "a", False),
+        ("a.*", "a.b.c", False),
+        ("*.b", "a.b", True),
+        ("a.>", "a.b", True),
+        ("a.>", "a.b.c", True),
+        ("a.>", "a", False),
+        (">", "a", True),
+        ("a.*.>", "a.b", False),
+        ("a.*.>", "a.b.c", True),
+    ],
+)
+def test_a_pattern_covers_the_subjects_that_nats_says(
+    pattern: str, subject: str, covered: bool
+) -> None:
+    assert covers(pattern, subject) is covered

@@ -1,0 +1,273 @@
+"""Messages as their reader sees them."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import pickle
+import sys
+from typing import Any
+
+import pytest
+
+from jsync._fast import JetStreamMsg, Msg, Parser, encode_headers
+from jsync.errors import (
+    Error,
+    InvalidHeaderError,
+    InvalidSubjectError,
+    NoReplySubjectError,
+    NotJetStreamMessageError,
+)
+from jsync.headers import Headers
+
+BLOCK = b"NATS/1.0 100 Idle Heartbeat\r\nA: 1\r\nA: 2\r\n\r\n"
+READ_ONLY = ["subject", "reply", "data", "headers", "status", "status_text", "size"]
+
+
+def received(frame: bytes) -> Msg:
+    [(_, (_, msg))] = Parser().feed(frame)
+    assert isinstance(msg, Msg)
+    return msg
+
+
+def with_headers(block: bytes) -> Msg:
+    return received(b"HMSG a 1 %d %d\r\n%b\r\n" % (len(block), len(block), block))
+
+
+# Made by hand ---------------------------------------------------------------------
+
+
+def test_a_subject_is_all_that_a_message_needs() -> None:
+    msg = Msg("a.b")
+    assert (msg.subject, msg.reply, msg.data) == ("a.b", None, b"")
+    assert (msg.headers, msg.status, msg.status_text) == (None, None, "")
+    assert msg.size == 3
+
+
+def test_a_message_can_be_made_whole() -> None:
+    headers = {"A": ["1", "2"], "B": "é"}
+    msg = Msg("a.b", b"hello", reply="r.s", headers=headers)
+    assert (msg.subject, msg.reply, msg.data) == ("a.b", "r.s", b"hello")
+    assert msg.headers == Headers(headers)
+    assert (msg.status, msg.status_text) == (None, "")
+    assert msg.size == 3 + 3 + 5 + len(encode_headers(headers))
+
+
+def test_a_message_made_by_hand_weighs_what_a_received_one_does() -> None:
+    frame = b"HMSG a.b 1 r 18 23\r\nNATS/1.0\r\nA: b\r\n\r\nhello\r\n"
+    made = Msg("a.b", b"hello", reply="r", headers={"A": "b"})
+    assert made.size == received(frame).size == 27
+
+
+@pytest.mark.parametrize("arguments", [(), (None,), (b"a",), (5,), ("a", "text")])
+def test_a_message_is_made_of_the_right_types(arguments: tuple[Any, ...]) -> None:
+    with pytest.raises(TypeError):
+        Msg(*arguments)
+
+
+def test_reply_and_headers_are_given_by_name() -> None:
+    make: Any = Msg
+    with pytest.raises(TypeError):
+        make("a", b"", "reply")
+    with pytest.raises(TypeError):
+        make("a", reply=5)
+
+
+def test_a_message_has_only_headers_and_subjects_that_can_be_sent() -> None:
+    with pytest.raises(InvalidHeaderError):
+        Msg("a", headers={"a b": "c"})
+    with pytest.raises(InvalidSubjectError):
+        Msg("a b")
+    with pytest.raises(InvalidSubjectError):
+        Msg("a", reply="")
+
+
+def test_a_message_can_be_made_again() -> None:
+    """`__init__` may be called twice; the first long subject has to go."""
+    msg = Msg("a" * 200, b"hello", reply="r" * 200, headers={"A": "b"})
+    assert [msg.subject, msg.reply, msg.headers] == ["a" * 200, "r" * 200, {"A": "b"}]
+    Msg.__init__(msg, "b" * 300)
+    assert (msg.subject, msg.reply, msg.data, msg.headers) == (
+        "b" * 300,
+        None,
+        b"",
+        None,
+    )
+
+
+# Received -------------------------------------------------------------------------
+
+
+def test_a_received_message_has_what_was_sent() -> None:
+    msg = received(b"MSG a.b 7 r.s 5\r\nhello\r\n")
+    assert (msg.subject, msg.reply, msg.data) == ("a.b", "r.s", b"hello")
+    assert (msg.headers, msg.status, msg.status_text) == (None, None, "")
+    assert msg.size == 11
+
+
+def test_headers_and_status_are_read_when_asked_for() -> None:
+    msg = with_headers(BLOCK)
+    assert msg.status == 100
+    assert msg.status_text == "Idle Heartbeat"
+    assert msg.headers is not None
+    assert msg.headers.get_all("A") == ["1", "2"]
+    assert msg.headers is msg.headers
+    assert msg.size == 1 + len(BLOCK)
+
+
+def test_the_order_of_asking_does_not_matter() -> None:
+    for attributes in (READ_ONLY, READ_ONLY[::-1]):
+        msg = with_headers(BLOCK)
+        seen = {name: getattr(msg, name) for name in attributes}
+        again = {name: getattr(msg, name) for name in attributes}
+        assert seen == again
+        assert seen["status_text"] == "Idle Heartbeat"
+
+
+@pytest.mark.parametrize(
+    "block", [b"NATS/1.0 503\r\n\r\n", b"NATS/1.0 404 No Messages\r\n\r\n"]
+)
+def test_a_bare_status_has_no_user_headers(block: bytes) -> None:
+    msg = with_headers(block)
+    assert msg.status in (503, 404)
+    assert not msg.headers
+    assert msg.data == b""
+
+
+def test_a_size_counts_the_bytes_of_utf8() -> None:
+    assert received("MSG é.☃ 1 é 2\r\nhi\r\n".encode()).size == 6 + 2 + 2
+    assert Msg("é.☃", b"hi", reply="é").size == 6 + 2 + 2
+
+
+def test_bytes_that_are_not_utf8_do_not_stop_anyone() -> None:
+    msg = received(b"MSG \xff 1 \xfe 0\r\n\r\n")
+    assert (msg.subject, msg.reply) == ("\udcff", "\udcfe")
+    assert msg.size == 2
+    repr(msg)
+
+
+# What a message is not ------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", READ_ONLY)
+def test_a_message_is_not_changed(name: str) -> None:
+    for msg in (Msg("a"), received(b"MSG a 1 0\r\n\r\n")):
+        with pytest.raises(AttributeError):
+            setattr(msg, name, getattr(msg, name))
+
+
+def test_a_message_takes_no_attributes_of_yours() -> None:
+    msg: Any = Msg("a")
+    with pytest.raises(AttributeError):
+        msg.mine = 1
+
+
+@pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
+def test_a_message_cannot_be_pickled_and_says_so(protocol: int) -> None:
+    """Spark pickles whatever it can reach, and a connection does not travel."""
+    for msg in (Msg("a"), received(b"MSG a 1 0\r\n\r\n")):
+        with pytest.raises(TypeError, match="Msg"):
+            pickle.dumps(msg, protocol)
+
+
+def test_a_message_cannot_be_copied_either() -> None:
+    for copied in (copy.copy, copy.deepcopy):
+        with pytest.raises(TypeError, match="Msg"):
+            copied(Msg("a"))
+
+
+def test_a_jetstream_message_is_a_message() -> None:
+    assert issubclass(JetStreamMsg, Msg)
+    with pytest.raises(TypeError):
+        type("Mine", (JetStreamMsg,), {})
+
+
+def test_a_message_without_reply_has_nobody_to_respond_to() -> None:
+    for msg in (Msg("a"), received(b"MSG a 1 0\r\n\r\n")):
+        with pytest.raises(NoReplySubjectError):
+            msg.respond(b"hi")
+
+
+def test_a_message_made_by_hand_has_no_connection_to_respond_on() -> None:
+    with pytest.raises(Error):
+        Msg("a", reply="r").respond(b"hi")
+
+
+@pytest.mark.parametrize("length", [1, 51, 52, 53, 103, 104, 105, 106, 2000, 30000])
+def test_subjects_of_any_length_are_kept(length: int) -> None:
+    """Short ones live inside the message, long ones beside it."""
+    subject, reply = "s" * length, "r" * length
+    frame = f"MSG {subject} 1 {reply} 2\r\nhi\r\n".encode()
+    for msg in (received(frame), Msg(subject, b"hi", reply=reply)):
+        assert (msg.subject, msg.reply, msg.data) == (subject, reply, b"hi")
+        assert msg.size == 2 * length + 2
+
+
+def test_repr_shows_what_came() -> None:
+    assert repr(Msg("a.b", b"hello")) == "<Msg 'a.b', 5 bytes>"
+    assert repr(Msg("a", reply="r")) == "<Msg 'a', reply='r', 0 bytes>"
+    assert repr(with_headers(BLOCK)) == "<Msg 'a', status=100 Idle Heartbeat, 0 bytes>"
+
+
+@pytest.mark.parametrize("kind", [Msg, JetStreamMsg])
+def test_a_message_that_was_never_made_is_an_empty_one(kind: type[Msg]) -> None:
+    """`__new__` is there for anyone to call, a subclass without `super()` for one."""
+    msg = kind.__new__(kind)
+    assert (msg.subject, msg.reply, msg.data) == ("", None, b"")
+    assert (msg.headers, msg.status, msg.status_text, msg.size) == (None, None, "", 0)
+    assert type(msg).__name__ in repr(msg)
+
+
+# Acknowledging --------------------------------------------------------------------
+
+ACK = "$JS.ACK.ORDERS.worker.1.20.3.1760000000123456789.42"
+
+
+def test_metadata_is_what_the_reply_subject_says() -> None:
+    msg = JetStreamMsg("orders.new", b"hi", reply=ACK)
+    assert msg.metadata.stream == "ORDERS"
+    assert msg.metadata.stream_sequence == 20
+
+
+@pytest.mark.parametrize("reply", [None, "_INBOX.a", "$JS.ACK.x"])
+def test_a_message_from_elsewhere_has_no_metadata(reply: str | None) -> None:
+    with pytest.raises(NotJetStreamMessageError):
+        _ = JetStreamMsg("a", reply=reply).metadata
+
+
+@pytest.mark.parametrize("reply", [None, "_INBOX.a", ACK])
+@pytest.mark.parametrize("word", ["ack", "nak", "term", "in_progress", "ack_sync"])
+def test_a_message_without_consumer_is_not_acknowledged(
+    word: str, reply: str | None
+) -> None:
+    msg = JetStreamMsg("a", reply=reply)
+    with pytest.raises(NotJetStreamMessageError):
+        getattr(msg, word)()
+    assert not msg.is_acked
+
+
+@pytest.mark.parametrize("delay", [-1.0, float("nan")])
+def test_a_delay_lies_ahead(delay: float) -> None:
+    with pytest.raises(ValueError, match="delayed"):
+        JetStreamMsg("a", reply=ACK).nak(delay)
+
+
+# What a message costs -------------------------------------------------------------
+
+
+def test_messages_do_not_leak() -> None:
+    """Every object that a message made goes with it."""
+    stream = b"HMSG a.b 1 r %d %d\r\n%b\r\n" % (len(BLOCK), len(BLOCK), BLOCK)
+
+    def use() -> None:
+        for _, (_, msg) in Parser().feed(stream * 100):
+            for name in READ_ONLY:
+                getattr(msg, name)
+
+    use()
+    gc.collect()
+    before = sys.getallocatedblocks()
+    for _ in range(20):
+        use()
+    gc.collect()
+    assert sys.getallocatedblocks() - before < 100

@@ -1,0 +1,139 @@
+"""What every model is: a value that does not change, shows what is set, and is documented."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import jsync.models
+from jsync.models import (
+    AccountInfo,
+    AccountLimits,
+    ConsumerConfig,
+    ConsumerInfo,
+    Model,
+    Placement,
+    PubAck,
+    StreamConfig,
+    StreamSourceInfo,
+    StreamState,
+)
+from jsync.models.model import fields_of
+from jsync.models.since import OLDEST, as_line
+
+from .support import LONGEST
+
+
+def test_models_are_equal_by_what_they_say() -> None:
+    one = StreamConfig.from_wire({"max_age": LONGEST - 1, "new": 1})
+    assert one == StreamConfig(max_age=one.max_age, extra={"new": 1})
+    assert one != StreamConfig(max_age=one.max_age)
+    assert one != one.replace(max_age=1)
+    assert StreamConfig() != ConsumerConfig()
+    assert StreamConfig() != 1
+    with pytest.raises(TypeError, match="unhashable"):
+        hash(one)
+
+
+def test_models_do_not_change() -> None:
+    config = StreamConfig(name="A")
+    with pytest.raises(AttributeError, match="immutable"):
+        config.name = "B"  # type: ignore[misc]
+    assert config.replace(name="B", max_age=1) == StreamConfig(name="B", max_age=1)
+    assert config == StreamConfig(name="A")
+    with pytest.raises(TypeError):
+        config.replace(nam="B")
+    positional: Any = ("A",)
+    with pytest.raises(TypeError):
+        StreamConfig(*positional)
+
+
+# What is shown ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("model", "shown"),
+    [
+        (StreamConfig(), "StreamConfig()"),
+        (
+            StreamConfig(name="A", max_age=60, placement=Placement(tags=["x"])),
+            "StreamConfig(name='A', max_age=60, placement=Placement(tags=['x']))",
+        ),
+        (StreamConfig(extra={"new": 1}), "StreamConfig(extra={'new': 1})"),
+        (ConsumerConfig(), "ConsumerConfig(ack_policy='explicit')"),
+        (StreamState.from_wire({"messages": 0, "bytes": 5}), "StreamState(bytes=5)"),
+        (
+            StreamSourceInfo.from_wire({"name": "A", "type": "io.nats"}),
+            "StreamSourceInfo(name='A')",
+        ),
+        (AccountInfo(limits=AccountLimits()), "AccountInfo()"),
+        (PubAck(stream="A", seq=1), "PubAck(stream='A', seq=1)"),
+        (
+            PubAck(stream="A", seq=2, duplicate=True, domain="d", batch="b", count=2),
+            "PubAck(stream='A', seq=2, duplicate=True, domain='d', batch='b', count=2)",
+        ),
+        (PubAck(stream="A", seq=1, val="7"), "PubAck(stream='A', seq=1, value=7)"),
+    ],
+)
+def test_repr_shows_what_is_set(model: object, shown: str) -> None:
+    assert repr(model) == shown
+
+
+# What is written down ---------------------------------------------------------------
+
+
+def documented_fields(path: Path) -> dict[str, dict[str, str]]:
+    """The docstrings of the fields of every class of a module."""
+    found: dict[str, dict[str, str]] = {}
+    for node in ast.parse(path.read_text()).body:
+        if not isinstance(node, ast.ClassDef):
+            continue
+        docs = found.setdefault(node.name, {})
+        for field, after in zip(node.body, [*node.body[1:], None], strict=True):
+            if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name):
+                match after:
+                    case ast.Expr(value=ast.Constant(value=str(words))):
+                        docs[field.target.id] = words
+                    case _:
+                        docs[field.target.id] = ""
+    return found
+
+
+@pytest.mark.parametrize("module", ["stream", "consumer"])
+def test_every_field_of_a_configuration_says_since_when_it_is(module: str) -> None:
+    path = Path(jsync.models.__file__).with_name(f"{module}.py")
+    fields = documented_fields(path)
+    for name in ("StreamConfig", "ConsumerConfig"):
+        for field, words in fields.get(name, {}).items():
+            assert re.search(r"[Ss]ince nats-server 2\.\d+", words), field
+
+
+@pytest.mark.parametrize("module", ["stream", "consumer", "source"])
+def test_what_is_newer_than_the_oldest_server_is_so_in_words_and_in_the_annotation(
+    module: str,
+) -> None:
+    path = Path(jsync.models.__file__).with_name(f"{module}.py")
+    for name, fields in documented_fields(path).items():
+        kind = getattr(jsync.models, name)
+        for field, words in fields.items():
+            said = {
+                as_line(version)
+                for version in re.findall(
+                    r"since (?:nats-server )?(2\.\d+)", words, re.IGNORECASE
+                )
+            }
+            since = fields_of(kind)[field].since
+            lines = {since.line, *since.words.values()}
+            newer = {line for line in said if line > OLDEST}
+            assert newer == {line for line in lines if line > OLDEST}, field
+
+
+def test_every_model_is_public() -> None:
+    for kind in Model.__subclasses__():
+        assert getattr(jsync.models, kind.__name__) is kind
+        assert kind.__name__ in jsync.models.__all__
+    assert ConsumerInfo.__name__ in jsync.models.__all__

@@ -1,0 +1,208 @@
+"""The order of an ordered consumer's messages: what a mailbox takes of what comes."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, strategies as st
+
+from jsync._fast import Line, Mailbox, Order, Outbox
+
+SID = 7
+
+
+class Consumer:
+    """A mailbox with an order, and what an I/O thread would bring it."""
+
+    def __init__(self, order: Order) -> None:
+        outbox = Outbox()
+        self.line = Line(outbox, -1)
+        self.mailbox = Mailbox(outbox, SID, jetstream=True)
+        self.mailbox.order = order
+        self.line.subscribe(SID, self.mailbox)
+        self.events: list[str] = []
+
+    def bring(self, consumer_sequence: int, stream_sequence: int, pending: int) -> None:
+        self.bring_from(
+            f"$JS.ACK.S.c.1.{stream_sequence}.{consumer_sequence}.1700.{pending}"
+        )
+
+    def bring_from(self, reply: str, data: bytes = b"x") -> None:
+        head = f"MSG s.a {SID} {reply} {len(data)}\r\n".encode()
+        events = self.line.decrypted(head + data + b"\r\n")
+        self.events += [name for name, _ in events]
+
+    @property
+    def taken(self) -> list[int]:
+        """Stream sequences in the mailbox."""
+        return [
+            int((msg.reply or "").split(".")[-4]) for msg in self.mailbox.take_rest()
+        ]
+
+
+def test_messages_in_order_are_taken() -> None:
+    order = Order(0)
+    consumer = Consumer(order)
+    for number in range(1, 4):
+        consumer.bring(number, number * 10, 3 - number)
+    assert consumer.taken == [10, 20, 30]
+    assert (order.consumer_sequence, order.stream_sequence) == (3, 30)
+    assert order.stopped is None
+    assert consumer.events == []
+
+
+def test_a_gap_stops_it_for_good() -> None:
+    order = Order(5)
+    consumer = Consumer(order)
+    consumer.bring(1, 6, 9)
+    consumer.bring(3, 8, 7)
+    consumer.bring(2, 7, 8)
+    assert consumer.taken == [6]
+    assert order.stopped == "gap"
+    assert order.stream_sequence == 6
+    assert consumer.events == ["ORDER"]
+
+
+def test_a_message_that_comes_twice_is_a_gap() -> None:
+    order = Order(0)
+    consumer = Consumer(order)
+    consumer.bring(1, 1, 1)
+    consumer.bring(1, 1, 1)
+    assert consumer.taken == [1]
+    assert order.stopped == "gap"
+
+
+def test_what_was_read_before_is_passed_over_and_counted() -> None:
+    order = Order(7)
+    consumer = Consumer(order)
+    consumer.bring(1, 3, 9)
+    consumer.bring(2, 7, 8)
+    consumer.bring(3, 8, 7)
+    assert consumer.taken == [8]
+    assert consumer.events == ["ORDER"]
+    count, size = order.take_passed_over()
+    assert count == 2
+    assert size > 2 * len("s.a$JS.ACK.S.c.1.3.1.1700.9")
+    assert order.take_passed_over() == (0, 0)
+    consumer.bring(4, 6, 6)
+    assert consumer.events == ["ORDER", "ORDER"]
+
+
+@pytest.mark.parametrize(
+    ("sequences", "taken"),
+    [([1, 2, 3], [1, 2, 3]), ([1, 2, 4], [1, 2]), ([4], []), ([2, 3, 4], [2, 3])],
+)
+def test_it_stops_at_the_last_sequence_or_before_the_first_behind_it(
+    sequences: list[int], taken: list[int]
+) -> None:
+    order = Order(0, last=3, to_end=True)
+    consumer = Consumer(order)
+    for number, sequence in enumerate(sequences, 1):
+        consumer.bring(number, sequence, 100)
+    assert consumer.taken == taken
+    assert order.stopped == "last"
+    assert consumer.events == ["ORDER"]
+
+
+def test_it_stops_when_nothing_is_left() -> None:
+    order = Order(0, last=10, to_end=True)
+    consumer = Consumer(order)
+    consumer.bring(1, 1, 1)
+    consumer.bring(2, 4, 0)
+    consumer.bring(3, 5, 0)
+    assert consumer.taken == [1, 4]
+    assert order.stopped == "end"
+
+
+def test_it_goes_on_when_nothing_is_left_but_more_may_come() -> None:
+    order = Order(0)
+    consumer = Consumer(order)
+    consumer.bring(1, 1, 0)
+    consumer.bring(2, 2, 0)
+    assert consumer.taken == [1, 2]
+    assert order.stopped is None
+
+
+@pytest.mark.parametrize(
+    "reply", ["", "elsewhere", "$JS.ACK.S.c.1.2.3", "$JS.ACK.S.c.1.x.1.1700.0"]
+)
+def test_what_no_consumer_has_sent_is_not_taken(reply: str) -> None:
+    order = Order(0)
+    consumer = Consumer(order)
+    consumer.bring_from(reply)
+    consumer.bring(1, 1, 0)
+    assert consumer.taken == [1]
+    assert order.stopped is None
+
+
+def test_ack_subjects_of_version_2_are_understood() -> None:
+    order = Order(0, last=10_000, to_end=True)
+    consumer = Consumer(order)
+    for number, pending in ((1, 2), (2, 1), (3, 0)):
+        consumer.bring_from(
+            f"$JS.ACK.hub.ACCHASH.S.c.1.{number + 41}.{number}.1700.{pending}.more"
+        )
+    assert order.stream_sequence == 44
+    assert order.stopped == "end"
+
+
+@pytest.mark.parametrize("beginning", ["$JS.ACK.S.c.1", f"$JS.ACK.{'S' * 200}.c.1"])
+@pytest.mark.parametrize(
+    "rest", ["2.2.1700", "2.2.1700.", "2..1700.0", "2.x.1700.0", ".2.1700.0", "", "2"]
+)
+def test_what_begins_like_the_last_is_not_taken_for_that(
+    beginning: str, rest: str
+) -> None:
+    order = Order(0)
+    consumer = Consumer(order)
+    consumer.bring_from(f"{beginning}.1.1.1700.9")
+    consumer.bring_from(f"{beginning}.{rest}")
+    consumer.bring_from(f"{beginning}.18446744073709551614.2.1700.9")
+    assert consumer.taken == [1, 18446744073709551614]
+    assert order.stopped is None
+
+
+def test_a_consumer_that_has_sent_some_already_goes_on() -> None:
+    consumer = Consumer(Order(7, consumer_sequence=7))
+    consumer.bring(8, 8, 0)
+    assert consumer.taken == [8]
+
+
+def test_another_order_begins_anew_in_the_same_mailbox() -> None:
+    consumer = Consumer(Order(0))
+    consumer.bring(1, 1, 9)
+    consumer.bring(3, 3, 7)
+    assert consumer.mailbox.order is not None
+    consumer.mailbox.order = Order(consumer.mailbox.order.stream_sequence)
+    consumer.bring(1, 2, 8)
+    consumer.bring(2, 3, 7)
+    assert consumer.taken == [1, 2, 3]
+
+
+def test_what_is_not_taken_does_not_count_towards_the_end_of_the_mailbox() -> None:
+    consumer = Consumer(Order(5))
+    consumer.mailbox.end_after(2)
+    for number, sequence in enumerate([4, 5, 6, 7, 8], 1):
+        consumer.bring(number, sequence, 0)
+    assert consumer.taken == [6, 7]
+    assert consumer.mailbox.closed
+    assert consumer.mailbox.order is not None
+    assert consumer.mailbox.order.stream_sequence == 7
+
+
+@given(
+    drops=st.sets(st.integers(1, 40)),
+    doubles=st.sets(st.integers(1, 40)),
+    after=st.integers(0, 45),
+)
+def test_what_is_taken_is_the_stream_up_to_the_first_trouble(
+    drops: set[int], doubles: set[int], after: int
+) -> None:
+    order = Order(after)
+    consumer = Consumer(order)
+    for number in range(1, 41):
+        if number not in drops:
+            consumer.bring(number, number, 40 - number)
+            if number in doubles:
+                consumer.bring(number, number, 40 - number)
+    trouble = min([41, *drops, *(n + 1 for n in doubles - drops)])
+    assert consumer.taken == [n for n in range(1, trouble) if n > after]

@@ -1,0 +1,196 @@
+"""What a server is too old for, told from versions, configurations and options."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jsync.core.protocol import ServerInfo
+from jsync.jetstream import publish_options
+from jsync.jetstream.publish_options import PublishOptions, newer_options
+from jsync.jetstream.versions import (
+    lacking,
+    line_of_config,
+    line_of_level,
+    line_of_server,
+    unsupported,
+)
+from jsync.models import ConsumerConfig, Placement, StreamConfig, StreamSource
+from jsync.models.since import OLDEST, Line, Since, as_line
+
+NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("info", "line"),
+    [
+        (ServerInfo(version="2.10.26"), (2, 10)),
+        (ServerInfo(version="2.11.11"), (2, 11)),
+        (ServerInfo(version="2.12.0-RC.1", api_lvl=2), (2, 12)),
+        (ServerInfo(version="2.12.8", api_lvl=3), (2, 12)),
+        (ServerInfo(version="2.14.6", api_lvl=4), (2, 14)),
+        (ServerInfo(version="2.15.0-dev", api_lvl=5), (2, 15)),
+        (ServerInfo(version="2.9.25"), (2, 9)),
+        # Nothing is refused for a server of which nothing is known.
+        (ServerInfo(version="3.0.0", api_lvl=17), (2, 15)),
+        (ServerInfo(version="main"), (2, 15)),
+        (ServerInfo(version=""), (2, 15)),
+        (ServerInfo(version="7"), (2, 15)),
+        (ServerInfo(version="x.y"), (2, 15)),
+    ],
+)
+def test_a_server_tells_its_line_in_its_info(info: ServerInfo, line: Line) -> None:
+    assert line_of_server(info) == line
+
+
+def test_an_api_level_is_of_a_line() -> None:
+    lines = [line_of_level(level) for level in range(7)]
+    assert lines == [(2, 10), (2, 11), (2, 12), (2, 12), (2, 14), (2, 15), (2, 15)]
+    assert line_of_level(-1) == (2, 15)
+
+
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [
+        ({}, (OLDEST, "")),
+        ({"metadata": None}, (OLDEST, "")),
+        ({"metadata": {"mine": "1"}}, (OLDEST, "")),
+        (
+            {"metadata": {"_nats.level": "1", "_nats.ver": "2.11.11"}},
+            ((2, 11), "2.11.11"),
+        ),
+        (
+            {"metadata": {"_nats.level": "4", "_nats.ver": "2.14.6"}},
+            ((2, 14), "2.14.6"),
+        ),
+        ({"metadata": {"_nats.level": "x"}}, (OLDEST, "")),
+    ],
+)
+def test_a_configuration_tells_who_wrote_it(
+    config: dict[str, Any], said: tuple[Line, str]
+) -> None:
+    assert line_of_config(config) == said
+
+
+def test_what_is_missing_is_all_said() -> None:
+    needs = {
+        "allow_atomic": (2, 12),
+        "allow_batched": (2, 14),
+        "allow_msg_ttl": (2, 11),
+    }
+    missing = lacking(needs, (2, 11))
+    assert missing == {"allow_atomic": (2, 12), "allow_batched": (2, 14)}
+    assert lacking(needs, (2, 14)) == {}
+    error = unsupported(missing, "2.11.11")
+    assert str(error) == (
+        "nats-server 2.11.11 has no allow_atomic (since 2.12) and allow_batched "
+        "(since 2.14): nothing was sent"
+    )
+    assert error.feature == "allow_atomic, allow_batched"
+    assert (error.since, error.server_version) == ("2.14", "2.11.11")
+
+
+@pytest.mark.parametrize(
+    ("config", "newer"),
+    [
+        (StreamConfig(name="A", max_msgs=1, compression="s2", metadata={"a": "b"}), {}),
+        (StreamConfig(name="A", allow_msg_ttl=True), {"allow_msg_ttl": (2, 11)}),
+        # What a server does anyway that does not know the field.
+        (StreamConfig(name="A", allow_msg_ttl=False, persist_mode="default"), {}),
+        (ConsumerConfig(priority_policy="none", priority_groups=[]), {}),
+        (StreamConfig(name="A", persist_mode="async"), {"persist_mode": (2, 12)}),
+        (
+            StreamConfig(name="A", placement=Placement(preferred="a")),
+            {"placement.preferred": (2, 11)},
+        ),
+        (
+            StreamConfig.of(
+                None,
+                {
+                    "name": "A",
+                    "sources": [
+                        {"name": "B"},
+                        {"name": "C", "consumer": {"name": "d"}},
+                    ],
+                },
+            ),
+            {"sources.consumer": (2, 14)},
+        ),
+        (
+            StreamConfig(name="A", mirror=StreamSource.of(None, {"name": "B"})),
+            {},
+        ),
+        (ConsumerConfig(ack_policy="explicit"), {}),
+        (
+            ConsumerConfig(ack_policy="flow_control"),
+            {"ack_policy='flow_control'": (2, 14)},
+        ),
+        (
+            ConsumerConfig(priority_policy="overflow", priority_groups=["g"]),
+            {"priority_policy": (2, 11), "priority_groups": (2, 11)},
+        ),
+        (
+            ConsumerConfig(priority_policy="prioritized"),
+            {"priority_policy='prioritized'": (2, 12)},
+        ),
+        (ConsumerConfig(pause_until=NOON), {"pause_until": (2, 11)}),
+    ],
+)
+def test_a_configuration_tells_what_of_it_is_new(
+    config: StreamConfig | ConsumerConfig, newer: dict[str, Line]
+) -> None:
+    assert config.newer_than() == newer
+    assert config.newer_than((2, 12)) == lacking(newer, (2, 12))
+    assert config.newer_than((2, 15)) == {}
+
+
+def test_a_field_may_be_older_than_some_of_its_words() -> None:
+    since = Since("2.11", prioritized="2.12", none="2.10")
+    assert since.of("overflow") == since.of(["overflow"]) == (2, 11)
+    assert since.of("prioritized") == (2, 12)
+    assert since.of("none") == Since().of(None) == OLDEST
+
+
+@pytest.mark.parametrize(
+    ("options", "newer"),
+    [
+        ({"msg_id": "1", "expected_last_sequence": 1, "headers": {"a": "b"}}, {}),
+        ({"ttl": None, "incr": None}, {}),
+        ({"ttl": 5}, {"ttl": (2, 11)}),
+        ({"incr": 0}, {"incr": (2, 12)}),
+        ({"schedule": NOON}, {"schedule": (2, 12)}),
+        ({"schedule": "@at 2026-01-01T12:00:00Z"}, {"schedule": (2, 12)}),
+        (
+            {"schedule": timedelta(seconds=5)},
+            {"schedule": (2, 12), "schedule that repeats": (2, 14)},
+        ),
+        (
+            {"schedule": "@hourly"},
+            {"schedule": (2, 12), "schedule that repeats": (2, 14)},
+        ),
+    ],
+)
+def test_options_tell_what_of_them_is_new(
+    options: PublishOptions, newer: dict[str, Line]
+) -> None:
+    assert newer_options(options) == newer
+
+
+def test_the_options_are_as_new_as_their_words_say() -> None:
+    path = Path(publish_options.__file__)
+    declared = re.findall(
+        r'^    (\w+): [^\n]+ \| None\n    """(.+?)"""',
+        path.read_text(),
+        re.MULTILINE | re.DOTALL,
+    )
+    assert {name for name, _ in declared} == set(PublishOptions.__annotations__)
+    said: dict[str, Line] = {}
+    for name, words in declared:
+        if found := re.search(r"Since\s+nats-server\s+(2\.\d+)", words):
+            said[name] = as_line(found[1])
+    values: Any = dict.fromkeys(said, NOON)
+    assert newer_options(values) == said
