@@ -1,0 +1,234 @@
+"""Atomic batches to a replicated stream while leaders change, and servers stop and die."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+import jsync
+from jsync import BatchState, errors
+
+from ..faults import Events, connect
+from ..servers import wait_for
+from ..stored import Ledger, contents
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from jsync.server import LocalServer
+
+    from ..servers import Cluster
+
+pytestmark = pytest.mark.cluster
+
+LONG = 40.0
+
+
+@pytest.fixture
+def whole(cluster: Cluster) -> Iterator[Cluster]:
+    """The cluster, with all its servers before and after."""
+    cluster.start()
+    yield cluster
+    cluster.start()
+
+
+@pytest.fixture
+def nc(whole: Cluster) -> Iterator[jsync.Connection]:
+    with connect(whole.urls, Events(), connect_timeout=2) as nc:
+        yield nc
+
+
+@pytest.fixture
+def stream(whole: Cluster, nc: jsync.Connection, unique: str) -> Iterator[jsync.Stream]:
+    js = nc.jetstream(timeout=LONG)
+    stream = js.create_stream(
+        name=unique, subjects=[f"{unique}.>"], num_replicas=3, allow_atomic=True
+    )
+    yield stream
+    whole.start()
+    wait_for(lambda: deleted(js, unique), LONG)
+
+
+def deleted(js: jsync.JetStream, name: str) -> bool:
+    with contextlib.suppress(
+        errors.APIError, errors.TimeoutError, errors.ConnectionError
+    ):
+        js.delete_stream(name, timeout=5)
+        return True
+    return False
+
+
+def step_down(nc: jsync.Connection, stream: str) -> None:
+    with contextlib.suppress(errors.Error):
+        nc.request(f"$JS.API.STREAM.LEADER.STEPDOWN.{stream}", timeout=5)
+
+
+def test_a_change_of_the_leader_ends_an_open_batch_with_nothing_stored(
+    whole: Cluster, nc: jsync.Connection, stream: jsync.Stream
+) -> None:
+    batch = nc.jetstream().atomic_batch(timeout=LONG)
+    batch.add(f"{stream.name}.1", ack=True)
+    leader = whole.stream_leader(stream.name)
+    step_down(nc, stream.name)
+    wait_for(lambda: whole.stream_leader(stream.name) is not leader, LONG)
+    with pytest.raises(
+        (errors.AtomicPublishIncompleteBatchError, errors.NoStreamResponseError)
+    ):
+        batch.commit(f"{stream.name}.2")
+    assert batch.state is BatchState.FAILED
+    wait_for(lambda: holds(stream, 0), LONG)
+
+
+def holds(stream: jsync.Stream, count: int) -> bool:
+    with contextlib.suppress(errors.APIError, errors.TimeoutError):
+        return len(contents(stream)) == count
+    return False
+
+
+def publish_while(
+    nc: jsync.Connection, stream: jsync.Stream, disturb: Callable[[], None], rounds: int
+) -> Ledger:
+    """Publish batches while `disturb` is called again and again."""
+    ledger = Ledger(f"{stream.name}.1")
+    js = nc.jetstream()
+    stop = threading.Event()
+
+    def run() -> None:
+        try:
+            for number in range(rounds):
+                wait_for(lambda n=number: ledger.verdicts["stored"] > n, LONG)  # type: ignore[misc]
+                time.sleep(0.2)
+                disturb()
+        finally:
+            stop.set()
+
+    disturbing = threading.Thread(target=run)
+    disturbing.start()
+    try:
+        while not stop.is_set():
+            ledger.publish(js, 7, timeout=2)
+            ledger.publish(js, 3, timeout=2, ack_first=True)
+            ledger.publish(js, 1, timeout=2)
+    finally:
+        disturbing.join()
+    return ledger
+
+
+def check(whole: Cluster, stream: jsync.Stream, ledger: Ledger) -> None:
+    whole.wait_until_ready()
+
+    def is_led() -> bool:
+        with contextlib.suppress(errors.APIError, errors.TimeoutError):
+            stream.info(timeout=5)
+            return True
+        return False
+
+    wait_for(is_led, LONG)
+    ledger.check(stream)
+    assert ledger.verdicts["stored"] > 5, ledger.verdicts
+
+
+def test_leaders_that_change_leave_all_or_nothing_and_it_is_reported_so(
+    whole: Cluster, nc: jsync.Connection, stream: jsync.Stream
+) -> None:
+    ledger = publish_while(nc, stream, lambda: step_down(nc, stream.name), 6)
+    check(whole, stream, ledger)
+
+
+@pytest.mark.fault
+def test_servers_that_are_killed_leave_all_or_nothing_and_it_is_reported_so(
+    whole: Cluster, nc: jsync.Connection, stream: jsync.Stream
+) -> None:
+    numbers = iter(range(100))
+
+    def kill() -> None:
+        server = whole.servers[next(numbers) % 3]
+        server.kill()
+        time.sleep(0.5)
+        server.start()
+        whole.wait_until_ready()
+
+    ledger = publish_while(nc, stream, kill, 5)
+    check(whole, stream, ledger)
+
+
+# What was sent to a server that stops for a while and then goes on ----------------------
+
+
+@pytest.fixture
+def follower(whole: Cluster, stream: jsync.Stream) -> Iterator[LocalServer]:
+    """A server that leads nothing; it runs again at the end."""
+    leaders = (whole.stream_leader(stream.name), whole.meta_leader())
+    follower = next(server for server in whole.servers if server not in leaders)
+    yield follower
+    follower.resume()
+
+
+@pytest.fixture
+def through(whole: Cluster, follower: LocalServer) -> Iterator[jsync.Connection]:
+    """A connection to that server, which soon notices when it stops."""
+    others = [server.url for server in whole.servers if server is not follower]
+    with jsync.connect(
+        [follower.url, *others],
+        randomize=False,
+        ignore_discovered_servers=True,
+        ping_interval=0.2,
+        connect_timeout=2,
+        reconnect_wait=0.05,
+    ) as through:
+        yield through
+
+
+def test_a_commit_that_comes_late_is_refused_once_it_was_said_not_to_be_stored(
+    follower: LocalServer, through: jsync.Connection, stream: jsync.Stream
+) -> None:
+    batch = through.jetstream(timeout=LONG).atomic_batch()
+    batch.add(f"{stream.name}.1", ack=True)
+    follower.pause()
+    with pytest.raises(errors.UnclearCommitError):
+        batch.commit(f"{stream.name}.2", b"late")
+    assert batch.resolve() is None
+    follower.resume()
+    # What had come to it goes on its way before what is said to it now.
+    with jsync.connect(follower.url, connect_timeout=LONG) as again:
+        again.jetstream(timeout=LONG).publish(f"{stream.name}.3", b"after")
+    wait_for(lambda: holds(stream, 1), LONG)
+    time.sleep(0.5)
+    assert contents(stream) == [("3", b"after")]
+
+
+def test_a_batch_that_may_still_come_cannot_be_known_until_it_has(
+    whole: Cluster,
+    follower: LocalServer,
+    through: jsync.Connection,
+    stream: jsync.Stream,
+) -> None:
+    going = next(server.url for server in whole.servers if server is not follower)
+    js = through.jetstream(timeout=LONG)
+    js.publish_batch([(f"{stream.name}.1", b"known")])
+    follower.pause()
+    with pytest.raises(errors.UnclearCommitError) as caught:
+        js.publish_batch([(f"{stream.name}.{n}", b"late") for n in range(4)])
+    with (
+        jsync.connect(going) as other,
+        other.jetstream().batch_advisories(stream.name) as advisories,
+    ):
+        other.flush()
+        with pytest.raises(errors.UnclearCommitError, match="still be under way"):
+            caught.value.resolve()
+        # What was asked with has gone again, and is not in the way.
+        assert advisories.next(LONG).batch == caught.value.batch
+        follower.resume()
+        time.sleep(1)
+        # It mostly has come now, and jsync would have been wrong to call it refused.
+        led = other.jetstream(timeout=LONG).stream(stream.name)
+        with contextlib.suppress(errors.UnclearCommitError):
+            if (ack := caught.value.resolve()) is not None:
+                assert (ack.seq, ack.count) == (5, 4)
+                assert holds(led, 5)
+                return
+        assert holds(led, 1)

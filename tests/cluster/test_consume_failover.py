@@ -1,0 +1,310 @@
+"""Consuming from a replicated stream while leaders change and servers die."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import threading
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from jsync import errors
+
+from ..faults import Events, connect
+from ..server.support import Recorder, Thread
+from ..servers import monitor, wait_for
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Self
+
+    import jsync
+    from jsync.server import LocalServer
+
+    from ..servers import Cluster
+
+pytestmark = pytest.mark.cluster
+
+QUICK: dict[str, Any] = {"expires": 2.0, "idle_heartbeat": 0.5, "max_messages": 50}
+LONG = 40.0
+ALARM = 2 * QUICK["idle_heartbeat"]
+ELECTION = 10.0
+"""Seconds after which the servers have a new leader, or have noticed that they lost one."""
+SLACK = 5.0
+FORGOTTEN = 10.0
+"""Seconds before a message comes again of which the ack may be forgotten.
+
+A server that dies forgets those of its last moments; those that nobody took, while there
+was no leader, are known by the `ack_wait`.
+"""
+
+logger = logging.getLogger("jsync.tests.consume")
+
+both_faces = pytest.mark.parametrize("face", ["messages", "consume"])
+
+
+@pytest.fixture
+def whole(cluster: Cluster) -> Iterator[Cluster]:
+    """The cluster, with all its servers before and after."""
+    cluster.start()
+    yield cluster
+    cluster.start()
+
+
+class Load:
+    """A replicated stream that is published to, and a consumer of it that is read."""
+
+    def __init__(self, cluster: Cluster, name: str, face: str) -> None:
+        self.cluster = cluster
+        self.name = name
+        self.stored: list[int] = []
+        self.seen: dict[int, int] = {}
+        """How often each has come."""
+        self.again: list[tuple[float, float]] = []
+        """Of what came although it had been acked: when it was, and when it came."""
+        self.troubles: list[float] = []
+        """When servers were killed, or a leader stepped down."""
+        self.latency = 0.0
+        """The longest time that something lay in the stream before it came."""
+        self._acked: dict[int, float] = {}
+        self._stored_at: dict[int, float] = {}
+        self.told = Recorder()
+        self.events = Events()
+        self._stop = threading.Event()
+        self._running = contextlib.ExitStack()
+        try:
+            self._start(cluster, face)
+        except BaseException:
+            self._running.close()
+            raise
+
+    def _start(self, cluster: Cluster, face: str) -> None:
+        name = self.name
+        self.writer = self._running.enter_context(connect(cluster.urls, Events()))
+        self.reader = self._running.enter_context(connect(cluster.urls, self.events))
+        self._retry(self._create)
+        # It gets the stream's replicas.
+        self.consumer: jsync.Consumer = self._retry(
+            lambda: self.reader.jetstream().create_consumer(
+                name, durable_name="worker", ack_wait=3, max_ack_pending=1000
+            )
+        )
+        self._running.callback(self._delete)
+        if face == "consume":
+            self.work: jsync.ConsumeContext | jsync.MessagesContext
+            self.work = self.consumer.consume(self._handle, **QUICK, on_error=self.told)
+            self._running.callback(self.work.stop)
+        else:
+            self.work = messages = self.consumer.messages(**QUICK, on_error=self.told)
+
+            def read() -> None:
+                for msg in messages:
+                    self._handle(msg)
+
+            reading = Thread(read)
+            self._running.callback(reading.result)
+            self._running.callback(messages.stop)
+        self._publishing = Thread(self._publish)
+
+    def _create(self) -> None:
+        self.writer.jetstream().create_stream(
+            name=self.name, subjects=[self.name], num_replicas=3
+        )
+
+    def _delete(self) -> None:
+        self._retry(lambda: self.writer.jetstream().delete_stream(self.name))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        try:
+            self._publishing.result()
+        finally:
+            self._running.close()
+
+    def _retry(self, call: Any) -> Any:
+        """Call until the cluster is fit for it."""
+        result: list[Any] = []
+
+        def works() -> bool:
+            with contextlib.suppress(
+                errors.APIError, errors.TimeoutError, errors.ConnectionError
+            ):
+                result.append(call())
+            return bool(result)
+
+        wait_for(works, LONG)
+        return result[0]
+
+    def _handle(self, msg: jsync.JetStreamMsg) -> None:
+        number, now = int(msg.data), monotonic()
+        if number in self._acked:
+            self.again.append((self._acked[number], now))
+        elif number in self._stored_at:  # else it has come before its ack to the writer
+            self.latency = max(self.latency, now - self._stored_at[number])
+        self.seen[number] = self.seen.get(number, 0) + 1
+        msg.ack()
+        self._acked.setdefault(number, now)
+
+    def _publish(self) -> None:
+        js = self.writer.jetstream()
+        number = 0
+        while not self._stop.wait(0.0005):
+            try:
+                js.publish(self.name, b"%d" % number, msg_id=str(number), timeout=2)
+            except (
+                errors.NoStreamResponseError,
+                errors.ConnectionError,
+                errors.TimeoutError,
+                errors.APIError,
+            ):
+                continue  # the same again: its id makes that safe
+            self._stored_at[number] = monotonic()
+            self.stored.append(number)
+            number += 1
+
+    def goes_on(self, count: int = 100) -> None:
+        """Block until so many more have been stored, and seen."""
+        stored = len(self.stored) + count
+        wait_for(lambda: len(self.stored) >= stored, LONG)
+        wait_for(lambda: self.stored[stored - 1] in self.seen, LONG)
+
+    def settle(self) -> None:
+        """End the publishing; block until all that was stored is seen and acked."""
+        self._stop.set()
+        self._publishing.result()
+        wait_for(lambda: self.seen.keys() >= set(self.stored), LONG)
+
+        def is_done() -> bool:
+            info = self._retry(self.consumer.info)
+            return bool(info.num_pending == info.num_ack_pending == 0)
+
+        wait_for(is_done, LONG)
+        assert not self.work.closed
+        # What was told on the way is what ADR-37 and the newer statuses name.
+        while self.told.waiting:
+            error = self.told.get()
+            assert isinstance(
+                error,
+                (
+                    errors.PullError,
+                    errors.NoRespondersError,
+                    errors.MissedHeartbeatError,
+                ),
+            ), error
+        ages = [
+            next((t for t in self.troubles if acked < t < came), came) - acked
+            for acked, came in self.again
+        ]
+        oldest = max(ages, default=0.0)
+        logger.info(
+            "%d messages, %d troubles; %d came again after their ack, which was at most "
+            "%.2f s before; the longest wait for one %.2f s",
+            *(len(self.stored), len(self.troubles), len(ages), oldest, self.latency),
+        )
+        assert oldest <= FORGOTTEN
+        assert self.latency <= ALARM + ELECTION + SLACK
+
+    def leader(self) -> LocalServer:
+        """The server that takes itself for the consumer's leader."""
+        found: list[LocalServer] = []
+
+        def is_found() -> bool:
+            for number, server in enumerate(self.cluster.servers, 1):
+                if server.is_running and self._leader_of(server) == f"node-{number}":
+                    found.append(server)
+            return bool(found)
+
+        wait_for(is_found, LONG)
+        return found[0]
+
+    def _leader_of(self, server: LocalServer) -> str:
+        jsz = monitor(server, "jsz?accounts=1&streams=1&consumers=1")
+        for account in jsz.get("account_details", ()):
+            for stream in account.get("stream_detail", ()):
+                for consumer in stream.get("consumer_detail") or ():
+                    if stream["name"] == self.name:
+                        return str(consumer.get("cluster", {}).get("leader", ""))
+        return ""
+
+    def step_down(self) -> None:
+        """Have another server lead the consumer."""
+        before = self.leader()
+        self.troubles.append(monotonic())
+        subject = f"$JS.API.CONSUMER.LEADER.STEPDOWN.{self.name}.worker"
+
+        def stepped_down() -> bool:
+            with contextlib.suppress(errors.TimeoutError, errors.NoRespondersError):
+                reply = json.loads(self.writer.request(subject, timeout=2).data)
+                return bool(reply.get("success"))
+            return False
+
+        wait_for(stepped_down, LONG)
+        wait_for(lambda: self.leader() is not before, LONG)
+
+    def kill(self, server: LocalServer) -> None:
+        self.troubles.append(monotonic())
+        server.kill()
+
+
+@both_faces
+def test_every_message_is_seen_while_the_consumers_leader_steps_down(
+    whole: Cluster, unique: str, face: str
+) -> None:
+    with Load(whole, unique, face) as load:
+        load.goes_on()
+        for _ in range(3):
+            load.step_down()
+            load.goes_on()
+        load.settle()
+
+
+@pytest.mark.parametrize(
+    ("victim", "face"),
+    [
+        ("the consumer's leader", "consume"),
+        ("the reader's server", "messages"),
+        pytest.param("the consumer's leader", "messages", marks=pytest.mark.fault),
+        pytest.param("the reader's server", "consume", marks=pytest.mark.fault),
+    ],
+)
+def test_every_message_is_seen_when_a_server_is_killed_under_load(
+    whole: Cluster, unique: str, victim: str, face: str
+) -> None:
+    with Load(whole, unique, face) as load:
+        load.goes_on()
+        if victim == "the consumer's leader":
+            killed = load.leader()
+        else:
+            killed = next(
+                s for s in whole.servers if s.url == load.reader.connected_url
+            )
+        load.kill(killed)
+        load.goes_on()
+        killed.start()
+        whole.wait_until_ready()
+        load.goes_on()
+        load.settle()
+
+
+@pytest.mark.fault
+@both_faces
+def test_every_message_is_seen_while_servers_are_killed_in_turn(
+    whole: Cluster, unique: str, face: str
+) -> None:
+    with Load(whole, unique, face) as load:
+        for round_ in range(9):
+            load.goes_on(500)
+            if round_ % 3 == 0:
+                load.step_down()
+            killed = whole.servers[round_ % 3]
+            load.kill(killed)
+            load.goes_on(500)
+            killed.start()
+            whole.wait_until_ready()
+        load.settle()

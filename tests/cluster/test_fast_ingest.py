@@ -1,0 +1,115 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import jsync
+from jsync.jetstream.ingest import State
+
+from ..faults import Events, connect
+from ..server.support import Recorder, Thread
+from ..server.test_fast_ingest import numbers, stored
+from ..server.test_fast_ingest_faults import check, pour
+from ..servers import wait_for
+from .test_failover import lent as lent, whole as whole
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from jsync import FastIngest, JetStream
+
+    from ..servers import Cluster
+
+pytestmark = pytest.mark.cluster
+
+COUNT = 40_000
+
+
+@pytest.fixture
+def js(whole: Cluster, unique: str) -> Iterator[JetStream]:
+    """A context with a replicated stream of this test's own."""
+    whole.wait_until_ready()
+    with connect(whole.urls, Events()) as nc:
+        js = nc.jetstream(timeout=20)
+        js.create_stream(
+            name=unique, subjects=[f"{unique}.>"], allow_batched=True, num_replicas=3
+        )
+        yield js
+        js.delete_stream(unique)
+
+
+def step_down(js: JetStream, stream: str) -> None:
+    js._api.request(f"STREAM.LEADER.STEPDOWN.{stream}")
+
+
+def pouring(ingest: FastIngest, unique: str) -> Thread[None]:
+    thread = Thread(pour, ingest, f"{unique}.a", numbers(COUNT), 300)
+    wait_for(lambda: ingest.acked > 1000 or thread.ended)
+    return thread
+
+
+@pytest.mark.defect
+def test_leaders_that_step_down_lose_and_double_nothing(
+    js: JetStream, unique: str
+) -> None:
+    ingest = js.fast_ingest()
+    thread = pouring(ingest, unique)
+    changes = 0
+    while not thread.ended and changes < 3:
+        step_down(js, unique)
+        changes += 1
+        acked = ingest.acked
+        wait_for(lambda: thread.ended or ingest.acked > acked + 2000, 30)  # noqa: B023
+    thread._future.result(60)
+    assert changes
+    found = stored(js, unique)
+    check(ingest, found, numbers(COUNT))
+    assert ingest._engine.state is State.ENDED, ingest._engine.error()
+
+
+def test_ok_tells_what_a_change_of_leaders_has_lost(js: JetStream, unique: str) -> None:
+    ingest = js.fast_ingest(gaps="ok", on_error=Recorder())
+    thread = pouring(ingest, unique)
+    step_down(js, unique)
+    thread._future.result(60)
+    lost = {n - 1 for one in ingest.lost for n in range(one.first, one.last + 1)}
+    found = stored(js, unique)
+    payloads = numbers(COUNT)
+    said = [payload for n, payload in enumerate(payloads) if n not in lost]
+    assert ingest.pub_ack.count == COUNT
+    assert set(said) <= set(found)
+    assert found == sorted(set(found), key=int)
+
+
+@pytest.mark.parametrize("ids", [True, False])
+def test_a_leader_that_is_killed_leaves_what_was_said_to_be_stored(
+    whole: Cluster, js: JetStream, unique: str, ids: bool
+) -> None:
+    payloads = numbers(COUNT)
+    # Connected elsewhere, so that the stream's leader alone goes away.
+    leader = whole.stream_leader(unique)
+    url = next(server.url for server in whole.servers if server is not leader)
+    with connect(url, Events(), ignore_discovered_servers=True) as nc:
+        ingest = nc.jetstream().fast_ingest(ack_timeout=20)
+
+        def work() -> None:
+            try:
+                with ingest:
+                    for number, payload in enumerate(payloads):
+                        options: Any = {"msg_id": f"{number}"} if ids else {}
+                        ingest.add(f"{unique}.a", payload, **options)
+            except jsync.errors.IngestError:
+                pass
+
+        thread = Thread(work)
+        wait_for(lambda: ingest.acked > 1000 or thread.ended)
+        leader.kill()
+        thread._future.result(60)
+        leader.start()
+        whole.wait_until_ready()
+        wait_for(lambda: bool(whole.stream_leader(unique)), 30)
+        found = stored(js, unique)
+        check(ingest, found, payloads)
+        if ids:
+            assert ingest._engine.state is State.ENDED, ingest._engine.error()

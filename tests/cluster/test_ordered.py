@@ -1,0 +1,193 @@
+"""Ordered consumers of a replicated stream while leaders change and servers die."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from jsync import errors
+
+from ..faults import Events, connect
+from ..server.support import Recorder
+from ..servers import monitor, wait_for
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    import jsync
+    from jsync.server import LocalServer
+
+    from ..servers import Cluster
+
+pytestmark = pytest.mark.cluster
+
+LONG = 40.0
+QUICK: dict[str, Any] = {"expires": 2.0, "idle_heartbeat": 0.5, "max_messages": 50}
+LOST = (
+    errors.OrderedConsumerResetError,
+    errors.APIError,
+    errors.TimeoutError,
+    errors.PullError,
+    errors.NoRespondersError,
+)
+
+
+@pytest.fixture
+def whole(cluster: Cluster) -> Iterator[Cluster]:
+    """The cluster, with all its servers before and after."""
+    cluster.start()
+    yield cluster
+    cluster.start()
+
+
+@pytest.fixture
+def writer(whole: Cluster) -> Iterator[jsync.Connection]:
+    with connect(whole.urls, Events()) as connection:
+        yield connection
+
+
+@pytest.fixture
+def reader(whole: Cluster) -> Iterator[jsync.Connection]:
+    with connect(whole.urls, Events()) as connection:
+        yield connection
+
+
+def patiently(call: Callable[[], Any]) -> Any:
+    """Call until the cluster is fit for it."""
+    result: list[Any] = []
+
+    def works() -> bool:
+        with contextlib.suppress(
+            errors.APIError,
+            errors.TimeoutError,
+            errors.ConnectionError,
+            errors.NoStreamResponseError,
+            errors.NoRespondersError,
+        ):
+            result.append(call())
+        return bool(result)
+
+    wait_for(works, LONG)
+    return result[0]
+
+
+@pytest.fixture
+def stream(writer: jsync.Connection, unique: str) -> Iterator[str]:
+    """The name of a stream on all three servers."""
+    js = writer.jetstream(timeout=2)
+    patiently(lambda: js.create_stream(name=unique, subjects=[unique], num_replicas=3))
+    yield unique
+    with contextlib.suppress(errors.StreamNotFoundError):
+        patiently(lambda: js.stream(unique)).delete(timeout=LONG)
+
+
+def publish(writer: jsync.Connection, stream: str, count: int) -> None:
+    """Store the numbers that follow those that are stored."""
+    js = writer.jetstream(timeout=2)
+    first = patiently(lambda: js.stream(stream)).info().state.last_seq
+    for number in range(first, first + count):
+        patiently(partial(js.publish, stream, b"%d" % number, msg_id=str(number)))
+
+
+def take(messages: jsync.MessagesContext, count: int) -> list[int]:
+    return [int(messages.next(LONG).data) for _ in range(count)]
+
+
+def host(cluster: Cluster, stream: str) -> LocalServer:
+    """The server that the one consumer of the stream is on."""
+    found: list[LocalServer] = []
+
+    def has_it(server: LocalServer) -> bool:
+        jsz = monitor(server, "jsz?accounts=1&streams=1&consumers=1")
+        return any(
+            detail["name"] == stream and detail.get("consumer_detail")
+            for account in jsz.get("account_details", ())
+            for detail in account.get("stream_detail", ())
+        )
+
+    def is_found() -> bool:
+        found.extend(s for s in cluster.servers if s.is_running and has_it(s))
+        return bool(found)
+
+    wait_for(is_found, LONG)
+    return found[0]
+
+
+def step_down(writer: jsync.Connection, what: str) -> None:
+    def stepped_down() -> bool:
+        reply = writer.request(f"$JS.API.{what}", timeout=2)
+        return bool(json.loads(reply.data).get("success"))
+
+    assert patiently(stepped_down)
+
+
+def all_are(told: Recorder, kinds: tuple[type[Exception], ...]) -> bool:
+    while told.waiting:
+        error = told.get()
+        assert isinstance(error, kinds), error
+    return True
+
+
+def test_order_is_exact_while_the_streams_leader_steps_down(
+    writer: jsync.Connection, reader: jsync.Connection, stream: str
+) -> None:
+    told = Recorder()
+    consumer = patiently(lambda: reader.jetstream().ordered_consumer(stream))
+    with consumer.messages(**QUICK, on_error=told) as messages:
+        got: list[int] = []
+        for _ in range(4):
+            publish(writer, stream, 100)
+            got += take(messages, 50)
+            step_down(writer, f"STREAM.LEADER.STEPDOWN.{stream}")
+            got += take(messages, 50)
+        assert got == list(range(400))
+        assert not messages.closed
+    assert all_are(told, LOST)
+
+
+@pytest.mark.parametrize("victim", ["the consumer's server", "the reader's server"])
+def test_order_is_exact_when_a_server_is_killed(
+    whole: Cluster,
+    writer: jsync.Connection,
+    reader: jsync.Connection,
+    stream: str,
+    victim: str,
+) -> None:
+    told = Recorder()
+    publish(writer, stream, 200)
+    consumer = patiently(lambda: reader.jetstream(timeout=2).ordered_consumer(stream))
+    with consumer.messages(**QUICK, on_error=told) as messages:
+        got = take(messages, 100)
+        if victim == "the consumer's server":
+            killed = host(whole, stream)
+        else:
+            killed = next(s for s in whole.servers if s.url == reader.connected_url)
+        killed.kill()
+        publish(writer, stream, 100)
+        got += take(messages, 150)
+        killed.start()
+        whole.wait_until_ready()
+        publish(writer, stream, 100)
+        got += take(messages, 150)
+    assert got == list(range(400))
+    assert all_are(told, LOST)
+
+
+def test_reading_to_the_end_is_exact_while_servers_are_killed(
+    whole: Cluster, writer: jsync.Connection, reader: jsync.Connection, stream: str
+) -> None:
+    publish(writer, stream, 300)
+    consumer = patiently(lambda: reader.jetstream(timeout=2).ordered_consumer(stream))
+    with consumer.messages(**QUICK, until_end=True) as messages:
+        got = take(messages, 60)
+        killed = host(whole, stream)
+        killed.kill()
+        got += take(messages, 120)
+        killed.start()
+        whole.wait_until_ready()
+        got += [int(msg.data) for msg in messages]
+    assert got == list(range(300))

@@ -1,0 +1,117 @@
+"""A publisher into a replicated stream while its leader changes and servers die."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections import Counter
+from typing import TYPE_CHECKING, TypeVar
+
+import pytest
+
+import jsync
+from jsync import errors
+
+from ..faults import Events, connect
+from ..server.support import Thread
+from ..servers import wait_for
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from ..servers import Cluster
+
+pytestmark = pytest.mark.cluster
+
+LONG = 40.0
+Result = TypeVar("Result")
+
+
+@pytest.fixture
+def whole(cluster: Cluster) -> Iterator[Cluster]:
+    """The cluster, with all its servers before and after."""
+    cluster.start()
+    yield cluster
+    cluster.start()
+
+
+def answered(call: Callable[[], Result]) -> Result:
+    """What the call returns, once the cluster is fit for it: some requests are lost."""
+    results: list[Result] = []
+
+    def works() -> bool:
+        with contextlib.suppress(errors.Error):
+            results.append(call())
+        return bool(results)
+
+    wait_for(works, LONG)
+    return results[0]
+
+
+def held(js: jsync.JetStream, name: str) -> list[bytes]:
+    """Every payload of the stream."""
+    reader = answered(lambda: js.create_consumer(name, ack_policy="none"))
+    found: list[bytes] = []
+    while len(found) < answered(lambda: js.stream(name).info().state.messages):
+        with contextlib.suppress(errors.Error):
+            found += [msg.data for msg in reader.fetch(1000, timeout=2)]
+    return found
+
+
+@pytest.mark.parametrize("harm", ["step down", "kill the leader"])
+@pytest.mark.parametrize("resend", [False, True])
+def test_what_is_reported_stored_outlives_the_leader(
+    whole: Cluster, unique: str, harm: str, resend: bool
+) -> None:
+    futures: list[tuple[bytes, jsync.PubAckFuture]] = []
+    step_down = f"$JS.API.STREAM.LEADER.STEPDOWN.{unique}"
+    stop = threading.Event()
+    with connect(whole.urls, Events()) as nc:
+        js = nc.jetstream(timeout=2)
+        answered(
+            lambda: js.create_stream(name=unique, subjects=[unique], num_replicas=3)
+        )
+        # What is on its way to a leader that steps down is never answered.
+        ack_timeout = LONG if resend else 2.0
+        publisher = js.publisher(window=200, resend=resend, ack_timeout=ack_timeout)
+
+        def publish() -> None:
+            count = 0
+            while not stop.is_set():
+                data = b"%d" % count
+                count += 1
+                future = publisher.publish(unique, data, msg_id=data.decode())
+                futures.append((data, future))
+
+        def go_on() -> None:
+            """Until a good deal more is stored."""
+            before = len(futures)
+            wait_for(lambda: len(futures) > before + 2000, LONG)
+            wait_for(futures[before + 1000][1].done, LONG)
+
+        writer = Thread(publish)
+        go_on()
+        for _ in range(2 if harm == "step down" else 1):
+            if harm == "step down":
+                answered(lambda: nc.request(step_down, timeout=2))
+            else:
+                leader = whole.stream_leader(unique)
+                leader.kill()
+                go_on()
+                leader.start()
+                whole.wait_until_ready()
+            go_on()
+        stop.set()
+        writer.result()
+        with contextlib.suppress(errors.PublisherError):
+            publisher.close()
+        stored = Counter(held(js, unique))
+        failed = [data for data, future in futures if future.exception() is not None]
+        acked = {data for data, future in futures if future.exception() is None}
+        assert acked <= set(stored)
+        assert set(stored) <= acked | set(failed)
+        assert max(stored.values()) == 1
+        if resend:
+            assert not failed
+        with contextlib.suppress(errors.TimeoutError):
+            js.delete_stream(unique)

@@ -1,0 +1,53 @@
+"""The tests here run against a server of each line that jsync works with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+import jsync
+from jsync.jetstream.versions import line_of_server
+from jsync.models.since import as_line
+from jsync.server import LocalServer
+
+from .lines import LINES, binary_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from jsync.models.since import Line
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    here = Path(__file__).parent
+    for item in items:
+        if item.path.is_relative_to(here):
+            item.add_marker(pytest.mark.matrix)
+
+
+@pytest.fixture(scope="session", params=LINES)
+def server(request: pytest.FixtureRequest) -> Iterator[LocalServer]:
+    """A server of each line, which the tests of this directory share."""
+    with LocalServer(binary=binary_of(request.param), args=["-m", "-1"]) as server:
+        yield server
+
+
+@pytest.fixture
+def nc(server: LocalServer) -> Iterator[jsync.Connection]:
+    with jsync.connect(server.url) as nc:
+        yield nc
+
+
+@pytest.fixture
+def js(nc: jsync.Connection) -> jsync.JetStream:
+    return nc.jetstream()
+
+
+@pytest.fixture
+def line(nc: jsync.Connection, request: pytest.FixtureRequest) -> Line:
+    """The line of `server`."""
+    line = line_of_server(nc.server_info)
+    assert line == as_line(nc.server_info.version)
+    return line

@@ -1,0 +1,106 @@
+"""Batches (ADR-50) on servers of all lines: they work, or the server is said to lack them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from jsync import errors
+
+from .test_management import needing
+
+if TYPE_CHECKING:
+    import jsync
+    from jsync.jetstream.publish_options import PublishOptions
+    from jsync.models.since import Line
+
+
+@pytest.fixture
+def stream(js: jsync.JetStream, line: Line, unique: str) -> jsync.Stream:
+    """A stream with what batches its server knows."""
+    fields: dict[str, Any] = {}
+    if line >= (2, 12):
+        fields["allow_atomic"] = True
+    if line >= (2, 14):
+        fields["allow_batched"] = True
+    return js.create_stream(
+        name=unique, subjects=[f"{unique}.>"], storage="memory", **fields
+    )
+
+
+def test_an_atomic_batch_is_stored_whole_or_not_at_all(
+    js: jsync.JetStream, line: Line, stream: jsync.Stream
+) -> None:
+    subject = f"{stream.name}.a"
+    if line < (2, 12):
+        with pytest.raises(errors.UnsupportedFeatureError) as refusal:
+            js.publish_batch([(subject, b"1"), (subject, b"2")])
+        assert refusal.value.since == "2.12"
+        assert stream.info().state.messages == 0
+        return
+    with js.atomic_batch() as batch:
+        for number in range(10):
+            batch.add(subject, b"%d" % number)
+    assert batch.pub_ack is not None
+    assert (batch.pub_ack.count, batch.pub_ack.seq) == (10, 10)
+    ack = js.publish_batch([(subject, b"10"), (subject, b"11", {"msg_id": "1"})])
+    assert (ack.count, ack.seq) == (2, 12)
+    wrong: PublishOptions = {"expected_last_sequence": 5}
+    with pytest.raises(errors.WrongLastSequenceError):
+        js.publish_batch([(subject, b"12", wrong), (subject, b"13")])
+    assert stream.info().state.messages == 12
+
+
+def test_an_option_that_is_newer_than_the_server_is_in_no_batch(
+    js: jsync.JetStream, line: Line, stream: jsync.Stream
+) -> None:
+    batch = js.atomic_batch()
+    with needing((2, 11), line, "ttl"):
+        batch.add(f"{stream.name}.a", ttl=60)
+        assert len(batch) == 1
+    batch.discard()
+
+
+def test_an_atomic_batch_on_a_stream_that_takes_none(
+    js: jsync.JetStream, line: Line, unique: str
+) -> None:
+    stream = js.create_stream(name=unique, subjects=[f"{unique}.>"])
+    kind: type[errors.Error] = errors.UnsupportedFeatureError
+    if line >= (2, 12):
+        kind = errors.AtomicPublishDisabledError
+    with pytest.raises(kind):
+        js.publish_batch([(f"{unique}.a", b"1"), (f"{unique}.a", b"2")])
+    assert stream.info().state.messages == 0
+
+
+def test_a_fast_ingest_stores_everything(
+    js: jsync.JetStream, line: Line, stream: jsync.Stream
+) -> None:
+    if line < (2, 14):
+        with pytest.raises(errors.UnsupportedFeatureError) as refusal:
+            ingest(js, f"{stream.name}.a", 2000)
+        assert refusal.value.since == "2.14"
+        assert stream.info().state.messages == 0
+        return
+    ingest(js, f"{stream.name}.a", 2000)
+    assert stream.info().state.messages == 2000
+    assert stream.get_message(2000).data == b"1999"
+
+
+def test_a_fast_ingest_on_a_stream_that_takes_none(
+    js: jsync.JetStream, line: Line, unique: str
+) -> None:
+    stream = js.create_stream(name=unique, subjects=[f"{unique}.>"])
+    kind: type[errors.Error] = errors.UnsupportedFeatureError
+    if line >= (2, 14):
+        kind = errors.BatchPublishDisabledError
+    with pytest.raises(kind):
+        ingest(js, f"{unique}.a", 10)
+    assert stream.info().state.messages == 0
+
+
+def ingest(js: jsync.JetStream, subject: str, count: int) -> None:
+    with js.fast_ingest() as batch:
+        for number in range(count):
+            batch.add(subject, b"%d" % number)

@@ -1,0 +1,98 @@
+"""The server connected to is a leaf, and JetStream is on another one, older or newer."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+
+import pytest
+
+import jsync
+from jsync import errors
+from jsync.jetstream.versions import PAUSE
+from jsync.server import LocalServer
+
+from ..server.support import SOON
+from ..servers import free_port, wait_for
+from .leaf import answers, hub_of, leaf_before, leaf_of
+from .lines import binary_of
+
+
+def test_an_old_leaf_does_not_stand_in_the_way_of_new_servers() -> None:
+    with leaf_before("2.10", "2.15") as js:
+        stream = js.create_stream(name="A", allow_atomic=True, allow_batched=True)
+        assert stream.config.allow_atomic
+        consumer = stream.create_consumer(
+            name="c", priority_groups=["g"], priority_policy="prioritized"
+        )
+        assert consumer.cached_info.config.priority_policy == "prioritized"
+
+
+def test_an_old_server_behind_a_new_leaf_is_told_when_it_ignores_a_field() -> None:
+    with leaf_before("2.15", "2.11") as js:
+        with pytest.raises(
+            errors.UnsupportedFeatureError,
+            match=r"nats-server 2\.11\.\d+ has no allow_atomic \(since 2\.12\): "
+            r"it was left out",
+        ):
+            js.create_stream(name="A", allow_atomic=True)
+        js.create_stream(name="B", allow_msg_ttl=True)
+
+
+def test_an_old_server_behind_a_new_leaf_is_told_when_it_refuses_a_field() -> None:
+    with leaf_before("2.15", "2.12") as js:
+        with pytest.raises(
+            errors.UnsupportedFeatureError,
+            match=r"nats-server 2\.12 has no allow_batched \(since 2\.14\): "
+            r"it was refused",
+        ) as refusal:
+            js.create_stream(name="A", allow_batched=True)
+        assert isinstance(refusal.value.__cause__, errors.InvalidJSONError)
+        # What is wrong with JSON that every server knows is none of the versions' doing.
+        with pytest.raises(errors.InvalidJSONError):
+            js.create_stream(name="A", allow_atomic=True, extra={"new": True})
+
+
+def test_an_old_server_behind_a_new_leaf_is_told_when_it_does_not_answer() -> None:
+    with leaf_before("2.15", "2.10") as js:
+        with pytest.raises(
+            errors.UnsupportedFeatureError,
+            match=r"2\.10 has no pausing .* not answered",
+        ):
+            js._api.request("CONSUMER.PAUSE.A.c", needs=PAUSE, timeout=0.5)
+
+
+def test_who_may_not_ask_is_held_to_the_server_connected_to() -> None:
+    users = """authorization { users: [
+        { user: app, password: app, permissions: { publish: { deny: "$JS.API.INFO" } } }
+    ] }"""
+    with (
+        LocalServer(binary=binary_of("2.11"), config=users) as server,
+        jsync.connect(server.url, user="app", password="app") as nc,
+    ):
+        js = nc.jetstream()
+        with pytest.raises(
+            errors.UnsupportedFeatureError, match=r"nothing was sent"
+        ) as refusal:
+            js.create_stream(name="A", allow_atomic=True)
+        assert refusal.value.server_version == nc.server_info.version
+        assert js.create_stream(name="A", allow_msg_ttl=True).config.allow_msg_ttl
+
+
+def test_the_version_is_asked_for_again_on_another_connection() -> None:
+    address = f"127.0.0.1:{free_port()}"
+    old, new = hub_of("2.11", address), hub_of("2.15", address)
+    with ExitStack() as servers:
+        servers.callback(new.stop)
+        servers.enter_context(old)
+        leaf = servers.enter_context(leaf_of("2.10", address))
+        nc = servers.enter_context(jsync.connect(leaf.url, reconnect_wait=0.05))
+        js = nc.jetstream(domain="hub")
+        wait_for(lambda: answers(js))
+        with pytest.raises(errors.UnsupportedFeatureError, match=r"2\.11 has no"):
+            js.create_stream(name="A", allow_atomic=True)
+        old.stop()
+        new.start()
+        leaf.restart()
+        nc.flush(SOON)
+        wait_for(lambda: answers(js))
+        assert js.create_stream(name="A", allow_atomic=True).config.allow_atomic

@@ -1,0 +1,38 @@
+"""The servers are what they are taken for, and never missed in silence."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from jsync.jetstream.versions import dotted, line_of_level
+from jsync.models.since import OLDEST
+
+from .lines import LINES, binary_of
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_each_line_has_its_server(line: str) -> None:
+    said = subprocess.run(
+        [binary_of(line), "-v"], check=True, capture_output=True, text=True
+    ).stdout
+    assert re.fullmatch(rf"nats-server: v{re.escape(line)}\.\d+", said.strip())
+
+
+def test_a_server_that_is_missing_is_a_failure_which_says_what_to_do() -> None:
+    with pytest.raises(
+        pytest.fail.Exception, match=r"no nats-server 1\.0 .*make servers"
+    ):
+        binary_of("1.0")
+
+
+def test_all_lines_are_installed_and_known() -> None:
+    makefile = Path(__file__).parents[2] / "Makefile"
+    found = re.search(r"foreach line,([\d. ]+),", makefile.read_text())
+    assert found is not None
+    assert set(LINES) <= set(found[1].split())
+    assert dotted(OLDEST) == LINES[0]
+    assert dotted(line_of_level(99)) == LINES[-1]

@@ -1,0 +1,204 @@
+"""Streams, their messages and their consumers are managed on servers of all lines."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+import pytest
+
+from jsync import errors
+
+from ..server.support import LONG
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import jsync
+    from jsync.models.since import Line
+
+
+@contextmanager
+def needing(since: Line, line: Line, feature: str) -> Iterator[None]:
+    """What is done here works from `since` on; servers before that are said to lack it."""
+    if line >= since:
+        yield
+        return
+    with pytest.raises(errors.UnsupportedFeatureError, match=feature) as refusal:
+        yield
+    assert refusal.value.since == f"{since[0]}.{since[1]}"
+
+
+@pytest.fixture
+def stream(js: jsync.JetStream, unique: str) -> jsync.Stream:
+    """A stream of ten messages on three subjects."""
+    stream = js.create_stream(
+        name=unique, subjects=[f"{unique}.>"], allow_direct=True, storage="memory"
+    )
+    with js.publisher() as publisher:
+        for number in range(10):
+            publisher.publish(
+                f"{unique}.{number % 3}", b"%d" % number, headers={"N": "x"}
+            )
+    return stream
+
+
+def test_streams_come_and_go(js: jsync.JetStream, unique: str) -> None:
+    names = [f"{unique}-{number}" for number in range(3)]
+    for name in names:
+        created = js.create_stream(name=name, subjects=[f"{name}.>"])
+        assert js.create_or_update_stream(created.config).config == created.config
+        assert js.stream(name).config == created.config
+        assert js.stream_name_by_subject(f"{name}.a") == name
+    assert set(names) <= set(js.stream_names())
+    assert [s.name for s in js.streams(subject=f"{names[1]}.>")] == [names[1]]
+    updated = js.update_stream(js.stream(names[0]).config.replace(max_msgs=7))
+    assert updated.config.max_msgs == 7
+    assert updated.update(max_msgs=8).config.max_msgs == 8
+    for name in names:
+        js.delete_stream(name)
+        with pytest.raises(errors.StreamNotFoundError):
+            js.stream(name)
+    with pytest.raises(errors.StreamNotFoundError):
+        js.update_stream(updated.config)
+
+
+def test_an_update_of_what_a_server_does_not_know(
+    js: jsync.JetStream, line: Line, unique: str
+) -> None:
+    stream = js.create_stream(name=unique)
+    with needing((2, 14), line, "allow_batched"):
+        assert stream.update(allow_batched=True).config.allow_batched
+    with needing((2, 12), line, "allow_atomic"):
+        assert stream.update(allow_atomic=True).config.allow_atomic
+    with needing((2, 11), line, "allow_msg_ttl"):
+        assert stream.update(allow_msg_ttl=True).config.allow_msg_ttl
+    consumer = stream.create_consumer(durable_name="d")
+    with needing((2, 11), line, "pause_until"):
+        js.create_consumer(
+            unique, name="p", pause_until=datetime(2120, 1, 1, tzinfo=UTC)
+        )
+    with needing((2, 11), line, "priority_groups"):
+        js.create_or_update_consumer(
+            unique, name="g", priority_groups=["g"], priority_policy="overflow"
+        )
+    assert consumer.update(max_ack_pending=7).config.max_ack_pending == 7
+
+
+def test_an_account_tells_what_it_has(js: jsync.JetStream, line: Line) -> None:
+    account = js.account_info()
+    assert account.limits.max_streams == -1
+    levels = {(2, 10): 0, (2, 11): 1, (2, 12): 3, (2, 14): 4, (2, 15): 5}
+    assert account.api.level == levels[line]
+
+
+def test_what_a_stream_holds(stream: jsync.Stream) -> None:
+    name = stream.name
+    stream.delete_message(2)
+    stream.secure_delete_message(3)
+    info = stream.info(deleted_details=True, subjects_filter=">")
+    assert info.state.deleted == [2, 3]
+    assert info.state.subjects == {f"{name}.0": 4, f"{name}.1": 2, f"{name}.2": 2}
+    assert stream.purge(subject=f"{name}.0", keep=1) == 3
+    assert stream.purge(sequence=9) == 3
+    assert stream.purge() == 2
+    assert stream.info().state.messages == 0
+
+
+@pytest.mark.parametrize("direct", [True, False])
+def test_one_message_is_got(stream: jsync.Stream, line: Line, direct: bool) -> None:
+    name = stream.name
+    fifth = stream.get_message(5, direct=direct)
+    assert (fifth.subject, fifth.data, fifth.sequence) == (f"{name}.1", b"4", 5)
+    assert fifth.headers == {"N": "x"}
+    assert stream.get_message(last_by_subject=f"{name}.0", direct=direct).data == b"9"
+    following = stream.get_message(5, next_by_subject=f"{name}.0", direct=direct)
+    assert following.data == b"6"
+    with needing((2, 11), line, "time"):
+        found = stream.get_message(
+            next_by_subject=f"{name}.>", start_time=fifth.timestamp, direct=direct
+        )
+        assert found.timestamp == fifth.timestamp
+    with pytest.raises(errors.MessageNotFoundError):
+        stream.get_message(77, direct=direct)
+
+
+def test_many_messages_are_got(stream: jsync.Stream, line: Line) -> None:
+    with needing((2, 11), line, "batched direct get"):
+        found = list(stream.get_messages(f"{stream.name}.1", batch=2))
+        assert [message.data for message in found] == [b"1", b"4", b"7"]
+    with needing((2, 11), line, "batched direct get"):
+        found = list(stream.get_last_messages(f"{stream.name}.>"))
+        assert [message.data for message in found] == [b"7", b"8", b"9"]
+
+
+def test_consumers_come_and_go(js: jsync.JetStream, stream: jsync.Stream) -> None:
+    for name in ("one", "two"):
+        created = stream.create_consumer(durable_name=name)
+        assert stream.create_or_update_consumer(created.config).name == name
+        assert stream.consumer(name).config == created.config
+        assert js.consumer(stream.name, name).info().config == created.config
+    assert set(stream.consumer_names()) == {"one", "two"}
+    assert {consumer.name for consumer in js.consumers(stream.name)} == {"one", "two"}
+    with pytest.raises(errors.ConsumerNotFoundError):
+        stream.update_consumer(durable_name="three")
+    with pytest.raises(errors.ConsumerExistsError):
+        stream.create_consumer(durable_name="one", max_deliver=3)
+    stream.delete_consumer("one")
+    js.delete_consumer(stream.name, "two")
+    assert list(stream.consumer_names()) == []
+
+
+def test_a_consumer_is_paused_and_goes_on(stream: jsync.Stream, line: Line) -> None:
+    consumer = stream.create_consumer(name="d")
+    with needing((2, 11), line, "pausing of consumers"):
+        until = datetime.now(UTC) + timedelta(hours=1)
+        assert consumer.pause(until).pause_until == until
+        assert consumer.info().paused
+    with needing((2, 11), line, "pausing of consumers"):
+        assert not consumer.resume().paused
+    assert consumer.next(LONG).data == b"0"
+    consumer.delete()
+    with needing((2, 11), line, "pausing of consumers"):
+        with pytest.raises(errors.ConsumerNotFoundError):
+            consumer.pause(60)
+
+
+def test_a_consumer_is_reset(stream: jsync.Stream, line: Line) -> None:
+    consumer = stream.create_consumer(durable_name="d")
+    with consumer.fetch(5, timeout=LONG) as batch:
+        for msg in batch:
+            msg.ack_sync()
+    with needing((2, 14), line, "resetting of consumers"):
+        assert consumer.reset(3).reset_seq == 3
+        assert consumer.next(LONG).data == b"2"
+    gone = stream.create_consumer(name="gone")
+    gone.delete()
+    with needing((2, 14), line, "resetting of consumers"):
+        with pytest.raises(errors.ConsumerNotFoundError):
+            gone.reset()
+
+
+def test_a_pinned_client_is_unpinned(
+    js: jsync.JetStream, stream: jsync.Stream, line: Line
+) -> None:
+    consumer = js.consumer(stream.name, "p")
+    if line >= (2, 11):
+        stream.create_consumer(
+            name="p", priority_groups=["g"], priority_policy="pinned_client"
+        )
+        assert consumer.next(LONG, group="g").data == b"0"
+        assert pinned(consumer)
+    with needing((2, 11), line, "unpinning of priority groups"):
+        consumer.unpin("g")
+        assert pinned(consumer) == ""
+    if line >= (2, 11):
+        with pytest.raises(errors.PriorityGroupError):
+            consumer.unpin("other")
+
+
+def pinned(consumer: jsync.Consumer) -> str:
+    """The id of the client that its only priority group serves."""
+    (group,) = consumer.info().priority_groups or []
+    return group.pinned_client_id or ""

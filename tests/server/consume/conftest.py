@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING
+
+import pytest
+
+import jsync
+from jsync import errors
+
+from ...faults import Events, connect
+from .support import (
+    Pulls,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from jsync.server import LocalServer
+
+    from ...proxy import FaultProxy
+
+
+@pytest.fixture
+def nc(server: LocalServer) -> Iterator[jsync.Connection]:
+    with jsync.connect(server.url) as connection:
+        yield connection
+
+
+@pytest.fixture
+def js(nc: jsync.Connection) -> jsync.JetStream:
+    return nc.jetstream()
+
+
+@pytest.fixture
+def stream(js: jsync.JetStream, unique: str) -> Iterator[jsync.Stream]:
+    stream = js.create_stream(name=unique, subjects=[f"{unique}.>"], storage="memory")
+    yield stream
+    with contextlib.suppress(errors.StreamNotFoundError):
+        stream.delete()
+
+
+@pytest.fixture
+def worker(stream: jsync.Stream) -> jsync.Consumer:
+    return stream.create_consumer(durable_name="worker", ack_wait=60)
+
+
+@pytest.fixture
+def events() -> Events:
+    return Events()
+
+
+@pytest.fixture
+def far(proxy: FaultProxy, events: Events) -> Iterator[jsync.Connection]:
+    """A connection through the proxy, which reconnects at once."""
+    with connect(proxy.url, events) as connection:
+        yield connection
+
+
+@pytest.fixture
+def far_worker(
+    far: jsync.Connection, stream: jsync.Stream, worker: jsync.Consumer
+) -> jsync.Consumer:
+    return far.jetstream().stream(stream.name).consumer("worker")
+
+
+@pytest.fixture
+def pulls(proxy: FaultProxy) -> Pulls:
+    return Pulls(proxy)

@@ -1,0 +1,191 @@
+"""What the tests of pulling share: what passes through the proxy, and handlers."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import threading
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import pytest
+
+from ...servers import wait_for
+from ..support import LONG, SOON, Thread
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    import jsync
+
+    from ...proxy import FaultProxy, Side
+
+QUICK: dict[str, Any] = {"expires": 1.0, "idle_heartbeat": 0.5}
+
+
+SIZE = 64
+
+
+class Pulls:
+    """The pulls that pass through a proxy, and answers to them that a server is slow to give."""
+
+    PATTERN = re.compile(
+        rb"PUB \S+\.CONSUMER\.MSG\.NEXT\.\S+ (\S+) \d+\r\n(\{.*?\})\r\n"
+    )
+
+    def __init__(self, proxy: FaultProxy) -> None:
+        self._proxy = proxy
+        self._seen, self._told = bytearray(), bytearray()
+        proxy.rewrite(self._look)
+
+    def _look(self, chunk: bytes, to: Side) -> bytes:
+        if to == "server":
+            self._seen += chunk
+        else:
+            self._told += chunk
+        return chunk
+
+    @property
+    def statuses(self) -> list[str]:
+        """What the server has said, heartbeats apart."""
+        found = re.findall(rb"NATS/1\.0 ([2-9]\d\d[^\r]*)\r\n", bytes(self._told))
+        return [status.decode() for status in found]
+
+    @property
+    def requests(self) -> list[dict[str, Any]]:
+        found = self.PATTERN.findall(bytes(self._seen))
+        return [json.loads(payload) for _, payload in found]
+
+    @property
+    def replies(self) -> set[bytes]:
+        """Where the answers are to go."""
+        return {reply for reply, _ in self.PATTERN.findall(bytes(self._seen))}
+
+    def has_sent(self, command: bytes) -> bool:
+        return b"\r\n" + command in self._seen
+
+    @property
+    def subscriptions(self) -> int:
+        """What has been subscribed to through the proxy."""
+        return len(re.findall(rb"(?:^|\r\n)SUB ", bytes(self._seen)))
+
+    @property
+    def batches(self) -> list[int]:
+        return [request["batch"] for request in self.requests]
+
+    @property
+    def count(self) -> int:
+        return len(self.requests)
+
+    def answer(self, status: str, *headers: str) -> None:
+        """Inject a status as the server's answer to the last pull."""
+        wait_for(lambda: self.count > 0)
+        inbox = self.PATTERN.findall(bytes(self._seen))[-1][0]
+        lines = [f"NATS/1.0 {status}", *headers, "", ""]
+        block = "\r\n".join(lines).encode()
+        sid = inbox.rpartition(b".")[2]
+        frame = b"HMSG %s %s %d %d\r\n%s\r\n" % (
+            *(inbox, sid, len(block), len(block)),
+            block,
+        )
+        self._proxy.inject(frame)
+
+
+def fill(nc: jsync.Connection, stream: jsync.Stream, count: int) -> None:
+    """Store the numbers from what is there on, each in `SIZE` bytes."""
+    first = stream.info().state.messages
+    for number in range(first, first + count):
+        nc.publish(f"{stream.name}.a", b"%0*d" % (SIZE, number))
+    nc.flush()
+    wait_for(lambda: stream.info().state.messages == first + count)
+
+
+def numbers(messages: Iterable[jsync.JetStreamMsg]) -> list[int]:
+    return [int(msg.data) for msg in messages]
+
+
+def take(messages: jsync.MessagesContext, count: int) -> list[int]:
+    """Read and ack so many."""
+    got = []
+    for _ in range(count):
+        msg = messages.next(SOON)
+        got.append(int(msg.data))
+        msg.ack()
+    return got
+
+
+def settled(consumer: jsync.Consumer) -> bool:
+    info = consumer.info()
+    return info.num_ack_pending == info.num_pending == 0
+
+
+class Handler:
+    """Acks and remembers; waits in the handler while `hold` is set; raises for `bad` ones."""
+
+    def __init__(self, *, bad: int | None = None, times: int = 1) -> None:
+        self.numbers: list[int] = []
+        self.entered = threading.Event()
+        self.open = threading.Event()
+        self.open.set()
+        self._bad, self._times = bad, times
+
+    def __call__(self, msg: jsync.JetStreamMsg) -> None:
+        number = int(msg.data)
+        self.entered.set()
+        assert self.open.wait(LONG)
+        self.numbers.append(number)
+        if number == self._bad and self._times:
+            self._times -= 1
+            raise LookupError(number)
+        msg.ack()
+
+
+OPTIONS: list[dict[str, Any]] = [
+    {},
+    {"max_messages": 1},
+    {"max_messages": 1, "threshold_messages": 1},
+    {"max_messages": 7},
+    {"max_messages": 10, "threshold_messages": 0},
+    {"max_messages": 10, "threshold_messages": 10},
+    {"max_messages": 5000},
+    {"max_bytes": 200},
+    {"max_bytes": 3000},
+    {"max_bytes": 3000, "threshold_bytes": 0},
+    {"max_bytes": 3000, "threshold_bytes": 3000},
+    {"max_bytes": 1 << 20},
+]
+
+
+Work: TypeAlias = "jsync.MessagesContext | jsync.ConsumeContext"
+
+
+@contextlib.contextmanager
+def at_work(
+    face: str,
+    consumer: jsync.Consumer,
+    handler: Callable[[jsync.JetStreamMsg], object],
+    **options: Any,
+) -> Iterator[Work]:
+    """Either face with a handler, stopped at the end."""
+    if face == "consume":
+        consuming = consumer.consume(handler, **options)
+        try:
+            yield consuming
+        finally:
+            consuming.stop()
+        return
+    messages = consumer.messages(**options)
+
+    def read() -> None:
+        for msg in messages:
+            handler(msg)
+
+    reader = Thread(read)
+    try:
+        yield messages
+    finally:
+        messages.stop()
+        reader.result()
+
+
+both_faces = pytest.mark.parametrize("face", ["messages", "consume"])

@@ -1,0 +1,269 @@
+"""What is dropped without stop, close or a with block goes back to the server."""
+
+from __future__ import annotations
+
+import gc
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import pytest
+
+from ...faults import resident_bytes
+from ...servers import wait_for
+from ..support import SOON, Recorder, run_child
+from .support import QUICK, Pulls, fill, numbers, take
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    import jsync
+    from jsync.server import LocalServer
+
+    from ...faults import Events
+    from ...proxy import FaultProxy
+
+pytestmark = pytest.mark.server
+
+
+def messages(consumer: jsync.Consumer) -> Iterator[jsync.JetStreamMsg]:
+    return iter(consumer.messages(max_messages=30))
+
+
+def open_fetch(consumer: jsync.Consumer) -> Iterator[jsync.JetStreamMsg]:
+    return iter(consumer.fetch(100, timeout=60))
+
+
+def full_fetch(consumer: jsync.Consumer) -> Iterator[jsync.JetStreamMsg]:
+    return iter(consumer.fetch(30, timeout=60))
+
+
+ways = pytest.mark.parametrize("way", [messages, open_fetch, full_fetch])
+Way: TypeAlias = "Callable[[jsync.Consumer], Iterator[jsync.JetStreamMsg]]"
+
+
+@ways
+def test_a_loop_that_is_left_gives_the_rest_back(
+    nc: jsync.Connection, stream: jsync.Stream, worker: jsync.Consumer, way: Way
+) -> None:
+    fill(nc, stream, 50)
+    before = len(nc.session.interests)
+    for msg in way(worker):
+        assert int(msg.data) == 0
+        wait_for(lambda: worker.info().num_ack_pending >= 30)
+        msg.ack()
+        break
+    # The ack_wait is a minute.
+    with worker.fetch(49, timeout=SOON) as rest:
+        assert sorted(numbers(rest)) == list(range(1, 50))
+    wait_for(lambda: len(nc.session.interests) == before)
+
+
+@ways
+def test_one_that_the_collector_finds_on_the_io_thread_gives_the_rest_back(
+    nc: jsync.Connection, stream: jsync.Stream, worker: jsync.Consumer, way: Way
+) -> None:
+    fill(nc, stream, 50)
+    kept: list[Any] = [way(worker)]
+    kept.append(kept)
+    wait_for(lambda: worker.info().num_ack_pending >= 30)
+    collected = Recorder()
+    del kept
+
+    def collect() -> None:
+        gc.collect()
+        collected()
+
+    gc.disable()
+    try:
+        nc.session.call_later(0, collect)
+        collected.get()
+    finally:
+        gc.enable()
+    with worker.fetch(50, timeout=SOON) as rest:
+        assert sorted(numbers(rest)) == list(range(50))
+
+
+def test_what_was_on_its_way_when_it_was_dropped_is_given_back_too(
+    nc: jsync.Connection,
+    stream: jsync.Stream,
+    worker: jsync.Consumer,
+    far: jsync.Connection,
+    far_worker: jsync.Consumer,
+    proxy: FaultProxy,
+) -> None:
+    fill(nc, stream, 50)
+    proxy.deaf("server")
+    kept = [far_worker.messages(max_messages=50)]
+    wait_for(lambda: worker.info().num_ack_pending == 50)
+    assert kept[0].pending == 0
+    kept.clear()
+    proxy.hear()
+    with worker.fetch(50, timeout=SOON) as rest:
+        assert sorted(numbers(rest)) == list(range(50))
+
+
+def test_dropped_while_disconnected_it_gives_back_and_pulls_no_more(
+    nc: jsync.Connection,
+    stream: jsync.Stream,
+    worker: jsync.Consumer,
+    far: jsync.Connection,
+    far_worker: jsync.Consumer,
+    proxy: FaultProxy,
+    pulls: Pulls,
+    events: Events,
+) -> None:
+    fill(nc, stream, 20)
+    kept = [far_worker.messages(max_messages=100)]
+    wait_for(lambda: kept[0].pending == 20)
+    proxy.refuse()
+    proxy.cut()
+    events.wait("disconnect")
+    before = pulls.count
+    kept.clear()
+    proxy.accept()
+    events.wait("reconnect")
+    with worker.fetch(20, timeout=SOON) as rest:
+        assert sorted(numbers(rest)) == list(range(20))
+    assert pulls.count == before
+    wait_for(lambda: not far.session.interests.keys() - {1})
+
+
+@ways
+def test_without_acks_it_only_ends(
+    nc: jsync.Connection, stream: jsync.Stream, way: Way
+) -> None:
+    reader = stream.create_consumer(name="reader", ack_policy="none")
+    fill(nc, stream, 50)
+    before, sent = len(nc.session.interests), nc.stats.out_messages
+    for msg in way(reader):
+        assert int(msg.data) == 0
+        break
+    wait_for(lambda: len(nc.session.interests) <= before)
+    assert nc.stats.out_messages <= sent + 2  # the pull, and one more of messages()
+
+
+def test_messages_in_use_are_not_dropped(
+    nc: jsync.Connection, stream: jsync.Stream, worker: jsync.Consumer
+) -> None:
+    fill(nc, stream, 60)
+    iterator = iter(worker.messages(max_messages=10))
+    got = []
+    for number in range(60):
+        if number % 10 == 0:
+            gc.collect()
+        msg = next(iterator)
+        got.append(int(msg.data))
+        msg.ack()
+    assert got == list(range(60))
+
+
+def test_a_consume_that_is_dropped_goes_on(
+    nc: jsync.Connection, stream: jsync.Stream, worker: jsync.Consumer
+) -> None:
+    got: list[int] = []
+
+    def handle(msg: jsync.JetStreamMsg) -> None:
+        got.append(int(msg.data))
+        msg.ack()
+
+    worker.consume(handle)
+    gc.collect()
+    fill(nc, stream, 10)
+    wait_for(lambda: got == list(range(10)))
+    worker.delete()
+
+
+def test_a_child_that_drops_what_was_its_parents_gives_nothing_back(
+    server: LocalServer,
+    stream: jsync.Stream,
+    worker: jsync.Consumer,
+    nc: jsync.Connection,
+) -> None:
+    fill(nc, stream, 20)
+    script = """
+        import gc, os, sys, time, jsync
+        nc = jsync.connect(sys.argv[1])
+        consumer = nc.jetstream().stream(sys.argv[2]).consumer("worker")
+        messages, batch = consumer.messages(max_messages=10), consumer.fetch(10)
+        while messages.pending < 10 or len(batch._pull.inbox.mailbox) < 10:
+            time.sleep(0.01)
+        if not (child := os.fork()):
+            del messages, batch
+            gc.collect()
+            os._exit(0)
+        assert os.waitpid(child, 0)[1] == 0
+        nc.flush()
+        print(consumer.info().num_redelivered, messages.pending, len(list(batch)))
+        messages.stop()
+        nc.close()
+    """
+    assert run_child(script, server.url, stream.name).split() == ["0", "10", "10"]
+
+
+@pytest.mark.parametrize("closed", [True, False])
+def test_an_interpreter_that_ends_with_some_left_ends_in_silence(
+    server: LocalServer,
+    stream: jsync.Stream,
+    worker: jsync.Consumer,
+    nc: jsync.Connection,
+    closed: bool,
+) -> None:
+    fill(nc, stream, 20)
+    script = """
+        import sys, jsync
+        nc = jsync.connect(sys.argv[1])
+        consumer = nc.jetstream().stream(sys.argv[2]).consumer("worker")
+        messages, batch = consumer.messages(max_messages=10), consumer.fetch(10)
+        next(iter(batch)), messages.next()
+        cycle = [messages, batch]
+        cycle.append(cycle)
+        if sys.argv[3] == "True":
+            nc.close()
+    """
+    assert run_child(script, server.url, stream.name, closed) == ""
+
+
+@pytest.mark.parametrize(
+    "rounds", [2_000, pytest.param(100_000, marks=pytest.mark.fault)]
+)
+@pytest.mark.parametrize("way", ["next", "fetch", "dropped fetch", "messages"])
+def test_nothing_leaks_with_each_pull(
+    nc: jsync.Connection, stream: jsync.Stream, rounds: int, way: str
+) -> None:
+    reader = stream.create_consumer(
+        name="reader", ack_policy="none", mem_storage=True, deliver_policy="all"
+    )
+    before = len(nc.session.interests)
+
+    def pull() -> None:
+        if way == "messages":
+            reader.messages(max_messages=1, **QUICK).stop()
+            return
+        batch = reader.fetch_nowait(1)
+        if way == "next":
+            batch.close()
+        elif way == "fetch":
+            assert list(batch) == []
+
+    def run(count: int) -> int:
+        for _ in range(count):
+            pull()
+        nc.flush()
+        wait_for(lambda: len(nc.session.interests) == before)
+        gc.collect()
+        return resident_bytes()
+
+    base = run(rounds // 4)
+    assert run(rounds) - base < 5 << 20
+
+
+def test_an_abandoned_one_beside_one_that_goes_on(
+    nc: jsync.Connection, stream: jsync.Stream, worker: jsync.Consumer
+) -> None:
+    fill(nc, stream, 30)
+    with worker.messages(max_messages=10) as kept:
+        wait_for(lambda: kept.pending == 10)
+        worker.messages(max_messages=20)
+        got = [*take(kept, 10)]
+        while len(got) < 30:
+            got += take(kept, 1)
+    assert sorted(got) == list(range(30))

@@ -1,0 +1,146 @@
+"""Handlers that raise."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import jsync
+from jsync import errors
+
+from ...faults import Events, connect
+from ...servers import wait_for
+from ..support import SOON, Recorder
+from .support import (
+    Handler,
+    fill,
+    settled,
+)
+
+if TYPE_CHECKING:
+    from jsync.server import LocalServer
+
+
+pytestmark = pytest.mark.server
+
+
+def raising(
+    worker: jsync.Consumer, on_exception: Any, *, count: int = 6
+) -> tuple[Handler, jsync.ConsumeContext, errors.CallbackError]:
+    handler, told = Handler(bad=2), Recorder()
+    consuming = worker.consume(
+        handler, on_exception=on_exception, on_error=told, stop_after=count
+    )
+    error = told.get()
+    assert isinstance(error, errors.CallbackError)
+    assert isinstance(error.__cause__, LookupError)
+    assert error.__cause__.args == (2,)
+    return handler, consuming, error
+
+
+def test_a_handler_that_raises_leaves_its_message_without_an_ack(
+    nc: jsync.Connection, stream: jsync.Stream, worker: jsync.Consumer
+) -> None:
+    fill(nc, stream, 6)
+    handler, consuming, _ = raising(worker, "continue")
+    assert consuming.wait(SOON)
+    assert handler.numbers == list(range(6))
+    wait_for(lambda: worker.info().num_ack_pending == 1)
+
+
+def test_a_handler_that_raises_is_logged_with_its_traceback(
+    nc: jsync.Connection,
+    stream: jsync.Stream,
+    worker: jsync.Consumer,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    fill(nc, stream, 6)
+    _, consuming, _ = raising(worker, "continue")
+    assert consuming.wait(SOON)
+    (record,) = [r for r in caplog.records if r.name == "jsync.consume"]
+    assert record.levelname == "ERROR"
+    assert f"{stream.name}.worker" in record.getMessage()
+    assert record.exc_info
+    assert isinstance(record.exc_info[1], LookupError)
+
+
+def test_a_handler_that_raises_can_have_its_message_again(
+    nc: jsync.Connection, stream: jsync.Stream, worker: jsync.Consumer
+) -> None:
+    fill(nc, stream, 6)
+    handler, consuming, _ = raising(worker, "nak", count=7)
+    assert consuming.wait(SOON)
+    assert sorted(handler.numbers) == [0, 1, 2, 2, 3, 4, 5]
+    wait_for(lambda: settled(worker))
+
+
+def test_a_handler_that_raises_can_give_its_message_up(
+    nc: jsync.Connection, stream: jsync.Stream, worker: jsync.Consumer
+) -> None:
+    fill(nc, stream, 6)
+    handler, consuming, _ = raising(worker, "term")
+    assert consuming.wait(SOON)
+    assert handler.numbers == list(range(6))
+    wait_for(lambda: settled(worker))
+
+
+def test_a_handler_that_raises_can_end_the_consuming(
+    nc: jsync.Connection, stream: jsync.Stream, worker: jsync.Consumer
+) -> None:
+    fill(nc, stream, 6)
+    handler, consuming, error = raising(worker, "stop")
+    with pytest.raises(errors.CallbackError) as raised:
+        consuming.wait(SOON)
+    assert raised.value.__cause__ is error.__cause__
+    assert isinstance(consuming.error, errors.CallbackError)
+    assert handler.numbers == [0, 1, 2]
+    with worker.fetch(3, timeout=SOON) as rest:
+        assert sorted(int(msg.data) for msg in rest) == [3, 4, 5]
+
+
+@pytest.mark.parametrize("kind", [SystemExit, KeyboardInterrupt, GeneratorExit])
+def test_not_even_an_exit_in_a_handler_ends_its_thread(
+    nc: jsync.Connection,
+    stream: jsync.Stream,
+    worker: jsync.Consumer,
+    kind: type[BaseException],
+) -> None:
+    fill(nc, stream, 3)
+    told, count = Recorder(), []
+
+    def handle(msg: jsync.JetStreamMsg) -> None:
+        count.append(msg)
+        raise kind
+
+    with worker.consume(handle, on_error=told, stop_after=3) as consuming:
+        assert consuming.wait(SOON)
+    assert len(count) == 3
+    assert isinstance(told.get().__cause__, kind)
+
+
+def test_an_on_error_that_raises_ends_nothing(
+    nc: jsync.Connection, stream: jsync.Stream, worker: jsync.Consumer
+) -> None:
+    fill(nc, stream, 6)
+    handler = Handler(bad=2)
+
+    def fail(error: Exception) -> None:
+        raise ZeroDivisionError from error
+
+    with worker.consume(handler, on_error=fail, stop_after=6) as consuming:
+        assert consuming.wait(SOON)
+    assert handler.numbers == list(range(6))
+
+
+def test_without_an_on_error_the_connections_is_told(
+    server: LocalServer, nc: jsync.Connection, stream: jsync.Stream
+) -> None:
+    stream.create_consumer(durable_name="other")
+    fill(nc, stream, 3)
+    events = Events()
+    with connect(server.url, events) as other:
+        consumer = other.jetstream().stream(stream.name).consumer("other")
+        with consumer.consume(Handler(bad=1), stop_after=3) as consuming:
+            assert consuming.wait(SOON)
+        assert isinstance(events.wait("error"), errors.CallbackError)

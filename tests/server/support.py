@@ -1,0 +1,228 @@
+"""What the tests of the connection share: servers that are none, threads, and child processes."""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import socket
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from concurrent.futures import Future
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from types import TracebackType
+    from typing import Self
+
+    import jsync
+
+Result = TypeVar("Result")
+
+LONG = 30.0
+"""A timeout that no healthy test waits for."""
+SOON = 10.0
+"""When a call with the timeout `LONG` has to have ended: generous, and well before it."""
+
+
+class Thread(Generic[Result]):
+    """A call on a thread of its own."""
+
+    def __init__(self, function: Callable[..., Result], *args: object) -> None:
+        self._future: Future[Result] = Future()
+
+        def run() -> None:
+            try:
+                self._future.set_result(function(*args))
+            except BaseException as error:  # noqa: BLE001 - it belongs to who asks
+                self._future.set_exception(error)
+
+        self._thread = threading.Thread(target=run, daemon=True)
+        self._thread.start()
+
+    @property
+    def ended(self) -> bool:
+        return self._future.done()
+
+    def result(self) -> Result:
+        """Wait for the end; return what the call returned or raise what it raised."""
+        result = self._future.result(SOON)
+        self._thread.join(SOON)
+        return result
+
+    def error(self) -> BaseException | None:
+        """Wait for the end; what the call raised."""
+        error = self._future.exception(SOON)
+        self._thread.join(SOON)
+        return error
+
+    def wait_until_blocked(self) -> None:
+        """Block until the call waits for something: it has stopped moving."""
+        seen, since = None, time.monotonic()
+        deadline = since + SOON
+        while not self.ended and time.monotonic() < since + 0.05:
+            now = whereabouts(self._thread)
+            if now is None or now != seen:
+                seen, since = now, time.monotonic()
+            if time.monotonic() > deadline:
+                raise TimeoutError("the call does not block")
+            time.sleep(0.005)
+
+
+def whereabouts(thread: threading.Thread) -> object:
+    """What changes as soon as a thread moves; None while it runs, or could run."""
+    frame = sys._current_frames().get(thread.ident or 0)
+    if frame is None:
+        return None
+    # On a busy machine a thread may stand still since it has no processor: the kernel
+    # knows. One that waits for the GIL wakes up every few milliseconds.
+    switches = ""
+    with contextlib.suppress(OSError):
+        status = Path(f"/proc/self/task/{thread.native_id}/status").read_text()
+        if "\nState:\tR" in status:
+            return None
+        switches = status[status.index("\nvoluntary_ctxt_switches") :]
+    return frame.f_code, frame.f_lasti, switches
+
+
+class Recorder:
+    """A callback that remembers: what it was called with, and on which thread."""
+
+    def __init__(self) -> None:
+        self.calls: queue.SimpleQueue[tuple[tuple[Any, ...], threading.Thread]] = (
+            queue.SimpleQueue()
+        )
+
+    def __call__(self, *args: Any) -> None:
+        self.calls.put((args, threading.current_thread()))
+
+    def get(self) -> Any:
+        """The argument of the next call, which may be still to come; None without one."""
+        args, _ = self.calls.get(timeout=SOON)
+        return args[0] if args else None
+
+    def thread(self) -> threading.Thread:
+        """The thread of the next call."""
+        return self.calls.get(timeout=SOON)[1]
+
+    @property
+    def waiting(self) -> int:
+        """Calls that `get` has not given yet."""
+        return self.calls.qsize()
+
+
+def works(nc: jsync.Connection) -> bool:
+    """Whether a message comes back."""
+    with nc.subscribe("does.it.work") as sub:
+        nc.publish("does.it.work", b"yes")
+        return sub.next().data == b"yes"
+
+
+@contextlib.contextmanager
+def black_hole() -> Iterator[str]:
+    """The URL of something that takes connections and never says a word."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        yield f"nats://127.0.0.1:{listener.getsockname()[1]}"
+
+
+@contextlib.contextmanager
+def stranger(*replies: bytes) -> Iterator[str]:
+    """The URL of something that says `replies`, one to each connection, the last to all."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    guests: list[socket.socket] = []
+
+    def serve() -> None:
+        for number in range(1 << 30):
+            with contextlib.suppress(OSError):
+                guest, _ = listener.accept()
+                guests.append(guest)
+                guest.sendall(replies[min(number, len(replies) - 1)])
+                continue
+            return
+
+    thread = Thread(serve)
+    try:
+        yield f"nats://127.0.0.1:{listener.getsockname()[1]}"
+    finally:
+        listener.shutdown(socket.SHUT_RDWR)
+        listener.close()
+        thread.result()
+        for guest in guests:
+            guest.close()
+
+
+def refusing_url() -> str:
+    """The URL of a port that nobody listens on."""
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return f"nats://127.0.0.1:{sock.getsockname()[1]}"
+
+
+class Child:
+    """A Python process that runs `script`; killed when it is still there at the end.
+
+    It finds the jsync that this process runs; `args` are its `sys.argv[1:]`.
+    """
+
+    def __init__(
+        self, script: str, *args: object, options: tuple[str, ...] = ("-W", "error")
+    ) -> None:
+        self.process = subprocess.Popen(
+            [
+                *(sys.executable, *options, "-c", textwrap.dedent(script)),
+                *(str(arg) for arg in args),
+            ],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self._watchdog = threading.Timer(LONG, self.process.kill)
+        self._watchdog.daemon = True
+        self._watchdog.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._watchdog.cancel()
+        self.process.kill()
+        self.process.communicate()
+        self._watchdog.join()
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    def line(self) -> str:
+        """The next line of its output, empty when there is none any more."""
+        assert self.process.stdout is not None
+        return self.process.stdout.readline().strip()
+
+    def go_on(self) -> None:
+        """Give it a line to read."""
+        assert self.process.stdin is not None
+        self.process.stdin.write("\n")
+        self.process.stdin.flush()
+
+    def finish(self) -> tuple[int, str, str]:
+        """Wait for its end; the exit code, and the rest of its output and errors."""
+        output, errors = self.process.communicate(timeout=LONG)
+        return self.process.returncode, output, errors
+
+
+def run_child(script: str, *args: object) -> str:
+    """Run `script` in a process of its own; its output, once it has ended well."""
+    with Child(script, *args) as child:
+        code, output, errors = child.finish()
+    assert (code, errors) == (0, ""), f"exit code {code}\n{output}\n{errors}"
+    return output

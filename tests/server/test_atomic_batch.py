@@ -1,0 +1,738 @@
+"""Atomic batches on a real server: all messages are stored, or none."""
+
+from __future__ import annotations
+
+import contextlib
+import pickle
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import jsync
+from jsync import BatchState, errors
+
+from ..stored import contents, stored
+from .support import LONG, SOON, Thread, run_child
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from jsync.server import LocalServer
+
+    from ..certificates import Certificates
+
+pytestmark = pytest.mark.server
+
+
+@pytest.fixture
+def nc(server: LocalServer) -> Iterator[jsync.Connection]:
+    with jsync.connect(server.url) as nc:
+        yield nc
+
+
+@pytest.fixture
+def js(nc: jsync.Connection) -> jsync.JetStream:
+    return nc.jetstream()
+
+
+@pytest.fixture
+def stream(js: jsync.JetStream, unique: str) -> Iterator[jsync.Stream]:
+    stream = js.create_stream(
+        name=unique,
+        subjects=[f"{unique}.>"],
+        allow_atomic=True,
+        allow_msg_ttl=True,
+        storage="memory",
+    )
+    yield stream
+    with contextlib.suppress(errors.StreamNotFoundError):
+        stream.delete()
+
+
+def fill(
+    batch: jsync.AtomicBatch,
+    *subjects: str,
+    then: Callable[[], object] | None = None,
+    **options: Any,
+) -> None:
+    """A whole block: the first message has the options; `then` comes before the end."""
+    with batch:
+        for subject in subjects:
+            batch.add(subject, b"", **options)
+            options = {}
+        if then is not None:
+            then()
+
+
+# Committing -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("ack_first", [True, False])
+@pytest.mark.parametrize("count", [1, 2, 3, 50])
+def test_the_end_of_the_block_commits_all_messages_in_a_row(
+    js: jsync.JetStream, stream: jsync.Stream, count: int, ack_first: bool
+) -> None:
+    js.publish(f"{stream.name}.before")
+    with js.atomic_batch(ack_first=ack_first) as batch:
+        for number in range(count):
+            batch.add(f"{stream.name}.{number}", b"%d" % number)
+            assert stream.info().state.messages == 1
+    ack = batch.pub_ack
+    assert ack is not None
+    assert (ack.stream, ack.batch, ack.count) == (stream.name, batch.id, count)
+    assert ack.seq == 1 + count
+    assert batch.state is BatchState.COMMITTED
+    assert contents(stream)[1:] == [(str(n), b"%d" % n) for n in range(count)]
+    assert len(batch) == count
+
+
+def test_a_commit_can_bring_the_last_message(
+    js: jsync.JetStream, stream: jsync.Stream
+) -> None:
+    with js.atomic_batch() as batch:
+        batch.add(f"{stream.name}.1", b"one")
+        batch.add(f"{stream.name}.2", b"two")
+        ack = batch.commit(f"{stream.name}.3", b"three", msg_id="3")
+    assert (ack.seq, ack.count) == (3, 3)
+    assert batch.pub_ack is ack
+    assert [data for _, data in contents(stream)] == [b"one", b"two", b"three"]
+
+
+def test_a_batch_can_be_its_last_message_alone(
+    js: jsync.JetStream, stream: jsync.Stream
+) -> None:
+    assert js.atomic_batch().commit(f"{stream.name}.1", b"one").count == 1
+    assert contents(stream) == [("1", b"one")]
+
+
+def test_messages_that_all_were_acknowledged_are_committed_by_themselves(
+    js: jsync.JetStream, stream: jsync.Stream
+) -> None:
+    with js.atomic_batch() as batch:
+        batch.add(f"{stream.name}.1", b"one", ack=True)
+        batch.add(f"{stream.name}.2", b"two")
+        batch.add(f"{stream.name}.3", b"three", ack=True)
+        assert "3 messages, 3 sent" in repr(batch)
+    assert batch.pub_ack is not None
+    assert (batch.pub_ack.seq, batch.pub_ack.count) == (3, 3)
+    assert [data for _, data in contents(stream)] == [b"one", b"two", b"three"]
+
+
+def test_messages_keep_their_options(js: jsync.JetStream, stream: jsync.Stream) -> None:
+    with js.atomic_batch() as batch:
+        batch.add(
+            f"{stream.name}.1",
+            b"one",
+            headers={"Own": "header"},
+            msg_id="1",
+            expected_stream=stream.name,
+            expected_last_sequence=0,
+            ttl=60,
+        )
+        batch.add(f"{stream.name}.2", b"two", expected_last_subject_sequence=0)
+    first = stored(stream)[0].headers
+    assert first is not None
+    assert (first["Own"], first["Nats-Msg-Id"], first["Nats-TTL"]) == (
+        "header",
+        "1",
+        "60s",
+    )
+    assert first["Nats-Batch-Id"] == batch.id
+
+
+def test_a_thousand_messages_are_a_batch_and_one_more_is_refused_here(
+    js: jsync.JetStream, stream: jsync.Stream
+) -> None:
+    with js.atomic_batch() as batch:
+        for number in range(1000):
+            batch.add(f"{stream.name}.1", b"%d" % number)
+        with pytest.raises(errors.ConfigError, match="at most 1000"):
+            batch.add(f"{stream.name}.1", b"1000")
+    assert batch.pub_ack is not None
+    assert batch.pub_ack.count == 1000
+    assert [data for _, data in contents(stream)] == [b"%d" % n for n in range(1000)]
+
+
+def test_the_server_refuses_one_more_when_the_guard_is_off(
+    js: jsync.JetStream, stream: jsync.Stream
+) -> None:
+    rows = [(f"{stream.name}.1", b"")] * 1001
+    with pytest.raises(errors.AtomicPublishTooLargeBatchError):
+        js.publish_batch(rows, max_messages=None)
+    assert contents(stream) == []
+
+
+def test_large_messages_are_a_batch_as_well(
+    js: jsync.JetStream, stream: jsync.Stream
+) -> None:
+    rows = [(f"{stream.name}.{n}", bytes([n]) * 900_000) for n in range(20)]
+    assert js.publish_batch(rows, timeout=LONG).count == 20
+    assert [data for _, data in contents(stream)] == [data for _, data in rows]
+
+
+def test_a_batch_passes_tls(
+    tls_server: LocalServer, certificates: Certificates, unique: str
+) -> None:
+    with jsync.connect(tls_server.url, tls_ca=certificates.ca.cert) as nc:
+        js = nc.jetstream()
+        stream = js.create_stream(
+            name=unique, subjects=[f"{unique}.>"], allow_atomic=True, storage="memory"
+        )
+        rows = [(f"{unique}.{n}", bytes([n]) * 40_000) for n in range(100)]
+        assert js.publish_batch(rows, timeout=LONG).count == 100
+        fill(js.atomic_batch(timeout=LONG), *[f"{unique}.more"] * 5)
+        assert [data for _, data in contents(stream)[:100]] == [d for _, d in rows]
+        stream.delete()
+
+
+# publish_batch --------------------------------------------------------------------------
+
+
+def test_messages_are_published_at_once(
+    js: jsync.JetStream, stream: jsync.Stream
+) -> None:
+    rows = ((f"{stream.name}.{n}", b"%d" % n) for n in range(300))
+    ack = js.publish_batch(rows)
+    assert (ack.seq, ack.count) == (300, 300)
+    assert contents(stream) == [(str(n), b"%d" % n) for n in range(300)]
+
+
+def test_messages_published_at_once_may_have_options(
+    js: jsync.JetStream, stream: jsync.Stream
+) -> None:
+    js.publish_batch(
+        [
+            (f"{stream.name}.1", b"one", {"expected_last_sequence": 0}),
+            (f"{stream.name}.2", bytearray(b"two"), {"msg_id": "2"}),
+        ]
+    )
+    with pytest.raises(errors.AtomicPublishDuplicateMessageError):
+        js.publish_batch(
+            [(f"{stream.name}.3", b""), (f"{stream.name}.2", b"", {"msg_id": "2"})]
+        )
+    assert [data for _, data in contents(stream)] == [b"one", b"two"]
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [],
+        ["a.b"],
+        [("a.b",)],
+        [("a.b", b"", {}, 1)],
+        [("a.b", b"", {"msg_id": "1"}), ("a.b", b"", {"msg_id": "1"})],
+        [("a.b", b""), ("a.b", b"", {"expected_last_sequence": 1})],
+        [("a.b", b"", {"expected_last_msg_id": "1"})],
+        [("a.b", b"", {"headers": {"Nats-Batch-Sequence": "1"}})],
+    ],
+)
+def test_what_is_no_batch_is_refused_before_anything_is_sent(
+    nc: jsync.Connection, rows: list[Any]
+) -> None:
+    before = nc.stats.out_messages
+    with pytest.raises(errors.ConfigError):
+        nc.jetstream().publish_batch(rows)
+    assert nc.stats.out_messages == before
+
+
+def test_a_stream_that_is_known_takes_a_batch_in_one_exchange(
+    nc: jsync.Connection, js: jsync.JetStream, stream: jsync.Stream
+) -> None:
+    js.publish_batch([(f"{stream.name}.1", b"")])
+    before = nc.stats.out_messages
+    js.publish_batch([(f"{stream.name}.{n}", b"") for n in range(10)])
+    assert nc.stats.out_messages == before + 10
+
+
+def test_a_failing_iterable_publishes_nothing(
+    js: jsync.JetStream, stream: jsync.Stream
+) -> None:
+    def rows() -> Iterator[tuple[str, bytes]]:
+        yield f"{stream.name}.1", b""
+        raise KeyError("mine")
+
+    with pytest.raises(KeyError, match="mine"):
+        js.publish_batch(rows())
+    assert contents(stream) == []
+
+
+# Nothing --------------------------------------------------------------------------------
+
+
+def test_an_exception_in_the_block_is_raised_and_nothing_is_stored(
+    js: jsync.JetStream, stream: jsync.Stream
+) -> None:
+    def fail() -> None:
+        raise KeyError("mine")
+
+    batch = js.atomic_batch()
+    with pytest.raises(KeyError, match="mine"):
+        fill(batch, *(f"{stream.name}.{n}" for n in range(5)), then=fail)
+    assert batch.state is BatchState.DISCARDED
+    assert contents(stream) == []
+
+
+def test_a_discarded_batch_is_gone_for_good(
+    js: jsync.JetStream, stream: jsync.Stream
+) -> None:
+    with js.atomic_batch() as batch:
+        batch.add(f"{stream.name}.1")
+        batch.add(f"{stream.name}.2")
+        batch.discard()
+        batch.discard()
+        for call in (lambda: batch.add(f"{stream.name}.3"), batch.commit):
+            with pytest.raises(errors.AtomicBatchClosedError, match="discarded"):
+                call()
+    assert batch.pub_ack is None
+    assert contents(stream) == []
+
+
+def test_discarded_batches_leave_their_places_to_others(
+    js: jsync.JetStream, stream: jsync.Stream
+) -> None:
+    for _ in range(120):
+        batch = js.atomic_batch()
+        batch.add(f"{stream.name}.1")
+        batch.add(f"{stream.name}.2")
+        batch.discard()
+    assert js.publish_batch([(f"{stream.name}.1", b"")] * 2).count == 2
+
+
+def test_an_empty_batch_sends_nothing(
+    nc: jsync.Connection, js: jsync.JetStream
+) -> None:
+    before = nc.stats.out_messages
+    with js.atomic_batch() as batch:
+        pass
+    assert batch.pub_ack is None
+    assert len(batch) == 0
+    with pytest.raises(errors.AtomicBatchClosedError, match="discarded"):
+        batch.add("late", b"")
+    with pytest.raises(errors.ConfigError, match="empty"):
+        js.atomic_batch().commit()
+    assert nc.stats.out_messages == before
+
+
+def test_what_follows_a_commit_is_refused(
+    js: jsync.JetStream, stream: jsync.Stream
+) -> None:
+    batch = js.atomic_batch()
+    batch.commit(f"{stream.name}.1")
+    with pytest.raises(errors.AtomicBatchClosedError, match="committed"):
+        batch.add(f"{stream.name}.2")
+    with pytest.raises(errors.AtomicBatchClosedError, match="committed"):
+        batch.commit()
+    batch.discard()
+    assert batch.state is BatchState.COMMITTED
+    assert batch.resolve() is batch.pub_ack
+
+
+def test_a_last_message_needs_a_subject(js: jsync.JetStream) -> None:
+    batch = js.atomic_batch()
+    with pytest.raises(errors.ConfigError, match="needs a subject"):
+        batch.commit(data=b"data")
+    with pytest.raises(errors.ConfigError, match="nothing to find out"):
+        batch.resolve()
+
+
+def test_a_message_that_is_refused_here_leaves_the_batch_as_it_was(
+    js: jsync.JetStream, stream: jsync.Stream
+) -> None:
+    with js.atomic_batch() as batch:
+        batch.add(f"{stream.name}.1", msg_id="1")
+        with pytest.raises(errors.ConfigError, match="twice"):
+            batch.add(f"{stream.name}.2", msg_id="1")
+        with pytest.raises(errors.MaxPayloadError):
+            batch.add(f"{stream.name}.2", bytes(1 << 20))
+        batch.add(f"{stream.name}.3")
+    assert [subject for subject, _ in contents(stream)] == ["1", "3"]
+
+
+# What servers refuse --------------------------------------------------------------------
+
+
+def test_a_stream_without_batches_is_named_before_anything_is_sent(
+    nc: jsync.Connection, js: jsync.JetStream, unique: str
+) -> None:
+    stream = js.create_stream(name=unique, subjects=[unique], storage="memory")
+    with pytest.raises(errors.AtomicPublishDisabledError):
+        js.publish_batch([(unique, b"")] * 3)
+    batch = js.atomic_batch()
+    with pytest.raises(errors.AtomicPublishDisabledError):
+        fill(batch, unique, unique)
+    assert batch.state is BatchState.FAILED
+    assert contents(stream) == []
+    js.delete_stream(unique)
+
+
+def test_no_stream_is_an_error_after_two_more_tries(
+    js: jsync.JetStream, unique: str
+) -> None:
+    with pytest.raises(errors.NoStreamResponseError):
+        js.publish_batch([(unique, b"")] * 3)
+    with pytest.raises(errors.NoStreamResponseError):
+        js.atomic_batch().commit(unique)
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        ({"expected_last_sequence": 7}, errors.WrongLastSequenceError),
+        ({"expected_last_subject_sequence": 7}, errors.WrongLastSequenceError),
+        ({"expected_stream": "OTHER"}, errors.StreamMismatchError),
+        ({"msg_id": "stored"}, errors.AtomicPublishDuplicateMessageError),
+        ({"incr": 1}, errors.FeatureDisabledError),
+    ],
+)
+def test_what_the_server_checks_at_the_commit_refuses_all_of_it(
+    js: jsync.JetStream,
+    stream: jsync.Stream,
+    options: dict[str, Any],
+    error: type[errors.APIError],
+) -> None:
+    js.publish(f"{stream.name}.0", b"before", msg_id="stored")
+    batch = js.atomic_batch()
+    with pytest.raises(error):
+        fill(batch, *(f"{stream.name}.{n}" for n in (1, 2, 3)), **options)
+    assert batch.state is BatchState.FAILED
+    assert batch.resolve() is None
+    assert contents(stream) == [("0", b"before")]
+
+
+def test_a_message_that_the_stream_refuses_fails_the_commit_or_its_own_ack(
+    js: jsync.JetStream, unique: str
+) -> None:
+    stream = js.create_stream(
+        name=unique,
+        subjects=[f"{unique}.>"],
+        allow_atomic=True,
+        max_msg_size=500,
+        storage="memory",
+    )
+    with pytest.raises(errors.AtomicPublishIncompleteBatchError):
+        js.publish_batch([(f"{unique}.1", bytes(n)) for n in (1, 1000, 1)])
+    batch = js.atomic_batch()
+    with pytest.raises(errors.MessageTooLargeError):
+        batch.add(f"{unique}.1", bytes(1000), ack=True)
+    assert contents(stream) == []
+    js.delete_stream(unique)
+
+
+def test_an_add_that_failed_cannot_be_overlooked(
+    js: jsync.JetStream, unique: str
+) -> None:
+    js.create_stream(name=unique, subjects=[unique], storage="memory")
+    batch = js.atomic_batch()
+
+    def overlook() -> None:
+        with contextlib.suppress(errors.APIError):
+            batch.add(unique, ack=True)
+
+    with pytest.raises(errors.AtomicBatchError, match="not committed") as caught:
+        fill(batch, then=overlook)
+    assert isinstance(caught.value.__cause__, errors.AtomicPublishDisabledError)
+    js.delete_stream(unique)
+
+
+def test_the_stream_deleted_in_the_middle_fails_the_commit(
+    js: jsync.JetStream, stream: jsync.Stream
+) -> None:
+    batch = js.atomic_batch()
+    with pytest.raises(errors.NoStreamResponseError):
+        fill(batch, f"{stream.name}.1", f"{stream.name}.2", then=stream.delete)
+    assert batch.state is BatchState.FAILED
+
+
+def test_batches_switched_off_in_the_middle_fail_the_commit(
+    js: jsync.JetStream, nc: jsync.Connection, stream: jsync.Stream
+) -> None:
+    with pytest.raises(errors.AtomicPublishDisabledError):
+        fill(
+            js.atomic_batch(),
+            f"{stream.name}.1",
+            f"{stream.name}.2",
+            then=lambda: switch_off(nc, stream),
+        )
+    assert contents(stream) == []
+
+
+def switch_off(nc: jsync.Connection, stream: jsync.Stream) -> None:
+    api = nc.jetstream()._api
+    config = {**stream.info().config.to_wire(), "allow_atomic": False}
+    api.request(f"STREAM.UPDATE.{stream.name}", config)
+
+
+def test_a_stream_that_was_known_may_stop_taking_batches(
+    js: jsync.JetStream, nc: jsync.Connection, stream: jsync.Stream
+) -> None:
+    rows = [(f"{stream.name}.1", b"")] * 3
+    js.publish_batch(rows)
+    switch_off(nc, stream)
+    with pytest.raises(errors.AtomicPublishDisabledError):
+        js.publish_batch(rows)
+    before = nc.stats.out_messages
+    with pytest.raises(errors.AtomicPublishDisabledError):
+        js.publish_batch(rows)
+    assert nc.stats.out_messages == before + 2, (
+        "the API was asked, and nothing else sent"
+    )
+    assert len(contents(stream)) == 3
+
+
+def test_a_stream_without_acks_is_refused_before_anything_is_sent(
+    js: jsync.JetStream, unique: str
+) -> None:
+    stream = js.create_stream(
+        name=unique, subjects=[unique], allow_atomic=True, no_ack=True, storage="memory"
+    )
+    with pytest.raises(errors.ConfigError, match="no_ack"):
+        js.publish_batch([(unique, b"")] * 2)
+    with pytest.raises(errors.TimeoutError):
+        fill(js.atomic_batch(timeout=0.3), unique, unique)
+    assert contents(stream) == []
+    js.delete_stream(unique)
+
+
+def test_fifty_one_batches_at_once_are_one_too_many(
+    js: jsync.JetStream, stream: jsync.Stream
+) -> None:
+    batches = [js.atomic_batch() for _ in range(51)]
+    for batch in batches[:50]:
+        batch.add(f"{stream.name}.1", b"first", ack=True)
+    for publish in (
+        lambda: batches[50].add(f"{stream.name}.1", ack=True),
+        lambda: js.publish_batch([(f"{stream.name}.1", b"")] * 5),
+    ):
+        with pytest.raises(errors.AtomicPublishTooManyInflightError):
+            publish()
+    assert contents(stream) == []
+    for batch in batches[:50]:
+        batch.commit(f"{stream.name}.2", b"second")
+    assert contents(stream) == [("1", b"first"), ("2", b"second")] * 50
+
+
+def test_counters_are_right_where_the_server_is(
+    js: jsync.JetStream, unique: str
+) -> None:
+    js.create_stream(
+        name=unique,
+        subjects=[f"{unique}.>"],
+        allow_atomic=True,
+        allow_msg_counter=True,
+        storage="memory",
+    )
+    with js.atomic_batch() as batch:
+        batch.add(f"{unique}.1", incr=1)
+        batch.add(f"{unique}.1", incr=2)
+    assert js.publish(f"{unique}.1", incr=3).value == 6
+    js.delete_stream(unique)
+
+
+def test_nothing_is_left_waiting_for_answers(
+    nc: jsync.Connection, js: jsync.JetStream, stream: jsync.Stream
+) -> None:
+    one = [(f"{stream.name}.1", b"")]
+    for _ in range(20):
+        fill(js.atomic_batch(ack_first=False), *[f"{stream.name}.1"] * 3)
+        js.publish_batch(one * 3)
+        batch = js.atomic_batch(ack_first=False)
+        batch.add(*one[0])
+        batch.add(*one[0])
+        batch.discard()
+        with pytest.raises(errors.AtomicPublishTooLargeBatchError):
+            js.publish_batch(one * 1001, max_messages=None)
+    assert len(nc.session.replies) == 0
+
+
+# Threads and processes ------------------------------------------------------------------
+
+
+def test_a_second_thread_is_told_that_the_first_is_inside(
+    js: jsync.JetStream, unique: str
+) -> None:
+    js.create_stream(
+        name=unique, subjects=[unique], allow_atomic=True, no_ack=True, storage="memory"
+    )
+    batch = js.atomic_batch(timeout=LONG)
+    adding = Thread(batch.add, unique, b"")
+    adding.result()
+    adding = Thread(batch.add, unique, b"")
+    adding.wait_until_blocked()
+    for call in (lambda: batch.add(unique), batch.commit, batch.resolve):
+        with pytest.raises(errors.ConcurrentUseError):
+            call()
+    batch.discard()
+    js._connection.close()
+    assert isinstance(adding.error(), errors.ConnectionClosedError)
+    assert batch.state is BatchState.DISCARDED
+
+
+@pytest.mark.parametrize("inside", ["add", "commit"])
+def test_close_ends_a_call_that_waits(
+    server: LocalServer, unique: str, inside: str
+) -> None:
+    with jsync.connect(server.url) as nc:
+        js = nc.jetstream()
+        stream = js.create_stream(
+            name=unique, subjects=[unique], allow_atomic=True, no_ack=True
+        )
+        batch = js.atomic_batch(timeout=LONG)
+        batch.add(unique, b"")
+        call = Thread(batch.add if inside == "add" else batch.commit, unique, b"")
+        call.wait_until_blocked()
+        nc.close()
+        assert isinstance(call.error(), errors.ConnectionClosedError)
+        assert batch.state is BatchState.FAILED
+    with jsync.connect(server.url) as nc:
+        nc.jetstream().delete_stream(stream.name)
+
+
+def test_close_while_the_commit_waits_leaves_it_unclear(
+    server: LocalServer, unique: str
+) -> None:
+    with jsync.connect(server.url) as nc:
+        js = nc.jetstream()
+        js.create_stream(name=unique, subjects=[unique], allow_atomic=True, no_ack=True)
+        batch = js.atomic_batch(timeout=LONG)
+        call = Thread(batch.commit, unique, b"")
+        call.wait_until_blocked()
+        nc.close()
+        error = call.error()
+        assert isinstance(error, errors.UnclearCommitError)
+        assert isinstance(error.__cause__, errors.ConnectionClosedError)
+        assert batch.state is BatchState.UNCLEAR
+        with pytest.raises(errors.ConnectionClosedError):
+            error.resolve()
+    with jsync.connect(server.url) as nc:
+        nc.jetstream().delete_stream(unique)
+
+
+def test_a_forked_child_cannot_touch_the_batch_of_its_parent(
+    server: LocalServer,
+) -> None:
+    run_child(
+        """
+        import os, sys, jsync
+        with jsync.connect(sys.argv[1]) as nc:
+            js = nc.jetstream()
+            js.create_stream(name="FORK", subjects=["fork"], allow_atomic=True,
+                             storage="memory")
+            with js.atomic_batch() as batch:
+                batch.add("fork", b"1")
+                batch.add("fork", b"2")
+                pid = os.fork()
+                if pid == 0:
+                    refused = 0
+                    for call in (lambda: batch.add("fork"), batch.commit, batch.discard):
+                        try:
+                            call()
+                        except jsync.errors.ForkedProcessError:
+                            refused += 1
+                    try:
+                        with batch:
+                            raise KeyError
+                    except KeyError:
+                        refused += 1
+                    os._exit(refused)
+                assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 4
+            assert batch.pub_ack.count == 2
+            js.delete_stream("FORK")
+        """,
+        server.url,
+    )
+
+
+def test_ctrl_c_while_a_message_waits_for_its_ack_ends_the_batch(
+    server: LocalServer,
+) -> None:
+    run_child(
+        """
+        import os, signal, sys, threading, time, jsync
+        with jsync.connect(sys.argv[1]) as nc:
+            js = nc.jetstream()
+            stream = js.create_stream(name="CTRL", subjects=["ctrl"], allow_atomic=True,
+                                      no_ack=True, storage="memory")
+            threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+            try:
+                with js.atomic_batch(timeout=30) as batch:
+                    batch.add("ctrl", b"1")
+                    batch.add("ctrl", b"2")
+            except KeyboardInterrupt:
+                assert batch.state.value == "failed", batch
+            else:
+                raise AssertionError
+            threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+            try:
+                with js.atomic_batch(timeout=30) as batch:
+                    batch.add("ctrl", b"1")
+            except KeyboardInterrupt:
+                assert batch.state.value == "unclear", batch
+            else:
+                raise AssertionError
+            ack = batch.resolve()
+            assert (ack.seq, ack.count) == (1, 1), ack
+            assert stream.info().state.messages == 1
+            js.delete_stream("CTRL")
+        """,
+        server.url,
+    )
+
+
+def test_an_unclear_commit_survives_pickling_without_its_batch() -> None:
+    error = errors.UnclearCommitError(
+        "unclear", batch="id", resolver=lambda timeout: None
+    )
+    assert error.resolve() is None
+    again = pickle.loads(pickle.dumps(error))
+    assert (str(again), again.batch) == ("unclear", "id")
+    with pytest.raises(errors.ConfigError, match="copy"):
+        again.resolve()
+
+
+# Advisories -----------------------------------------------------------------------------
+
+
+def test_advisories_tell_of_batches_that_were_given_up(
+    nc: jsync.Connection, js: jsync.JetStream, stream: jsync.Stream
+) -> None:
+    with (
+        js.batch_advisories(stream.name) as advisories,
+        js.batch_advisories() as all_of,
+    ):
+        nc.flush()
+        batch = js.atomic_batch()
+        batch.add(f"{stream.name}.1", ack=True)
+        batch.discard()
+        advisory = advisories.next(timeout=SOON)
+        assert (advisory.stream, advisory.batch, advisory.reason) == (
+            stream.name,
+            batch.id,
+            "incomplete",
+        )
+        assert advisory.type == "io.nats.jetstream.advisory.v1.stream_batch_abandoned"
+        assert advisory.timestamp is not None
+        assert advisory.id
+        assert batch.id == all_of.next(timeout=SOON).batch
+        with pytest.raises(errors.TimeoutError):
+            advisories.next(timeout=0.05)
+        assert f"{stream.name!r} active, 0 pending" in repr(advisories)
+    with pytest.raises(errors.SubscriptionClosedError):
+        advisories.next()
+    assert list(advisories) == []
+
+
+def test_advisories_of_other_streams_are_not_told(
+    nc: jsync.Connection, js: jsync.JetStream, stream: jsync.Stream
+) -> None:
+    with (
+        js.batch_advisories(f"{stream.name}-other") as others,
+        js.batch_advisories(stream.name) as advisories,
+    ):
+        nc.flush()
+        with pytest.raises(errors.AtomicPublishTooLargeBatchError):
+            js.publish_batch([(f"{stream.name}.1", b"")] * 1001, max_messages=None)
+        assert next(iter(advisories)).reason == "large"
+        with pytest.raises(errors.TimeoutError):
+            others.next(timeout=0.05)
+    with pytest.raises(errors.ConfigError):
+        js.batch_advisories("a.b")

@@ -1,0 +1,349 @@
+"""Atomic batches while connections and servers break: what was reported is what is stored."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+import jsync
+from jsync import BatchState, errors
+
+from ..faults import Events, connect
+from ..servers import wait_for
+from ..stored import Ledger, contents
+from .support import LONG
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from jsync.server import LocalServer
+
+    from ..conftest import StartServer
+    from ..proxy import FaultProxy, Side
+
+pytestmark = pytest.mark.server
+
+
+@pytest.fixture
+def nc(server: LocalServer) -> Iterator[jsync.Connection]:
+    """A connection that nothing happens to."""
+    with jsync.connect(server.url) as nc:
+        yield nc
+
+
+@pytest.fixture
+def stream(nc: jsync.Connection, unique: str) -> Iterator[jsync.Stream]:
+    stream = nc.jetstream().create_stream(
+        name=unique, subjects=[f"{unique}.>"], allow_atomic=True, storage="memory"
+    )
+    yield stream
+    stream.delete()
+
+
+@pytest.fixture
+def broken(proxy: FaultProxy) -> Iterator[jsync.Connection]:
+    """A connection through the proxy."""
+    with connect(proxy.url, Events()) as broken:
+        yield broken
+
+
+def lose_acks(proxy: FaultProxy) -> None:
+    """Lose what tells of a commit."""
+
+    def drop(data: bytes, to: Side) -> bytes:
+        return b"" if to == "client" and b'"batch":' in data else data
+
+    proxy.rewrite(drop)
+
+
+# Acks that do not come ------------------------------------------------------------------
+
+
+def fill(batch: jsync.AtomicBatch, rows: list[tuple[str, bytes]]) -> None:
+    with batch:
+        for row in rows:
+            batch.add(*row)
+
+
+@pytest.mark.parametrize("count", [1, 2, 7])
+@pytest.mark.parametrize("at_once", [True, False])
+def test_a_commit_whose_ack_was_lost_is_found_in_the_stream(
+    proxy: FaultProxy,
+    broken: jsync.Connection,
+    stream: jsync.Stream,
+    count: int,
+    at_once: bool,
+) -> None:
+    js = broken.jetstream()
+    js.publish(f"{stream.name}.before")
+    rows = [(f"{stream.name}.{n}", b"%d" % n) for n in range(count)]
+    if at_once:
+        js.publish_batch([(f"{stream.name}.before", b"")])
+    lose_acks(proxy)
+    batch = js.atomic_batch(timeout=0.7)
+    with pytest.raises(errors.UnclearCommitError) as caught:
+        js.publish_batch(rows, timeout=0.7) if at_once else fill(batch, rows)
+    assert isinstance(caught.value.__cause__, errors.TimeoutError)
+    proxy.rewrite(None)
+    before = 2 if at_once else 1
+    ack = caught.value.resolve(timeout=LONG)
+    assert (ack.stream, ack.batch) == (stream.name, caught.value.batch)
+    assert (ack.seq, ack.count) == (before + count, count)
+    assert [data for _, data in contents(stream)[before:]] == [data for _, data in rows]
+    if not at_once:
+        assert batch.state is BatchState.COMMITTED
+        assert batch.pub_ack == ack
+
+
+def test_a_commit_is_found_behind_what_others_have_written_since(
+    proxy: FaultProxy,
+    broken: jsync.Connection,
+    nc: jsync.Connection,
+    stream: jsync.Stream,
+) -> None:
+    lose_acks(proxy)
+    batch = broken.jetstream().atomic_batch(timeout=0.7)
+    for n in range(4):
+        batch.add(f"{stream.name}.same", b"%d" % n)
+    with pytest.raises(errors.UnclearCommitError):
+        batch.commit()
+    proxy.rewrite(None)
+    for n in range(9):
+        nc.jetstream().publish(f"{stream.name}.same", b"other %d" % n)
+    ack = batch.resolve(timeout=LONG)
+    assert ack is not None
+    assert (ack.seq, ack.count) == (4, 4)
+
+
+@pytest.mark.parametrize("removal", ["purge", "delete"])
+def test_nothing_found_proves_nothing_where_messages_were_removed(
+    proxy: FaultProxy,
+    broken: jsync.Connection,
+    nc: jsync.Connection,
+    stream: jsync.Stream,
+    removal: str,
+) -> None:
+    lose_acks(proxy)
+    batch = broken.jetstream().atomic_batch(timeout=0.7)
+    batch.add(f"{stream.name}.1")
+    with pytest.raises(errors.UnclearCommitError):
+        batch.commit(f"{stream.name}.2")
+    proxy.rewrite(None)
+    nc.jetstream().publish(f"{stream.name}.2")
+    api = nc.jetstream()._api
+    if removal == "purge":
+        api.request(f"STREAM.PURGE.{stream.name}", {"seq": 3})
+    else:
+        for sequence in (1, 2):
+            api.request(f"STREAM.MSG.DELETE.{stream.name}", {"seq": sequence})
+    with pytest.raises(errors.UnclearCommitError, match="removed") as caught:
+        batch.resolve(timeout=LONG)
+    assert batch.state is BatchState.UNCLEAR
+    with pytest.raises(errors.UnclearCommitError, match="removed"):
+        caught.value.resolve(timeout=LONG)
+
+
+def test_a_stream_that_is_gone_tells_nothing(
+    proxy: FaultProxy, broken: jsync.Connection, nc: jsync.Connection, unique: str
+) -> None:
+    nc.jetstream().create_stream(name=unique, subjects=[unique], allow_atomic=True)
+    lose_acks(proxy)
+    batch = broken.jetstream().atomic_batch(timeout=0.7)
+    batch.add(unique)
+    with pytest.raises(errors.UnclearCommitError):
+        batch.commit(unique)
+    proxy.rewrite(None)
+    nc.jetstream().delete_stream(unique)
+    with pytest.raises(errors.UnclearCommitError, match="no stream"):
+        batch.resolve(timeout=LONG)
+
+
+# Connections that break -----------------------------------------------------------------
+
+
+def test_a_commit_that_never_left_is_known_not_to_be_stored(
+    proxy: FaultProxy, broken: jsync.Connection, stream: jsync.Stream
+) -> None:
+    batch = broken.jetstream().atomic_batch(timeout=LONG)
+    batch.add(f"{stream.name}.1")
+    batch.add(f"{stream.name}.2")
+    proxy.cut_after(20, to="server")
+    with pytest.raises(errors.UnclearCommitError) as caught:
+        batch.commit()
+    assert isinstance(caught.value.__cause__, errors.ConnectionLostError)
+    assert repr(batch).endswith("unclear, 2 messages, 2 sent>")
+    assert batch.resolve(timeout=LONG) is None
+    assert batch.state is BatchState.FAILED
+    assert contents(stream) == []
+
+
+def test_a_batch_is_lost_with_messages_that_nobody_has_acknowledged(
+    proxy: FaultProxy, broken: jsync.Connection, stream: jsync.Stream
+) -> None:
+    batch = broken.jetstream().atomic_batch()
+    for n in range(3):
+        batch.add(f"{stream.name}.{n}")
+    proxy.cut()
+    wait_for(lambda: broken.stats.reconnects == 1)
+    with pytest.raises(errors.AtomicBatchLostError) as caught:
+        batch.add(f"{stream.name}.3")
+    assert isinstance(caught.value, errors.ConnectionLostError)
+    assert batch.state is BatchState.FAILED
+    with pytest.raises(errors.AtomicBatchClosedError):
+        batch.commit()
+    assert contents(stream) == []
+
+
+def test_a_batch_goes_on_after_a_reconnect_when_all_was_acknowledged(
+    proxy: FaultProxy, broken: jsync.Connection, stream: jsync.Stream
+) -> None:
+    with broken.jetstream().atomic_batch(timeout=LONG) as batch:
+        for n in range(6):
+            batch.add(f"{stream.name}.{n}", ack=n % 2 == 1)
+            if n % 2 == 1:
+                cut_and_reconnect(proxy, broken)
+    assert batch.pub_ack is not None
+    assert batch.pub_ack.count == 6
+    assert [subject for subject, _ in contents(stream)] == list("012345")
+
+
+def test_a_batch_begins_once_the_connection_is_there(
+    proxy: FaultProxy, broken: jsync.Connection, stream: jsync.Stream
+) -> None:
+    proxy.refuse()
+    proxy.cut()
+    wait_for(lambda: not broken.is_connected)
+    batch = broken.jetstream().atomic_batch(timeout=LONG)
+    batch.add(f"{stream.name}.1")
+    late = broken.jetstream().atomic_batch(timeout=0.1)
+    late.add(f"{stream.name}.1")
+    with pytest.raises(errors.TimeoutError):
+        late.commit()
+    assert late.state is BatchState.FAILED
+    accepting = threading.Timer(0.2, proxy.accept)
+    accepting.start()
+    assert batch.commit().count == 1
+    accepting.join()
+
+
+def cut_and_reconnect(proxy: FaultProxy, broken: jsync.Connection) -> None:
+    before = proxy.connections
+    proxy.cut()
+    wait_for(lambda: proxy.connections > before and broken.is_connected)
+
+
+def cut_everywhere(
+    proxy: FaultProxy, broken: jsync.Connection, stream: jsync.Stream, step: int
+) -> Ledger:
+    """Cut the connection after so many bytes, more each time, in both directions."""
+    js = broken.jetstream()
+    ledger = Ledger(f"{stream.name}.1")
+    ledger.publish(js)  # the stream is known from now on
+    kinds: list[dict[str, bool]] = [{}, {"ack_first": True}, {"ack_first": False}]
+    sides: list[Side] = ["server", "client"]
+    for kind in kinds:
+        for side in sides:
+            before = proxy.bytes_to[side]
+            assert ledger.publish(js, **kind) == "stored"
+            size = proxy.bytes_to[side] - before
+            for at in range(1, size + 2, step):
+                proxy.cut_after(at, to=side)
+                ledger.publish(js, **kind)
+                proxy.cut_after(1 << 40, to=side)  # it may have needed fewer bytes
+                cut_and_reconnect(proxy, broken)
+    return ledger
+
+
+def test_a_cut_in_the_middle_leaves_all_or_nothing_and_is_reported_so(
+    proxy: FaultProxy, broken: jsync.Connection, stream: jsync.Stream
+) -> None:
+    ledger = cut_everywhere(proxy, broken, stream, 41)
+    ledger.check(stream)
+    assert not ledger.reasons
+    assert ledger.verdicts["stored"] > 6
+    assert ledger.verdicts["nothing"] > 6
+
+
+@pytest.mark.fault
+def test_a_cut_at_any_byte_leaves_all_or_nothing_and_is_reported_so(
+    proxy: FaultProxy, broken: jsync.Connection, stream: jsync.Stream
+) -> None:
+    ledger = cut_everywhere(proxy, broken, stream, 3)
+    ledger.check(stream)
+    assert not ledger.reasons
+
+
+# Servers that end -----------------------------------------------------------------------
+
+
+def kill_in_the_middle(own_server: StartServer, kills: int) -> Ledger:
+    """Publish batches while the server is killed and started again."""
+    server = own_server()
+    ledger = Ledger("kill")
+    dice = random.Random(7)
+    stop = threading.Event()
+    with connect(server.url, Events(), connect_timeout=2) as nc:
+        js = nc.jetstream()
+        stream = js.create_stream(name="KILL", subjects=["kill"], allow_atomic=True)
+
+        def kill() -> None:
+            try:
+                for number in range(kills):
+                    wait_for(lambda n=number: ledger.verdicts["stored"] >= 2 * n + 2)  # type: ignore[misc]
+                    time.sleep(dice.uniform(0, 0.25))
+                    server.kill()
+                    time.sleep(dice.uniform(0, 0.1))
+                    server.start()
+            finally:
+                stop.set()
+
+        killing = threading.Thread(target=kill)
+        killing.start()
+        try:
+            while not stop.is_set():
+                kind = dice.choice([{}, {}, {"ack_first": True}, {"ack_first": False}])
+                ledger.publish(js, dice.choice([1, 2, 30, 200]), timeout=5, **kind)
+        finally:
+            killing.join()
+        wait_for(lambda: nc.is_connected)
+        assert ledger.publish(js, timeout=LONG) == "stored"
+        ledger.check(stream)
+    return ledger
+
+
+def test_a_killed_server_leaves_all_or_nothing_and_it_is_reported_so(
+    own_server: StartServer,
+) -> None:
+    ledger = kill_in_the_middle(own_server, 2)
+    assert ledger.verdicts["stored"] > 3
+
+
+@pytest.mark.fault
+def test_a_server_that_is_killed_again_and_again_leaves_all_or_nothing(
+    own_server: StartServer,
+) -> None:
+    ledger = kill_in_the_middle(own_server, 40)
+    assert ledger.verdicts["stored"] > 40
+    assert ledger.verdicts["nothing"] > 10
+    assert not ledger.reasons
+
+
+def test_a_restarted_server_has_forgotten_an_open_batch(
+    own_server: StartServer,
+) -> None:
+    server = own_server()
+    with connect(server.url, Events()) as nc:
+        js = nc.jetstream()
+        stream = js.create_stream(name="S", subjects=["s"], allow_atomic=True)
+        batch = js.atomic_batch(timeout=LONG)
+        batch.add("s", ack=True)
+        server.restart()
+        wait_for(lambda: nc.stats.reconnects == 1)
+        with pytest.raises(errors.AtomicPublishIncompleteBatchError):
+            batch.commit("s")
+        assert batch.state is BatchState.FAILED
+        assert stream.info().state.messages == 0

@@ -1,0 +1,83 @@
+from __future__ import annotations
+
+import ctypes
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+import jsync
+
+from .support import Recorder
+
+if TYPE_CHECKING:
+    from jsync.server import LocalServer
+
+    from ..conftest import StartServer
+
+pytestmark = pytest.mark.server
+
+
+def busy_for(seconds: float) -> None:
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        pass
+
+
+def hold_the_gil_for(seconds: float) -> None:
+    ctypes.PyDLL(None).usleep(int(seconds * 1e6))
+
+
+@pytest.fixture
+def impatient_server(own_server: StartServer) -> LocalServer:
+    """A server that pings twice a second and hangs up when two pings stay unanswered."""
+    return own_server(config='ping_interval: "500ms"\nping_max: 2')
+
+
+@pytest.mark.parametrize("where", ["main", "callback"])
+def test_user_code_that_is_busy_does_not_lose_the_connection(
+    impatient_server: LocalServer, unique: str, where: str
+) -> None:
+    lost = Recorder()
+    worked = Recorder()
+
+    def work(msg: jsync.Msg) -> None:
+        busy_for(2.0)
+        worked()
+
+    with jsync.connect(
+        impatient_server.url, on_disconnect=lost, ping_interval=0.3
+    ) as nc:
+        if where == "main":
+            busy_for(2.0)
+        else:
+            nc.subscribe(unique, callback=work)
+            nc.publish(unique)
+            worked.get()
+        nc.flush()
+        assert lost.waiting == 0
+        assert nc.stats.reconnects == 0
+
+
+def test_code_that_holds_the_gil_does_not_lose_the_connection(
+    impatient_server: LocalServer,
+) -> None:
+    lost = Recorder()
+    with jsync.connect(impatient_server.url, on_disconnect=lost) as nc:
+        for _ in range(2):
+            hold_the_gil_for(0.7)
+            nc.flush()
+        assert lost.waiting == 0
+        assert nc.stats.reconnects == 0
+
+
+def test_a_long_hold_of_the_gil_is_not_taken_for_the_servers_silence(
+    server: LocalServer,
+) -> None:
+    # Our own pings: intervals pass while we could not have seen any answer.
+    lost = Recorder()
+    with jsync.connect(server.url, ping_interval=0.2, on_disconnect=lost) as nc:
+        hold_the_gil_for(1.0)
+        nc.flush()
+        assert lost.waiting == 0
+        assert nc.stats.reconnects == 0

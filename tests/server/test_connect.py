@@ -1,0 +1,338 @@
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import jsync
+from jsync import errors
+
+from ..servers import monitor, threads_since, wait_for
+from .support import (
+    LONG,
+    SOON,
+    Recorder,
+    Thread,
+    black_hole,
+    refusing_url,
+    run_child,
+    stranger,
+    works,
+)
+
+if TYPE_CHECKING:
+    from jsync.server import LocalServer
+
+    from ..conftest import StartServer
+
+pytestmark = pytest.mark.server
+
+
+def client_page(server: LocalServer, nc: jsync.Connection) -> dict[str, Any]:
+    page = monitor(server, f"connz?cid={nc.client_id}&subs=1&auth=1")
+    found: dict[str, Any] = page["connections"][0]
+    return found
+
+
+# Where --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "nats://127.0.0.1:{port}",
+        "127.0.0.1:{port}",
+        "NATS://127.0.0.1:{port}/",
+        "nats://localhost:{port}",
+    ],
+)
+def test_a_url_may_be_short(server: LocalServer, url: str) -> None:
+    with jsync.connect(url.format(port=server.port)) as nc:
+        assert works(nc)
+        assert nc.is_connected
+
+
+def test_a_server_on_ipv6_is_reached(own_server: StartServer) -> None:
+    server = own_server(args=["-a", "::1"])
+    with jsync.connect(f"nats://[::1]:{server.port}") as nc:
+        assert works(nc)
+        assert nc.connected_url == f"nats://[::1]:{server.port}"
+        assert nc.client_ip == "::1"
+
+
+def test_a_name_with_an_address_of_each_family_is_reached_at_the_one_that_listens(
+    own_server: StartServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = own_server()
+    v4 = socket.getaddrinfo("127.0.0.1", server.port, type=socket.SOCK_STREAM)
+    v6 = socket.getaddrinfo("::1", server.port, type=socket.SOCK_STREAM)
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *args, **more: v6 + v4)
+    with jsync.connect(f"nats://both.test:{server.port}") as nc:
+        assert works(nc)
+
+
+@pytest.mark.parametrize("form", ["list", "commas"])
+def test_of_several_servers_one_that_answers_is_taken(
+    server: LocalServer, form: str
+) -> None:
+    urls = [refusing_url(), server.url, refusing_url()]
+    with jsync.connect(urls if form == "list" else ",".join(urls)) as nc:
+        assert nc.connected_url == server.url
+        assert set(nc.servers) == set(urls)
+
+
+def test_servers_are_tried_in_order_without_randomize(own_server: StartServer) -> None:
+    first, second = own_server(), own_server()
+    with jsync.connect([first.url, second.url], randomize=False) as nc:
+        assert nc.connected_url == first.url
+    first.kill()
+    with jsync.connect([first.url, second.url], randomize=False) as nc:
+        assert nc.connected_url == second.url
+
+
+def test_what_is_known_of_the_server_can_be_asked(server: LocalServer) -> None:
+    with jsync.connect(server.url) as nc:
+        assert nc.server_info.port == server.port
+        assert nc.server_info.jetstream
+        assert nc.max_payload == nc.server_info.max_payload == 1 << 20
+        assert nc.client_ip == "127.0.0.1"
+        assert nc.client_id > 0
+        assert nc.last_error is None
+        assert repr(nc) == f"<Connection connected to {server.url}>"
+    assert repr(nc) == "<Connection closed>"
+    assert nc.connected_url is None
+
+
+def test_the_name_is_shown_by_the_server(server: LocalServer, unique: str) -> None:
+    with jsync.connect(server.url, name=f"{unique} ä") as nc:
+        page = client_page(server, nc)
+        assert page["name"] == f"{unique} ä"
+        assert page["lang"] == "python-jsync"
+
+
+def test_no_echo_spares_us_our_own_messages(server: LocalServer, unique: str) -> None:
+    with jsync.connect(server.url, no_echo=True) as nc:
+        mine = nc.subscribe(unique)
+        nc.publish(unique, b"mine")
+        nc.flush()
+        with jsync.connect(server.url) as other:
+            other.publish(unique, b"other")
+            assert mine.next().data == b"other"
+
+
+def test_requests_use_the_inbox_prefix(server: LocalServer, unique: str) -> None:
+    with jsync.connect(server.url, inbox_prefix=f"my.{unique}") as nc:
+        nc.subscribe(
+            unique, callback=lambda msg: msg.respond((msg.reply or "").encode())
+        )
+        assert nc.request(unique).data.decode().startswith(f"my.{unique}.")
+
+
+def test_a_refused_connection_is_a_connection_error_that_says_where() -> None:
+    url = refusing_url()
+    # The attempt is over before `connect` waits for it, or after: the same to the caller.
+    for _ in range(50):
+        with pytest.raises(errors.ConnectionError, match="refused") as caught:
+            jsync.connect(url)
+        assert type(caught.value) is errors.ConnectionError
+        assert url.removeprefix("nats://") in str(caught.value)
+
+
+def test_a_name_that_cannot_be_resolved_is_a_connection_error() -> None:
+    with pytest.raises(errors.ConnectionError, match=r"cannot resolve 'no\.invalid'"):
+        jsync.connect("nats://no.invalid:4222")
+
+
+def test_when_no_server_answers_the_error_lists_why_for_each() -> None:
+    nobody = refusing_url()
+    with stranger(b"HTTP/1.1 400 Bad Request\r\n\r\n") as web:
+        with pytest.raises(errors.NoServersError) as caught:
+            jsync.connect([nobody, web])
+    assert set(caught.value.errors) == {nobody, web}
+    assert isinstance(caught.value.errors[web], errors.ProtocolError)
+    assert "refused" in str(caught.value.errors[nobody])
+
+
+# Not a NATS server --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "banner",
+    [
+        b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n",
+        b"SSH-2.0-OpenSSH_9.2p1 Debian-2\r\n",
+        b"220 smtp.test ESMTP\r\n",
+        b"\x00\x01\x02\x03 binary",
+        b"INFO {not json}\r\n",
+        b"INFO []\r\n",
+        b"INFO {}\r\n",
+    ],
+    ids=["http", "ssh", "smtp", "binary", "broken-info", "list-info", "empty-info"],
+)
+def test_something_that_is_not_nats_is_a_protocol_error(banner: bytes) -> None:
+    with stranger(banner) as url:
+        with pytest.raises(errors.ProtocolError):
+            jsync.connect(url, connect_timeout=LONG)
+
+
+def test_a_server_that_hangs_up_at_once_is_a_connection_error() -> None:
+    def hang_up() -> None:
+        listener.accept()[0].close()
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = Thread(hang_up)
+        with pytest.raises(errors.ConnectionError, match="before an INFO"):
+            jsync.connect(f"nats://127.0.0.1:{listener.getsockname()[1]}")
+        thread.result()
+
+
+def test_a_server_without_headers_is_too_old() -> None:
+    with stranger(b'INFO {"version":"2.1.0","headers":false}\r\n') as url:
+        with pytest.raises(errors.ProtocolError, match=r"2\.1\.0"):
+            jsync.connect(url)
+
+
+def test_silence_is_a_timeout() -> None:
+    with black_hole() as url:
+        with pytest.raises(errors.TimeoutError, match="waiting for INFO"):
+            jsync.connect(url, connect_timeout=0.2)
+
+
+# connect_timeout ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("silent", [1, 40])
+def test_connect_timeout_bounds_the_whole_attempt(silent: int) -> None:
+    with ExitStack() as holes:
+        urls = [holes.enter_context(black_hole()) for _ in range(silent)]
+        begin = time.monotonic()
+        with pytest.raises((errors.ConnectionError, errors.TimeoutError)):
+            jsync.connect(urls, connect_timeout=0.5)
+        # Each for itself would be 0.5 s a server: 20 s.
+        assert time.monotonic() - begin < SOON
+
+
+def test_a_black_hole_leaves_time_for_the_server_behind_it(server: LocalServer) -> None:
+    with black_hole() as first, black_hole() as second:
+        urls = [first, second, server.url]
+        with jsync.connect(urls, randomize=False, connect_timeout=3) as nc:
+            assert nc.connected_url == server.url
+
+
+def test_a_server_that_stops_answering_after_info_is_a_timeout() -> None:
+    info = b'INFO {"version":"2.15.1","headers":true,"max_payload":1048576}\r\n'
+    with stranger(info) as url:
+        with pytest.raises(errors.TimeoutError, match="PONG"):
+            jsync.connect(url, connect_timeout=1.0)
+
+
+def test_a_server_that_trickles_does_not_extend_the_attempt() -> None:
+    stop = threading.Event()
+
+    def trickle() -> None:
+        guest, _ = listener.accept()
+        with guest:
+            for byte in b'INFO {"a":"' + b"x" * 10_000:
+                if stop.wait(0.05):
+                    return
+                guest.send(bytes([byte]), socket.MSG_NOSIGNAL)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = Thread(trickle)
+        begin = time.monotonic()
+        with pytest.raises(errors.TimeoutError):
+            jsync.connect(
+                f"nats://127.0.0.1:{listener.getsockname()[1]}", connect_timeout=0.3
+            )
+        assert time.monotonic() - begin < SOON
+        stop.set()
+        thread.error()
+
+
+def test_name_resolution_that_hangs_does_not_outlast_connect_timeout(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    released = threading.Event()
+
+    def hang(*args: object, **more: object) -> None:
+        released.wait(LONG)
+        raise OSError("released")
+
+    monkeypatch.setattr(socket, "getaddrinfo", hang)
+    try:
+        begin = time.monotonic()
+        with pytest.raises(errors.TimeoutError):
+            jsync.connect("nats://slow.test", connect_timeout=0.2)
+        assert time.monotonic() - begin < SOON
+    finally:
+        released.set()
+
+
+# Later --------------------------------------------------------------------------------
+
+
+def test_retry_on_failed_connect_returns_while_it_still_tries(
+    own_server: StartServer, unique: str
+) -> None:
+    server = own_server()
+    server.kill()
+    connected = Recorder()
+    with jsync.connect(
+        server.url,
+        retry_on_failed_connect=True,
+        connect_timeout=0.3,
+        reconnect_wait=0.02,
+        on_connect=connected,
+    ) as nc:
+        assert not nc.is_connected
+        sub = nc.subscribe(unique)
+        nc.publish(unique, b"kept")
+        with pytest.raises(errors.TimeoutError):
+            nc.flush(timeout=0.05)
+        server.start()
+        connected.get()
+        assert sub.next().data == b"kept"
+
+
+def test_without_retry_the_first_failure_is_final(own_server: StartServer) -> None:
+    server = own_server()
+    server.kill()
+    before = set(threading.enumerate())
+    with pytest.raises(errors.ConnectionError):
+        jsync.connect(server.url, reconnect_wait=0.01)
+    wait_for(lambda: not threads_since(before))
+
+
+# Refusals -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("scheme", ["ws", "wss"])
+def test_websockets_are_refused_with_a_way_out(scheme: str) -> None:
+    with pytest.raises(errors.ConfigError, match=r"not supported yet: use nats://"):
+        jsync.connect(f"{scheme}://127.0.0.1:8080")
+
+
+def test_a_process_patched_by_gevent_is_refused() -> None:
+    script = """
+        import sys, types
+        monkey = types.ModuleType("gevent.monkey")
+        monkey.is_module_patched = lambda name: name in sys.argv[2].split(",")
+        sys.modules["gevent"] = types.ModuleType("gevent")
+        sys.modules["gevent.monkey"] = monkey
+        import jsync
+        from jsync import errors
+        try:
+            jsync.connect(sys.argv[1], connect_timeout=0.2)
+        except errors.ConfigError as error:
+            print(error)
+        except errors.ConnectionError:
+            print("tried")
+    """
+    url = refusing_url()
+    for patched in ("socket", "thread", "select"):
+        assert "gevent has patched" in run_child(script, url, patched)
+    assert run_child(script, url, "subprocess").strip() == "tried"

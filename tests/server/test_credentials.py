@@ -1,0 +1,221 @@
+"""Who may connect: passwords, tokens, nkeys, creds, and the callables that fetch them."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import jsync
+from jsync import errors
+
+from ..accounts import Key, nkey_config, password_config, token_config
+from ..proxy import FaultProxy
+from ..servers import wait_for
+from .support import LONG, SOON, Recorder, works
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from jsync.server import LocalServer
+
+    from ..accounts import Account
+    from ..conftest import StartServer
+
+pytestmark = pytest.mark.server
+
+
+@pytest.mark.parametrize("how", ["options", "callables", "url"])
+def test_user_and_password_let_in(own_server: StartServer, how: str) -> None:
+    server = own_server(config=password_config({"bob": "p@ss /word"}))
+    match how:
+        case "options":
+            nc = jsync.connect(server.url, user="bob", password="p@ss /word")
+        case "callables":
+            nc = jsync.connect(
+                server.url, user=lambda: "bob", password=lambda: "p@ss /word"
+            )
+        case _:
+            nc = jsync.connect(f"nats://bob:p%40ss%20%2Fword@127.0.0.1:{server.port}")
+    with nc:
+        assert works(nc)
+        assert "word" not in f"{nc!r} {nc.connected_url} {nc.servers}"
+
+
+@pytest.mark.parametrize("how", ["option", "callable", "url"])
+def test_a_token_lets_in(own_server: StartServer, how: str) -> None:
+    server = own_server(config=token_config("t0ken"))
+    match how:
+        case "option":
+            nc = jsync.connect(server.url, token="t0ken")
+        case "callable":
+            nc = jsync.connect(server.url, token=lambda: "t0ken")
+        case _:
+            nc = jsync.connect(f"nats://t0ken@127.0.0.1:{server.port}")
+    with nc:
+        assert works(nc)
+        assert "t0ken" not in f"{nc!r} {nc.connected_url} {nc.servers}"
+
+
+def test_an_nkey_seed_lets_in(own_server: StartServer) -> None:
+    key, other = Key("user"), Key("user")
+    server = own_server(config=nkey_config(key))
+    for seed in (key.seed, key.seed.encode()):
+        with jsync.connect(server.url, nkey_seed=seed) as nc:
+            assert works(nc)
+    with pytest.raises(errors.AuthenticationError) as caught:
+        jsync.connect(server.url, nkey_seed=other.seed)
+    assert other.seed not in str(caught.value)
+
+
+def test_creds_let_in_as_a_path_or_as_content(
+    jwt_server: LocalServer, account: Account, tmp_path: Path
+) -> None:
+    path = account.user().write_creds(tmp_path / "user.creds")
+    creds: list[str | Path | bytes] = [path, os.fspath(path), path.read_bytes()]
+    for given in creds:
+        with jsync.connect(jwt_server.url, creds=given) as nc:
+            assert works(nc)
+
+
+def test_creds_are_read_anew_for_a_reconnect(
+    jwt_server: LocalServer, account: Account, tmp_path: Path
+) -> None:
+    path = account.user("before").write_creds(tmp_path / "user.creds")
+    reconnected = Recorder()
+    with (
+        FaultProxy("127.0.0.1", jwt_server.port) as proxy,
+        jsync.connect(
+            proxy.url, creds=path, on_reconnect=reconnected, reconnect_wait=0.01
+        ) as nc,
+    ):
+        expired = account.user("gone", expires_in=-60)
+        expired.write_creds(path)
+        proxy.cut()
+        # The expired ones are read and refused; were the old ones kept, this would work.
+        wait_for(lambda: isinstance(nc.last_error, errors.AuthenticationError))
+        assert not nc.is_connected
+        if nc.is_closed:
+            pytest.fail("refused once, but already given up")
+        account.user("after").write_creds(path)
+        reconnected.get()
+        assert works(nc)
+
+
+def test_creds_that_are_missing_say_which_file(
+    jwt_server: LocalServer, tmp_path: Path
+) -> None:
+    with pytest.raises(errors.AuthenticationError, match=r"gone\.creds"):
+        jsync.connect(jwt_server.url, creds=tmp_path / "gone.creds")
+
+
+def test_an_expired_jwt_is_an_authentication_error(
+    jwt_server: LocalServer, account: Account
+) -> None:
+    creds = account.user(expires_in=-60).creds.encode()
+    with pytest.raises(errors.AuthenticationError):
+        jsync.connect(jwt_server.url, creds=creds)
+
+
+def test_an_auth_callback_signs_the_nonce(own_server: StartServer) -> None:
+    key = Key("user")
+    server = own_server(config=nkey_config(key))
+    nonces = []
+
+    def sign(nonce: bytes) -> Mapping[str, str]:
+        import base64  # noqa: PLC0415
+
+        nonces.append(nonce)
+        signature = base64.urlsafe_b64encode(key.sign(nonce)).rstrip(b"=").decode()
+        return {"nkey": key.public, "sig": signature}
+
+    with jsync.connect(server.url, auth_callback=sign) as nc:
+        assert works(nc)
+    assert len(nonces) == 1
+    assert nonces[0]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"user": "bob", "password": "wrong"},
+        {"user": "nobody", "password": "right"},
+        {"token": "right"},
+    ],
+    ids=["none", "password", "user", "token"],
+)
+def test_wrong_credentials_are_an_authentication_error(
+    own_server: StartServer, options: dict[str, Any]
+) -> None:
+    server = own_server(config=password_config({"bob": "right"}))
+    with pytest.raises(errors.AuthenticationError, match="Authorization Violation"):
+        jsync.connect(server.url, **options)
+
+
+def test_wrong_credentials_do_not_show_in_the_error(own_server: StartServer) -> None:
+    server = own_server(config=password_config({"bob": "right"}))
+    with pytest.raises(errors.AuthenticationError) as caught:
+        jsync.connect(f"nats://bob:s3cret@127.0.0.1:{server.port}")
+    seen: BaseException | None = caught.value
+    while seen is not None:
+        assert "s3cret" not in f"{seen!s} {seen!r}"
+        seen = seen.__cause__ or seen.__context__
+
+
+def test_secrets_are_fetched_on_a_thread_that_is_not_ours(
+    own_server: StartServer,
+) -> None:
+    server = own_server(config=token_config("t0ken"))
+    threads = []
+
+    def token() -> str:
+        threads.append(threading.current_thread())
+        return "t0ken"
+
+    with jsync.connect(server.url, token=token):
+        assert threads[0] is not threading.current_thread()
+        assert not threads[0].name.endswith("-io")
+
+
+def test_a_secret_that_takes_too_long_ends_with_connect_timeout(
+    server: LocalServer,
+) -> None:
+    released = threading.Event()
+
+    def slow() -> str:
+        released.wait(LONG)
+        return "too late"
+
+    try:
+        begin = time.monotonic()
+        with pytest.raises(errors.AuthenticationError, match="took longer"):
+            jsync.connect(server.url, token=slow, connect_timeout=0.2)
+        assert time.monotonic() - begin < SOON
+    finally:
+        released.set()
+
+
+def raise_from_vault() -> str:
+    raise LookupError("the vault is shut")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"token": raise_from_vault},
+        {"user": "bob", "password": raise_from_vault},
+        {"auth_callback": lambda nonce: raise_from_vault()},
+    ],
+    ids=["token", "password", "auth_callback"],
+)
+def test_a_secret_that_cannot_be_fetched_is_an_authentication_error_with_its_cause(
+    server: LocalServer, options: dict[str, Any]
+) -> None:
+    with pytest.raises(errors.AuthenticationError) as caught:
+        jsync.connect(server.url, **options)
+    assert isinstance(caught.value.__cause__, LookupError)

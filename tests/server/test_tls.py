@@ -1,0 +1,364 @@
+from __future__ import annotations
+
+import shutil
+import socket
+import ssl
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import jsync
+from jsync import errors
+
+from ..proxy import FaultProxy
+from ..servers import monitor, wait_for
+from .support import LONG, Recorder, Thread, black_hole, stranger, works
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from jsync.server import LocalServer
+
+    from ..certificates import Certificates
+    from ..conftest import StartServer
+
+pytestmark = pytest.mark.server
+
+
+def is_encrypted(server: LocalServer, nc: jsync.Connection) -> bool:
+    page = monitor(server, f"connz?cid={nc.client_id}")
+    return "tls_version" in page["connections"][0]
+
+
+# Trust --------------------------------------------------------------------------------
+
+
+def test_a_server_with_our_own_authority_is_trusted(
+    own_server: StartServer, certificates: Certificates
+) -> None:
+    server = own_server(config=certificates.server_config(), args=["-m", "-1"])
+    with jsync.connect(server.url, tls_ca=certificates.ca.cert) as nc:
+        assert works(nc)
+        assert is_encrypted(server, nc)
+        assert nc.connected_url == server.url
+
+
+def test_tls_begins_when_the_server_asks_for_it(
+    tls_server: LocalServer, certificates: Certificates
+) -> None:
+    url = f"nats://127.0.0.1:{tls_server.port}"
+    context = ssl.create_default_context(cafile=certificates.ca.cert)
+    with jsync.connect(url, tls=context) as nc:
+        assert works(nc)
+    # Nothing but the server asks for it here, and the system does not know our authority.
+    with pytest.raises(errors.TLSError, match="certificate"):
+        jsync.connect(url)
+
+
+def test_the_authorities_of_the_system_do_not_vouch_for_our_own(
+    tls_server: LocalServer,
+) -> None:
+    with pytest.raises(errors.TLSError, match="not accepted"):
+        jsync.connect(tls_server.url)
+
+
+def test_another_authority_does_not_vouch_for_ours(
+    tls_server: LocalServer, certificates: Certificates
+) -> None:
+    with pytest.raises(errors.TLSError, match="not accepted"):
+        jsync.connect(tls_server.url, tls_ca=certificates.other_ca.cert)
+
+
+def test_a_certificate_for_another_host_is_refused_unless_that_name_is_given(
+    own_server: StartServer, certificates: Certificates
+) -> None:
+    server = own_server(config=certificates.server_config(certificates.wrong_host))
+    with pytest.raises(errors.TLSError, match=r"127\.0\.0\.1"):
+        jsync.connect(server.url, tls_ca=certificates.ca.cert)
+    with jsync.connect(
+        server.url, tls_ca=certificates.ca.cert, tls_hostname="elsewhere.test"
+    ) as nc:
+        assert works(nc)
+
+
+def test_an_expired_certificate_is_refused(
+    own_server: StartServer, certificates: Certificates
+) -> None:
+    server = own_server(config=certificates.server_config(certificates.expired))
+    with pytest.raises(errors.TLSError, match="expired"):
+        jsync.connect(server.url, tls_ca=certificates.ca.cert)
+
+
+def test_a_context_of_ours_is_used_as_it_is(tls_server: LocalServer) -> None:
+    context = ssl.create_default_context()
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    with jsync.connect(tls_server.url, tls=context) as nc:
+        assert works(nc)
+
+
+# Our own certificate ------------------------------------------------------------------
+
+
+def test_a_client_certificate_lets_in(
+    mutual_tls_server: LocalServer, certificates: Certificates
+) -> None:
+    with jsync.connect(
+        mutual_tls_server.url,
+        tls_ca=certificates.ca.cert,
+        tls_cert=certificates.client.cert,
+        tls_key=certificates.client.key,
+    ) as nc:
+        assert works(nc)
+
+
+def test_without_a_client_certificate_the_error_is_about_tls(
+    mutual_tls_server: LocalServer, certificates: Certificates
+) -> None:
+    for _ in range(5):  # the alert comes before our CONNECT, or after it
+        with pytest.raises(errors.TLSError):
+            jsync.connect(mutual_tls_server.url, tls_ca=certificates.ca.cert)
+
+
+def test_certificate_files_are_read_anew_for_a_reconnect(
+    mutual_tls_server: LocalServer, certificates: Certificates, tmp_path: Path
+) -> None:
+    cert, key = tmp_path / "client.pem", tmp_path / "client.key"
+    shutil.copy(certificates.client.cert, cert)
+    shutil.copy(certificates.client.key, key)
+    reconnected = Recorder()
+    with (
+        FaultProxy("127.0.0.1", mutual_tls_server.port, scheme="tls") as proxy,
+        jsync.connect(
+            proxy.url,
+            tls_ca=certificates.ca.cert,
+            tls_cert=cert,
+            tls_key=key,
+            reconnect_wait=0.01,
+            reconnect_jitter_tls=0.01,
+            on_reconnect=reconnected,
+        ) as nc,
+    ):
+        # The server does not know whose certificate this is.
+        shutil.copy(certificates.other_ca.cert, cert)
+        shutil.copy(certificates.other_ca.key, key)
+        proxy.cut()
+        wait_for(lambda: isinstance(nc.last_error, errors.TLSError))
+        assert not nc.is_connected
+        # A rotation in progress: key and certificate do not belong together.
+        shutil.copy(certificates.client.key, key)
+        wait_for(lambda: isinstance(nc.last_error, errors.ConfigError))
+        assert not nc.is_closed
+        shutil.copy(certificates.client.cert, cert)
+        reconnected.get()
+        assert works(nc)
+
+
+@pytest.mark.parametrize("option", ["tls_ca", "tls_cert"])
+def test_a_file_that_is_missing_is_told_at_once(
+    tls_server: LocalServer, tmp_path: Path, option: str
+) -> None:
+    options: dict[str, Any] = {option: tmp_path / "gone.pem"}
+    with pytest.raises(errors.ConfigError, match=rf"{option} .*gone\.pem"):
+        jsync.connect(tls_server.url, **options)
+
+
+# When to begin ------------------------------------------------------------------------
+
+
+def test_handshake_first_suits_a_server_that_begins_with_tls(
+    own_server: StartServer, certificates: Certificates
+) -> None:
+    server = own_server(config=certificates.server_config(handshake_first="true"))
+    with jsync.connect(
+        server.url, tls_ca=certificates.ca.cert, tls_handshake_first=True
+    ) as nc:
+        assert works(nc)
+    with pytest.raises(errors.TimeoutError, match="tls_handshake_first"):
+        jsync.connect(server.url, tls_ca=certificates.ca.cert, connect_timeout=0.3)
+
+
+def test_handshake_first_with_a_plain_server_is_a_tls_error(
+    server: LocalServer,
+) -> None:
+    with pytest.raises(errors.TLSError):
+        jsync.connect(server.url, tls_handshake_first=True)
+
+
+@pytest.mark.parametrize("how", ["url", "option"])
+def test_tls_that_is_wanted_is_not_given_up_when_the_server_has_none(
+    server: LocalServer, certificates: Certificates, how: str
+) -> None:
+    options: dict[str, Any] = {"tls": True} if how == "option" else {}
+    scheme = "tls" if how == "url" else "nats"
+    with pytest.raises(errors.TLSError, match="the server has none"):
+        jsync.connect(f"{scheme}://127.0.0.1:{server.port}", **options)
+
+
+def test_secrets_are_not_sent_in_the_clear_when_tls_is_wanted() -> None:
+    heard = bytearray()
+    info = b'INFO {"version":"2.15.1","headers":true,"auth_required":true}\r\n'
+
+    def listen() -> None:
+        guest, _ = listener.accept()
+        with guest:
+            guest.sendall(info)
+            guest.settimeout(LONG)
+            while data := guest.recv(4096):
+                heard.extend(data)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = Thread(listen)
+        with pytest.raises(errors.TLSError):
+            jsync.connect(f"tls://bob:s3cret@127.0.0.1:{listener.getsockname()[1]}")
+        thread.result()
+    assert b"s3cret" not in heard
+    assert b"CONNECT" not in heard
+
+
+def test_plaintext_put_in_before_the_tls_handshake_is_refused() -> None:
+    info = b'INFO {"version":"2.15.1","headers":true,"tls_required":true}\r\n'
+    with stranger(info + b"INFO {}\r\n") as url:
+        with pytest.raises(errors.ProtocolError, match="injected"):
+            jsync.connect(url)
+
+
+def test_a_tls_handshake_that_never_ends_is_a_timeout() -> None:
+    info = b'INFO {"version":"2.15.1","headers":true,"tls_required":true}\r\n'
+    with stranger(info) as url:
+        with pytest.raises(errors.TimeoutError):
+            jsync.connect(url, connect_timeout=0.3)
+    with black_hole() as url:
+        with pytest.raises(errors.TimeoutError):
+            jsync.connect(url, tls_handshake_first=True, connect_timeout=0.3)
+
+
+# The encrypted line -------------------------------------------------------------------
+
+
+@pytest.fixture
+def nc(tls_server: LocalServer, certificates: Certificates) -> Any:
+    with jsync.connect(tls_server.url, tls_ca=certificates.ca.cert) as nc:
+        yield nc
+
+
+def test_large_payloads_pass_both_ways(nc: jsync.Connection, unique: str) -> None:
+    largest = bytes(range(256)) * (nc.max_payload // 256)
+    sub = nc.subscribe(unique)
+    for size in (0, 1, 16_383, 16_384, 16_385, 100_000, nc.max_payload):
+        nc.publish(unique, largest[:size])
+        assert sub.next().data == largest[:size]
+
+
+def test_a_burst_of_large_payloads_arrives_whole_and_in_order(
+    nc: jsync.Connection, unique: str
+) -> None:
+    sub = nc.subscribe(unique)
+    payloads = [bytes([i]) * 300_000 for i in range(60)]
+    for payload in payloads:
+        nc.publish(unique, payload)
+    assert [sub.next().data == payload for payload in payloads] == [True] * 60
+
+
+def test_messages_of_many_threads_stay_whole_and_each_thread_keeps_its_order(
+    nc: jsync.Connection, unique: str
+) -> None:
+    threads, each = 8, 3000
+    sub = nc.subscribe(f"{unique}.*")
+    barrier = threading.Barrier(threads)
+
+    def publish(number: int) -> None:
+        barrier.wait()
+        for i in range(each):
+            nc.publish(f"{unique}.{number}", b"%d " % i + b"x" * (i % 700))
+
+    publishers = [Thread(publish, number) for number in range(threads)]
+    seen = dict.fromkeys(range(threads), 0)
+    for _ in range(threads * each):
+        msg = sub.next()
+        number = int(msg.subject.rpartition(".")[2])
+        count, _, padding = msg.data.partition(b" ")
+        assert int(count) == seen[number]
+        assert padding == b"x" * (int(count) % 700)
+        seen[number] += 1
+    for publisher in publishers:
+        publisher.result()
+    assert nc.is_connected
+    assert nc.stats.reconnects == 0
+
+
+def test_requests_of_many_threads_get_their_own_replies(
+    nc: jsync.Connection, unique: str
+) -> None:
+    nc.subscribe(unique, callback=lambda msg: msg.respond(msg.data))
+
+    def ask(number: int) -> bool:
+        questions = [b"%d %d" % (number, i) for i in range(50)]
+        return all(
+            nc.request(unique, question).data == question for question in questions
+        )
+
+    asking = [Thread(ask, number) for number in range(8)]
+    assert all(thread.result() for thread in asking)
+
+
+def test_a_lone_message_leaves_at_once(nc: jsync.Connection, unique: str) -> None:
+    with nc.subscribe(unique) as sub:
+        for _ in range(20):
+            nc.publish(unique, b"alone")
+            assert sub.next(timeout=LONG).data == b"alone"
+    assert nc.rtt() < LONG
+
+
+def test_drain_sends_all_that_was_published(
+    tls_server: LocalServer, certificates: Certificates, unique: str
+) -> None:
+    with jsync.connect(tls_server.url, tls_ca=certificates.ca.cert) as reader:
+        sub = reader.subscribe(unique)
+        reader.flush()
+        with jsync.connect(tls_server.url, tls_ca=certificates.ca.cert) as nc:
+            for i in range(20_000):
+                nc.publish(unique, b"%d" % i)
+        assert [int(sub.next().data) for _ in range(20_000)] == list(range(20_000))
+
+
+def test_a_reconnect_encrypts_again(
+    tls_server: LocalServer, certificates: Certificates, unique: str
+) -> None:
+    reconnected = Recorder()
+    with (
+        FaultProxy("127.0.0.1", tls_server.port, scheme="tls") as proxy,
+        jsync.connect(
+            proxy.url,
+            tls_ca=certificates.ca.cert,
+            reconnect_wait=0.01,
+            reconnect_jitter_tls=0.01,
+            on_reconnect=reconnected,
+        ) as nc,
+    ):
+        sub = nc.subscribe(unique)
+        proxy.cut()
+        reconnected.get()
+        nc.publish(unique, b"again")
+        assert sub.next().data == b"again"
+
+
+def test_nothing_but_info_passes_in_the_clear(
+    tls_server: LocalServer, certificates: Certificates, unique: str
+) -> None:
+    passed = bytearray()
+
+    def listen(data: bytes, to: str) -> bytes:
+        passed.extend(data)
+        return data
+
+    with FaultProxy("127.0.0.1", tls_server.port, scheme="tls") as proxy:
+        proxy.rewrite(listen)
+        with jsync.connect(proxy.url, tls_ca=certificates.ca.cert, token="t0ken") as nc:
+            sub = nc.subscribe(unique)
+            nc.publish(unique, b"a secret", headers={"Name": "another"})
+            sub.next()
+    assert b"INFO" in passed
+    for secret in ("t0ken", unique, "a secret", "another", "CONNECT", "PING"):
+        assert secret.encode() not in passed
