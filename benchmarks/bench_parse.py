@@ -1,0 +1,109 @@
+"""Bytes to messages, in one process: `pytest benchmarks/bench_parse.py`.
+
+The time of a run is for 1000 messages, so a figure in microseconds reads as nanoseconds a
+message.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from jsync._fast import (
+    Line,
+    Mailbox,
+    Messages,
+    Outbox,
+    Parser,
+    parse_ack_subject,
+    parse_headers,
+)
+
+from .frames import HEADERS, frames
+
+if TYPE_CHECKING:
+    from pytest_benchmark.fixture import BenchmarkFixture
+
+COUNT = 1000
+SIZES = [16, 128, 1024, 16384]
+
+
+@pytest.mark.parametrize("size", SIZES)
+def bench_feed(benchmark: BenchmarkFixture, size: int) -> None:
+    parser, chunk = Parser(), frames(size, COUNT)
+    assert len(benchmark(parser.feed, chunk)) == COUNT
+
+
+@pytest.mark.parametrize("size", SIZES)
+def bench_feed_headers(benchmark: BenchmarkFixture, size: int) -> None:
+    parser, chunk = Parser(), frames(size, COUNT, headers=True)
+    assert len(benchmark(parser.feed, chunk)) == COUNT
+
+
+@pytest.mark.parametrize("jetstream", [False, True], ids=["Msg", "JetStreamMsg"])
+@pytest.mark.parametrize("size", SIZES)
+def bench_line(benchmark: BenchmarkFixture, size: int, jetstream: bool) -> None:
+    """Parsed, delivered to a mailbox, and taken by its reader."""
+    outbox = Outbox()
+    line, mailbox = Line(outbox, -1), Mailbox(outbox, 7, jetstream=jetstream)
+    line.subscribe(7, mailbox)
+    chunk = frames(size, COUNT)
+
+    def run() -> int:
+        line.decrypted(chunk)
+        return sum(
+            1 for _, _ in zip(range(COUNT), Messages(mailbox, None), strict=False)
+        )
+
+    assert benchmark(run) == COUNT
+
+
+def bench_line_from_socket(benchmark: BenchmarkFixture) -> None:
+    """The same with the system calls: poll, receive, parse, deliver; 128 bytes."""
+    ours, theirs = socket.socketpair()
+    wake, other_end = os.pipe()
+    outbox = Outbox()
+    line, mailbox = Line(outbox, wake), Mailbox(outbox, 7)
+    line.subscribe(7, mailbox)
+    for end in (ours, theirs):
+        end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
+    count = 100  # what a socket pair holds at once, on every machine
+    chunk = frames(128, count)
+    line.open(ours.fileno(), direct=True)
+
+    def run() -> None:
+        theirs.sendall(chunk)
+        for _ in range(count):
+            while not len(mailbox):
+                line.run(time.monotonic())
+            mailbox.get(0)
+
+    try:
+        benchmark(run)
+    finally:
+        line.close()
+        ours.close()
+        theirs.close()
+        os.close(wake)
+        os.close(other_end)
+
+
+def bench_read_headers(benchmark: BenchmarkFixture) -> None:
+    """One block of three."""
+    benchmark(parse_headers, HEADERS)
+
+
+@pytest.mark.parametrize(
+    "subject",
+    [
+        "$JS.ACK.ORDERS.worker.1.1000001.1.1763693000123456789.999",
+        "$JS.ACK.hub.AAAB.ORDERS.worker.1.1000001.1.1763693000123456789.999.x",
+    ],
+    ids=["v1", "v2"],
+)
+def bench_metadata(benchmark: BenchmarkFixture, subject: str) -> None:
+    benchmark(parse_ack_subject, subject)

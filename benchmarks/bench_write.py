@@ -1,0 +1,133 @@
+"""Encoding and appending, in one process: `pytest benchmarks/bench_write.py`.
+
+The time of a run is for 1000 messages, so a figure in microseconds reads as nanoseconds a
+message. The socket's far end is a thread that throws away what comes.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from jsync._fast import JetStreamMsg, Line, Mailbox, Messages, Outbox, encode_publish
+
+from .frames import frames
+
+if TYPE_CHECKING:
+    from typing import Self
+
+    from pytest_benchmark.fixture import BenchmarkFixture
+
+COUNT = 1000
+HEADERS = {"Nats-Msg-Id": "7f3a9c52", "Content-Type": "application/json"}
+
+
+class Connected:
+    """An outbox on a socket pair, its I/O thread, and a far end that drops what comes."""
+
+    def __init__(self) -> None:
+        self._ours, self._theirs = socket.socketpair()
+        self._ours.setblocking(False)
+        self._wake, self._wake_end = os.pipe()
+        os.set_blocking(self._wake, False)
+        self.outbox = Outbox(self._wake_end)
+        self.line = Line(self.outbox, self._wake)
+        self._running = True
+        self._threads = [
+            threading.Thread(target=self._drop),
+            threading.Thread(target=self._serve),
+        ]
+
+    def _drop(self) -> None:
+        buffer = bytearray(1 << 20)
+        while self._theirs.recv_into(buffer):
+            pass
+
+    def _serve(self) -> None:
+        while self._running:
+            self.line.run(time.monotonic() + 1)
+
+    def wait_until_sent(self) -> None:
+        while self.outbox.pending > 1 << 20:
+            time.sleep(0.0001)
+
+    def __enter__(self) -> Self:
+        self.line.open(self._ours.fileno(), direct=True)
+        self.outbox.open(self._ours.fileno(), b"", direct=True)
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._running = False
+        self.line.interrupt()
+        self._threads[1].join()
+        self.outbox.hold()
+        self._ours.close()
+        self._threads[0].join()
+        self._theirs.close()
+        os.close(self._wake)
+        os.close(self._wake_end)
+
+
+@pytest.mark.parametrize("size", [16, 128, 1024, 16384])
+def bench_publish(benchmark: BenchmarkFixture, size: int) -> None:
+    """Encoded and appended; I/O thread and caller send. Of the large ones: copied."""
+    payload = b"x" * size
+    with Connected() as connected:
+        outbox = connected.outbox
+
+        def run() -> None:
+            for _ in range(COUNT):
+                outbox.publish("orders.eu.new", payload)
+            connected.wait_until_sent()
+
+        benchmark(run)
+
+
+def bench_publish_with_headers(benchmark: BenchmarkFixture) -> None:
+    payload = b"x" * 128
+    with Connected() as connected:
+        outbox = connected.outbox
+
+        def run() -> None:
+            for _ in range(COUNT):
+                outbox.publish("orders.eu.new", payload, headers=HEADERS)
+            connected.wait_until_sent()
+
+        benchmark(run)
+
+
+def bench_encode(benchmark: BenchmarkFixture) -> None:
+    """One PUB of 128 bytes."""
+    benchmark(encode_publish, "orders.eu.new", b"x" * 128)
+
+
+def bench_ack(benchmark: BenchmarkFixture) -> None:
+    """1000 acks; the messages are parsed outside the clock."""
+    with Connected() as connected:
+        outbox = connected.outbox
+        # A line of its own: the other one belongs to its thread.
+        line, mailbox = Line(outbox, -1), Mailbox(outbox, 7, jetstream=True)
+        line.subscribe(7, mailbox)
+        chunk = frames(128, COUNT)
+
+        def messages() -> tuple[tuple[list[JetStreamMsg]], dict[str, object]]:
+            line.decrypted(chunk)
+            taken = [
+                msg
+                for _, msg in zip(range(COUNT), Messages(mailbox, None), strict=False)
+                if isinstance(msg, JetStreamMsg)
+            ]
+            return (taken,), {}
+
+        def run(taken: list[JetStreamMsg]) -> None:
+            for msg in taken:
+                msg.ack()
+
+        benchmark.pedantic(run, setup=messages, rounds=200)  # type: ignore[no-untyped-call]

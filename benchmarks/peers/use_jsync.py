@@ -1,0 +1,300 @@
+"""jsync doing what the other peers do: `python -m benchmarks.peers.use_jsync JOB ...`.
+
+Arguments as in `natsc.c`, and behind them options: `--busy N` runs N pure Python threads
+beside, `--ca FILE` is for TLS.
+"""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING, Any
+
+import jsync
+
+from .measure import (
+    Busy,
+    Result,
+    await_go,
+    cpu_seconds,
+    in_threads,
+    now,
+    percentiles,
+    rate,
+    report,
+    sleep_until,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+UNLIMITED = 1 << 40
+
+
+def connect(options: argparse.Namespace) -> jsync.Connection:
+    return jsync.connect(
+        options.url,
+        tls_ca=options.ca,
+        max_pending_messages=UNLIMITED,
+        max_pending_bytes=UNLIMITED,
+    )
+
+
+def read(options: argparse.Namespace) -> Result:
+    count, expected = options.count, options.count * options.size
+    with connect(options) as nc, nc.subscribe(options.subject) as messages:
+        nc.flush()
+        await_go()
+        stream, cpu = iter(messages), cpu_seconds()
+        size = len(next(stream).data)
+        begin, busy = now(), Busy(options.busy)
+        for left, msg in enumerate(stream, 2 - count):
+            size += len(msg.data)
+            if left == 0:
+                break
+        result = rate(count, begin, cpu)
+        busy.stop()
+        assert size == expected
+    return result
+
+
+def request(options: argparse.Namespace) -> Result:
+    count, payload = options.count, b"x" * options.size
+    latencies = []
+    with connect(options) as nc:
+        busy = Busy(options.busy)
+        await_go()
+        for _ in range(count // 10):
+            nc.request(options.subject, payload)
+        cpu, start = cpu_seconds(), now()
+        for _ in range(count):
+            begin = now()
+            nc.request(options.subject, payload)
+            latencies.append(now() - begin)
+        result = rate(count, start, cpu)
+        busy.stop()
+    return result | percentiles("latency", latencies)
+
+
+def publish(options: argparse.Namespace) -> Result:
+    count, payload, subject = options.count, b"x" * options.size, options.subject
+    with connect(options) as nc:
+
+        def some() -> None:
+            send = nc.publish
+            for _ in range(count // options.threads):
+                send(subject, payload)
+
+        await_go()
+        busy = Busy(options.busy)
+        cpu, begin = cpu_seconds(), now()
+        in_threads(options.threads, some)
+        nc.flush(60)
+        result = rate(count, begin, cpu)
+        busy.stop()
+    return result
+
+
+def lone(options: argparse.Namespace) -> Result:
+    padding = b"x" * (options.size - 19)
+    interval, spent = options.interval * 1000, []
+    with connect(options) as nc:
+        busy = Busy(options.busy)
+        await_go()
+        cpu = cpu_seconds()
+        moment = start = now()
+        for _ in range(options.count):
+            moment += interval
+            sleep_until(moment)
+            begin = now()
+            nc.publish("bench.lone", b"%019d" % begin + padding)
+            spent.append(now() - begin)
+        result = rate(options.count, start, cpu)
+        busy.stop()
+    return result | percentiles("caller", spent)
+
+
+def fetch(options: argparse.Namespace) -> Result:
+    done, size = 0, 0
+    with connect(options) as nc:
+        # By its names at run time, so that this file works before JetStream is there.
+        js: Any = nc.jetstream()
+        consumer = js.stream(options.stream).consumer(options.consumer)
+        await_go()
+        cpu, begin = cpu_seconds(), now()
+        while done < options.count:
+            with consumer.fetch(options.batch, timeout=10) as batch:
+                for msg in batch:
+                    size += len(msg.data)
+                    done += 1
+                    if options.ack:
+                        msg.ack()
+        nc.flush(60)
+        return rate(done, begin, cpu)
+
+
+def consume(options: argparse.Namespace) -> Result:
+    """Pulls of `batch` that overlap; each message to a handler, or to a loop."""
+    count, left = options.count, options.count
+    with connect(options) as nc:
+        consumer = nc.jetstream().stream(options.stream).consumer(options.consumer)
+        await_go()
+        cpu, begin = cpu_seconds(), now()
+        if options.handler:
+            size = 0
+
+            def handle(msg: jsync.JetStreamMsg) -> None:
+                nonlocal size
+                size += len(msg.data)
+                if options.ack:
+                    msg.ack()
+
+            with consumer.consume(
+                handle, max_messages=options.batch, stop_after=count
+            ) as running:
+                running.wait(120)
+        else:
+            with consumer.messages(max_messages=options.batch) as messages:
+                for msg in messages:
+                    if options.ack:
+                        msg.ack()
+                    left -= 1
+                    if not left:
+                        break
+                nc.flush(60)
+                return rate(count, begin, cpu)
+        nc.flush(60)
+        return rate(count, begin, cpu)
+
+
+def next_message(options: argparse.Namespace) -> Result:
+    count = options.count
+    latencies = []
+    with connect(options) as nc:
+        consumer = nc.jetstream().stream(options.stream).consumer(options.consumer)
+        await_go()
+        for _ in range(count // 10):
+            consumer.next()
+        cpu, start = cpu_seconds(), now()
+        for _ in range(count):
+            begin = now()
+            consumer.next()
+            latencies.append(now() - begin)
+        result = rate(count, start, cpu)
+    return result | percentiles("latency", latencies)
+
+
+def publisher(options: argparse.Namespace) -> Result:
+    """Ahead of the acks: each by itself, with headers (-1), or `chunk` at once."""
+    count, subject, payload = options.count, options.subject, b"x" * options.size
+    with connect(options) as nc:
+        js = nc.jetstream()
+        await_go()
+        busy = Busy(options.busy)
+        cpu, begin = cpu_seconds(), now()
+        with js.publisher(window=options.window) as ahead:
+            if options.chunk > 0:
+                for _ in range(count // options.chunk):
+                    ahead.publish_many(subject, [payload] * options.chunk)
+            elif options.chunk < 0:
+                for i in range(count):
+                    ahead.publish(subject, payload, msg_id=str(i))
+            else:
+                publish = ahead.publish
+                for _ in range(count):
+                    publish(subject, payload)
+        result = rate(count, begin, cpu)
+        busy.stop()
+    return result
+
+
+def ingest(options: argparse.Namespace) -> Result:
+    """A fast ingest: each by itself, with headers (-1), or `chunk` at once."""
+    count, subject, payload = options.count, options.subject, b"x" * options.size
+    flow, outstanding = options.flow, options.outstanding
+    with connect(options) as nc:
+        js = nc.jetstream()
+        await_go()
+        busy = Busy(options.busy)
+        cpu, begin = cpu_seconds(), now()
+        with js.fast_ingest(flow=flow, outstanding=outstanding) as batch:
+            if options.chunk > 0:
+                for _ in range(count // options.chunk):
+                    batch.add_many(subject, [payload] * options.chunk)
+            elif options.chunk < 0:
+                for i in range(count):
+                    batch.add(subject, payload, msg_id=str(i))
+            else:
+                add = batch.add
+                for _ in range(count):
+                    add(subject, payload)
+        result = rate(count, begin, cpu)
+        busy.stop()
+    return result
+
+
+def atomic(options: argparse.Namespace) -> Result:
+    """Atomic batches of `chunk` messages: at once, or added one by one (-1)."""
+    size, payload = abs(options.chunk), b"x" * options.size
+    batches = options.count // size
+    with connect(options) as nc:
+        js = nc.jetstream()
+        await_go()
+        cpu, begin = cpu_seconds(), now()
+        for _ in range(batches):
+            if options.chunk > 0:
+                js.publish_batch([(options.subject, payload)] * size)
+                continue
+            with js.atomic_batch() as batch:
+                for _ in range(size):
+                    batch.add(options.subject, payload)
+        return rate(batches * size, begin, cpu)
+
+
+def single(options: argparse.Namespace) -> Result:
+    payload, latencies = b"x" * options.size, []
+    with connect(options) as nc:
+        js = nc.jetstream()
+        await_go()
+        for _ in range(options.count // 10):
+            js.publish(options.subject, payload)
+        cpu, start = cpu_seconds(), now()
+        for _ in range(options.count):
+            begin = now()
+            js.publish(options.subject, payload)
+            latencies.append(now() - begin)
+        result = rate(options.count, start, cpu)
+    return result | percentiles("latency", latencies)
+
+
+JOBS: dict[str, tuple[Callable[[argparse.Namespace], Result], str]] = {
+    "publish": (publish, "url subject size count threads"),
+    "read": (read, "url subject size count"),
+    "request": (request, "url subject size count"),
+    "lone": (lone, "url count interval size"),
+    "fetch": (fetch, "url stream consumer count batch ack"),
+    "consume": (consume, "url stream consumer count batch ack handler"),
+    "next": (next_message, "url stream consumer count"),
+    "publisher": (publisher, "url subject size count window chunk"),
+    "ingest": (ingest, "url subject size count flow outstanding chunk"),
+    "atomic": (atomic, "url subject size count chunk"),
+    "single": (single, "url subject size count"),
+}
+WORDS = {"url", "subject", "stream", "consumer"}
+
+
+def parse(jobs: dict[str, tuple[Callable[[argparse.Namespace], Result], str]]) -> Any:
+    parser = argparse.ArgumentParser()
+    subparsers = parser.add_subparsers(required=True)
+    for name, (work, arguments) in jobs.items():
+        job = subparsers.add_parser(name)
+        for argument in arguments.split():
+            job.add_argument(argument, type=str if argument in WORDS else int)
+        job.add_argument("--busy", type=int, default=0)
+        job.add_argument("--ca")
+        job.set_defaults(work=work)
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    chosen = parse(JOBS)
+    report(chosen.work(chosen))

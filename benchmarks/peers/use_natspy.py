@@ -1,0 +1,211 @@
+"""nats-py doing what the other peers do: `python -m benchmarks.peers.use_natspy JOB ...`."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from typing import TYPE_CHECKING, Any
+
+import nats
+
+from .measure import (
+    Busy,
+    Result,
+    await_go,
+    cpu_seconds,
+    now,
+    percentiles,
+    rate,
+    report,
+    sleep_until,
+)
+from .use_jsync import JOBS, parse
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Callable, Coroutine
+
+
+async def connect(options: argparse.Namespace) -> Any:
+    if options.ca is None:
+        return await nats.connect(options.url)
+    context = ssl.create_default_context(cafile=options.ca)
+    return await nats.connect(options.url, tls=context)
+
+
+async def go() -> None:
+    """Like `await_go`, with the loop running meanwhile."""
+    await asyncio.get_running_loop().run_in_executor(None, await_go)
+
+
+async def read(options: argparse.Namespace) -> Result:
+    count, left, size = options.count, options.count, 0
+    nc = await connect(options)
+    messages = await nc.subscribe(
+        options.subject, pending_msgs_limit=0, pending_bytes_limit=0
+    )
+    await nc.flush()
+    await go()
+    begin, cpu, busy = 0, cpu_seconds(), Busy(0)
+    async for msg in messages.messages:  # the cheapest of its three ways to read
+        if left == count:
+            begin, busy = now(), Busy(options.busy)
+        size += len(msg.data)
+        left -= 1
+        if left == 0:
+            break
+    result = rate(count, begin, cpu)
+    busy.stop()
+    assert size == count * options.size
+    await nc.close()
+    return result
+
+
+async def request(options: argparse.Namespace) -> Result:
+    count, payload = options.count, b"x" * options.size
+    latencies = []
+    nc = await connect(options)
+    busy = Busy(options.busy)
+    await go()
+    for _ in range(count // 10):
+        await nc.request(options.subject, payload, timeout=5)
+    cpu, start = cpu_seconds(), now()
+    for _ in range(count):
+        begin = now()
+        await nc.request(options.subject, payload, timeout=5)
+        latencies.append(now() - begin)
+    result = rate(count, start, cpu) | percentiles("latency", latencies)
+    busy.stop()
+    await nc.close()
+    return result
+
+
+async def publish(options: argparse.Namespace) -> Result:
+    payload = b"x" * options.size
+    nc = await connect(options)
+    await go()
+    busy = Busy(options.busy)
+    cpu, begin = cpu_seconds(), now()
+    for _ in range(options.count):
+        await nc.publish(options.subject, payload)
+    await nc.flush(60)
+    result = rate(options.count, begin, cpu)
+    busy.stop()
+    await nc.close()
+    return result
+
+
+async def lone(options: argparse.Namespace) -> Result:
+    padding = b"x" * (options.size - 19)
+    interval, spent = options.interval * 1000, []
+    nc = await connect(options)
+    busy = Busy(options.busy)
+    await go()
+    cpu = cpu_seconds()
+    moment = start = now()
+    for _ in range(options.count):
+        moment += interval
+        # A blocking pause, or the loop's timer of 1 ms would set the pace; its flusher
+        # gets a turn of its own behind each publish.
+        sleep_until(moment)
+        begin = now()
+        await nc.publish("bench.lone", b"%019d" % begin + padding)
+        spent.append(now() - begin)
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+    result = rate(options.count, start, cpu) | percentiles("caller", spent)
+    busy.stop()
+    await nc.close()
+    return result
+
+
+async def fetch(options: argparse.Namespace) -> Result:
+    done, size = 0, 0
+    nc = await connect(options)
+    consumer = await nc.jetstream().pull_subscribe_bind(
+        options.consumer, options.stream, pending_msgs_limit=0, pending_bytes_limit=0
+    )
+    await go()
+    cpu, begin = cpu_seconds(), now()
+    while done < options.count:
+        for msg in await consumer.fetch(options.batch, timeout=10):
+            size += len(msg.data)
+            done += 1
+            if options.ack:
+                await msg.ack()
+    await nc.flush(60)
+    result = rate(done, begin, cpu)
+    await nc.close()
+    return result
+
+
+async def next_message(options: argparse.Namespace) -> Result:
+    latencies = []
+    nc = await connect(options)
+    consumer = await nc.jetstream().pull_subscribe_bind(
+        options.consumer, options.stream
+    )
+    await go()
+    for _ in range(options.count // 10):
+        await consumer.fetch(1)
+    cpu, start = cpu_seconds(), now()
+    for _ in range(options.count):
+        begin = now()
+        await consumer.fetch(1)
+        latencies.append(now() - begin)
+    result = rate(options.count, start, cpu) | percentiles("latency", latencies)
+    await nc.close()
+    return result
+
+
+async def publisher(options: argparse.Namespace) -> Result:
+    payload = b"x" * options.size
+    nc = await connect(options)
+    js = nc.jetstream(publish_async_max_pending=options.window)
+    await go()
+    cpu, begin = cpu_seconds(), now()
+    for _ in range(options.count):
+        await js.publish_async(options.subject, payload, wait_stall=60)
+    await js.publish_async_completed()
+    result = rate(options.count, begin, cpu)
+    await nc.close()
+    return result
+
+
+async def single(options: argparse.Namespace) -> Result:
+    payload, latencies = b"x" * options.size, []
+    nc = await connect(options)
+    js = nc.jetstream()
+    await go()
+    for _ in range(options.count // 10):
+        await js.publish(options.subject, payload)
+    cpu, start = cpu_seconds(), now()
+    for _ in range(options.count):
+        begin = now()
+        await js.publish(options.subject, payload)
+        latencies.append(now() - begin)
+    result = rate(options.count, start, cpu) | percentiles("latency", latencies)
+    await nc.close()
+    return result
+
+
+def blocking(
+    work: Callable[[argparse.Namespace], Coroutine[Any, Any, Result]],
+) -> Callable[[argparse.Namespace], Result]:
+    return lambda options: asyncio.run(work(options))
+
+
+MINE = {
+    "publish": publish,
+    "read": read,
+    "request": request,
+    "lone": lone,
+    "fetch": fetch,
+    "next": next_message,
+    "publisher": publisher,
+    "single": single,
+}
+
+if __name__ == "__main__":
+    chosen = parse({n: (blocking(work), JOBS[n][1]) for n, work in MINE.items()})
+    report(chosen.work(chosen))

@@ -1,0 +1,131 @@
+"""From the rounds to medians, bars, a table and JSON."""
+
+from __future__ import annotations
+
+import json
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from .scenarios.scenario import Bar, Round, Scenario
+
+
+def summary(
+    results: dict[str, tuple[Scenario, list[Round]]],
+    facts: dict[str, str],
+    left_out: list[str],
+    rounds: int,
+) -> dict[str, Any]:
+    return {
+        "facts": facts,
+        "rounds": rounds,
+        "left_out": left_out,
+        "scenarios": {
+            name: {
+                "title": scenario.title,
+                "rows": _rows(scenario, turns),
+                "bars": [_bar(bar, turns) for bar in scenario.bars],
+                "rounds": turns,
+            }
+            for name, (scenario, turns) in results.items()
+        },
+    }
+
+
+def _rows(scenario: Scenario, rounds: list[Round]) -> dict[str, dict[str, list[float]]]:
+    """For each peer and column: median, least and most."""
+    rows: dict[str, dict[str, list[float]]] = {}
+    for peer in dict.fromkeys(peer for turn in rounds for peer in turn):
+        results = [turn[peer] for turn in rounds if peer in turn]
+        for column in scenario.columns:
+            values = [v for r in results if (v := column.value(r)) is not None]
+            if values:
+                rows.setdefault(peer, {})[column.title] = [
+                    median(values),
+                    min(values),
+                    max(values),
+                ]
+    return rows
+
+
+def _bar(bar: Bar, rounds: list[Round]) -> dict[str, Any]:
+    values = []
+    for turn in rounds:
+        try:
+            values.append(bar.value(turn))
+        except KeyError:  # a peer that was left out
+            continue
+    if not values:
+        return {"text": bar.text, "limit": bar.limit, "value": None, "met": None}
+    value = median(values)
+    return {
+        "text": bar.text,
+        "limit": bar.limit,
+        "at_most": bar.at_most,
+        "value": value,
+        "spread": [min(values), max(values)],
+        "met": value <= bar.limit if bar.at_most else value >= bar.limit,
+    }
+
+
+def write(document: dict[str, Any], directory: Path, name: str) -> str:
+    """Write both files; the text of the Markdown one."""
+    directory.mkdir(exist_ok=True)
+    text = _markdown(document)
+    (directory / f"{name}.md").write_text(text)
+    (directory / f"{name}.json").write_text(json.dumps(document, indent=1) + "\n")
+    return text
+
+
+def _markdown(document: dict[str, Any]) -> str:
+    lines = ["# jsync beside its peers", ""]
+    lines += [f"- {name}: {value}" for name, value in document["facts"].items()]
+    lines += [
+        f"- medians of {document['rounds']} rounds, peers interleaved; in parentheses the "
+        "least and the most; CPU is user and system time of the whole client process",
+    ]
+    lines += [f"- left out: {why}" for why in document["left_out"]]
+    lines += ["", "| bar | wanted | measured | |", "|---|---|---|---|"]
+    for scenario in document["scenarios"].values():
+        lines += [_bar_line(bar) for bar in scenario["bars"]]
+    for scenario in document["scenarios"].values():
+        lines += ["", f"## {scenario['title']}", ""]
+        columns = list(
+            dict.fromkeys(c for row in scenario["rows"].values() for c in row)
+        )
+        lines += [
+            "| | " + " | ".join(columns) + " |",
+            "|---" * (len(columns) + 1) + "|",
+        ]
+        for peer, row in scenario["rows"].items():
+            cells = [_cell(row[c]) if c in row else "" for c in columns]
+            lines.append(f"| {peer} | " + " | ".join(cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def _bar_line(bar: dict[str, Any]) -> str:
+    if bar["value"] is None:
+        return f"| {bar['text']} | {bar['limit']:g} | not run | |"
+    wanted = f"{'at most' if bar['at_most'] else 'at least'} {bar['limit']:g}"
+    least, most = bar["spread"]
+    measured = f"{_number(bar['value'])} ({_number(least)} to {_number(most)})"
+    return f"| {bar['text']} | {wanted} | {measured} | {'yes' if bar['met'] else '**no**'} |"
+
+
+def _cell(values: list[float]) -> str:
+    middle, least, most = values
+    if least == most:
+        return _number(middle)
+    return f"{_number(middle)} ({_number(least)} to {_number(most)})"
+
+
+def _number(value: float) -> str:
+    if value == int(value) and value < 100:
+        return str(int(value))
+    if value >= 100:
+        return f"{value:,.0f}"
+    if value >= 10:
+        return f"{value:.1f}"
+    return f"{value:.2f}" if value >= 1 else f"{value:.3f}"

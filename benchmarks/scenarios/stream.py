@@ -1,0 +1,93 @@
+"""Into a stream in files: one message at a time, and ahead of the acks."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING
+
+import jsync
+
+from ..place import program, use_jsync, use_natspy
+from .jetstream import api
+from .request import p50_ratio
+from .scenario import LATENCIES, RATES, Bar, Job, Result, Scenario, cpu, rate
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ..place import Place
+
+STREAM = "BENCHFILE"
+SUBJECT = "bench.file"
+SIZE = 128
+WINDOW = 4000
+
+
+def stored(place: Place, command: list[str]) -> Result:
+    """A publisher with a new stream, which holds all of it in the end."""
+    with jsync.connect(place.server.url) as nc:
+        api(
+            nc,
+            f"STREAM.CREATE.{STREAM}",
+            {"name": STREAM, "subjects": [SUBJECT], "allow_batched": True},
+        )
+        try:
+            result = place.run(command)
+            state = api(nc, f"STREAM.INFO.{STREAM}", {})["state"]
+            assert isinstance(state, dict)
+            assert state["messages"] >= result["count"], "not all was stored"
+            return result
+        finally:
+            api(nc, f"STREAM.DELETE.{STREAM}", {})
+
+
+def ahead_jobs(place: Place) -> Iterator[tuple[str, Job]]:
+    url, port = place.server.url, place.server.port
+    fast, slow = place.count(400_000), place.count(60_000)
+    task = (SUBJECT, SIZE, fast, WINDOW)
+    commands = {
+        "raw socket, prebuilt": program(place.window, port, *task),
+        "jsync": use_jsync("publisher", url, *task, 0),
+        "jsync, publish_many(1000)": use_jsync("publisher", url, *task, 1000),
+        "jsync, headers": use_jsync("publisher", url, *task, -1),
+        "jsync + 1 busy": use_jsync("publisher", url, *task, 0, "--busy", 1),
+        "nats-py": use_natspy("publisher", url, SUBJECT, SIZE, slow, WINDOW, 0),
+    }
+    for name, command in commands.items():
+        yield name, functools.partial(stored, place, command)
+
+
+AHEAD = Scenario(
+    f"Publisher, window {WINDOW}, 128 B, stream in files, until the last ack",
+    RATES,
+    ahead_jobs,
+    [
+        Bar(
+            "publisher: jsync / raw socket",
+            0.85,
+            lambda r: rate(r["jsync"]) / rate(r["raw socket, prebuilt"]),
+            at_most=False,
+        ),
+        Bar("publisher, CPU a message, us", 1.5, lambda r: cpu(r["jsync"])),
+    ],
+)
+
+
+def single_jobs(place: Place) -> Iterator[tuple[str, Job]]:
+    url, port = place.server.url, place.server.port
+    task = (SUBJECT, SIZE, place.count(5000))
+    commands = {
+        "raw socket": program(place.raw, "request", port, *task),
+        "jsync": use_jsync("single", url, *task),
+        "nats-py": use_natspy("single", url, *task),
+    }
+    for name, command in commands.items():
+        yield name, functools.partial(stored, place, command)
+
+
+SINGLE = Scenario(
+    "Publish and its ack, one at a time, 128 B, stream in files",
+    LATENCIES,
+    single_jobs,
+    [Bar("publish p50: jsync / nats-py", 0.6, p50_ratio("nats-py"))],
+)
