@@ -58,7 +58,8 @@ test: $(VENV)/.test servers lint types
 	VENV=$(VENV) scripts/test-pythons
 
 fault: $(VENV)/.test
-	$(VENV)/bin/pytest -q -m 'fault and not defect'
+	$(VENV)/bin/pytest -q --cache-clear -o cache_dir=$(VENV)/cache -m 'fault and not defect' || \
+		scripts/again $(VENV) $(VENV)/cache -m 'fault and not defect'
 
 defects: $(VENV)/.test
 	$(VENV)/bin/pytest -q -m defect
