@@ -293,6 +293,8 @@ def test_what_the_body_raises_stops_a_consume_and_is_not_masked(
 
     def fail() -> None:
         with worker.consume(handler, max_messages=30):
+            # What the server has sent, the handler's thread may not have seen yet.
+            assert handler.entered.wait(SOON)
             wait_for(lambda: worker.info().num_ack_pending == 30)
             raise ZeroDivisionError
 
