@@ -53,6 +53,15 @@ Error
         ├── IncompleteListError       some streams or consumers did not answer for a list
         ├── DirectGetError            a direct get was refused, or broken off
         │   └── DirectGetNotAllowedError  TooManyResultsError
+        ├── SubscribeError            the consumer that is there does not fit a subscription
+        │   ├── DuplicateSubscriptionError  somebody is subscribed to it already
+        │   ├── ConsumerKindError     pull where it pushes, or the reverse
+        │   │   └── PullRequiredError  PushRequiredError
+        │   ├── DeliverGroupError     queue and deliver group do not fit together
+        │   │   ├── QueueRequiredError  OtherDeliverGroupError  NoDeliverGroupError
+        │   │   └── DeliverGroupFeatureError
+        │   ├── FilterMismatchError   it is for other subjects
+        │   └── ConfigMismatchError   it is set up otherwise: `differences`
         ├── ConsumerDeletedError      deleted while it was being read
         ├── MissedHeartbeatError      the server has been silent for too long
         ├── OrderedConsumerResetError  an ordered consumer goes on with a new consumer
@@ -217,15 +226,21 @@ from .client import (
     CallbackError as CallbackError,
     ConcurrentUseError as ConcurrentUseError,
     ConfigError as ConfigError,
+    ConfigMismatchError as ConfigMismatchError,
     ConnectionClosedError as ConnectionClosedError,
     ConnectionError as ConnectionError,
     ConnectionLostError as ConnectionLostError,
     ConsumerDeletedError as ConsumerDeletedError,
+    ConsumerKindError as ConsumerKindError,
+    DeliverGroupError as DeliverGroupError,
+    DeliverGroupFeatureError as DeliverGroupFeatureError,
     DirectGetError as DirectGetError,
     DirectGetNotAllowedError as DirectGetNotAllowedError,
     DrainTimeoutError as DrainTimeoutError,
+    DuplicateSubscriptionError as DuplicateSubscriptionError,
     Error as Error,
     FailedMessage as FailedMessage,
+    FilterMismatchError as FilterMismatchError,
     ForkedProcessError as ForkedProcessError,
     IncompleteListError as IncompleteListError,
     IngestClosedError as IngestClosedError,
@@ -240,22 +255,28 @@ from .client import (
     MessagesLostError as MessagesLostError,
     MissedHeartbeatError as MissedHeartbeatError,
     NoCachedInfoError as NoCachedInfoError,
+    NoDeliverGroupError as NoDeliverGroupError,
     NoReplySubjectError as NoReplySubjectError,
     NoRespondersError as NoRespondersError,
     NoServersError as NoServersError,
     NoStreamResponseError as NoStreamResponseError,
     NotJetStreamMessageError as NotJetStreamMessageError,
     OrderedConsumerResetError as OrderedConsumerResetError,
+    OtherDeliverGroupError as OtherDeliverGroupError,
     PermissionsError as PermissionsError,
     ProtocolError as ProtocolError,
     PublisherClosedError as PublisherClosedError,
     PublisherError as PublisherError,
     PullError as PullError,
+    PullRequiredError as PullRequiredError,
+    PushRequiredError as PushRequiredError,
+    QueueRequiredError as QueueRequiredError,
     ReconnectBufferFullError as ReconnectBufferFullError,
     ServerLimitError as ServerLimitError,
     SlowConsumerError as SlowConsumerError,
     StaleConnectionError as StaleConnectionError,
     StallTimeoutError as StallTimeoutError,
+    SubscribeError as SubscribeError,
     SubscriptionClosedError as SubscriptionClosedError,
     TimeoutError as TimeoutError,
     TLSError as TLSError,

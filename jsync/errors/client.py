@@ -392,6 +392,66 @@ class TooManyResultsError(DirectGetError):
     """More than 1024 subjects match: ask for fewer, or read with a consumer."""
 
 
+class SubscribeError(JetStreamError):
+    """The consumer that is there does not fit the subscription: nothing was changed."""
+
+
+class DuplicateSubscriptionError(SubscribeError):
+    """Somebody is subscribed to the consumer already. Join as a queue group, or wait."""
+
+
+class ConsumerKindError(SubscribeError):
+    """The consumer pushes and was to be pulled from, or the reverse."""
+
+
+class PullRequiredError(ConsumerKindError):
+    """It is a pull consumer: use `pull_subscribe`, or its `messages` and `fetch`."""
+
+
+class PushRequiredError(ConsumerKindError):
+    """It is a push consumer: use `subscribe`."""
+
+
+class DeliverGroupError(SubscribeError):
+    """The consumer's deliver group and the subscription's queue do not fit together."""
+
+
+class QueueRequiredError(DeliverGroupError):
+    """The consumer is for a queue group: subscribe with `queue=`."""
+
+
+class OtherDeliverGroupError(DeliverGroupError):
+    """The consumer is for another queue group."""
+
+
+class NoDeliverGroupError(DeliverGroupError):
+    """The consumer was created without a deliver group, so that no queue can share it."""
+
+
+class DeliverGroupFeatureError(DeliverGroupError):
+    """The consumer has flow control or heartbeats, of which a group sees a part each."""
+
+
+class FilterMismatchError(SubscribeError):
+    """The consumer is for other subjects than the subscription."""
+
+
+class ConfigMismatchError(SubscribeError):
+    """The consumer is set up otherwise than it was asked for; it was not changed.
+
+    `differences` has the fields: `{name: (asked for, as it is)}`.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        differences: Mapping[str, tuple[Any, Any]] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.differences = dict(differences or {})
+
+
 class ConsumerDeletedError(JetStreamError):
     """The consumer was deleted, or became a push consumer, while it was being read."""
 

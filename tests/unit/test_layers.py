@@ -56,6 +56,7 @@ DOORS = {
         "jetstream/place.py",
         "jetstream/publish.py",
         "jetstream/publisher.py",
+        "jetstream/pull_subscription.py",
         "jetstream/resolve.py",
         "jetstream/stored.py",
         "server.py",
@@ -75,6 +76,8 @@ PURE = {
     "jetstream/publish_options.py",
     "jetstream/priority.py",
     "jetstream/ordered.py",
+    "jetstream/subscribe_options.py",
+    "jetstream/subscribe_checks.py",
 }
 
 # The one look upwards: `Connection.jetstream()` is where users look for it.

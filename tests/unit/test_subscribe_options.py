@@ -1,0 +1,366 @@
+"""ADR-15, Configuration, Consumer name, Queue name: what a subscription may ask for."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from nats.js import api as nats_py
+
+from jsync.errors import ConfigError
+from jsync.jetstream.subscribe_options import (
+    check_call,
+    ordered_wanted,
+    pull_wanted,
+    push_wanted,
+)
+from jsync.models import ConsumerConfig
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from jsync.jetstream.subscribe_options import Wanted
+
+    Want = Callable[..., Wanted]
+
+pull, push, ordered = pull_wanted, push_wanted, ordered_wanted
+
+
+@pytest.mark.parametrize("want", [push, pull, ordered])
+def test_configuration_neither_subject_nor_stream_is_refused(want: Want) -> None:
+    for nothing in (None, ""):
+        with pytest.raises(ConfigError, match="neither subject nor stream"):
+            want(nothing)
+
+
+@pytest.mark.parametrize("given", [{"idle_heartbeat": 1}, {"flow_control": True}])
+def test_configuration_a_queue_with_heartbeat_or_flow_control_is_refused(
+    given: dict[str, Any],
+) -> None:
+    (name,) = given
+    for options in (
+        {"queue": "q", "fields": given},
+        {"queue": "q", "config": given},
+        {"queue": "q", "config": ConsumerConfig(**given)},
+        {"config": ConsumerConfig(deliver_group="q", **given)},
+        {"queue": "q", "config": nats_py.ConsumerConfig(**given)},
+    ):
+        with pytest.raises(ConfigError, match=f"{name}: not with queue 'q'"):
+            push("a", **options)
+
+
+@pytest.mark.parametrize("policy", ["none", "all", "flow_control"])
+def test_configuration_a_pull_without_explicit_acks_is_refused(policy: str) -> None:
+    for options in (
+        {"fields": {"ack_policy": policy}},
+        {"config": {"ack_policy": policy}},
+        {"config": nats_py.ConsumerConfig(ack_policy=nats_py.AckPolicy(policy))},
+    ):
+        with pytest.raises(
+            ConfigError, match=f"ack_policy: '{policy}' is not for pull"
+        ):
+            pull("a", **options)
+    assert pull("a").config.ack_policy == "explicit"
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"deliver_subject": "d"},
+        {"deliver_group": "g"},
+        {"flow_control": True},
+        {"idle_heartbeat": 5},
+        {"rate_limit_bps": 1000},
+    ],
+)
+def test_configuration_a_pull_with_what_only_a_push_has_is_refused(
+    given: dict[str, Any],
+) -> None:
+    (name,) = given
+    with pytest.raises(ConfigError, match=f"{name}: it is for push"):
+        pull("a", config=given)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"max_waiting": 10},
+        {"max_batch": 10},
+        {"max_expires": 10},
+        {"max_bytes": 10},
+        {"priority_groups": ["g"]},
+        {"priority_policy": "overflow"},
+        {"priority_timeout": 10},
+    ],
+)
+def test_configuration_a_push_with_what_only_a_pull_has_is_refused(
+    given: dict[str, Any],
+) -> None:
+    (name,) = given
+    for want in (push, ordered):
+        with pytest.raises(ConfigError, match=f"{name}: it is for pull"):
+            want("a", config=given)
+
+
+@pytest.mark.parametrize("want", [push, pull, ordered])
+@pytest.mark.parametrize(
+    ("given", "match"),
+    [
+        ({"opt_start_seq": 3}, "opt_start_seq: only with deliver_policy"),
+        (
+            {"opt_start_seq": 3, "deliver_policy": "new"},
+            "opt_start_seq: only with deliver_policy",
+        ),
+        (
+            {"opt_start_time": datetime(2026, 1, 1, tzinfo=UTC)},
+            "opt_start_time: only with deliver_policy",
+        ),
+        ({"deliver_policy": "by_start_sequence"}, "Give opt_start_seq too"),
+        ({"deliver_policy": "by_start_time"}, "Give opt_start_time too"),
+    ],
+)
+def test_configuration_a_start_that_does_not_fit_its_policy_is_refused(
+    want: Want, given: dict[str, Any], match: str
+) -> None:
+    with pytest.raises(ConfigError, match=match):
+        want("a", fields=given)
+
+
+def test_configuration_words_that_no_consumer_has_are_refused() -> None:
+    with pytest.raises(ConfigError, match="did you mean ack_wait"):
+        push("a", fields={"ack_weight": 3})
+    with pytest.raises(ConfigError, match="deliver_policy"):
+        push("a", fields={"deliver_policy": "newest"})
+    with pytest.raises(ConfigError, match="not 7"):
+        push("a", config=7)
+    with pytest.raises(ConfigError, match="subject"):
+        push("a b")
+    with pytest.raises(ConfigError, match="stream"):
+        push("a", stream="not.a.stream")
+    with pytest.raises(ConfigError, match="durable"):
+        push("a", durable="not.a.name")
+    with pytest.raises(ConfigError, match="queue"):
+        push("a", queue="a b", durable="d")
+
+
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        ({"consumer": "a", "durable": "a"}, "consumer and durable"),
+        ({"consumer": "a", "config": {"durable_name": "b"}}, "consumer: 'a'"),
+        ({"consumer": "a", "config": {"name": "b"}}, "consumer: 'a'"),
+        ({"durable": "a", "config": {"durable_name": "b"}}, "durable: 'a'"),
+        ({"durable": "a", "config": {"name": "b"}}, "'a' is not name 'b'"),
+        ({"bind": True}, "bind: to which one"),
+        ({"config": {"filter_subject": "other"}}, "subject: 'subject'"),
+    ],
+)
+@pytest.mark.parametrize("want", [push, pull])
+def test_configuration_names_that_contradict_each_other_are_refused(
+    want: Want, options: dict[str, Any], match: str
+) -> None:
+    with pytest.raises(ConfigError, match=match):
+        want("subject", **options)
+
+
+def test_configuration_a_queue_and_another_deliver_group_are_refused() -> None:
+    with pytest.raises(ConfigError, match="queue: 'a', but deliver_group is 'b'"):
+        push("s", queue="a", config={"deliver_group": "b"})
+
+
+def test_configuration_the_same_field_twice_has_to_be_the_same() -> None:
+    config = ConsumerConfig(headers_only=True)
+    assert push("a", config=config, fields={"headers_only": True}).config.headers_only
+    with pytest.raises(ConfigError, match="headers_only: True in config, False as"):
+        push("a", config=config, fields={"headers_only": False})
+    # What a configuration of nats-py says without being told gives way.
+    wanted = push(
+        "a", config=nats_py.ConsumerConfig(), fields={"deliver_policy": "new"}
+    )
+    assert wanted.config.deliver_policy == "new"
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"queue": "q"},
+        {"durable": "d"},
+        {"consumer": "c"},
+        {"bind": True},
+        {"config": {"durable_name": "d"}},
+        {"config": {"name": "n"}},
+        {"config": {"deliver_group": "g"}},
+        {"fields": {"ack_policy": "explicit"}},
+        {"fields": {"max_deliver": 2}},
+        {"fields": {"num_replicas": 3}},
+        {"fields": {"deliver_subject": "d"}},
+        {"fields": {"ack_wait": 3}},
+        {"fields": {"backoff": [1, 2]}},
+    ],
+)
+def test_configuration_an_ordered_consumer_with_what_it_decides_itself_is_refused(
+    options: dict[str, Any],
+) -> None:
+    with pytest.raises(ConfigError, match=r"not .*with an ordered consumer"):
+        ordered("a", **options)
+
+
+def test_an_ordered_consumer_takes_what_a_reader_may_choose() -> None:
+    wanted = ordered(
+        "a",
+        config=nats_py.ConsumerConfig(headers_only=True),
+        fields={"deliver_policy": "new", "idle_heartbeat": 2, "flow_control": True},
+    )
+    assert wanted.config.ack_policy == "none"
+    assert wanted.config.idle_heartbeat == 2
+    assert (wanted.config.headers_only, wanted.name) == (True, None)
+    assert ordered("a", fields={"ack_policy": "none", "max_deliver": 1}).push
+
+
+# Which consumer -----------------------------------------------------------------------
+
+
+def test_consumer_name_says_that_one_is_there() -> None:
+    for want in (push, pull):
+        assert (want("a", consumer="c").name, want("a", consumer="c").bound) == (
+            "c",
+            True,
+        )
+        assert (want("a", durable="d").name, want("a", durable="d").bound) == (
+            "d",
+            False,
+        )
+        bound = want("a", durable="d", bind=True)
+        assert (bound.name, bound.bound) == ("d", True)
+        assert want("a").name is None
+
+
+def test_a_name_in_the_configuration_is_looked_for_too() -> None:
+    durable = push("a", config=ConsumerConfig(durable_name="d"))
+    assert (durable.name, durable.config.durable_name) == ("d", "d")
+    named = push("a", config=ConsumerConfig(name="n"))
+    assert (named.name, named.config.durable_name) == ("n", None)
+
+
+def test_the_whole_configuration_of_a_consumer_binds_to_it() -> None:
+    there = ConsumerConfig(
+        durable_name="d",
+        name="d",
+        filter_subject="a",
+        deliver_subject="x",
+        deliver_group="q",
+    )
+    wanted = push(None, stream="S", config=there, consumer="d", bind=True)
+    assert (wanted.name, wanted.bound, wanted.queue) == ("d", True, "q")
+    assert wanted.config.matches(there)
+
+
+def test_queue_name_is_the_durable_name_when_none_is_given() -> None:
+    wanted = push("a", queue="workers")
+    assert (wanted.name, wanted.config.durable_name) == ("workers", "workers")
+    assert wanted.config.deliver_group == "workers"
+    assert "durable_name" not in wanted.asked
+    assert push("a", queue="workers", durable="d").name == "d"
+    assert push("a", queue="workers", consumer="c").name == "c"
+    # As with nats-py, whose configurations carry the group.
+    assert push("a", config={"deliver_group": "workers"}).name == "workers"
+
+
+def test_queue_name_that_cannot_name_a_consumer_needs_another_name() -> None:
+    with pytest.raises(ConfigError, match="queue, which names the consumer"):
+        push("a", queue="not.a.name")
+    assert push("a", queue="not.a.name", durable="d").queue == "not.a.name"
+
+
+# What it is created with --------------------------------------------------------------
+
+
+def test_creating_fills_the_configuration_with_what_was_given() -> None:
+    wanted = push(
+        "a.*",
+        durable="d",
+        config=nats_py.ConsumerConfig(ack_wait=7, max_deliver=3),
+        fields={"headers_only": True, "deliver_policy": nats_py.DeliverPolicy.NEW},
+    )
+    config = wanted.config
+    assert (config.filter_subject, config.durable_name) == ("a.*", "d")
+    assert (config.ack_wait, config.max_deliver, config.ack_policy) == (
+        7,
+        3,
+        "explicit",
+    )
+    assert (config.headers_only, config.deliver_policy) == (True, "new")
+    assert wanted.asked >= {"ack_wait", "max_deliver", "headers_only", "durable_name"}
+
+
+def test_creating_leaves_several_filters_alone() -> None:
+    wanted = push("a", config=ConsumerConfig(filter_subjects=["b", "c"]))
+    assert wanted.config.filter_subjects == ["b", "c"]
+    assert wanted.config.filter_subject is None
+
+
+def test_flow_control_gets_heartbeats_and_a_false_one_says_nothing() -> None:
+    assert push("a", fields={"flow_control": True}).config.idle_heartbeat == 5
+    both = push("a", fields={"flow_control": True, "idle_heartbeat": 1})
+    assert both.config.idle_heartbeat == 1
+    said = push("a", config=ConsumerConfig(flow_control=True, idle_heartbeat=2))
+    assert said.config.flow_control
+    silent = push("a", fields={"flow_control": False})
+    assert silent.config.flow_control is None
+    assert "flow_control" not in silent.asked
+
+
+# Callbacks ----------------------------------------------------------------------------
+
+
+def test_callback_and_cb_are_one_and_not_given_twice() -> None:
+    assert check_call(print, None, None, 1, 1) is print
+    assert check_call(None, print, None, 1, 1) is print
+    assert check_call(None, None, None, 1, 1) is None
+    with pytest.raises(ConfigError, match="the same thing: give one"):
+        check_call(print, print, None, 1, 1)
+
+
+def test_a_coroutine_function_is_refused_where_nobody_awaits_it() -> None:
+    async def handle(msg: object) -> None: ...
+
+    for function in (handle, functools.partial(handle)):
+        with pytest.raises(ConfigError, match="without async"):
+            check_call(None, function, None, 1, 1)
+        with pytest.raises(ConfigError, match="on_error is a coroutine"):
+            check_call(None, None, function, 1, 1)
+
+
+def test_what_cannot_be_called_and_limits_below_one_are_refused() -> None:
+    with pytest.raises(ConfigError, match="callback has to be callable"):
+        check_call("handle", None, None, 1, 1)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="pending_msgs_limit"):
+        check_call(None, None, None, 0, 1)
+    with pytest.raises(ConfigError, match="pending_bytes_limit"):
+        check_call(None, None, None, 1, -1)
+
+
+def test_options_are_refused_or_understood_but_never_fail_otherwise() -> None:
+    values: dict[str, list[Any]] = {
+        "subject": [None, "a", "*", ""],
+        "stream": [None, "S"],
+        "queue": [None, "q"],
+        "durable": [None, "d"],
+        "consumer": [None, "c"],
+        "bind": [False, True],
+        "config": [None, ConsumerConfig(), nats_py.ConsumerConfig(name="n")],
+    }
+    combinations: list[dict[str, Any]] = [{}]
+    for name, some in values.items():
+        combinations = [{**one, name: value} for one in combinations for value in some]
+    understood = 0
+    for options in combinations:
+        with contextlib.suppress(ConfigError):
+            wanted = push(options.pop("subject"), **options)
+            understood += 1
+            assert wanted.name is not None or not (wanted.bound or wanted.queue)
+            assert wanted.config.to_wire()
+    assert understood
