@@ -20,7 +20,7 @@ import jsync
 from jsync.server import LocalServer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from types import TracebackType
     from typing import Self
 
@@ -31,6 +31,13 @@ REPOSITORY = Path(__file__).parent.parent
 # A reader that is slower than the publisher must not be cut off as a slow consumer.
 SERVER = 'max_pending: 4GB\nwrite_deadline: "120s"\n'
 
+JOBS = {"publish", "read", "request", "fetch", "consume", "next", "ordered"}
+NATSIO_JOBS = JOBS | {"publisher", "single"}
+NATSPY_JOBS = NATSIO_JOBS - {"consume"}
+NATSC_JOBS = NATSIO_JOBS | {"consumers", "readmany", "atomic"}
+PURE_PYTHON = {"natsio", "nats-py"}
+NATSGO_JOBS = NATSC_JOBS | {"ingest"}
+
 
 class PeerError(Exception):
     """A peer did not do its job."""
@@ -39,8 +46,10 @@ class PeerError(Exception):
 class Peer:
     """A process that speaks as `bench.h` says."""
 
-    def __init__(self, command: list[str]) -> None:
+    def __init__(self, command: list[str], server_cpu: Callable[[], float]) -> None:
         self.command = command
+        self._server_cpu = server_cpu
+        self._before = 0.0
         self._process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
@@ -69,12 +78,13 @@ class Peer:
 
     def go(self) -> None:
         assert self._process.stdin is not None
+        self._before = self._server_cpu()
         self._process.stdin.write("go\n")
         self._process.stdin.flush()
 
     def result(self) -> dict[str, float]:
         found: dict[str, float] = json.loads(self.line())
-        return found
+        return found | {"server_cpu": self._server_cpu() - self._before}
 
     def end(self) -> None:
         if self._process.poll() is None:
@@ -92,7 +102,12 @@ class Place:
         self.window = str(programs.window)
         self.batch = str(programs.batch)
         self.atomic = str(programs.atomic)
+        self.delay = str(programs.delay)
         self.natsc = str(programs.natsc) if programs.natsc else None
+        self.natsgo = str(programs.natsgo) if programs.natsgo else None
+        self.natsio = str(programs.natsio) if programs.natsio else None
+        self._servers: list[LocalServer] = []
+        self._distant: dict[float, int] = {}
         self._scale = scale
         self._stack = ExitStack()
         self._load = os.getloadavg()[0]
@@ -113,9 +128,19 @@ class Place:
     def count(self, wanted: int) -> int:
         return max(100, int(wanted * self._scale))
 
+    def _serve(self, config: str = "") -> LocalServer:
+        server = self._stack.enter_context(LocalServer(config=SERVER + config))
+        self._servers.append(server)
+        return server
+
     @functools.cached_property
     def server(self) -> LocalServer:
-        return self._stack.enter_context(LocalServer(config=SERVER))
+        return self._serve()
+
+    @functools.cached_property
+    def large(self) -> LocalServer:
+        """One for a stream so large that it would weigh on the other jobs."""
+        return self._serve()
 
     @functools.cached_property
     def directory(self) -> Path:
@@ -128,12 +153,25 @@ class Place:
         from tests.certificates import make_certificates  # noqa: PLC0415
 
         made = make_certificates(self.directory)
-        config = SERVER + "allow_non_tls: true\n" + made.server_config()
-        return self._stack.enter_context(LocalServer(config=config)), str(made.ca.cert)
+        config = "allow_non_tls: true\n" + made.server_config()
+        return self._serve(config), str(made.ca.cert)
+
+    def distant(self, milliseconds: float) -> int:
+        """The port of a line to the server that takes so long there and back."""
+        if milliseconds not in self._distant:
+            one_way = int(milliseconds * 500)
+            line = program(self.delay, self.server.port, one_way)
+            port = self._stack.enter_context(self.peer(line)).line()
+            self._distant[milliseconds] = int(port)
+        return self._distant[milliseconds]
+
+    def server_cpu(self) -> float:
+        """Processor seconds that the servers have used; 0 where that cannot be told."""
+        return sum(map(_cpu_seconds, self._servers))
 
     @contextlib.contextmanager
     def peer(self, command: list[str]) -> Iterator[Peer]:
-        peer = Peer(command)
+        peer = Peer(command, self.server_cpu)
         try:
             yield peer
         finally:
@@ -145,6 +183,33 @@ class Place:
             peer.await_ready()
             peer.go()
             return peer.result()
+
+    def clients(
+        self,
+        job: str,
+        task: Callable[[int], tuple[object, ...]],
+        fast: int,
+        slow: int | None = None,
+        ca: str | None = None,
+    ) -> dict[str, list[str]]:
+        """One job for every client that is here and knows it; `task` is given a count.
+
+        The ones in pure Python do `slow` messages instead of `fast`, or are left out.
+        """
+        more = ("--ca", ca) if ca else ()
+        given = (job, *task(fast), *more)
+        found = {"jsync": use_jsync(*given)}
+        if self.natsgo is not None and job in NATSGO_JOBS:
+            found["nats.go"] = program(self.natsgo, *given)
+        if self.natsc is not None and job in NATSC_JOBS:
+            found["nats.c"] = program(self.natsc, *given)
+        if slow is not None:
+            given = (job, *task(slow), *more)
+            if self.natsio is not None and job in NATSIO_JOBS:
+                found["natsio"] = _python("use_natsio", given, self.natsio)
+            if job in NATSPY_JOBS:
+                found["nats-py"] = use_natspy(*given)
+        return found
 
     def facts(self) -> dict[str, str]:
         with jsync.connect(self.server.url) as nc:
@@ -159,11 +224,13 @@ class Place:
             "jsync": f"{jsync.__version__}, commit {_commit()}",
             "nats-py": importlib.metadata.version("nats-py"),
         }
-        if self.natsc is not None:
-            told = subprocess.run(
-                [self.natsc, "version"], capture_output=True, text=True, check=True
-            )
-            facts["nats.c"] = told.stdout.strip()
+        for name, command in {
+            "nats.c": [self.natsc],
+            "nats.go": [self.natsgo],
+            "natsio": [self.natsio, "-m", "benchmarks.peers.use_natsio"],
+        }.items():
+            if (path := command[0]) is not None:
+                facts[name] = _output([path, *filter(None, command[1:]), "version"])
         return facts
 
 
@@ -183,8 +250,25 @@ def program(path: str, *arguments: object) -> list[str]:
     return [path, *map(str, arguments)]
 
 
-def _python(module: str, arguments: tuple[object, ...]) -> list[str]:
-    return [sys.executable, "-m", f"benchmarks.peers.{module}", *map(str, arguments)]
+def _python(
+    module: str, arguments: tuple[object, ...], python: str = sys.executable
+) -> list[str]:
+    return [python, "-m", f"benchmarks.peers.{module}", *map(str, arguments)]
+
+
+def _output(command: list[str]) -> str:
+    done = subprocess.run(
+        command, cwd=REPOSITORY, capture_output=True, text=True, check=False
+    )
+    return done.stdout.strip()
+
+
+def _cpu_seconds(server: LocalServer) -> float:
+    """Of all its threads, by the clock that Linux has for each process."""
+    if sys.platform != "linux":
+        return 0.0
+    clock = (~server.pid << 3) | 2
+    return time.clock_gettime(clock)
 
 
 def _cpu_model() -> str:
@@ -197,9 +281,7 @@ def _cpu_model() -> str:
 
 def _commit() -> str:
     def git(*arguments: str) -> str:
-        command = ["git", "-C", str(REPOSITORY), *arguments]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        return done.stdout.strip()
+        return _output(["git", "-C", str(REPOSITORY), *arguments])
 
     changed = " with changes" if git("status", "--porcelain", "--", "jsync") else ""
     return (git("rev-parse", "--short", "HEAD") or "unknown") + changed

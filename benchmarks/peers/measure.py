@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import resource
 import sys
@@ -22,6 +23,12 @@ def cpu_seconds() -> float:
     return usage.ru_utime + usage.ru_stime
 
 
+def peak_mib() -> float:
+    """The most memory that this process has had."""
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return most / (1 << 20 if sys.platform == "darwin" else 1 << 10)
+
+
 def await_go() -> None:
     """Tell the runner that everything is set up, and wait until it says go."""
     sys.stdout.write("ready\n")
@@ -40,6 +47,7 @@ def rate(count: int, begin: int, cpu: float) -> Result:
         "count": count,
         "seconds": (now() - begin) / 1e9,
         "cpu": cpu_seconds() - cpu,
+        "peak_mib": peak_mib(),
     }
 
 
@@ -60,17 +68,27 @@ def sleep_until(moment: int) -> None:
 
 
 class Busy:
-    """So many threads that do nothing but hold the GIL as long as they may."""
+    """So many threads that do nothing but hold the GIL as long as they may.
 
-    def __init__(self, threads: int) -> None:
+    With `hold`, one more that stays in C with the GIL held, `hold` milliseconds at a time.
+    """
+
+    def __init__(self, threads: int, hold: int = 0) -> None:
         self._running = True
         for _ in range(threads):
             threading.Thread(target=self._spin, daemon=True).start()
+        if hold:
+            threading.Thread(target=self._hold, args=(hold,), daemon=True).start()
 
     def _spin(self) -> None:
         turns = 0
         while self._running:
             turns += 1
+
+    def _hold(self, milliseconds: int) -> None:
+        usleep = ctypes.PyDLL(None).usleep  # what a PyDLL calls keeps the GIL
+        while self._running:
+            usleep(milliseconds * 1000)
 
     def stop(self) -> None:
         self._running = False

@@ -2,10 +2,20 @@
  *
  *   natsc publish URL SUBJECT SIZE COUNT THREADS
  *   natsc read URL SUBJECT SIZE COUNT
+ *   natsc readmany URL SUBJECT SIZE COUNT SUBSCRIPTIONS
  *   natsc request URL SUBJECT SIZE COUNT
  *   natsc lone URL COUNT INTERVAL_US SIZE ASAP  (1: natsOptions_SetSendAsap)
  *   natsc fetch URL STREAM CONSUMER COUNT BATCH ACK
+ *   natsc consume URL STREAM CONSUMER COUNT BATCH ACK 1     the asynchronous pull
+ *   natsc consumers URL STREAM CONSUMER COUNT BATCH ACK CONSUMERS
+ *   natsc ordered URL STREAM COUNT BATCH    pushed, as its ordered consumers are
+ *   natsc next URL STREAM CONSUMER COUNT
+ *   natsc publisher URL SUBJECT SIZE COUNT WINDOW 0
+ *   natsc single URL SUBJECT SIZE COUNT
+ *   natsc atomic URL SUBJECT SIZE COUNT CHUNK
  *   natsc version
+ *
+ * Behind them `--ca FILE`, for TLS.
  */
 #include "bench.h"
 
@@ -20,12 +30,18 @@ static void check(natsStatus s, const char *what) {
     }
 }
 
+static const char *authority;
+
 static natsConnection *dial_with(const char *url, bool asap) {
     natsConnection *nc = NULL;
     natsOptions *options = NULL;
     check(natsOptions_Create(&options), "options");
     check(natsOptions_SetURL(options, url), "url");
     check(natsOptions_SetSendAsap(options, asap), "asap");
+    if (authority != NULL) {
+        check(natsOptions_SetSecure(options, true), "secure");
+        check(natsOptions_LoadCATrustedCertificates(options, authority), "ca");
+    }
     check(natsConnection_Connect(&nc, options), "connect");
     natsOptions_Destroy(options);
     return nc;
@@ -89,31 +105,122 @@ static void read_all(char **v) {
     print_rate(count, (now_ns() - begin) / 1e9, cpu_seconds() - cpu);
 }
 
-static void request(char **v) {
+static void read_many(char **v) {
     natsConnection *nc = dial(v[0]);
-    int size = atoi(v[2]);
-    long count = atol(v[3]);
-    char *payload = payload_of(size);
+    int subscriptions = atoi(v[4]);
+    long each = atol(v[3]) / subscriptions, bytes = 0;
+    natsSubscription **all = calloc(subscriptions, sizeof *all);
+    for (int i = 0; i < subscriptions; i++) {
+        char subject[256];
+        snprintf(subject, sizeof subject, "%s.%d", v[1], i);
+        check(natsConnection_SubscribeSync(&all[i], nc, subject), "subscribe");
+        check(natsSubscription_SetPendingLimits(all[i], -1, -1), "limits");
+    }
+    check(natsConnection_Flush(nc), "flush");
+    await_go();
+    double cpu = cpu_seconds();
+    int64_t begin = 0;
+    for (int i = 0; i < subscriptions; i++)
+        for (long n = 0; n < each; n++) {
+            natsMsg *msg = NULL;
+            check(natsSubscription_NextMsg(&msg, all[i], 60000), "next");
+            if (!begin) begin = now_ns();
+            bytes += natsMsg_GetDataLength(msg);
+            natsMsg_Destroy(msg);
+        }
+    print_rate(each * subscriptions, (now_ns() - begin) / 1e9, cpu_seconds() - cpu);
+}
+
+/* One thing after the other, a tenth as often before to warm up: rate and latency. */
+static void timed(long count, void (*one)(void *), void *closure) {
     double *us = malloc(count * sizeof *us);
     double cpu = 0;
     int64_t began = 0;
     await_go();
     for (long i = -count / 10; i < count; i++) {
-        natsMsg *msg = NULL;
         if (i == 0) {
             cpu = cpu_seconds();
             began = now_ns();
         }
         int64_t begin = now_ns();
-        check(natsConnection_Request(&msg, nc, v[1], payload, size, 5000), "request");
+        one(closure);
         if (i >= 0) us[i] = (now_ns() - begin) / 1e3;
-        natsMsg_Destroy(msg);
     }
     cpu = cpu_seconds() - cpu;
     printf("{\"count\": %ld, \"seconds\": %.6f, \"cpu\": %.6f, ", count,
            (now_ns() - began) / 1e9, cpu);
     print_percentiles("latency", us, count);
     puts("}");
+}
+
+struct sender {
+    natsConnection *nc;
+    jsCtx *js;
+    const char *subject;
+    char *payload;
+    int size;
+};
+
+static jsCtx *jetstream(natsConnection *nc) {
+    jsCtx *js = NULL;
+    check(natsConnection_JetStream(&js, nc, NULL), "jetstream");
+    return js;
+}
+
+static struct sender sender_of(char **v) {
+    natsConnection *nc = dial(v[0]);
+    return (struct sender){nc, jetstream(nc), v[1], payload_of(atoi(v[2])), atoi(v[2])};
+}
+
+static void request_one(void *closure) {
+    struct sender *s = closure;
+    natsMsg *msg = NULL;
+    check(natsConnection_Request(&msg, s->nc, s->subject, s->payload, s->size, 5000), "request");
+    natsMsg_Destroy(msg);
+}
+
+static void request(char **v) {
+    struct sender s = sender_of(v);
+    timed(atol(v[3]), request_one, &s);
+}
+
+static void publish_one(void *closure) {
+    struct sender *s = closure;
+    jsPubAck *ack = NULL;
+    check(js_Publish(&ack, s->js, s->subject, s->payload, s->size, NULL, NULL), "publish");
+    jsPubAck_Destroy(ack);
+}
+
+static void single(char **v) {
+    struct sender s = sender_of(v);
+    timed(atol(v[3]), publish_one, &s);
+}
+
+static void refused(jsCtx *js, jsPubAckErr *error, void *closure) {
+    (void)js, (void)closure;
+    fprintf(stderr, "not stored: %s\n", error->ErrText);
+    exit(1);
+}
+
+static void publisher(char **v) {
+    natsConnection *nc = dial(v[0]);
+    int size = atoi(v[2]);
+    long count = atol(v[3]);
+    char *payload = payload_of(size);
+    jsCtx *js = NULL;
+    jsOptions options;
+    check(jsOptions_Init(&options), "options");
+    options.PublishAsync.MaxPending = atol(v[4]);
+    options.PublishAsync.StallWait = 60000;
+    options.PublishAsync.ErrHandler = refused;
+    check(natsConnection_JetStream(&js, nc, &options), "jetstream");
+    await_go();
+    double cpu = cpu_seconds();
+    int64_t begin = now_ns();
+    for (long i = 0; i < count; i++)
+        check(js_PublishAsync(js, v[1], payload, size, NULL), "publish");
+    check(js_PublishAsyncComplete(js, NULL), "complete");
+    print_rate(count, (now_ns() - begin) / 1e9, cpu_seconds() - cpu);
 }
 
 static void lone(char **v) {
@@ -144,19 +251,22 @@ static void lone(char **v) {
     natsConnection_Close(nc);
 }
 
-static void fetch(char **v) {
-    natsConnection *nc = dial(v[0]);
-    jsCtx *js = NULL;
+static natsSubscription *pulled(jsCtx *js, const char *stream, const char *consumer) {
     natsSubscription *sub = NULL;
     jsSubOptions options;
+    check(jsSubOptions_Init(&options), "options");
+    options.Stream = stream;
+    options.Consumer = consumer;
+    check(js_PullSubscribe(&sub, js, NULL, consumer, NULL, &options, NULL), "subscribe");
+    check(natsSubscription_SetPendingLimits(sub, -1, -1), "limits");
+    return sub;
+}
+
+static void fetch(char **v) {
+    natsConnection *nc = dial(v[0]);
+    natsSubscription *sub = pulled(jetstream(nc), v[1], v[2]);
     long count = atol(v[3]), done = 0;
     int batch = atoi(v[4]), ack = atoi(v[5]);
-    check(natsConnection_JetStream(&js, nc, NULL), "jetstream");
-    check(jsSubOptions_Init(&options), "options");
-    options.Stream = v[1];
-    options.Consumer = v[2];
-    check(js_PullSubscribe(&sub, js, NULL, v[2], NULL, &options, NULL), "subscribe");
-    check(natsSubscription_SetPendingLimits(sub, -1, -1), "limits");
     await_go();
     double cpu = cpu_seconds();
     int64_t begin = now_ns();
@@ -172,6 +282,141 @@ static void fetch(char **v) {
     print_rate(done, (now_ns() - begin) / 1e9, cpu_seconds() - cpu);
 }
 
+static void fetch_one(void *closure) {
+    natsMsgList list = {0};
+    check(natsSubscription_Fetch(&list, closure, 1, 10000, NULL), "fetch");
+    natsMsgList_Destroy(&list);
+}
+
+static void next(char **v) {
+    timed(atol(v[3]), fetch_one, pulled(jetstream(dial(v[0])), v[1], v[2]));
+}
+
+/* What the callbacks of one or several subscriptions have to take in. */
+static struct {
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    int left;
+} running = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, 0};
+
+struct reader {
+    long left;
+    int ack;
+};
+
+static void taken(natsConnection *nc, natsSubscription *sub, natsMsg *msg, void *closure) {
+    struct reader *reader = closure;
+    (void)nc, (void)sub;
+    if (reader->left > 0) {
+        if (reader->ack) check(natsMsg_Ack(msg, NULL), "ack");
+        if (--reader->left == 0) {
+            pthread_mutex_lock(&running.lock);
+            running.left--;
+            pthread_cond_signal(&running.changed);
+            pthread_mutex_unlock(&running.lock);
+        }
+    }
+    natsMsg_Destroy(msg);
+}
+
+static void await_readers(void) {
+    pthread_mutex_lock(&running.lock);
+    while (running.left) pthread_cond_wait(&running.changed, &running.lock);
+    pthread_mutex_unlock(&running.lock);
+}
+
+#if NATS_VERSION_NUMBER >= 0x030900
+static void consume_with(char **v, int consumers) {
+    natsConnection *nc = dial(v[0]);
+    jsCtx *js = jetstream(nc);
+    long each = atol(v[3]) / consumers;
+    int batch = atoi(v[4]);
+    struct reader *readers = calloc(consumers, sizeof *readers);
+    running.left = consumers;
+    await_go();
+    double cpu = cpu_seconds();
+    int64_t begin = now_ns();
+    for (int i = 0; i < consumers; i++) {
+        natsSubscription *sub = NULL;
+        jsSubOptions options;
+        jsOptions pulls;
+        char name[256];
+        snprintf(name, sizeof name, consumers == 1 ? "%s" : "%s%d", v[2], i);
+        check(jsSubOptions_Init(&options), "options");
+        check(jsOptions_Init(&pulls), "options");
+        options.Stream = v[1];
+        options.Consumer = name;
+        options.ManualAck = true;
+        pulls.PullSubscribeAsync.FetchSize = batch;
+        pulls.PullSubscribeAsync.KeepAhead = batch / 2;
+        readers[i] = (struct reader){each, atoi(v[5])};
+        check(js_PullSubscribeAsync(&sub, js, NULL, name, taken, &readers[i], &pulls, &options,
+                                    NULL), "subscribe");
+        check(natsSubscription_SetPendingLimits(sub, -1, -1), "limits");
+    }
+    await_readers();
+    check(natsConnection_FlushTimeout(nc, 60000), "flush");
+    print_rate(each * consumers, (now_ns() - begin) / 1e9, cpu_seconds() - cpu);
+    exit(0);
+}
+
+static void consume(char **v) { consume_with(v, 1); }
+
+static void consumers(char **v) { consume_with(v, atoi(v[6])); }
+#endif
+
+static void ordered(char **v) {
+    natsConnection *nc = dial(v[0]);
+    jsCtx *js = jetstream(nc);
+    natsSubscription *sub = NULL;
+    jsStreamInfo *info = NULL;
+    jsSubOptions options;
+    struct reader reader = {atol(v[2]), 0};
+    check(js_GetStreamInfo(&info, js, v[1], NULL, NULL), "stream");
+    check(jsSubOptions_Init(&options), "options");
+    options.Stream = v[1];
+    options.Ordered = true;
+    running.left = 1;
+    await_go();
+    double cpu = cpu_seconds();
+    int64_t begin = now_ns();
+    check(js_Subscribe(&sub, js, info->Config->Subjects[0], taken, &reader, NULL, &options, NULL),
+          "subscribe");
+    check(natsSubscription_SetPendingLimits(sub, -1, -1), "limits");
+    await_readers();
+    print_rate(atol(v[2]), (now_ns() - begin) / 1e9, cpu_seconds() - cpu);
+    exit(0);
+}
+
+#if NATS_VERSION_NUMBER >= 0x030e00
+static void atomic(char **v) {
+    struct sender s = sender_of(v);
+    int chunk = atoi(v[4]);
+    long batches = atol(v[3]) / chunk;
+    await_go();
+    double cpu = cpu_seconds();
+    int64_t begin = now_ns();
+    for (long i = 0; i < batches; i++) {
+        jsAtomicBatchCtx *batch = NULL;
+        jsPubAck *ack = NULL;
+        for (int n = 1; n <= chunk; n++) {
+            natsMsg *msg = NULL;
+            check(natsMsg_Create(&msg, s.subject, NULL, s.payload, s.size), "message");
+            if (n == 1)
+                check(js_BatchPublishStart(&batch, NULL, s.js, msg, NULL, NULL), "start");
+            else if (n < chunk)
+                check(js_BatchPublishAdd(NULL, batch, msg, NULL, NULL), "add");
+            else
+                check(js_BatchPublishCommit(&ack, batch, msg, NULL, NULL), "commit");
+            natsMsg_Destroy(msg);
+        }
+        jsPubAck_Destroy(ack);
+        jsAtomicBatchCtx_Destroy(batch);
+    }
+    print_rate(batches * chunk, (now_ns() - begin) / 1e9, cpu_seconds() - cpu);
+}
+#endif
+
 static void version(char **v) {
     (void)v;
     puts(nats_GetVersion());
@@ -179,9 +424,21 @@ static void version(char **v) {
 
 int main(int argc, char **argv) {
     struct { const char *name; int arguments; void (*run)(char **); } jobs[] = {
-        {"publish", 5, publish}, {"read", 4, read_all}, {"request", 4, request},
-        {"lone", 5, lone}, {"fetch", 6, fetch}, {"version", 0, version},
+        {"publish", 5, publish}, {"read", 4, read_all},
+        {"readmany", 5, read_many}, {"request", 4, request},
+        {"lone", 5, lone}, {"fetch", 6, fetch}, {"ordered", 4, ordered}, {"next", 4, next},
+        {"publisher", 6, publisher}, {"single", 4, single}, {"version", 0, version},
+#if NATS_VERSION_NUMBER >= 0x030900
+        {"consume", 7, consume}, {"consumers", 7, consumers},
+#endif
+#if NATS_VERSION_NUMBER >= 0x030e00
+        {"atomic", 5, atomic},
+#endif
     };
+    if (argc > 3 && strcmp(argv[argc - 2], "--ca") == 0) {
+        authority = argv[argc - 1];
+        argc -= 2;
+    }
     for (size_t i = 0; argc > 1 && i < sizeof jobs / sizeof *jobs; i++)
         if (strcmp(argv[1], jobs[i].name) == 0 && argc == 2 + jobs[i].arguments) {
             jobs[i].run(argv + 2);

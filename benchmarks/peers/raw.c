@@ -2,6 +2,7 @@
  * them. No client library, no parsing beyond what the job needs.
  *
  *   raw publish PORT SUBJECT SIZE COUNT     prebuilt chunks, until the PONG behind them
+ *   raw spread PORT SUBJECT SIZE COUNT N    to SUBJECT.0 and so on to N, in turn
  *   raw read PORT SUBJECT SIZE COUNT        reads and counts bytes
  *   raw echo PORT SUBJECT                   answers requests until it is ended
  *   raw request PORT SUBJECT SIZE COUNT     one at a time, its latency
@@ -87,17 +88,14 @@ static int serve(void) {
 }
 
 
-static void publish(char **v) {
-    int fd = dial(v[0]);
-    int size = atoi(v[2]);
-    long count = atol(v[3]), left = count;
+static char *payload_of(int size) {
     char *payload = calloc(1, size + 1);
     memset(payload, 'x', size);
-    size_t frame = snprintf(NULL, 0, "PUB %s %d\r\n%s\r\n", v[1], size, payload);
-    long in_chunk = 128 * 1024 / frame + 1;
-    char *chunk = malloc(in_chunk * frame + 1);
-    for (long i = 0; i < in_chunk; i++)
-        sprintf(chunk + i * frame, "PUB %s %d\r\n%s\r\n", v[1], size, payload);
+    return payload;
+}
+
+static void send_publishes(int fd, const char *chunk, size_t frame, long in_chunk, long count) {
+    long left = count;
     await_go();
     double cpu = cpu_seconds();
     int64_t begin = now_ns();
@@ -109,6 +107,28 @@ static void publish(char **v) {
     send_text(fd, "PING\r\n");
     await_pong(fd);
     print_rate(count, (now_ns() - begin) / 1e9, cpu_seconds() - cpu);
+}
+
+static void publish(char **v) {
+    int fd = dial(v[0]), size = atoi(v[2]);
+    const char *form = "PUB %s %d\r\n%s\r\n", *payload = payload_of(size);
+    size_t frame = snprintf(NULL, 0, form, v[1], size, payload);
+    long in_chunk = 128 * 1024 / frame + 1;
+    char *chunk = malloc(in_chunk * frame + 1);
+    for (long i = 0; i < in_chunk; i++) sprintf(chunk + i * frame, form, v[1], size, payload);
+    send_publishes(fd, chunk, frame, in_chunk, atol(v[3]));
+}
+
+/* Numbers with leading zeros would be other subjects, so frames differ in length: whole
+ * rounds of them are sent. */
+static void spread(char **v) {
+    int fd = dial(v[0]), size = atoi(v[2]);
+    long subjects = atol(v[4]), filled = 0;
+    const char *payload = payload_of(size);
+    char *round = malloc(subjects * (strlen(v[1]) + size + 64));
+    for (long i = 0; i < subjects; i++)
+        filled += sprintf(round + filled, "PUB %s.%ld %d\r\n%s\r\n", v[1], i, size, payload);
+    send_publishes(fd, round, filled, 1, atol(v[3]) / subjects);
 }
 
 static void read_and_count(char **v) {
@@ -337,7 +357,7 @@ static void sink(char **v) {
 
 int main(int argc, char **argv) {
     struct { const char *name; int arguments; void (*run)(char **); } jobs[] = {
-        {"publish", 4, publish}, {"read", 4, read_and_count}, {"echo", 2, echo},
+        {"publish", 4, publish}, {"spread", 5, spread}, {"read", 4, read_and_count}, {"echo", 2, echo},
         {"request", 4, request}, {"lone", 4, lone}, {"source", 2, source}, {"sink", 1, sink},
     };
     for (size_t i = 0; argc > 1 && i < sizeof jobs / sizeof *jobs; i++)

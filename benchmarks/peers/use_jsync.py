@@ -1,16 +1,18 @@
 """jsync doing what the other peers do: `python -m benchmarks.peers.use_jsync JOB ...`.
 
-Arguments as in `natsc.c`, and behind them options: `--busy N` runs N pure Python threads
-beside, `--ca FILE` is for TLS.
+Arguments as in `jobs.py`, and behind them options: `--busy N` runs N pure Python threads
+beside, `--hold MS` one that holds the GIL in C, `--ca FILE` is for TLS.
 """
 
 from __future__ import annotations
 
-import argparse
+from contextlib import ExitStack
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import jsync
 
+from .jobs import main
 from .measure import (
     Busy,
     Result,
@@ -20,12 +22,11 @@ from .measure import (
     now,
     percentiles,
     rate,
-    report,
     sleep_until,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    import argparse
 
 UNLIMITED = 1 << 40
 
@@ -42,6 +43,8 @@ def connect(options: argparse.Namespace) -> jsync.Connection:
 def read(options: argparse.Namespace) -> Result:
     count, expected = options.count, options.count * options.size
     with connect(options) as nc, nc.subscribe(options.subject) as messages:
+        for other in range(options.others):
+            nc.subscribe(f"bench.other.{other}")
         nc.flush()
         await_go()
         stream, cpu = iter(messages), cpu_seconds()
@@ -54,6 +57,28 @@ def read(options: argparse.Namespace) -> Result:
         result = rate(count, begin, cpu)
         busy.stop()
         assert size == expected
+    return result
+
+
+def read_many(options: argparse.Namespace) -> Result:
+    """The messages come to many subscriptions in turn."""
+    each, size = options.count // options.subscriptions, 0
+    with connect(options) as nc:
+        subscriptions = [
+            nc.subscribe(f"{options.subject}.{number}")
+            for number in range(options.subscriptions)
+        ]
+        nc.flush()
+        await_go()
+        cpu = cpu_seconds()
+        size = len(subscriptions[0].next().data)
+        begin, first = now(), 1
+        for messages in subscriptions:
+            for msg in islice(messages, each - first):
+                size += len(msg.data)
+            first = 0
+        result = rate(each * len(subscriptions), begin, cpu)
+    assert size == each * len(subscriptions) * options.size
     return result
 
 
@@ -134,36 +159,74 @@ def fetch(options: argparse.Namespace) -> Result:
 
 def consume(options: argparse.Namespace) -> Result:
     """Pulls of `batch` that overlap; each message to a handler, or to a loop."""
-    count, left = options.count, options.count
+    if options.handler:
+        return handle(options, [options.consumer])
+    left, size = options.count, 0
     with connect(options) as nc:
         consumer = nc.jetstream().stream(options.stream).consumer(options.consumer)
         await_go()
         cpu, begin = cpu_seconds(), now()
-        if options.handler:
-            size = 0
-
-            def handle(msg: jsync.JetStreamMsg) -> None:
-                nonlocal size
+        with consumer.messages(max_messages=options.batch) as messages:
+            for msg in messages:
                 size += len(msg.data)
                 if options.ack:
                     msg.ack()
+                left -= 1
+                if not left:
+                    break
+            nc.flush(60)
+            return rate(options.count, begin, cpu)
 
-            with consumer.consume(
-                handle, max_messages=options.batch, stop_after=count
-            ) as running:
-                running.wait(120)
-        else:
-            with consumer.messages(max_messages=options.batch) as messages:
-                for msg in messages:
-                    if options.ack:
-                        msg.ack()
-                    left -= 1
-                    if not left:
-                        break
-                nc.flush(60)
-                return rate(count, begin, cpu)
+
+def consumers(options: argparse.Namespace) -> Result:
+    """Several on one connection, the messages divided evenly."""
+    return handle(options, [f"{options.consumer}{n}" for n in range(options.consumers)])
+
+
+def handle(options: argparse.Namespace, names: list[str]) -> Result:
+    """`consume` with a handler for each of the consumers."""
+    each, ack, size = options.count // len(names), options.ack, 0
+
+    def handler(msg: jsync.JetStreamMsg) -> None:
+        nonlocal size
+        size += len(msg.data)
+        if ack:
+            msg.ack()
+
+    with connect(options) as nc, ExitStack() as stack:
+        stream = nc.jetstream().stream(options.stream)
+        mine = [stream.consumer(name) for name in names]
+        await_go()
+        busy = Busy(options.busy, options.hold)
+        cpu, begin = cpu_seconds(), now()
+        running = [
+            stack.enter_context(
+                consumer.consume(handler, max_messages=options.batch, stop_after=each)
+            )
+            for consumer in mine
+        ]
+        for consuming in running:
+            consuming.wait(120)
         nc.flush(60)
-        return rate(count, begin, cpu)
+        result = rate(each * len(names), begin, cpu)
+        busy.stop()
+        return result | {"reconnects": nc.stats.reconnects}
+
+
+def ordered(options: argparse.Namespace) -> Result:
+    """A stream from its first message to its last."""
+    count, size = 0, 0
+    with connect(options) as nc:
+        consumer = nc.jetstream().ordered_consumer(options.stream)
+        await_go()
+        cpu, begin = cpu_seconds(), now()
+        with consumer.messages(max_messages=options.batch, until_end=True) as messages:
+            for msg in messages:
+                size += len(msg.data)
+                count += 1
+        result = rate(count, begin, cpu)
+    assert count == options.count
+    return result
 
 
 def next_message(options: argparse.Namespace) -> Result:
@@ -266,35 +329,22 @@ def single(options: argparse.Namespace) -> Result:
     return result | percentiles("latency", latencies)
 
 
-JOBS: dict[str, tuple[Callable[[argparse.Namespace], Result], str]] = {
-    "publish": (publish, "url subject size count threads"),
-    "read": (read, "url subject size count"),
-    "request": (request, "url subject size count"),
-    "lone": (lone, "url count interval size"),
-    "fetch": (fetch, "url stream consumer count batch ack"),
-    "consume": (consume, "url stream consumer count batch ack handler"),
-    "next": (next_message, "url stream consumer count"),
-    "publisher": (publisher, "url subject size count window chunk"),
-    "ingest": (ingest, "url subject size count flow outstanding chunk"),
-    "atomic": (atomic, "url subject size count chunk"),
-    "single": (single, "url subject size count"),
+JOBS = {
+    "publish": publish,
+    "read": read,
+    "readmany": read_many,
+    "request": request,
+    "lone": lone,
+    "fetch": fetch,
+    "consume": consume,
+    "consumers": consumers,
+    "ordered": ordered,
+    "next": next_message,
+    "publisher": publisher,
+    "ingest": ingest,
+    "atomic": atomic,
+    "single": single,
 }
-WORDS = {"url", "subject", "stream", "consumer"}
-
-
-def parse(jobs: dict[str, tuple[Callable[[argparse.Namespace], Result], str]]) -> Any:
-    parser = argparse.ArgumentParser()
-    subparsers = parser.add_subparsers(required=True)
-    for name, (work, arguments) in jobs.items():
-        job = subparsers.add_parser(name)
-        for argument in arguments.split():
-            job.add_argument(argument, type=str if argument in WORDS else int)
-        job.add_argument("--busy", type=int, default=0)
-        job.add_argument("--ca")
-        job.set_defaults(work=work)
-    return parser.parse_args()
-
 
 if __name__ == "__main__":
-    chosen = parse(JOBS)
-    report(chosen.work(chosen))
+    main(JOBS)

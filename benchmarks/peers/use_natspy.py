@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import nats
 
+from .jobs import main
 from .measure import (
     Busy,
     Result,
@@ -16,10 +17,8 @@ from .measure import (
     now,
     percentiles,
     rate,
-    report,
     sleep_until,
 )
-from .use_jsync import JOBS, parse
 
 if TYPE_CHECKING:
     import argparse
@@ -195,17 +194,39 @@ def blocking(
     return lambda options: asyncio.run(work(options))
 
 
-MINE = {
+async def ordered(options: argparse.Namespace) -> Result:
+    count, size = 0, 0
+    nc = await connect(options)
+    await go()
+    cpu, begin = cpu_seconds(), now()
+    messages = await nc.jetstream().subscribe(
+        ">",
+        stream=options.stream,
+        ordered_consumer=True,
+        pending_msgs_limit=0,
+        pending_bytes_limit=0,
+    )
+    async for msg in messages.messages:
+        size += len(msg.data)
+        count += 1
+        if count == options.count:
+            break
+    result = rate(count, begin, cpu)
+    await nc.close()
+    return result
+
+
+JOBS = {
     "publish": publish,
     "read": read,
     "request": request,
     "lone": lone,
     "fetch": fetch,
     "next": next_message,
+    "ordered": ordered,
     "publisher": publisher,
     "single": single,
 }
 
 if __name__ == "__main__":
-    chosen = parse({n: (blocking(work), JOBS[n][1]) for n, work in MINE.items()})
-    report(chosen.work(chosen))
+    main({name: blocking(work) for name, work in JOBS.items()})

@@ -9,7 +9,7 @@ from .import_time import IMPORT
 from .ingest import INGEST
 from .jetstream import CONSUME, FETCH, FETCH_ACK, NEXT
 from .publish import LONE_100, LONE_1000, PUBLISH
-from .read import PARSE, READ, READ_16K, READ_BUSY, SOURCE
+from .read import PARSE, READ, READ_BUSY, READ_SIZES, SOURCE
 from .request import API, REQUEST, REQUEST_BUSY
 from .stream import AHEAD, SINGLE
 from .tls import TLS, TLS_REQUEST
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 SCENARIOS: dict[str, Scenario] = {
     "parse": PARSE,
     "read": READ,
-    "read16k": READ_16K,
+    **READ_SIZES,
     "source": SOURCE,
     "readbusy": READ_BUSY,
     "request": REQUEST,

@@ -44,6 +44,15 @@ def jobs(storage: str, place: Place) -> Iterator[tuple[str, Job]]:
         "jsync, publish_batch": use_jsync("atomic", place.server.url, *task, BATCH),
         "jsync, add": use_jsync("atomic", place.server.url, *task, -BATCH),
     }
+    if place.natsgo is not None:
+        for name, chunk in {"PublishMsgBatch": BATCH, "Add": -BATCH}.items():
+            commands[f"orbit.go, {name}"] = program(
+                place.natsgo, "atomic", place.server.url, *task, chunk
+            )
+    if place.natsc is not None:
+        commands["nats.c, add"] = program(
+            place.natsc, "atomic", place.server.url, *task, BATCH
+        )
     for name, command in commands.items():
         yield name, functools.partial(stored, place, storage, command)
 

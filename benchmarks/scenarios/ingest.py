@@ -26,6 +26,11 @@ def ingest_jobs(place: Place) -> Iterator[tuple[str, Job]]:
         "jsync, add": use_jsync("ingest", url, *task, 0),
         "jsync, add_many(1000)": use_jsync("ingest", url, *task, 1000),
         "jsync, add with headers": use_jsync("ingest", url, *task, -1),
+        **(
+            {"orbit.go": program(place.natsgo, "ingest", url, *task, 0)}
+            if place.natsgo is not None
+            else {}
+        ),
         "jsync, add + 1 busy": use_jsync("ingest", url, *task, 0, "--busy", 1),
         "jsync publisher": use_jsync("publisher", url, SUBJECT, SIZE, fast, WINDOW, 0),
         "nats-py publish_async": use_natspy(
@@ -39,7 +44,7 @@ def ingest_jobs(place: Place) -> Iterator[tuple[str, Job]]:
 def kept_up(how: str) -> Bar:
     return Bar(
         f"fast ingest, {how}: jsync / raw socket",
-        0.9,
+        0.95,
         lambda r: rate(r[f"jsync, {how}"]) / rate(r["raw socket, prebuilt"]),
         at_most=False,
     )
@@ -52,6 +57,12 @@ INGEST = Scenario(
     ingest_jobs,
     [
         *(kept_up(how) for how in ("add", "add_many(1000)")),
+        Bar(
+            "fast ingest, add: jsync / orbit.go",
+            1.0,
+            lambda r: rate(r["jsync, add"]) / rate(r["orbit.go"]),
+            at_most=False,
+        ),
         Bar(
             "fast ingest, add: jsync / nats-py publish_async",
             5,

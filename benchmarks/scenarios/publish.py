@@ -42,7 +42,10 @@ def publish_jobs(place: Place) -> Iterator[tuple[str, Job]]:
                     place.run, program(natsc, "publish", url, *task(fast, threads))
                 ),
             )
-    yield "nats-py", lambda: place.run(use_natspy("publish", url, *task(slow)))
+    peers = place.clients("publish", lambda n: (url, *task(n)), fast, slow)
+    for name in ("nats.go", "natsio", "nats-py"):
+        if name in peers:
+            yield name, functools.partial(place.run, peers[name])
     busy = ("--busy", 1)
     yield (
         "nats-py + 1 busy",

@@ -6,7 +6,7 @@ import functools
 from typing import TYPE_CHECKING
 
 from ..peers.parse import CASES
-from ..place import parse, program, use_jsync, use_natspy
+from ..place import PURE_PYTHON, parse, program, use_jsync, use_natspy
 from .scenario import RATE, RATES, Bar, Column, Job, Result, Scenario, cpu, key, rate
 
 if TYPE_CHECKING:
@@ -69,13 +69,10 @@ def read_jobs(size: int) -> Callable[[Place], Iterator[tuple[str, Job]]]:
 
         raw = program(place.raw, "read", port, *task(fast))
         yield "raw socket that counts", lambda: fed(place, raw, size, fast)
-        mine = use_jsync("read", url, *task(fast))
-        yield "jsync", lambda: fed(place, mine, size, fast)
-        if place.natsc is not None:
-            natsc = program(place.natsc, "read", url, *task(fast))
-            yield "nats.c", lambda: fed(place, natsc, size, fast)
-        natspy = use_natspy("read", url, *task(slow))
-        yield "nats-py", lambda: fed(place, natspy, size, slow)
+        peers = place.clients("read", lambda n: (url, *task(n)), fast, slow)
+        for name, command in peers.items():
+            count = slow if name in PURE_PYTHON else fast
+            yield name, functools.partial(fed, place, command, size, count)
 
     return jobs
 
@@ -99,11 +96,18 @@ READ = Scenario(
         ),
     ],
 )
-READ_16K = Scenario(
-    "Socket to message in hand, 16 KiB, core subscribe behind a nats-server",
-    RATES,
-    read_jobs(16384),
-)
+READ_SIZES = {
+    f"read{name}": Scenario(
+        f"Socket to message in hand, {text}, core subscribe behind a nats-server",
+        RATES,
+        read_jobs(size),
+    )
+    for name, text, size in (
+        ("16", "16 B", 16),
+        ("1k", "1 KiB", 1024),
+        ("16k", "16 KiB", 16384),
+    )
+}
 
 
 def sourced(place: Place, command: Callable[[str], list[str]], count: int) -> Result:
@@ -125,6 +129,9 @@ def source_jobs(place: Place) -> Iterator[tuple[str, Job]]:
     def task(count: int) -> tuple[object, ...]:
         return "bench.read", 128, count
 
+    def by(path: str) -> Callable[[str], list[str]]:
+        return lambda port: program(path, "read", url(port), *task(fast))
+
     yield (
         "raw socket that counts",
         lambda: sourced(
@@ -135,13 +142,9 @@ def source_jobs(place: Place) -> Iterator[tuple[str, Job]]:
         "jsync",
         lambda: sourced(place, lambda p: use_jsync("read", url(p), *task(fast)), fast),
     )
-    if (natsc := place.natsc) is not None:
-        yield (
-            "nats.c",
-            lambda: sourced(
-                place, lambda p: program(natsc, "read", url(p), *task(fast)), fast
-            ),
-        )
+    for name, path in {"nats.c": place.natsc, "nats.go": place.natsgo}.items():
+        if path is not None:
+            yield name, functools.partial(sourced, place, by(path), fast)
     yield (
         "nats-py",
         lambda: sourced(place, lambda p: use_natspy("read", url(p), *task(slow)), slow),

@@ -23,20 +23,21 @@ def echoed(place: Place, command: list[str]) -> Result:
 
 def request_jobs(place: Place) -> Iterator[tuple[str, Job]]:
     url, port = place.server.url, place.server.port
-    task = ("bench.echo", 16, place.count(5000))
+    task, count = ("bench.echo", 16), place.count(5000)
     commands = {
-        "raw socket": program(place.raw, "request", port, *task),
-        "jsync": use_jsync("request", url, *task),
-        "nats-py": use_natspy("request", url, *task),
+        "raw socket": program(place.raw, "request", port, *task, count),
+        **place.clients("request", lambda n: (url, *task, n), count, count),
     }
-    if place.natsc is not None:
-        commands["nats.c"] = program(place.natsc, "request", url, *task)
     for name, command in commands.items():
         yield name, functools.partial(echoed, place, command)
 
 
 def p50_ratio(other: str) -> Callable[[Round], float]:
     return lambda r: r["jsync"]["latency_p50"] / r[other]["latency_p50"]
+
+
+def p99_ratio(other: str) -> Callable[[Round], float]:
+    return lambda r: r["jsync"]["latency_p99"] / r[other]["latency_p99"]
 
 
 REQUEST = Scenario(
@@ -46,18 +47,20 @@ REQUEST = Scenario(
     [
         Bar("request p50: jsync / nats-py", 0.7, p50_ratio("nats-py")),
         Bar("request p50: jsync / nats.c", 1.0, p50_ratio("nats.c")),
+        Bar("request p99: jsync / nats.c", 1.5, p99_ratio("nats.c")),
     ],
 )
 
 
 def api_jobs(place: Place) -> Iterator[tuple[str, Job]]:
     url, port = place.server.url, place.server.port
-    task = ("$JS.API.INFO", 0, place.count(3000))
-    yield "raw socket", lambda: place.run(program(place.raw, "request", port, *task))
-    yield "jsync", lambda: place.run(use_jsync("request", url, *task))
-    yield "nats-py", lambda: place.run(use_natspy("request", url, *task))
-    if (natsc := place.natsc) is not None:
-        yield "nats.c", lambda: place.run(program(natsc, "request", url, *task))
+    count = place.count(3000)
+    commands = {
+        "raw socket": program(place.raw, "request", port, "$JS.API.INFO", 0, count),
+        **place.clients("request", lambda n: (url, "$JS.API.INFO", 0, n), count, count),
+    }
+    for name, command in commands.items():
+        yield name, functools.partial(place.run, command)
 
 
 API = Scenario(

@@ -67,7 +67,17 @@ def cpu(result: Result) -> float:
     return result["cpu"] / result["count"] * 1e6
 
 
-RATES = [Column("thousand/s", rate), Column("CPU, us each", cpu)]
+def server_cpu(result: Result) -> float | None:
+    """The same of the server."""
+    spent = result.get("server_cpu")
+    return spent / result["count"] * 1e6 if spent else None
+
+
+RATES = [
+    Column("thousand/s", rate),
+    Column("CPU, us each", cpu),
+    Column("server CPU, us each", server_cpu),
+]
 RATE = RATES[:1]
 LATENCIES = [
     Column("p50, us", key("latency_p50")),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import jsync
 
-from ..place import program, use_jsync, use_natspy
+from ..place import program, use_jsync
 from .jetstream import api
 from .request import p50_ratio
 from .scenario import LATENCIES, RATES, Bar, Job, Result, Scenario, cpu, rate
@@ -45,13 +45,16 @@ def ahead_jobs(place: Place) -> Iterator[tuple[str, Job]]:
     url, port = place.server.url, place.server.port
     fast, slow = place.count(400_000), place.count(60_000)
     task = (SUBJECT, SIZE, fast, WINDOW)
+    peers = place.clients(
+        "publisher", lambda n: (url, SUBJECT, SIZE, n, WINDOW, 0), fast, slow
+    )
     commands = {
         "raw socket, prebuilt": program(place.window, port, *task),
-        "jsync": use_jsync("publisher", url, *task, 0),
+        "jsync": peers.pop("jsync"),
         "jsync, publish_many(1000)": use_jsync("publisher", url, *task, 1000),
         "jsync, headers": use_jsync("publisher", url, *task, -1),
         "jsync + 1 busy": use_jsync("publisher", url, *task, 0, "--busy", 1),
-        "nats-py": use_natspy("publisher", url, SUBJECT, SIZE, slow, WINDOW, 0),
+        **peers,
     }
     for name, command in commands.items():
         yield name, functools.partial(stored, place, command)
@@ -68,6 +71,17 @@ AHEAD = Scenario(
             lambda r: rate(r["jsync"]) / rate(r["raw socket, prebuilt"]),
             at_most=False,
         ),
+        Bar(
+            "publisher, rate: jsync / nats.go",
+            1.0,
+            lambda r: rate(r["jsync"]) / rate(r["nats.go"]),
+            at_most=False,
+        ),
+        Bar(
+            "publisher, CPU a message: jsync / nats.go",
+            1.0,
+            lambda r: cpu(r["jsync"]) / cpu(r["nats.go"]),
+        ),
         Bar("publisher, CPU a message, us", 1.5, lambda r: cpu(r["jsync"])),
     ],
 )
@@ -75,11 +89,10 @@ AHEAD = Scenario(
 
 def single_jobs(place: Place) -> Iterator[tuple[str, Job]]:
     url, port = place.server.url, place.server.port
-    task = (SUBJECT, SIZE, place.count(5000))
+    count = place.count(5000)
     commands = {
-        "raw socket": program(place.raw, "request", port, *task),
-        "jsync": use_jsync("single", url, *task),
-        "nats-py": use_natspy("single", url, *task),
+        "raw socket": program(place.raw, "request", port, SUBJECT, SIZE, count),
+        **place.clients("single", lambda n: (url, SUBJECT, SIZE, n), count, count),
     }
     for name, command in commands.items():
         yield name, functools.partial(stored, place, command)
@@ -89,5 +102,8 @@ SINGLE = Scenario(
     "Publish and its ack, one at a time, 128 B, stream in files",
     LATENCIES,
     single_jobs,
-    [Bar("publish p50: jsync / nats-py", 0.6, p50_ratio("nats-py"))],
+    [
+        Bar("publish p50: jsync / nats-py", 0.6, p50_ratio("nats-py")),
+        Bar("publish p50: jsync / nats.c", 1.0, p50_ratio("nats.c")),
+    ],
 )

@@ -1,0 +1,47 @@
+"""The jobs of the peers in Python, and their arguments."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING, TypeAlias
+
+from .measure import Result, report
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+Work: TypeAlias = "Callable[[argparse.Namespace], Result]"
+
+ARGUMENTS = {
+    "publish": "url subject size count threads",
+    "read": "url subject size count",
+    "readmany": "url subject size count subscriptions",
+    "request": "url subject size count",
+    "lone": "url count interval size",
+    "fetch": "url stream consumer count batch ack",
+    "consume": "url stream consumer count batch ack handler",
+    "consumers": "url stream consumer count batch ack consumers",
+    "ordered": "url stream count batch",
+    "next": "url stream consumer count",
+    "publisher": "url subject size count window chunk",
+    "ingest": "url subject size count flow outstanding chunk",
+    "atomic": "url subject size count chunk",
+    "single": "url subject size count",
+}
+WORDS = {"url", "subject", "stream", "consumer"}
+
+
+def main(jobs: Mapping[str, Work]) -> None:
+    parser = argparse.ArgumentParser()
+    subparsers = parser.add_subparsers(required=True)
+    for name, work in jobs.items():
+        job = subparsers.add_parser(name)
+        for argument in ARGUMENTS[name].split():
+            job.add_argument(argument, type=str if argument in WORDS else int)
+        job.add_argument("--busy", type=int, default=0, help="pure Python threads")
+        job.add_argument("--hold", type=int, default=0, help="ms that C holds the GIL")
+        job.add_argument("--others", type=int, default=0, help="idle subscriptions")
+        job.add_argument("--ca")
+        job.set_defaults(work=work)
+    chosen = parser.parse_args()
+    report(chosen.work(chosen))

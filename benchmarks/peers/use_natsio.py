@@ -1,0 +1,189 @@
+"""natsio doing what the other peers do: `python -m benchmarks.peers.use_natsio JOB ...`.
+
+It needs a newer Python than jsync, so it has an environment of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
+
+import natsio
+
+from .jobs import main
+from .measure import Result, await_go, cpu_seconds, now, percentiles, rate
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Awaitable, Callable, Coroutine
+
+
+async def connect(options: argparse.Namespace) -> Any:
+    tls = natsio.TLSConfig(cafile=options.ca) if options.ca else None
+    return await natsio.connect(options.url, tls=tls)
+
+
+async def go() -> None:
+    """Like `await_go`, with the loop running meanwhile."""
+    await asyncio.get_running_loop().run_in_executor(None, await_go)
+
+
+async def timed(count: int, one: Callable[[], Awaitable[object]]) -> Result:
+    latencies = []
+    await go()
+    for _ in range(count // 10):
+        await one()
+    cpu, start = cpu_seconds(), now()
+    for _ in range(count):
+        begin = now()
+        await one()
+        latencies.append(now() - begin)
+    return rate(count, start, cpu) | percentiles("latency", latencies)
+
+
+async def publish(options: argparse.Namespace) -> Result:
+    payload = b"x" * options.size
+    async with await connect(options) as nc:
+        await go()
+        cpu, begin = cpu_seconds(), now()
+        for _ in range(options.count):
+            await nc.publish(options.subject, payload)
+        await nc.flush(60)
+        return rate(options.count, begin, cpu)
+
+
+async def read(options: argparse.Namespace) -> Result:
+    begin, left, size = 0, options.count, 0
+    async with await connect(options) as nc:
+        messages = nc.subscribe(
+            options.subject, pending_msgs_limit=0, pending_bytes_limit=0
+        )
+        await nc.flush()
+        await go()
+        cpu = cpu_seconds()
+        async for msg in messages:
+            begin = begin or now()
+            size += len(msg.payload)
+            left -= 1
+            if not left:
+                break
+        assert size == options.count * options.size
+        return rate(options.count, begin, cpu)
+
+
+async def request(options: argparse.Namespace) -> Result:
+    payload = b"x" * options.size
+    async with await connect(options) as nc:
+        return await timed(
+            options.count, lambda: nc.request(options.subject, payload, timeout=5)
+        )
+
+
+async def bound(nc: Any, options: argparse.Namespace) -> Any:
+    return await (await nc.jetstream().stream(options.stream)).consumer(
+        options.consumer
+    )
+
+
+async def fetch(options: argparse.Namespace) -> Result:
+    done, size = 0, 0
+    async with await connect(options) as nc:
+        consumer = await bound(nc, options)
+        await go()
+        cpu, begin = cpu_seconds(), now()
+        while done < options.count:
+            for msg in await consumer.fetch(options.batch, timeout=10):
+                size += len(msg.payload)
+                done += 1
+                if options.ack:
+                    await msg.ack()
+        await nc.flush(60)
+        return rate(done, begin, cpu)
+
+
+async def consume(options: argparse.Namespace) -> Result:
+    left, size = options.count, 0
+    async with await connect(options) as nc:
+        consumer = await bound(nc, options)
+        await go()
+        cpu, begin = cpu_seconds(), now()
+        async with consumer.consume(max_messages=options.batch) as messages:
+            async for msg in messages:
+                size += len(msg.payload)
+                if options.ack:
+                    await msg.ack()
+                left -= 1
+                if not left:
+                    break
+            await nc.flush(60)
+            return rate(options.count, begin, cpu)
+
+
+async def next_message(options: argparse.Namespace) -> Result:
+    async with await connect(options) as nc:
+        consumer = await bound(nc, options)
+        return await timed(options.count, consumer.next)
+
+
+async def ordered(options: argparse.Namespace) -> Result:
+    count, size = 0, 0
+    async with await connect(options) as nc:
+        stream = await nc.jetstream().stream(options.stream)
+        await go()
+        cpu, begin = cpu_seconds(), now()
+        async with stream.ordered_consumer() as consumer:
+            async for msg in consumer.messages(
+                max_messages=options.batch, until_drained=True
+            ):
+                size += len(msg.payload)
+                count += 1
+            assert count == options.count
+            return rate(count, begin, cpu)
+
+
+async def publisher(options: argparse.Namespace) -> Result:
+    payload = b"x" * options.size
+    async with await connect(options) as nc:
+        js = nc.jetstream(
+            publish_async_max_pending=options.window, publish_async_stall_wait=60
+        )
+        await go()
+        cpu, begin = cpu_seconds(), now()
+        for _ in range(options.count):
+            await js.publish_async(options.subject, payload)
+        await js.publish_async_complete(60)
+        return rate(options.count, begin, cpu)
+
+
+async def single(options: argparse.Namespace) -> Result:
+    payload = b"x" * options.size
+    async with await connect(options) as nc:
+        js = nc.jetstream()
+        return await timed(options.count, lambda: js.publish(options.subject, payload))
+
+
+def blocking(
+    work: Callable[[argparse.Namespace], Coroutine[Any, Any, Result]],
+) -> Callable[[argparse.Namespace], Result]:
+    return lambda options: asyncio.run(work(options))
+
+
+JOBS = {
+    "publish": publish,
+    "read": read,
+    "request": request,
+    "fetch": fetch,
+    "consume": consume,
+    "next": next_message,
+    "ordered": ordered,
+    "publisher": publisher,
+    "single": single,
+}
+
+if __name__ == "__main__":
+    if sys.argv[1:] == ["version"]:
+        sys.stdout.write(f"{version('natsio')}, CPython {sys.version.split()[0]}\n")
+    else:
+        main({name: blocking(work) for name, work in JOBS.items()})
