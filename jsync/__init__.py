@@ -28,6 +28,7 @@ from .jetstream.ordered_batch import OrderedBatch
 from .jetstream.ordered_consumer import OrderedConsumer, OrderedOptions
 from .jetstream.publish_options import PublishOptions
 from .jetstream.publisher import Publisher
+from .jetstream.push_subscription import PushSubscription
 from .jetstream.stream import Stream
 from .models import (
     BatchAbandoned,
@@ -54,6 +55,7 @@ __all__ = [
     "Consumer",
     "OrderedConsumer",
     "OrderedOptions",
+    "PushSubscription",
     "Batch",
     "OrderedBatch",
     "MessagesContext",

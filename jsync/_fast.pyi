@@ -169,8 +169,12 @@ class Parser:
 class Sink:
     """Something that messages of one sid are delivered to."""
 
+@disjoint_base
+class Sequences:
+    """Reads the ack subjects of one consumer, quickly when one begins as the last did."""
+
 @final
-class Order:
+class Order(Sequences):
     """The order in which the messages of one ordered consumer have to come.
 
     A mailbox that has one takes what is next and nothing else. Consumer sequences count
@@ -201,6 +205,32 @@ class Order:
         """Messages and bytes passed over since the last call."""
 
 @final
+class Trail(Sequences):
+    """Which messages of a push consumer have not come, by its consumer sequences (ADR-15).
+
+    They count by one, so that each step that is missing is a message that was sent and
+    lost. A step back is none: a new leader counts from what it knows, and a consumer that
+    was reset from 1. Nothing is missed before `begin` has said where the consumer was.
+    """
+
+    @property
+    def consumer_sequence(self) -> int:
+        """The last that has come, or that a heartbeat has told of."""
+    @property
+    def stream_sequence(self) -> int:
+        """That of the stream beside it."""
+    def begin(self, consumer_sequence: int, stream_sequence: int) -> bool:
+        """What the consumer had sent before it was listened to; whether a gap is there."""
+    def heard(self, consumer_sequence: int, stream_sequence: int) -> bool:
+        """A heartbeat's word on what was sent last; whether a gap has been found."""
+    def take_gaps(self) -> list[tuple[int, int, int, int]]:
+        """The gaps since the last call.
+
+        Each as the first and the last consumer sequence that is missing, and the stream
+        sequences before and after it.
+        """
+
+@final
 class Pin:
     """The id by which a server knows its pinned client (ADR-42), learned on arrival."""
 
@@ -227,7 +257,15 @@ class Mailbox(Sink):
     on_first: Callable[[], object] | None
     """Called on the I/O thread when the first message has come, once."""
     on_order: Callable[[], object] | None
-    """Called on the I/O thread when `order` has stopped, or has passed messages over."""
+    """Called on the I/O thread when `order` has stopped, or has passed messages over, and
+    when `trail` has found a gap."""
+    on_control: Callable[[Msg], object] | None
+    """Called on the reading thread with a status that has a reply, or that was put here,
+    when it would have been handed over; what it raises the reader gets."""
+    on_end: Callable[[], object] | None
+    """Called on the reading thread when it has found the end, once."""
+    trail: Trail | None
+    """Learns which messages have not come; None: nobody asks."""
     order: Order | None
     """Takes nothing but what is next in it; None: takes what comes."""
     sid: int
@@ -245,6 +283,13 @@ class Mailbox(Sink):
         readers: int = 1,
     ) -> None: ...
     def __len__(self) -> int: ...
+    @property
+    def holds_control(self) -> bool:
+        """Whether something waits here for `on_control`."""
+    def put(self, msg: Msg) -> None:
+        """Have `on_control` called with it once all that is here now is handed over."""
+    def need_no_acks(self) -> None:
+        """What is here, and what is to come, is from a consumer that wants no acks."""
     @property
     def subject(self) -> str:
         """What was published to, when these are replies."""

@@ -10,7 +10,7 @@ One extension module in parts, each with one idea, lowest first:
     block.pxi      frames that wait to be sent, and how a publish is written
     outbox.pxi     the write buffer: who may write, when it leaves, what survives a loss
     message.pxi    Msg, JetStreamMsg and the ack subject's Metadata
-    order.pxi      whether the messages of a consumer come in their order: Order
+    order.pxi      whether the messages of a consumer come in their order: Order, Trail
     mailbox.pxi    where messages wait for their reader: Mailbox, Waiter, Replies
     future.pxi     the future of one publish
     window.pxi     publishing ahead of the acks

@@ -65,7 +65,16 @@ cdef class Mailbox(Sink):
     cdef public object on_first
     """Called on the I/O thread when the first message has come, once."""
     cdef public object on_order
-    """Called on the I/O thread when `order` has stopped, or has passed messages over."""
+    """Called on the I/O thread when `order` has stopped, or has passed messages over, and
+    when `trail` has found a gap."""
+    cdef public Trail trail
+    """Learns which messages have not come; None: nobody asks."""
+    cdef size_t controls  # how many of what is here are no messages
+    cdef public object on_control
+    """Called on the reading thread with a status that has a reply, or that was put here,
+    when it would have been handed over; what it raises the reader gets."""
+    cdef public object on_end
+    """Called on the reading thread when it has found the end, once."""
 
     def __init__(
         self,
@@ -112,7 +121,12 @@ cdef class Mailbox(Sink):
         )
 
     def __len__(self) -> int:
-        return self.count
+        return self.count - self.controls
+
+    @property
+    def holds_control(self) -> bool:
+        """Whether something waits here for `on_control`."""
+        return self.controls > 0
 
     @property
     def last_arrival(self) -> float:
@@ -124,7 +138,7 @@ cdef class Mailbox(Sink):
             Py_DECREF(<object>self.ring[self.head])
             self.head = (self.head + 1) & (self.capacity - 1)
             self.count -= 1
-        self.bytes = 0
+        self.bytes = self.controls = 0
 
     cdef int grow(self) except -1:
         cdef size_t capacity = self.capacity * 2 if self.capacity else 16
@@ -149,6 +163,15 @@ cdef class Mailbox(Sink):
             return 0
         if self.closed:
             return 0
+        if self.on_control is not None and msg.is_status() and not is_ack_subject(
+            msg.head + msg.subject_size, msg.reply_size
+        ):
+            self.put(msg)
+            if self.on_first is not None:
+                line.events.append(("FIRST", self))
+            return 0
+        if self.trail is not None and self.trail.follow(msg):
+            line.events.append(("ORDER", self))
         if self.order is not None and not self.takes_in_order(msg, line):
             return 0
         if self.jetstream:
@@ -158,7 +181,7 @@ cdef class Mailbox(Sink):
                 self.pin.learn(msg)
         size = self.size_of(msg)
         self.delivered += 1
-        if (self.max_messages and self.count >= self.max_messages) or (
+        if (self.max_messages and self.count - self.controls >= self.max_messages) or (
             self.max_bytes and self.bytes + size > self.max_bytes
         ):
             self.dropped += 1
@@ -166,11 +189,7 @@ cdef class Mailbox(Sink):
                 self.slow = True
                 line.events.append(("SLOW", self))
         else:
-            if self.count == self.capacity:
-                self.grow()
-            Py_INCREF(msg)
-            self.ring[(self.head + self.count) & (self.capacity - 1)] = <PyObject*>msg
-            self.count += 1
+            self.append(msg)
             self.bytes += size
             self.wake_one()
         if self.expected and self.delivered >= self.expected:
@@ -181,6 +200,59 @@ cdef class Mailbox(Sink):
         if self.on_first is not None:
             line.events.append(("FIRST", self))
             self.wake_one()
+        return 0
+
+    cdef inline int append(self, Msg msg) except -1:
+        if self.count == self.capacity:
+            self.grow()
+        Py_INCREF(msg)
+        self.ring[(self.head + self.count) & (self.capacity - 1)] = <PyObject*>msg
+        self.count += 1
+        return 0
+
+    def put(self, msg: Msg) -> None:
+        """Have `on_control` called with it once all that is here now is handed over."""
+        msg.ack_state = CONTROL
+        self.append(msg)
+        self.controls += 1
+        self.wake_one()
+
+    cdef inline bint ready(self) except -1:
+        """Whether there is a message; what comes before it has its call."""
+        if self.controls:
+            self.pass_controls()
+        return self.count > 0
+
+    cdef int pass_controls(self) except -1:
+        cdef Msg msg
+        while self.count:
+            msg = <Msg>self.ring[self.head]
+            if msg.ack_state != CONTROL:
+                return 0
+            check_fork(self.outbox.generation)
+            Py_DECREF(msg)  # the ring's reference; the local one holds it
+            self.head = (self.head + 1) & (self.capacity - 1)
+            self.count -= 1
+            self.controls -= 1
+            if self.on_control is not None:
+                self.on_control(msg)
+        return 0
+
+    def need_no_acks(self) -> None:
+        """What is here, and what is to come, is from a consumer that wants no acks."""
+        cdef size_t i
+        cdef Msg msg
+        self.ackless = True
+        for i in range(self.count):
+            msg = <Msg>self.ring[(self.head + i) & (self.capacity - 1)]
+            if msg.ack_state == UNACKED:
+                msg.ack_state = NEEDLESS
+
+    cdef int ended(self) except -1:
+        """The reader has found the end."""
+        on_end, self.on_end = self.on_end, None
+        if on_end is not None:
+            on_end()
         return 0
 
     cdef bint takes_in_order(self, Msg msg, Line line) except -1:
@@ -244,8 +316,9 @@ cdef class Mailbox(Sink):
         """The next message; None at the deadline or when it has ended: see `closed`."""
         cdef Seat* seat
         cdef bint woken
-        while self.count == 0:
+        while not self.ready():
             if self.closed:
+                self.ended()
                 return None
             check_may_wait(self.outbox)
             seat = self.free_seat()
@@ -276,19 +349,19 @@ cdef class Mailbox(Sink):
 
     def get(self, timeout: float | None = None) -> Msg | None:
         """The next message, or None after `timeout` seconds or when it has ended."""
-        if self.count:
+        if self.ready():
             return self.pop()
         return self.wait(deadline_after(timeout))
 
     def get_before(self, deadline: float) -> Msg | None:
         """The next message, or None at `deadline` of the monotonic clock."""
-        if self.count:
+        if self.ready():
             return self.pop()
         return self.wait(<int64_t>(deadline * 1e9))
 
     def next(self, timeout: float | None = None) -> Msg:
         cdef Msg msg
-        if self.count:
+        if self.ready():
             return self.pop()
         msg = self.wait(deadline_after(timeout))
         if msg is None:
@@ -318,13 +391,15 @@ cdef class Mailbox(Sink):
     def take_rest(self) -> list:
         """Take all that is here, at once: no reader gets a part of it."""
         rest = []
+        cdef Msg msg
         while self.count:
-            msg = <object>self.ring[self.head]
-            rest.append(msg)
+            msg = <Msg>self.ring[self.head]
+            if msg.ack_state != CONTROL:
+                rest.append(msg)
             Py_DECREF(msg)
             self.head = (self.head + 1) & (self.capacity - 1)
             self.count -= 1
-        self.bytes = 0
+        self.bytes = self.controls = 0
         return rest
 
     @property
@@ -372,7 +447,7 @@ cdef class Messages:
         cdef Mailbox mailbox = self.mailbox
         cdef Msg msg
         cdef int64_t begun
-        if mailbox.count:
+        if mailbox.ready():
             return mailbox.pop()
         begun = jsync_now()
         while True:

@@ -7,6 +7,7 @@ cdef enum AckState:
     UNACKED
     ACKED     # a terminal ack has been written
     NEEDLESS  # the consumer's ack policy is none
+    CONTROL   # no message, but a word of the server in its place among them
 
 
 @cython.no_gc

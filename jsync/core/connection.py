@@ -8,7 +8,7 @@ import threading
 import warnings
 import weakref
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
@@ -34,6 +34,19 @@ if TYPE_CHECKING:
     from .protocol import ServerInfo
 
 Data = bytes | bytearray | memoryview
+
+
+class Drained(Protocol):
+    """What a connection drains: a `Subscription`, or what is built like one."""
+
+    def silence(self) -> None:
+        """Have the server send no more."""
+
+    def finish(self) -> None:
+        """All has come: the reader ends after the backlog."""
+
+    def wait_finished(self, deadline: float, timeout: float) -> None:
+        """Block until the callback has handled it; raise `DrainTimeoutError`."""
 
 
 class Statistics(msgspec.Struct, frozen=True, kw_only=True):
@@ -228,7 +241,7 @@ class Connection:
         self._outbox = session.outbox
         # Re-entrant, as a signal handler may subscribe or drain in the middle.
         self._lock = threading.RLock()
-        self._subscriptions: weakref.WeakSet[Subscription] = weakref.WeakSet()
+        self._subscriptions: weakref.WeakSet[Drained] = weakref.WeakSet()
         self._finalizer = weakref.finalize(self, _forgotten, session)
         self._finalizer.atexit = False
         session.outbox.requester = functools.partial(request, session)
@@ -350,6 +363,11 @@ class Connection:
         with self._lock:
             self._subscriptions.add(subscription)
         return subscription
+
+    def adopt(self, subscription: Drained) -> None:
+        """Have `drain` drain it as well; for what is built on the connection."""
+        with self._lock:
+            self._subscriptions.add(subscription)
 
     def flush(self, timeout: float = 10.0) -> None:
         """Block until the server has processed all that was published before.

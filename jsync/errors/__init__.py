@@ -65,6 +65,8 @@ Error
         ├── ConsumerDeletedError      deleted while it was being read
         ├── MissedHeartbeatError      the server has been silent for too long
         ├── OrderedConsumerResetError  an ordered consumer goes on with a new consumer
+        ├── MessageGapError           messages that a push consumer has sent have not come
+        ├── PushError                 the server has sent an error to a push subscription
         └── PullError                 the server refused or ended a pull
 
 An error reply has a class for its condition, found by the reply's `err_code`, below a class
@@ -252,6 +254,7 @@ from .client import (
     InvalidSubjectError as InvalidSubjectError,
     JetStreamError as JetStreamError,
     MaxPayloadError as MaxPayloadError,
+    MessageGapError as MessageGapError,
     MessagesLostError as MessagesLostError,
     MissedHeartbeatError as MissedHeartbeatError,
     NoCachedInfoError as NoCachedInfoError,
@@ -269,6 +272,7 @@ from .client import (
     PublisherError as PublisherError,
     PullError as PullError,
     PullRequiredError as PullRequiredError,
+    PushError as PushError,
     PushRequiredError as PushRequiredError,
     QueueRequiredError as QueueRequiredError,
     ReconnectBufferFullError as ReconnectBufferFullError,

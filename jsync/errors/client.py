@@ -457,7 +457,10 @@ class ConsumerDeletedError(JetStreamError):
 
 
 class MissedHeartbeatError(JetStreamError):
-    """No heartbeat of a consumer for twice its interval; consuming goes on by itself."""
+    """No heartbeat of a consumer for twice its interval; consuming goes on by itself.
+
+    Of a push consumer for three times its interval, unless set otherwise (ADR-15).
+    """
 
 
 class OrderedConsumerResetError(JetStreamError):
@@ -470,6 +473,40 @@ class OrderedConsumerResetError(JetStreamError):
 
 class PullError(JetStreamError):
     """The server refused a pull, or ended it early. `status` is its number."""
+
+    def __init__(self, message: str, *, status: int = 0) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class MessageGapError(JetStreamError):
+    """Messages that a push consumer has sent have not come (ADR-15).
+
+    A warning to `on_error`. With acks they are sent again after the consumer's `ack_wait`.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        first: int = 0,
+        last: int = 0,
+        after_stream_sequence: int = 0,
+        before_stream_sequence: int = 0,
+    ) -> None:
+        super().__init__(message)
+        self.first = first
+        """The first consumer sequence that is missing."""
+        self.last = last
+        """The last one."""
+        self.after_stream_sequence = after_stream_sequence
+        """The stream sequence of what came before them."""
+        self.before_stream_sequence = before_stream_sequence
+        """The one of what came after them; they are between these two, if not redelivered."""
+
+
+class PushError(JetStreamError):
+    """The server has sent an error to a push subscription. `status` is its number."""
 
     def __init__(self, message: str, *, status: int = 0) -> None:
         super().__init__(message)

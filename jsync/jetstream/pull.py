@@ -444,8 +444,10 @@ class HeartbeatWatch:
     heartbeat, and not while disconnected.
     """
 
-    def __init__(self, interval: float, now: float) -> None:
-        self.patience = HEARTBEATS_MISSED * interval
+    def __init__(
+        self, interval: float, now: float, patience: float | None = None
+    ) -> None:
+        self.patience = patience or HEARTBEATS_MISSED * interval
         """Seconds of silence until the alarm."""
         self._interval = interval
         self._since = now

@@ -36,6 +36,8 @@ DOORS = {
         "jetstream/consume.py",
         "jetstream/continuous.py",
         "jetstream/ordered_consumer.py",
+        "jetstream/push_delivery.py",
+        "jetstream/push_subscription.py",
         "server.py",
     },
     "time": {
@@ -57,6 +59,8 @@ DOORS = {
         "jetstream/publish.py",
         "jetstream/publisher.py",
         "jetstream/pull_subscription.py",
+        "jetstream/push_delivery.py",
+        "jetstream/push_subscription.py",
         "jetstream/resolve.py",
         "jetstream/stored.py",
         "server.py",
@@ -78,6 +82,7 @@ PURE = {
     "jetstream/ordered.py",
     "jetstream/subscribe_options.py",
     "jetstream/subscribe_checks.py",
+    "jetstream/push.py",
 }
 
 # The one look upwards: `Connection.jetstream()` is where users look for it.

@@ -1,0 +1,399 @@
+"""The subscription of a push consumer: what `JetStream.subscribe` returns (ADR-15)."""
+
+from __future__ import annotations
+
+import threading
+from time import monotonic
+from typing import TYPE_CHECKING, cast
+
+from .._fast import Messages
+from ..core.callbacks import wrap
+from ..core.deadline import deadline_after
+from ..core.gate import Gate
+from ..errors import (
+    BlockingCallError,
+    ConfigError,
+    ConnectionClosedError,
+    DrainTimeoutError,
+    Error,
+    SubscriptionClosedError,
+)
+from . import management
+from .push_delivery import PushDelivery
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from types import TracebackType
+    from typing import Self
+
+    from .._fast import JetStreamMsg
+    from ..models import ConsumerInfo
+    from .api import API
+
+
+class PushSubscription:
+    """The messages of a push consumer, as `JetStream.subscribe` gives it.
+
+    Iterate over it, or call `next`; with a callback neither, since the callback's own
+    thread does. It is for one reading thread at a time, while `unsubscribe` and `drain`
+    may be called from any, the callback included. Leaving the `with` block unsubscribes.
+
+    Statuses of the server are never given as messages. Flow control is answered as the
+    messages before it have been read. To `on_error` go, as warnings after which it goes
+    on: `MissedHeartbeatError` when nothing has come for three heartbeats, once each three
+    while connected; `MessageGapError` when messages that were sent have not come, unless
+    it is a queue group's; and with a callback `CallbackError`, and the errors that are
+    raised without one: `PushError` and `NoRespondersError` for what the server reports,
+    each once. A backlog at its limit drops what comes, which is told to the connection's
+    `on_error` as `SlowConsumerError`. It ends with `ConsumerDeletedError` if the server
+    says so, and with `ConnectionClosedError`.
+    """
+
+    def __init__(
+        self,
+        delivery: PushDelivery,
+        callback: Callable[[JetStreamMsg], object] | None,
+        *,
+        manual_ack: bool,
+        timeout: float | None,
+    ) -> None:
+        # Apart, so that what the connection knows of it does not keep this alive.
+        self._delivery = delivery
+        self._mailbox = delivery.mailbox
+        self._session = delivery.session
+        self._callback = callback
+        self._manual_ack = manual_ack
+        self._timeout = timeout
+        self._finished = Gate(self._session.outbox)
+        self._thread: threading.Thread | None = None
+        self._settles = False  # the consumer goes with the last message
+
+    # Made by `JetStream.subscribe` ----------------------------------------------------
+
+    @classmethod
+    def open(
+        cls,
+        api: API,
+        deliver_subject: str,
+        *,
+        queue: str | None = None,
+        callback: Callable[[JetStreamMsg], object] | None = None,
+        manual_ack: bool = False,
+        on_error: Callable[[Exception], object] | None = None,
+        max_pending_messages: int | None = None,
+        max_pending_bytes: int | None = None,
+        timeout: float | None = None,
+    ) -> Self:
+        """Listen to `deliver_subject`; nothing is handed over before `bind`.
+
+        The server knows of it before of anything that is sent after this call.
+        """
+        options = api.connection.session.options
+        delivery = PushDelivery(
+            api,
+            deliver_subject,
+            queue=queue,
+            on_error=on_error,
+            max_messages=max_pending_messages or options.max_pending_messages,
+            max_bytes=max_pending_bytes or options.max_pending_bytes,
+            raises=callback is None,
+        )
+        self = cls(delivery, callback, manual_ack=manual_ack, timeout=timeout)
+        delivery.open()
+        return self
+
+    def rebind(self, deliver_subject: str, queue: str | None = None) -> None:
+        """Listen to another subject instead, before `bind`."""
+        self._delivery.rebind(deliver_subject, queue)
+
+    def bind(
+        self,
+        info: ConsumerInfo,
+        *,
+        created: bool,
+        heartbeat_patience: float | None = None,
+    ) -> None:
+        """This is the consumer: hand its messages over from now on.
+
+        One that was `created` for this subscription is deleted with it. The heartbeat
+        alarm is raised after `heartbeat_patience` seconds, by default three heartbeats.
+        """
+        self._delivery.bind(info, created=created, patience=heartbeat_patience)
+        self._begin()
+        self._delivery.api.connection.adopt(self)
+
+    def abandon(self) -> None:
+        """There is no such consumer: end it, and leave all consumers alone."""
+        self._delivery.end(discard=True)
+        self._finished.open()
+
+    def _begin(self) -> None:
+        if self._callback is None:
+            return
+        # 10,000 parked threads are 2.4 s and 150 MB: begun when there is work.
+        self._mailbox.on_first = self._start
+        if len(self._mailbox) or self._mailbox.holds_control:
+            first = self._mailbox.claim_first()
+            if first is not None:
+                self._start()
+
+    # What it is -----------------------------------------------------------------------
+
+    @property
+    def subject(self) -> str:
+        """Where the consumer sends to."""
+        return self._delivery.subject
+
+    @property
+    def queue(self) -> str | None:
+        """The queue group, of which each message reaches one member."""
+        return self._delivery.queue
+
+    @property
+    def stream_name(self) -> str:
+        return self._bound.stream_name
+
+    @property
+    def consumer_name(self) -> str:
+        return self._bound.name
+
+    @property
+    def pending(self) -> int:
+        """Messages that have come and are not read yet."""
+        return len(self._mailbox)
+
+    @property
+    def pending_msgs(self) -> int:
+        """The same, by the name that nats-py has for it."""
+        return len(self._mailbox)
+
+    @property
+    def pending_bytes(self) -> int:
+        """Their size: subject, reply, headers and payload."""
+        return self._mailbox.bytes
+
+    @property
+    def delivered(self) -> int:
+        """Messages that have come so far, dropped ones included."""
+        return self._mailbox.delivered
+
+    @property
+    def dropped(self) -> int:
+        """Messages dropped because the backlog was at its limit."""
+        return self._mailbox.dropped
+
+    @property
+    def is_active(self) -> bool:
+        """Whether messages may still come."""
+        return not self._mailbox.closed
+
+    def consumer_info(self, *, timeout: float | None = None) -> ConsumerInfo:
+        """Ask the server for the consumer; blocks. Raises `ConsumerNotFoundError`."""
+        info = self._bound
+        return management.consumer_info(
+            self._delivery.api, info.stream_name, info.name, timeout or self._timeout
+        )
+
+    @property
+    def _bound(self) -> ConsumerInfo:
+        info = self._delivery.info
+        assert info is not None
+        return info
+
+    # Reading --------------------------------------------------------------------------
+
+    def __iter__(self) -> Iterator[JetStreamMsg]:
+        """Messages, without end until it is unsubscribed, drained or fails.
+
+        Raises what ended it, after the messages that had come: `ConsumerDeletedError`,
+        `ConnectionClosedError`, `PermissionsError`; and in their place among the messages
+        the errors that the server sends: `PushError`, `NoRespondersError`. After one of
+        these iterate again to go on.
+        """
+        self._check_no_callback()
+        return cast("Iterator[JetStreamMsg]", Messages(self._mailbox, self))
+
+    @property
+    def messages(self) -> Iterator[JetStreamMsg]:
+        """The same as to iterate over it, by the name that nats-py has for it."""
+        return iter(self)
+
+    def next(self, timeout: float | None = 5.0) -> JetStreamMsg:
+        """Block until the next message has come, at most `timeout` seconds.
+
+        None waits for ever. Raises `TimeoutError`, `SubscriptionClosedError` once it has
+        ended and the backlog is empty, and otherwise what iterating raises.
+        """
+        self._check_no_callback()
+        return cast("JetStreamMsg", self._mailbox.next(timeout))
+
+    def next_msg(self, timeout: float | None = 1.0) -> JetStreamMsg:
+        """`next`, by the name and with the timeout that nats-py has for it."""
+        return self.next(timeout)
+
+    def _check_no_callback(self) -> None:
+        if self._callback is not None:
+            raise ConfigError("its callback reads this subscription: do not iterate")
+
+    # The callback ---------------------------------------------------------------------
+
+    def _start(self) -> None:
+        name = f"{self._session.name}-push-{self._mailbox.sid}"
+        try:
+            self._thread = self._session.spawner.start(name, self._run)
+        except RuntimeError as error:
+            # The interpreter is ending (3.12 and later), or the system has no more.
+            self._delivery.report(wrap(f"starting {name}", error))
+            self._finished.open()
+
+    def _run(self) -> None:
+        callback = self._callback
+        assert callback is not None
+        self._thread = threading.current_thread()
+        acks = self._delivery.acks and not self._manual_ack
+        mailbox = self._mailbox
+        try:
+            while (msg := cast("JetStreamMsg | None", mailbox.get())) is not None:
+                try:
+                    callback(msg)
+                except BaseException as error:  # noqa: BLE001 (SystemExit would end it)
+                    self._delivery.report(
+                        wrap(f"the callback of {self._delivery.name}", error)
+                    )
+                    continue
+                if acks:
+                    self._ack(msg)
+            if mailbox.failure is not None:
+                self._failed(mailbox.failure)
+        except Error as error:
+            self._failed(error)
+        finally:
+            if self._settles:
+                self._delivery.settle()
+            self._finished.open()
+
+    def _ack(self, msg: JetStreamMsg) -> None:
+        try:
+            msg.ack()
+        except ConnectionClosedError:
+            pass  # it is delivered again
+        except Error as error:
+            self._delivery.report(error)
+
+    def _failed(self, error: Exception) -> None:
+        quiet = BlockingCallError | SubscriptionClosedError | ConnectionClosedError
+        if not isinstance(error, quiet):
+            self._delivery.report(error)
+
+    # The end --------------------------------------------------------------------------
+
+    def unsubscribe(self, limit: int = 0, *, timeout: float | None = None) -> None:
+        """End it, and drop what is not read; or end it after `limit` messages in all.
+
+        A consumer that was created for this subscription is deleted, which blocks for at
+        most `timeout` seconds and raises what the server says against it; one that was
+        there before, or that another member of the queue group has created, is left alone.
+        With a `limit` that is done when the last of them has been handled, and a failure
+        goes to `on_error`. What is dropped is delivered again after the `ack_wait` of a
+        consumer that stays. A second call does nothing, unless the deletion has failed.
+        """
+        self._session.outbox.check_process()
+        if limit < 0:
+            raise ConfigError(f"limit has to be at least 0, not {limit!r}")
+        if limit:
+            # The server is not told the limit: it would count its statuses as well.
+            self._settle_at_end()
+            if self._mailbox.end_after(limit):
+                self._delivery.end()
+            return
+        self._delivery.end(discard=True)
+        if self._thread is None:
+            self._finished.open()
+        self._delivery.delete(timeout or self._timeout)
+
+    def drain(self, timeout: float = 30.0) -> None:
+        """Receive what the server has sent, and end; nothing is dropped.
+
+        Blocks until the server confirms, at most `timeout` seconds, and with a callback
+        until its last call has returned, unless called from the callback itself. An
+        iterator or `next` then gets what is left, and the end. After that, and not before,
+        a consumer that was created for this subscription is deleted: here, or by whoever
+        reads the end; a failure goes to `on_error`. Raises `DrainTimeoutError`.
+        """
+        self._session.outbox.check_process()
+        deadline = deadline_after(timeout)
+        if self.is_active:
+            self.silence()
+            try:
+                self._session.ping(deadline)
+            except TimeoutError as error:
+                raise DrainTimeoutError(
+                    f"{self!r} was not drained within {timeout} s"
+                ) from error
+            finally:
+                self.finish()
+        self.wait_finished(deadline, timeout)
+
+    def silence(self) -> None:
+        """The first step of a drain: have the server send no more."""
+        self._delivery.silence()
+
+    def finish(self) -> None:
+        """The second, once all has arrived: the reader ends after the backlog."""
+        if len(self._mailbox) or self._callback is not None:
+            self._settle_at_end()
+        self._delivery.end()
+
+    def _settle_at_end(self) -> None:
+        self._settles = True
+        if self._callback is None:
+            self._mailbox.on_end = self._delivery.settle
+
+    def wait_finished(self, deadline: float, timeout: float) -> None:
+        """Block until the callback has handled all there is; then delete the consumer."""
+        if self._callback is None:
+            if not len(self._mailbox):
+                self._delivery.settle()
+            return
+        if threading.current_thread() is self._thread:
+            return
+        if self._mailbox.claim_first() is not None:
+            self._delivery.settle()  # no message ever came, so no thread was started
+            self._finished.open()
+            return
+        if not self._finished.wait(max(0.0, deadline - monotonic())):
+            raise DrainTimeoutError(
+                f"the callback of {self!r} had {self.pending} messages left after "
+                f"{timeout} s"
+            )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        try:
+            self.unsubscribe()
+        except ConnectionClosedError:
+            pass
+        except Error as second:
+            if error is None:
+                raise
+            error.add_note(str(second))
+
+    def __del__(self) -> None:
+        # Without a callback nobody can read it any more; what has one goes on.
+        if getattr(self, "_callback", self) is None:
+            self._delivery.abandon()
+
+    def __repr__(self) -> str:
+        state = "active" if self.is_active else "ended"
+        queue = f" queue={self.queue!r}" if self.queue else ""
+        return (
+            f"<PushSubscription of {self._delivery.name}{queue} {state}, "
+            f"{self.pending} pending, {self.dropped} dropped>"
+        )
