@@ -28,6 +28,7 @@ from .jetstream.ordered_batch import OrderedBatch
 from .jetstream.ordered_consumer import OrderedConsumer, OrderedOptions
 from .jetstream.publish_options import PublishOptions
 from .jetstream.publisher import Publisher
+from .jetstream.pull_subscription import PullSubscription
 from .jetstream.push_subscription import PushSubscription
 from .jetstream.stream import Stream
 from .models import (
@@ -60,6 +61,7 @@ __all__ = [
     "OrderedBatch",
     "MessagesContext",
     "ConsumeContext",
+    "PullSubscription",
     "JetStreamMsg",
     "Metadata",
     "PubAck",

@@ -19,6 +19,7 @@ from .publish import publish
 from .publish_options import newer_options, publish_headers
 from .publisher import Publisher
 from .stream import Stream, consumers, put_consumer
+from .subscribing import Subscribing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from .publisher import OnError
 
 
-class JetStream:
+class JetStream(Subscribing):
     """JetStream on a connection. Any thread may use it; making one costs nothing."""
 
     def __init__(

@@ -1,0 +1,383 @@
+"""ADR-15, Creation to Creating the JS Consumer: each sentence on a real server.
+
+What is refused before anything is sent is in tests/unit/test_subscribe_options.py as well.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from nats.js import api as nats_py
+
+import jsync
+from jsync import errors
+from jsync.models import ConsumerConfig
+
+from ...servers import wait_for
+from ..support import SOON, Recorder
+
+if TYPE_CHECKING:
+    from jsync.server import LocalServer
+
+    from .wire import Wire
+
+pytestmark = pytest.mark.server
+
+
+def names(stream: jsync.Stream) -> list[str]:
+    return list(stream.consumer_names())
+
+
+def fill(js: jsync.JetStream, subject: str, count: int = 1) -> None:
+    for number in range(count):
+        js.publish(subject, b"%d" % number)
+
+
+# Creation -----------------------------------------------------------------------------
+
+
+def test_creation_gives_an_iterator_next_or_a_callback(
+    js: jsync.JetStream, subject: str
+) -> None:
+    fill(js, subject, 3)
+    with js.subscribe(subject) as sub:
+        assert [sub.next(SOON).data, next(iter(sub)).data] == [b"0", b"1"]
+    handled = Recorder()
+    with js.subscribe(subject, callback=handled):
+        assert [handled.get().data for _ in range(3)] == [b"0", b"1", b"2"]
+
+
+# Configuration ------------------------------------------------------------------------
+
+
+def test_configuration_that_cannot_be_is_refused_before_anything_is_sent(
+    far: jsync.JetStream, wire: Wire, subject: str
+) -> None:
+    calls: list[tuple[Any, dict[str, Any]]] = [
+        (far.subscribe, {"queue": "q", "idle_heartbeat": 1.0}),
+        (far.subscribe, {"queue": "q", "flow_control": True}),
+        (far.subscribe, {"cb": print, "callback": print}),
+        (far.subscribe, {"consumer": "c", "durable": "d"}),
+        (far.subscribe, {"ordered": True, "durable": "d"}),
+        (far.subscribe, {"pending_msgs_limit": 0}),
+        (far.subscribe, {"config": {"max_waiting": 3}}),
+        (far.pull_subscribe, {"config": {"ack_policy": "none"}}),
+        (far.pull_subscribe, {"config": {"ack_policy": "all"}}),
+        (far.pull_subscribe, {"inbox_prefix": b"_MINE"}),
+        (far.pull_subscribe_bind, {"durable": "d"}),
+    ]
+    for call, options in calls:
+        with pytest.raises(errors.ConfigError):
+            call(subject, **options)
+    for call in (far.subscribe, far.pull_subscribe):
+        with pytest.raises(errors.ConfigError, match="neither subject nor stream"):
+            call()
+    assert wire.requests == []
+    assert wire.subscribed == []
+
+
+# Stream name --------------------------------------------------------------------------
+
+
+def test_stream_name_is_looked_up_by_the_subject(
+    far: jsync.JetStream, wire: Wire, stream: jsync.Stream, subject: str
+) -> None:
+    with far.subscribe(subject) as sub:
+        assert sub.consumer_info().stream_name == stream.name
+    assert wire.requests[0] == "STREAM.NAMES"
+    assert wire.payload("STREAM.NAMES")["subject"] == subject
+
+
+@pytest.mark.parametrize("call", ["subscribe", "pull_subscribe"])
+def test_stream_name_that_cannot_be_found_is_an_error(
+    js: jsync.JetStream, stream: jsync.Stream, unique: str, call: str
+) -> None:
+    with pytest.raises(errors.StreamNotFoundError, match="no stream takes"):
+        getattr(js, call)(f"no.{unique}")
+    other = js.create_stream(name=f"{unique}_2", subjects=[f"{unique}2.>"])
+    try:
+        with pytest.raises(errors.AmbiguousSubjectError) as caught:
+            getattr(js, call)("*.new")
+        assert {stream.name, other.name} <= set(caught.value.streams)
+    finally:
+        other.delete()
+
+
+def test_stream_name_that_is_given_is_not_looked_up(
+    far: jsync.JetStream, wire: Wire, stream: jsync.Stream, subject: str
+) -> None:
+    with far.subscribe(subject, stream=stream.name) as sub:
+        assert sub.consumer_info().config.filter_subject == subject
+    with far.subscribe(stream=stream.name) as sub:
+        assert sub.consumer_info().config.filter_subject is None
+    with far.pull_subscribe(subject, stream=stream.name) as pulled:
+        assert pulled.consumer_info().config.filter_subject == subject
+    assert "STREAM.NAMES" not in wire.requests
+    with pytest.raises(errors.StreamNotFoundError):
+        far.subscribe(subject, stream="NO_SUCH")
+
+
+# Consumer name ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "named", [{"consumer": "worker"}, {"durable": "worker", "bind": True}]
+)
+def test_consumer_name_uses_the_consumer_that_is_there(
+    js: jsync.JetStream, stream: jsync.Stream, subject: str, named: dict[str, Any]
+) -> None:
+    created = stream.create_consumer(
+        durable_name="worker", deliver_subject=f"to.{stream.name}"
+    ).cached_info.created
+    fill(js, subject)
+    with js.subscribe(subject, **named) as sub:
+        assert sub.next(SOON).data == b"0"
+        assert sub.subject == f"to.{stream.name}"
+        assert sub.consumer_info().created == created
+    assert names(stream) == ["worker"]
+
+
+@pytest.mark.parametrize(
+    "named", [{"consumer": "none"}, {"durable": "none", "bind": True}]
+)
+def test_consumer_name_that_is_not_found_is_an_error_for_a_push(
+    far: jsync.JetStream, wire: Wire, subject: str, named: dict[str, Any]
+) -> None:
+    with pytest.raises(errors.ConsumerNotFoundError):
+        far.subscribe(subject, **named)
+    assert not [request for request in wire.requests if "CREATE" in request]
+
+
+def test_consumer_name_that_is_not_found_goes_on_for_a_pull(
+    js: jsync.JetStream, stream: jsync.Stream, subject: str
+) -> None:
+    fill(js, subject)
+    sub = js.pull_subscribe(subject, consumer="later")
+    assert names(stream) == []
+    with pytest.raises(errors.ConsumerNotFoundError):
+        sub.consumer_info()
+    stream.create_consumer(durable_name="later")
+    assert [msg.data for msg in sub.fetch()] == [b"0"]
+    sub.unsubscribe()
+    assert names(stream) == ["later"]
+
+
+# Queue name ---------------------------------------------------------------------------
+
+
+def test_queue_name_names_the_durable_consumer_that_its_members_share(
+    js: jsync.JetStream, stream: jsync.Stream, subject: str
+) -> None:
+    with (
+        js.subscribe(subject, "workers") as one,
+        js.subscribe(subject, "workers") as two,
+    ):
+        assert names(stream) == ["workers"]
+        config = one.consumer_info().config
+        assert (config.durable_name, config.deliver_group) == ("workers", "workers")
+        assert one.subject == two.subject
+        fill(js, subject, 50)
+        wait_for(lambda: one.delivered + two.delivered >= 50)
+        assert one.delivered + two.delivered == 50
+        assert min(one.delivered, two.delivered) > 0
+
+
+def test_queue_name_may_be_another_than_that_of_the_consumer(
+    js: jsync.JetStream, stream: jsync.Stream, subject: str
+) -> None:
+    with js.subscribe(subject, "workers", durable="shared") as one:
+        with js.subscribe(subject, queue="workers", consumer="shared") as two:
+            assert (one.queue, two.queue) == ("workers", "workers")
+            assert names(stream) == ["shared"]
+
+
+# NATS subscription --------------------------------------------------------------------
+
+
+def test_nats_subscription_is_made_before_the_consumer(
+    far: jsync.JetStream, wire: Wire, subject: str
+) -> None:
+    with far.subscribe(subject, durable="d") as sub:
+        created = wire.place("PUB", "$JS.API.CONSUMER.CREATE")
+        assert wire.place("SUB", sub.subject) < created
+        assert (
+            wire.payload("CONSUMER.CREATE")["config"]["deliver_subject"] == sub.subject
+        )
+
+
+def test_nats_subscription_is_on_an_inbox_or_on_the_deliver_subject_of_the_consumer(
+    server: LocalServer, js: jsync.JetStream, unique: str, subject: str
+) -> None:
+    with js.subscribe(subject) as sub:
+        assert sub.subject.startswith("_INBOX.")
+    with jsync.connect(server.url, inbox_prefix=f"_{unique}") as nc:
+        with nc.jetstream().subscribe(subject) as sub:
+            assert sub.subject.startswith(f"_{unique}.")
+    with js.subscribe(subject, config={"deliver_subject": f"to.{unique}"}) as sub:
+        assert sub.subject == f"to.{unique}"
+        fill(js, subject)
+        assert sub.next(SOON).data == b"0"
+
+
+# Creating the JS Consumer -------------------------------------------------------------
+
+
+def test_creating_an_ephemeral_consumer_keeps_its_name(
+    js: jsync.JetStream, stream: jsync.Stream, subject: str
+) -> None:
+    with js.subscribe(subject) as sub:
+        (name,) = names(stream)
+        info = sub.consumer_info()
+        assert (info.name, info.config.durable_name) == (name, None)
+    with js.pull_subscribe(subject) as pulled:
+        (name,) = names(stream)
+        assert pulled.consumer.name == name
+
+
+def test_creating_a_durable_consumer_when_there_is_none_of_that_name(
+    far: jsync.JetStream, wire: Wire, stream: jsync.Stream, subject: str
+) -> None:
+    with far.subscribe(subject, durable="pushed") as sub:
+        assert sub.consumer_info().config.durable_name == "pushed"
+    with far.pull_subscribe(subject, "pulled") as pulled:
+        assert pulled.consumer_info().config.durable_name == "pulled"
+        assert pulled.created
+    looked = [request for request in wire.requests if "INFO" in request]
+    assert looked[0] == f"CONSUMER.INFO.{stream.name}.pushed"
+
+
+def test_creating_fills_in_what_was_given_and_what_a_subscription_needs(
+    js: jsync.JetStream, stream: jsync.Stream, unique: str
+) -> None:
+    subject = f"{unique}.*"
+    with js.subscribe(
+        subject,
+        queue="q",
+        config=nats_py.ConsumerConfig(ack_wait=7, description="moved over"),
+        deliver_policy="new",
+        headers_only=True,
+        inactive_threshold=60,
+        max_ack_pending=77,
+    ) as sub:
+        config = sub.consumer_info().config
+    assert (config.filter_subject, config.ack_policy) == (subject, "explicit")
+    assert (config.deliver_group, config.deliver_subject) == ("q", sub.subject)
+    assert (config.ack_wait, config.description) == (7, "moved over")
+    assert (config.deliver_policy, config.headers_only) == ("new", True)
+    assert (config.inactive_threshold, config.max_ack_pending) == (60, 77)
+    with js.pull_subscribe(subject, config=ConsumerConfig(max_waiting=9)) as pulled:
+        config = pulled.consumer_info().config
+    assert (config.deliver_subject, config.filter_subject) == (None, subject)
+    assert (config.ack_policy, config.max_waiting) == ("explicit", 9)
+
+
+def test_creating_with_several_filters_takes_them_instead_of_the_subject(
+    js: jsync.JetStream, unique: str, subject: str
+) -> None:
+    config = ConsumerConfig(filter_subjects=[f"{unique}.a", f"{unique}.b"])
+    with js.subscribe(subject, config=config) as sub:
+        assert sub.consumer_info().config.filter_subjects == config.filter_subjects
+
+
+def test_creating_flow_control_takes_heartbeats_along(
+    js: jsync.JetStream, subject: str
+) -> None:
+    with js.subscribe(subject, flow_control=True) as sub:
+        config = sub.consumer_info().config
+    assert (config.flow_control, config.idle_heartbeat) == (True, 5)
+
+
+def test_creating_that_the_server_refuses_leaves_no_subscription(
+    far: jsync.JetStream, wire: Wire, subject: str, nc: jsync.Connection
+) -> None:
+    with pytest.raises(errors.APIError):
+        far.subscribe(subject, num_replicas=5)
+    inbox = wire.subscribed[-1]
+    far._connection.flush()  # with it the end of the subscription has reached the server
+    with pytest.raises(errors.NoRespondersError):
+        nc.request(inbox, timeout=SOON)
+
+
+def test_creating_is_remembered_and_the_consumer_deleted_at_the_end(
+    js: jsync.JetStream, stream: jsync.Stream, subject: str
+) -> None:
+    calls: list[tuple[Any, dict[str, Any]]] = [
+        (js.subscribe, {}),
+        (js.subscribe, {"durable": "d"}),
+        (js.subscribe, {"queue": "q"}),
+        (js.pull_subscribe, {}),
+        (js.pull_subscribe, {"durable": "p"}),
+    ]
+    for call, options in calls:
+        sub = call(subject, **options)
+        assert len(names(stream)) == 1
+        sub.unsubscribe()
+        assert names(stream) == []
+
+
+def test_creating_is_not_what_a_second_member_does_and_it_leaves_the_consumer(
+    js: jsync.JetStream, stream: jsync.Stream, subject: str
+) -> None:
+    first = js.subscribe(subject, "q")
+    js.subscribe(subject, "q").unsubscribe()
+    assert names(stream) == ["q"]
+    first.unsubscribe()
+    assert names(stream) == []
+
+
+# Names as nats-py has them ------------------------------------------------------------
+
+
+def test_nats_py_callbacks_are_acked_unless_that_is_done_by_hand(
+    js: jsync.JetStream, stream: jsync.Stream, subject: str
+) -> None:
+    fill(js, subject, 3)
+
+    def pending(consumer: str) -> int:
+        return stream.consumer(consumer).cached_info.num_ack_pending
+
+    def floor(consumer: str) -> int:
+        return stream.consumer(consumer).cached_info.ack_floor.stream_seq
+
+    acked, not_acked = Recorder(), Recorder()
+    with js.subscribe(subject, "", acked, "acked"):
+        with js.subscribe(subject, cb=not_acked, durable="by-hand", manual_ack=True):
+            for handled in (acked, not_acked):
+                assert [handled.get().data for _ in range(3)] == [b"0", b"1", b"2"]
+            wait_for(lambda: floor("acked") == 3)
+            assert (floor("by-hand"), pending("by-hand")) == (0, 3)
+
+
+def test_nats_py_subscribe_bind_takes_the_info_of_a_consumer(
+    js: jsync.JetStream, stream: jsync.Stream, subject: str
+) -> None:
+    fill(js, subject)
+    for name, group in (("alone", None), ("shared", "q")):
+        info = stream.create_consumer(
+            durable_name=name, deliver_subject=f"to.{name}", deliver_group=group
+        ).cached_info
+        with js.subscribe_bind(stream.name, info.config, info.name) as sub:
+            assert (sub.next(SOON).data, sub.queue) == (b"0", group)
+        assert name in names(stream)
+    with pytest.raises(errors.ConsumerNotFoundError):
+        js.subscribe_bind(stream.name, consumer="none")
+    with pytest.raises(errors.ConfigError, match="bind: to which one"):
+        js.subscribe_bind(stream.name)
+
+
+def test_nats_py_pull_subscribe_bind_takes_each_word_for_the_consumer(
+    js: jsync.JetStream, stream: jsync.Stream, subject: str
+) -> None:
+    stream.create_consumer(durable_name="worker")
+    ways: list[dict[str, Any]] = [{"consumer": "worker"}, {"name": "worker"}]
+    for named in [*ways, {"durable": "worker"}]:
+        fill(js, subject)
+        with js.pull_subscribe_bind(stream=stream.name, **named) as sub:
+            (msg,) = sub.fetch(timeout=SOON)
+            msg.ack_sync()
+    assert names(stream) == ["worker"]
+    with pytest.raises(errors.ConfigError, match="one name, not 2"):
+        js.pull_subscribe_bind("a", stream.name, durable="b")
+    with pytest.raises(errors.ConfigError, match="neither subject nor stream"):
+        js.pull_subscribe_bind("a")

@@ -1,0 +1,88 @@
+"""What the tests of the subscribe workflow share: the requests that pass by."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ...proxy import frame_filter
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ...proxy import FaultProxy, Side
+
+
+class Sent(NamedTuple):
+    """A frame that a client has sent."""
+
+    verb: str
+    subject: str
+    payload: Any
+    """Of a request to JetStream's API."""
+
+
+class Wire:
+    """What a client sends through a proxy, and what is done in between.
+
+    For one connection.
+    """
+
+    PATTERN = re.compile(r"(SUB|UNSUB|H?PUB) (\S+).*?\r\n(.*)", re.DOTALL)
+
+    def __init__(self, proxy: FaultProxy) -> None:
+        self._frames: list[Sent] = []
+        self._before: list[tuple[bytes, Callable[[], object]]] = []
+        proxy.rewrite(frame_filter(self._look))
+
+    def before_answer(self, words: bytes, act: Callable[[], object]) -> None:
+        """Do something while the next answer with these words is on its way, once.
+
+        On the proxy's thread.
+        """
+        self._before.append((words, act))
+
+    def _look(self, frame: bytes, to: Side) -> bool:
+        if to == "server":
+            found = self.PATTERN.match(frame.decode())
+            if found is not None:
+                api = found[2].startswith("$JS.API.") and found[3].strip()
+                payload = json.loads(found[3]) if api else None
+                self._frames.append(Sent(found[1], found[2], payload))
+            return True
+        for words, act in list(self._before):
+            if words in frame:
+                self._before.remove((words, act))
+                act()
+        return True
+
+    @property
+    def requests(self) -> list[str]:
+        """The requests to JetStream's API, in order: what is behind `$JS.API.`."""
+        return [
+            sent.subject.removeprefix("$JS.API.")
+            for sent in self._frames
+            if sent.subject.startswith("$JS.API.")
+        ]
+
+    def payload(self, request: str) -> Any:
+        """What the last request to that part of the API has carried."""
+        return next(
+            sent.payload
+            for sent in reversed(self._frames)
+            if sent.subject.startswith(f"$JS.API.{request}")
+        )
+
+    def place(self, verb: str, subject: str) -> int:
+        """Where among all frames the first one on that subject is."""
+        return next(
+            number
+            for number, sent in enumerate(self._frames)
+            if sent.verb == verb and sent.subject.startswith(subject)
+        )
+
+    @property
+    def subscribed(self) -> list[str]:
+        """The subjects subscribed to so far, but for the inbox of requests."""
+        return [sent.subject for sent in self._frames if sent.verb == "SUB"]
