@@ -11,6 +11,7 @@ import platform
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from contextlib import ExitStack
 from pathlib import Path
@@ -35,6 +36,9 @@ JOBS = {"publish", "read", "request", "fetch", "consume", "next", "ordered"}
 NATSIO_JOBS = JOBS | {"publisher", "single"}
 NATSPY_JOBS = NATSIO_JOBS - {"consume"}
 NATSC_JOBS = NATSIO_JOBS | {"consumers", "readmany", "atomic"}
+LIMIT = 120
+"""Seconds after which a peer is ended that has not told what it found."""
+
 PURE_PYTHON = {"natsio", "nats-py"}
 NATSGO_JOBS = NATSC_JOBS | {"ingest"}
 
@@ -61,7 +65,10 @@ class Peer:
 
     def line(self) -> str:
         assert self._process.stdout is not None
+        limit = threading.Timer(LIMIT, self._process.kill)
+        limit.start()
         line = self._process.stdout.readline()
+        limit.cancel()
         if not line:
             raise PeerError(self._failure())
         return line.strip()
@@ -206,7 +213,7 @@ class Place:
         if slow is not None:
             given = (job, *task(slow), *more)
             if self.natsio is not None and job in NATSIO_JOBS:
-                found["natsio"] = _python("use_natsio", given, self.natsio)
+                found["natsio"] = use_natsio(self.natsio, *given)
             if job in NATSPY_JOBS:
                 found["nats-py"] = use_natspy(*given)
         return found
@@ -240,6 +247,10 @@ def use_jsync(*arguments: object) -> list[str]:
 
 def use_natspy(*arguments: object) -> list[str]:
     return _python("use_natspy", arguments)
+
+
+def use_natsio(python: str, *arguments: object) -> list[str]:
+    return _python("use_natsio", arguments, python)
 
 
 def parse(case: str) -> list[str]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import jsync
 
-from ..place import program, use_jsync, use_natspy
+from ..place import program, use_jsync, use_natsio, use_natspy
 from .scenario import LATENCIES, RATES, Bar, Job, Result, Scenario, cpu, rate
 
 if TYPE_CHECKING:
@@ -125,6 +125,7 @@ RAW, MINE, ITERATED, FETCHED, PEER = (
     "jsync fetch",
     "nats-py fetch",
 )
+GO, ASYNC_C, FETCH_C = "nats.go Consume", "nats.c async pull", "nats.c fetch"
 
 
 def consume_jobs(
@@ -134,17 +135,18 @@ def consume_jobs(
         url, port = place.server.url, place.server.port
         held = place.count(300_000)
         fill(place, held)
-        slow = place.count(40_000) // window * window
+        slow = max(window, place.count(40_000) // window * window)
 
         def job(command: Callable[[str], list[str]]) -> Job:
             return lambda: fetched(place, command, ack=ack)
 
+        def consuming(
+            consumer: str, count: int, handler: int = 1
+        ) -> tuple[object, ...]:
+            return "consume", url, STREAM, consumer, count, window, int(ack), handler
+
         def mine(handler: int) -> Job:
-            return job(
-                lambda c: use_jsync(
-                    "consume", url, STREAM, c, held, window, int(ack), handler
-                )
-            )
+            return job(lambda c: use_jsync(*consuming(c, held, handler)))
 
         def raw(consumer: str) -> list[str]:
             task = STREAM, consumer, held, window, int(ack)
@@ -156,11 +158,22 @@ def consume_jobs(
         yield RAW, job(raw)
         yield MINE, mine(1)
         yield ITERATED, mine(0)
-        yield FETCHED, job(lambda c: use_jsync(*task(c, held // window * window)))
-        if (natsc := place.natsc) is not None:
+        whole = held // window * window
+        yield FETCHED, job(lambda c: use_jsync(*task(c, whole)))
+        if (natsgo := place.natsgo) is not None:
+            yield GO, job(lambda c: program(natsgo, *consuming(c, held)))
             yield (
-                "nats.c fetch",
-                job(lambda c: program(natsc, *task(c, held // window * window))),
+                "nats.go Messages",
+                job(lambda c: program(natsgo, *consuming(c, held, handler=0))),
+            )
+            yield "nats.go Fetch", job(lambda c: program(natsgo, *task(c, whole)))
+        if (natsc := place.natsc) is not None:
+            yield ASYNC_C, job(lambda c: program(natsc, *consuming(c, held)))
+            yield FETCH_C, job(lambda c: program(natsc, *task(c, whole)))
+        if (natsio := place.natsio) is not None:
+            yield (
+                "natsio consume",
+                job(lambda c: use_natsio(natsio, *consuming(c, slow))),
             )
         yield PEER, job(lambda c: use_natspy(*task(c, slow)))
 
@@ -172,9 +185,19 @@ def consume(window: int, *, ack: bool) -> Scenario:
     bars = [
         Bar(
             f"{what}, rate: jsync / raw socket",
-            0.85 if ack else 0.9,
+            0.9 if ack else 0.95,
             lambda r: rate(r[MINE]) / rate(r[RAW]),
             at_most=False,
+        ),
+        Bar(
+            f"{what}, CPU a message: jsync / nats.c fetch",
+            0.8 if ack else 0.6,
+            lambda r: cpu(r[MINE]) / cpu(r[FETCH_C]),
+        ),
+        Bar(
+            f"{what}, CPU a message: jsync / nats.c async pull",
+            0.8 if ack else 0.6,
+            lambda r: cpu(r[MINE]) / cpu(r[ASYNC_C]),
         ),
         Bar(
             f"{what}, rate: jsync / nats-py",
@@ -184,6 +207,25 @@ def consume(window: int, *, ack: bool) -> Scenario:
         ),
     ]
     if not ack:
+        bars += [
+            Bar(
+                f"{what}, rate: jsync / nats.c fetch",
+                1.3,
+                lambda r: rate(r[MINE]) / rate(r[FETCH_C]),
+                at_most=False,
+            ),
+            Bar(
+                f"{what}, rate: jsync / nats.go Consume",
+                1.0,
+                lambda r: rate(r[MINE]) / rate(r[GO]),
+                at_most=False,
+            ),
+            Bar(
+                f"{what}, CPU a message: jsync / nats.go Consume",
+                1.0,
+                lambda r: cpu(r[MINE]) / cpu(r[GO]),
+            ),
+        ]
         bars.append(
             Bar(
                 f"{what}, CPU a message: nats-py / jsync",
@@ -217,6 +259,8 @@ CONSUME = {
 
 # One message a pull ------------------------------------------------------------------
 
+NEXT_C = "nats.c fetch(1)"
+
 
 def next_jobs(place: Place) -> Iterator[tuple[str, Job]]:
     url, port = place.server.url, place.server.port
@@ -228,6 +272,18 @@ def next_jobs(place: Place) -> Iterator[tuple[str, Job]]:
 
     yield RAW, job(lambda c: program(place.pull, "next", port, STREAM, c, count))
     yield "jsync next", job(lambda c: use_jsync("next", url, STREAM, c, count))
+    if (natsgo := place.natsgo) is not None:
+        yield (
+            "nats.go Next",
+            job(lambda c: program(natsgo, "next", url, STREAM, c, count)),
+        )
+    if (natsc := place.natsc) is not None:
+        yield NEXT_C, job(lambda c: program(natsc, "next", url, STREAM, c, count))
+    if (natsio := place.natsio) is not None:
+        yield (
+            "natsio next",
+            job(lambda c: use_natsio(natsio, "next", url, STREAM, c, count // 4)),
+        )
     yield (
         "nats-py fetch(1)",
         job(lambda c: use_natspy("next", url, STREAM, c, count // 4)),
@@ -243,6 +299,16 @@ NEXT = Scenario(
             "next p50: jsync / raw pull of one",
             1.2,
             lambda r: r["jsync next"]["latency_p50"] / r[RAW]["latency_p50"],
-        )
+        ),
+        Bar(
+            "next p50: jsync / nats.c",
+            1.0,
+            lambda r: r["jsync next"]["latency_p50"] / r[NEXT_C]["latency_p50"],
+        ),
+        Bar(
+            "next p99: jsync / nats.c",
+            1.5,
+            lambda r: r["jsync next"]["latency_p99"] / r[NEXT_C]["latency_p99"],
+        ),
     ],
 )
