@@ -44,13 +44,14 @@ class ContinuousPull:
         on_error: Callable[[Exception], object] | None,
         *,
         readers: int = 1,
+        lock: threading.RLock | None = None,
     ) -> None:
         self._session = session = source.api.connection.session
         self._consumer = source.consumer
         self._limits = limits
         self._on_error = on_error or session.options.on_error
         # The engine's; re-entrant, as the session's is. Nothing blocks while it is held.
-        self._lock = threading.RLock()
+        self._lock = lock or threading.RLock()
         self._engine = PullEngine(limits)
         self._retrying: Timer | None = None
         self._watch: Timer | None = None

@@ -9,6 +9,7 @@ at once.
 from __future__ import annotations
 
 import contextlib
+import threading
 from time import monotonic
 from typing import TYPE_CHECKING, cast
 
@@ -22,20 +23,17 @@ from ..errors import (
     JetStreamError,
     NoRespondersError,
     OrderedConsumerResetError,
-    PermissionsError,
 )
-from ..models import ConsumerInfo, StreamInfo
+from ..models import ConsumerInfo
 from .continuous import ContinuousPull
-from .inquiry import Inquiry
 from .ordered import Step
 from .pull import Meaning, judge
+from .succession import Succession, reply_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from typing import Any
+    from collections.abc import Callable
 
     from .._fast import JetStreamMsg, Msg
-    from ..core.timers import Timer
     from ..errors import MissedHeartbeatError
     from .inquiry import Answer
     from .place import Place
@@ -59,12 +57,18 @@ class OrderedPull(ContinuousPull):
         self._order = place.order() if place.cursor.name else Order(0)
         self._begun = self._live = self._settled = self._abandoned = False
         self._began_at = 0.0
-        self._inquiry: Inquiry | None = None
-        self._creating = ""  # the consumer whose creation is being asked for
-        self._timer: Timer | None = None
         self._loss: Exception | None = None
         self._look_after = FIRST_LOOK
-        super().__init__(place.source(), limits, on_error)
+        lock = threading.RLock()
+        self._succession = Succession(
+            place,
+            lock,
+            stopped=lambda: self._stopped,
+            on_made=self._on_made,
+            on_end=self.end,
+            report=self.report,
+        )
+        super().__init__(place.source(), limits, on_error, lock=lock)
         self.mailbox.on_order = self._on_order
         self._session.call_soon(self._begin)
 
@@ -77,7 +81,7 @@ class OrderedPull(ContinuousPull):
         if self._cursor.at_end:
             self.end()
         elif self._cursor.name is None:
-            self._look_at_stream()
+            self._go_on()
         else:
             self._pull_from_it()
 
@@ -170,94 +174,25 @@ class OrderedPull(ContinuousPull):
         pause = 0.0
         if reason is not None and not at_once:
             pause = self._cursor.reset(progress=progress, lived=lived)
-        self._after(pause, self._look_at_stream)
+        self._go_on(pause)
 
-    def _look_at_stream(self) -> None:
-        with self._lock:
-            if self._stopped:
-                return
-            self._place.retire()
+    def _go_on(self, pause: float = 0.0) -> None:
+        """Have the next consumer made, if there is anything left to read."""
         if self._cursor.at_end:
             self.end()
         else:
-            self._ask(f"STREAM.INFO.{self._place.stream}", None, self._on_stream)
+            self._succession.begin(pause)
 
-    def _on_stream(self, answer: Answer) -> None:
-        # Who may not look at the stream may still read it.
-        if not isinstance(answer, PermissionsError):
-            try:
-                with self._lock:
-                    if self._stopped:
-                        return
-                    self._cursor.seen(StreamInfo.from_wire(_reply(answer)))
-            except Error as error:
-                self._failed(error)
-                return
-        with self._lock:
-            if self._stopped:
-                return
-            subject, payload, _ = self._place.creation()
-        self._creating = payload["config"]["name"]
-        self._ask(subject, payload, self._on_created)
-
-    def _on_created(self, answer: Answer) -> None:
-        self._creating = ""
-        try:
-            info = ConsumerInfo.from_wire(_reply(answer))
-        except Error as error:
-            self._failed(error)
-            return
-        with self._lock:
-            if self._stopped:
-                return
-            self._cursor.began(info)
-            at_end = self._cursor.until is not None and not info.num_pending
-        if at_end:
+    def _on_made(self, info: ConsumerInfo) -> None:
+        if self._cursor.until is not None and not info.num_pending:
             self.end()
         else:
             self._pull_from_it()
 
-    def _failed(self, error: Error) -> None:
-        if self._stopped:
-            return
-        try:
-            pause = self._cursor.failed(error)
-        except Error as final:
-            self.end(final)
-            return
-        self.report(error)
-        self._after(pause, self._look_at_stream)
-
-    def _ask(
-        self,
-        subject: str,
-        payload: Mapping[str, Any] | None,
-        then: Callable[[Answer], object],
-    ) -> None:
-        try:
-            self._inquiry = Inquiry(self._place.api, subject, payload, then)
-        except (ConnectionLostError, ConnectionClosedError):
-            pass  # the reconnect begins anew, or the close ends it
-        except Error as error:
-            self._failed(error)
-
-    def _after(self, seconds: float, call: Callable[[], object]) -> None:
-        if seconds > 0:
-            self._timer = self._session.call_later(seconds, call)
-        else:
-            call()
-
     def _cancel(self) -> None:
-        name, self._creating = self._creating, ""
-        if self._inquiry is not None and name:
-            # A server may do the deletion that was sent behind it before the creation.
-            place = self._place
-            self._inquiry.answer_to(lambda _: place.delete(name))
-        elif self._inquiry is not None:
-            self._inquiry.cancel()
-        for timer in (self._timer, self._retrying):
-            if timer is not None:
-                timer.cancel()
+        self._succession.cancel()
+        if self._retrying is not None:
+            self._retrying.cancel()
         self._retrying = None
 
     # The end of what is read to its end -----------------------------------------------
@@ -269,18 +204,18 @@ class OrderedPull(ContinuousPull):
         quiet = monotonic() - max(self.mailbox.last_arrival, self._began_at)
         first = self._look_after == FIRST_LOOK and not self._order.consumer_sequence
         if quiet < self._look_after and not first:
-            self._after(self._look_after - quiet + 0.001, self._look)
+            self._succession.after(self._look_after - quiet + 0.001, self._look)
             return
         self._look_after = min(self._look_after * 2, self._limits.idle_heartbeat)
         where = f"{self._place.stream}.{self._cursor.name}"
-        self._ask(f"CONSUMER.INFO.{where}", None, self._on_looked)
+        self._succession.ask(f"CONSUMER.INFO.{where}", None, self._on_looked)
 
     def _on_looked(self, answer: Answer) -> None:
         if self._stopped or not self._live:
             return
         step = Step.WAIT
         try:
-            info = ConsumerInfo.from_wire(_reply(answer))
+            info = ConsumerInfo.from_wire(reply_of(answer))
             with self._lock:
                 sequence = self._order.consumer_sequence
                 patience = self._heartbeats.patience
@@ -298,7 +233,7 @@ class OrderedPull(ContinuousPull):
                     JetStreamError("what the server has sent last has not come")
                 )
             case _:
-                self._after(self._look_after, self._look)
+                self._succession.after(self._look_after, self._look)
 
     # The connection -------------------------------------------------------------------
 
@@ -380,9 +315,4 @@ class OrderedPull(ContinuousPull):
         # The cycle is taken apart here, since the collector may take long to find it.
         mailbox = self.mailbox
         mailbox.on_status = mailbox.on_credit = mailbox.on_order = None
-
-
-def _reply(answer: Answer) -> dict[str, Any]:
-    if isinstance(answer, Exception):
-        raise answer
-    return answer
+        self._succession.let_go()

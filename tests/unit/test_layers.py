@@ -36,6 +36,7 @@ DOORS = {
         "jetstream/consume.py",
         "jetstream/continuous.py",
         "jetstream/ordered_consumer.py",
+        "jetstream/ordered_pull.py",
         "jetstream/push_delivery.py",
         "jetstream/push_subscription.py",
         "server.py",
