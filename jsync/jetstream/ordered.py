@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from ..models import ConsumerInfo, StreamInfo
 
 INACTIVE_THRESHOLD: Final = 300.0
+IDLE_HEARTBEAT: Final = 5.0
 RESET_ATTEMPTS: Final = 60
 FIRST_RETRY: Final = 0.25
 LAST_RETRY: Final = 10.0
@@ -70,6 +71,26 @@ def ordered_config(options: Mapping[str, Any]) -> ConsumerConfig:
     fixed = {"ack_policy": "none", "max_deliver": 1}
     place = {"mem_storage": True, "num_replicas": 1}
     return ConsumerConfig.of(None, {**fields, **fixed, **place})
+
+
+def ordered_push_config(config: ConsumerConfig) -> ConsumerConfig:
+    """The first consumer, when the server is to push, but for name and deliver subject.
+
+    With flow control, for which a server wants heartbeats (ADR-15).
+    """
+    return config.replace(
+        durable_name=None,
+        name=None,
+        deliver_subject=None,
+        ack_policy="none",
+        ack_wait=None,
+        max_ack_pending=None,
+        max_deliver=1,
+        mem_storage=True,
+        num_replicas=1,
+        flow_control=True,
+        idle_heartbeat=config.idle_heartbeat or IDLE_HEARTBEAT,
+    )
 
 
 class Step(Enum):
@@ -192,6 +213,16 @@ class Cursor:
         return Range(
             self.position, last, self.until is not None, self.consumer_sequence
         )
+
+    def coming(self) -> Range:
+        """What may be taken of the consumer that is made next.
+
+        For one that pushes, and so may send before it is known to be there.
+        """
+        last = self.until
+        if self._born and self.position < self._snapshot:
+            last = self._snapshot if last is None else min(last, self._snapshot)
+        return Range(self.position, last, self.until is not None, 0)
 
     @property
     def at_end(self) -> bool:

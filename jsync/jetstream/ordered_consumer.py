@@ -10,7 +10,7 @@ from ..core.deadline import deadline_after
 from ..errors import ConcurrentUseError, ConfigError, TimeoutError as LateError
 from ..models import check_name
 from .consume import ConsumeContext, MessagesContext, check_callback
-from .ordered import RESET_ATTEMPTS, Cursor, ordered_config
+from .ordered import IDLE_HEARTBEAT, RESET_ATTEMPTS, Cursor, ordered_config
 from .ordered_batch import OrderedBatch, OrderedFetch
 from .ordered_pull import OrderedPull
 from .place import Place
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from ..models import DeliverPolicy, ReplayPolicy
     from .api import API
     from .pull import ConsumeLimits, PullRequest
-
-IDLE_HEARTBEAT = 5.0
 
 
 class OrderedOptions(TypedDict, total=False):

@@ -34,6 +34,10 @@ class Place:
         self.api = api
         self.stream = stream
         self.cursor = cursor
+        self.deliver_subject: str | None = None
+        """Where the next consumer sends to; None: it is pulled from."""
+        self.info: ConsumerInfo | None = None
+        """Of the consumer that `create` has made."""
         self._names: list[str] = []  # of consumers that may be there on the server
 
     def source(self) -> Source:
@@ -44,6 +48,8 @@ class Place:
     def creation(self) -> tuple[str, dict[str, Any], Needs]:
         """The request for the next consumer: subject, payload, what servers it needs."""
         config = self.cursor.next_config()
+        if self.deliver_subject is not None:
+            config = config.replace(deliver_subject=self.deliver_subject)
         self._names.append(config.name or "")
         payload = {
             "stream_name": self.stream,
@@ -65,7 +71,8 @@ class Place:
             self.cursor.seen(info)
         subject, payload, needs = self.creation()
         reply = self._request(subject, payload, deadline, needs)
-        self.cursor.began(ConsumerInfo.from_wire(reply))
+        self.info = ConsumerInfo.from_wire(reply)
+        self.cursor.began(self.info)
 
     def stream_info(self, deadline: float) -> StreamInfo:
         """Ask for the stream; blocks."""

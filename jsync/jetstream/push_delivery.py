@@ -90,6 +90,7 @@ class PushDelivery:
         self.mailbox.on_status = self._on_status
         self.mailbox.on_control = self._on_control
         self.mailbox.on_order = self._on_gap
+        self.mailbox.trail = None if queue else Trail()
 
     @property
     def name(self) -> str:
@@ -116,7 +117,6 @@ class PushDelivery:
 
     def open(self) -> None:
         """Subscribe: nothing is handed over before `bind`, but kept."""
-        self.mailbox.trail = None if self.queue else Trail()
         interest = Interest(
             self.mailbox.sid,
             self.subject,
@@ -132,6 +132,7 @@ class PushDelivery:
         self.session.unsubscribe(self.mailbox.sid)
         self.mailbox.take_rest()
         self.mailbox.sid = self.session.next_sid()
+        self.mailbox.trail = None if queue else Trail()
         self.subject, self.queue = deliver_subject, queue
         self.open()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import threading
 from time import monotonic
 from typing import TYPE_CHECKING, cast
@@ -19,6 +20,9 @@ from ..errors import (
     SubscriptionClosedError,
 )
 from . import management
+from .ordered import RESET_ATTEMPTS, Cursor, ordered_push_config
+from .ordered_push import OrderedPush
+from .place import Place
 from .push_delivery import PushDelivery
 
 if TYPE_CHECKING:
@@ -27,7 +31,7 @@ if TYPE_CHECKING:
     from typing import Self
 
     from .._fast import JetStreamMsg
-    from ..models import ConsumerInfo
+    from ..models import ConsumerConfig, ConsumerInfo
     from .api import API
 
 
@@ -100,6 +104,38 @@ class PushSubscription:
         )
         self = cls(delivery, callback, manual_ack=manual_ack, timeout=timeout)
         delivery.open()
+        return self
+
+    @classmethod
+    def open_ordered(
+        cls,
+        api: API,
+        stream: str,
+        config: ConsumerConfig,
+        *,
+        callback: Callable[[JetStreamMsg], object] | None = None,
+        on_error: Callable[[Exception], object] | None = None,
+        timeout: float | None = None,
+        heartbeat_patience: float | None = None,
+        max_reset_attempts: int | None = RESET_ATTEMPTS,
+    ) -> Self:
+        """Read `stream` in exact order, as `config` says where and what; blocks.
+
+        What makes a consumer an ordered one is put in here. No `bind` follows.
+        """
+        token = secrets.token_hex(8)
+        prefix = token if config.name is None else f"{config.name}_{token}"
+        cursor = Cursor(
+            ordered_push_config(config), prefix, max_reset_attempts=max_reset_attempts
+        )
+        delivery = OrderedPush(
+            Place(api, stream, cursor), on_error=on_error, raises=callback is None
+        )
+        self = cls(delivery, callback, manual_ack=True, timeout=timeout)
+        seconds = api.timeout if timeout is None else timeout
+        delivery.begin(seconds, heartbeat_patience)
+        self._begin()
+        api.connection.adopt(self)
         return self
 
     def rebind(self, deliver_subject: str, queue: str | None = None) -> None:
@@ -270,6 +306,7 @@ class PushSubscription:
         finally:
             if self._settles:
                 self._delivery.settle()
+            self._delivery.abandon()  # nobody reads it any more
             self._finished.open()
 
     def _ack(self, msg: JetStreamMsg) -> None:

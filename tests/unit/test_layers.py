@@ -56,6 +56,7 @@ DOORS = {
         "jetstream/inbox.py",
         "jetstream/ordered_batch.py",
         "jetstream/ordered_pull.py",
+        "jetstream/ordered_push.py",
         "jetstream/place.py",
         "jetstream/publish.py",
         "jetstream/publisher.py",
