@@ -213,16 +213,20 @@ class Consumer:
         max_messages: int | None = None,
         *,
         max_bytes: int | None = None,
+        timeout: float | None = None,
         group: str | None = None,
         min_pending: int | None = None,
         min_ack_pending: int | None = None,
         priority: int | None = None,
     ) -> Batch:
-        """Like `fetch`, but of what the stream has now: the server does not wait."""
-        timeout = self._api.timeout
-        request = fetch_request(max_messages, max_bytes, timeout, 0.0, no_wait=True)
+        """Like `fetch`, but of what the stream has now: the server does not wait.
+
+        Its answer is waited for at most `timeout` seconds, by default the context's.
+        """
+        seconds = self._api.timeout if timeout is None else timeout
+        request = fetch_request(max_messages, max_bytes, seconds, 0.0, no_wait=True)
         source = self._source(group, min_pending, min_ack_pending, priority)
-        return Batch(SinglePull(source, request, timeout))
+        return Batch(SinglePull(source, request, seconds))
 
     def messages(
         self,

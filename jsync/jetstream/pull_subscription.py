@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-import contextlib
+from math import inf
 from time import monotonic
 from typing import TYPE_CHECKING
 
+from ..core.deadline import deadline_after
+from ..core.gate import Gate
+from ..core.session import State
 from ..errors import (
-    ConfigError,
+    ConnectionClosedError,
     ConsumerNotFoundError,
+    DrainTimeoutError,
     Error,
+    StreamNotFoundError,
     SubscriptionClosedError,
     TimeoutError as LateError,
 )
 from .arguments import at_least
-from .pull import check_seconds
+from .pull import fetch_request
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -22,11 +27,12 @@ if TYPE_CHECKING:
 
     from .._fast import JetStreamMsg
     from ..models import ConsumerInfo
+    from .api import API
     from .consumer import Consumer
     from .fetch import Batch
 
-_ENDLESS = 30.0
-"""Seconds of each pull of a fetch that has no timeout."""
+_LONGEST = 30.0
+"""Seconds of each pull of a fetch that waits longer."""
 _SHORTEST = 0.001
 """Seconds that a pull is for at least."""
 
@@ -39,13 +45,16 @@ class PullSubscription:
     """
 
     def __init__(
-        self, consumer: Consumer, created: bool, timeout: float | None
+        self, api: API, consumer: Consumer, *, created: bool, timeout: float | None
     ) -> None:
+        self._session = api.connection.session
         self._consumer = consumer
         self._created = created
         self._timeout = timeout
         self._closed = False
         self._delivered = 0
+        self._fetches: set[Gate] = set()  # under way, each open at its end
+        api.connection.adopt(self)
 
     @property
     def consumer(self) -> Consumer:
@@ -54,7 +63,7 @@ class PullSubscription:
 
     @property
     def created(self) -> bool:
-        """Whether the call that made this created the consumer: `unsubscribe` deletes it."""
+        """Whether the consumer is to go with this: it was created for it."""
         return self._created
 
     @property
@@ -98,24 +107,41 @@ class PullSubscription:
         message to be returned first. Statuses 404 and 408 are no errors (ADR-15).
         """
         at_least(1, batch, "batch")
-        if timeout is not None:
-            check_seconds(timeout=timeout)
-            if timeout <= 0:
-                raise ConfigError(f"timeout has to be above 0 seconds, not {timeout!r}")
-        if self._closed:
-            raise SubscriptionClosedError(f"{self!r} has been unsubscribed")
-        end = None if timeout is None else monotonic() + timeout
-        if batch > 1 and (there := self._take(self._consumer.fetch_nowait(batch))):
-            return there
-        while True:
-            left = _ENDLESS if end is None else max(_SHORTEST, end - monotonic())
-            pull = self._consumer.fetch(batch, timeout=left, idle_heartbeat=heartbeat)
+        seconds = _LONGEST if timeout is None else timeout
+        fetch_request(batch, None, seconds, heartbeat)  # for what it refuses
+        under_way = Gate(self._session.outbox)
+        self._fetches.add(under_way)
+        try:
+            return self._fetch(batch, timeout, heartbeat)
+        finally:
+            self._fetches.discard(under_way)
+            under_way.open()
+
+    def _fetch(
+        self, batch: int, timeout: float | None, heartbeat: float | None
+    ) -> list[JetStreamMsg]:
+        self._check_active()
+        end = monotonic() + (inf if timeout is None else timeout)
+        left = min(end - monotonic(), _LONGEST)
+        if batch > 1:
+            pull = self._consumer.fetch_nowait(batch, timeout=left)
             if msgs := self._take(pull):
                 return msgs
-            if self._closed:
-                raise SubscriptionClosedError(f"{self!r} has been unsubscribed")
-            if end is not None:
-                raise LateError(f"no message within {timeout} s") from pull.error
+        while True:
+            left = max(_SHORTEST, min(end - monotonic(), _LONGEST))
+            beat = None if heartbeat is None else min(heartbeat, left / 2)
+            pull = self._consumer.fetch(batch, timeout=left, idle_heartbeat=beat)
+            if msgs := self._take(pull):
+                return msgs
+            if pull.error is not None:
+                raise LateError(f"no message: {pull.error}") from pull.error
+            if monotonic() >= end:
+                raise LateError(f"no message within {timeout} s")
+            self._check_active()
+
+    def _check_active(self) -> None:
+        if self._closed:
+            raise SubscriptionClosedError(f"{self!r}: it has been unsubscribed")
 
     def _take(self, pull: Batch) -> list[JetStreamMsg]:
         msgs: list[JetStreamMsg] = []
@@ -136,17 +162,56 @@ class PullSubscription:
     def unsubscribe(self) -> None:
         """Fetch no more, and delete the consumer if `pull_subscribe` created it; blocks.
 
-        A consumer that was there before, or is gone already, is left alone. A fetch on
-        another thread is not cut short. Raises what the server says against the deletion;
-        a second call does nothing.
+        One that was there before is left alone, and one that is gone already is no error.
+        A fetch on another thread is not waited for, but ends with its consumer. Raises what
+        the server says against the deletion; a second call does nothing, unless it has
+        failed.
         """
-        if self._closed:
-            return
         self._closed = True
-        if not self._created:
+        self._delete(self._timeout)
+
+    def drain(self, timeout: float = 30.0) -> None:
+        """`unsubscribe`, once the fetches that are under way have their messages.
+
+        Blocks for them at most `timeout` seconds, then raises `DrainTimeoutError`. A
+        failure to delete the consumer goes to `on_error`. `Connection.drain` does it too.
+        """
+        deadline = deadline_after(timeout)
+        self.silence()
+        self.wait_finished(deadline, timeout)
+
+    def silence(self) -> None:
+        """The first step of a drain: begin no more fetches."""
+        self._closed = True
+
+    def finish(self) -> None:
+        """The second: nothing, since there is no backlog."""
+
+    def wait_finished(self, deadline: float, timeout: float) -> None:
+        """Block until no fetch is under way; then delete the consumer."""
+        for under_way in list(self._fetches):
+            if not under_way.wait(max(0.0, deadline - monotonic())):
+                raise DrainTimeoutError(
+                    f"{self!r} still had a fetch under way after {timeout} s"
+                )
+        if self._session.state is State.CLOSED:
             return
-        with contextlib.suppress(ConsumerNotFoundError):
-            self._consumer.delete(timeout=self._timeout)
+        try:
+            self._delete(self._timeout)
+        except Error as error:
+            self._session.callbacks.report(error)
+
+    def _delete(self, timeout: float | None) -> None:
+        mine, self._created = self._created, False
+        if not mine:
+            return
+        try:
+            self._consumer.delete(timeout=timeout)
+        except (ConsumerNotFoundError, StreamNotFoundError):
+            pass
+        except BaseException:
+            self._created = True  # it may be tried again
+            raise
 
     def __enter__(self) -> Self:
         return self
@@ -159,9 +224,12 @@ class PullSubscription:
     ) -> None:
         try:
             self.unsubscribe()
-        except Error:
+        except ConnectionClosedError:
+            pass
+        except Error as second:
             if error is None:
                 raise
+            error.add_note(str(second))
 
     def __repr__(self) -> str:
         state = "active" if self.is_active else "ended"

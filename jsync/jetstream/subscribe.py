@@ -64,7 +64,8 @@ def pull_subscribe(api: API, wanted: Wanted, timeout: float | None) -> PullSubsc
         if not wanted.bound:
             raise
         # Where only its pulls are allowed or imported, nobody may be there to ask.
-        return PullSubscription(Consumer(api, stream, name), False, timeout)
+        unknown = Consumer(api, stream, name)
+        return PullSubscription(api, unknown, created=False, timeout=timeout)
     if info is None:
         try:
             info = management.put_consumer(
@@ -75,7 +76,8 @@ def pull_subscribe(api: API, wanted: Wanted, timeout: float | None) -> PullSubsc
             info = management.consumer_info(api, stream, name, timeout)
     if not created:
         check_existing(wanted, info)
-    return PullSubscription(Consumer(api, stream, info.name, info), created, timeout)
+    consumer = Consumer(api, stream, info.name, info)
+    return PullSubscription(api, consumer, created=created, timeout=timeout)
 
 
 def _stream(api: API, wanted: Wanted, timeout: float | None) -> str:

@@ -34,6 +34,8 @@ class Wire:
     def __init__(self, proxy: FaultProxy) -> None:
         self._frames: list[Sent] = []
         self._before: list[tuple[bytes, Callable[[], object]]] = []
+        self._dropped: bytes | None = None
+        self.url = proxy.url
         proxy.rewrite(frame_filter(self._look))
 
     def before_answer(self, words: bytes, act: Callable[[], object]) -> None:
@@ -42,6 +44,10 @@ class Wire:
         On the proxy's thread.
         """
         self._before.append((words, act))
+
+    def drop(self, words: bytes | None) -> None:
+        """Keep back what the server sends with these words in it, from now on."""
+        self._dropped = words
 
     def _look(self, frame: bytes, to: Side) -> bool:
         if to == "server":
@@ -55,7 +61,7 @@ class Wire:
             if words in frame:
                 self._before.remove((words, act))
                 act()
-        return True
+        return self._dropped is None or self._dropped not in frame
 
     @property
     def requests(self) -> list[str]:

@@ -1,0 +1,213 @@
+"""The pull face of the subscribe workflow: `fetch` as nats-py has it, over jsync's pulls."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+import jsync
+from jsync import errors
+
+from ...servers import wait_for
+from ..support import LONG, SOON, Recorder, Thread
+
+if TYPE_CHECKING:
+    from jsync.server import LocalServer
+
+    from .wire import Wire
+
+pytestmark = pytest.mark.server
+
+
+@pytest.fixture
+def sub(js: jsync.JetStream, stream: jsync.Stream) -> jsync.PullSubscription:
+    return js.pull_subscribe(f"{stream.name}.>", "worker")
+
+
+def waiting(stream: jsync.Stream) -> int:
+    return stream.consumer("worker").cached_info.num_waiting
+
+
+def test_fetch_gives_a_list_of_what_there_is_without_waiting_for_more(
+    js: jsync.JetStream, far: jsync.JetStream, wire: Wire, subject: str
+) -> None:
+    sub = far.pull_subscribe(subject)
+    for number in range(5):
+        js.publish(subject, b"%d" % number)
+    assert [msg.data for msg in sub.fetch()] == [b"0"]
+    assert [msg.data for msg in sub.fetch(10, timeout=LONG)] == [b"1", b"2", b"3", b"4"]
+    pulls = [request for request in wire.requests if "MSG.NEXT" in request]
+    assert len(pulls) == 2
+    assert wire.payload("CONSUMER.MSG.NEXT") == {"batch": 10, "no_wait": True}
+    assert (sub.delivered, sub.pending_msgs, sub.pending_bytes) == (5, 0, 0)
+
+
+def test_fetch_waits_for_the_first_message_when_there_is_none(
+    js: jsync.JetStream, sub: jsync.PullSubscription, stream: jsync.Stream, subject: str
+) -> None:
+    for timeout in (LONG, None):
+        fetching = Thread(sub.fetch, 1, timeout)
+        wait_for(lambda: waiting(stream) == 1)
+        js.publish(subject, b"late")
+        (msg,) = fetching.result()
+        assert msg.data == b"late"
+        msg.ack_sync()
+
+
+def test_fetch_of_several_waits_until_it_is_full_once_it_waits(
+    js: jsync.JetStream, sub: jsync.PullSubscription, stream: jsync.Stream, subject: str
+) -> None:
+    fetching = Thread(sub.fetch, 2, LONG)
+    wait_for(lambda: waiting(stream) == 1)
+    js.publish(subject, b"1")
+    js.publish(subject, b"2")
+    assert [msg.data for msg in fetching.result()] == [b"1", b"2"]
+
+
+@pytest.mark.parametrize("batch", [1, 10])
+def test_fetch_of_nothing_times_out_and_404_and_408_are_not_told(
+    sub: jsync.PullSubscription, batch: int
+) -> None:
+    with pytest.raises(
+        errors.TimeoutError, match=r"no message within 0\.05 s"
+    ) as caught:
+        sub.fetch(batch, timeout=0.05)
+    assert isinstance(caught.value, TimeoutError)
+    assert caught.value.__cause__ is None
+
+
+def test_fetch_refuses_what_cannot_be(sub: jsync.PullSubscription) -> None:
+    for batch, timeout, heartbeat in (
+        (0, 5.0, None),
+        (-1, 5.0, None),
+        (1, 0.0, None),
+        (1, -1.0, None),
+        (1, 2.0, 1.5),
+    ):
+        with pytest.raises(errors.ConfigError):
+            sub.fetch(batch, timeout, heartbeat)
+
+
+def test_fetch_with_heartbeats_notices_a_silent_server(
+    far: jsync.JetStream, wire: Wire, subject: str
+) -> None:
+    sub = far.pull_subscribe(subject)
+    wire.drop(b"NATS/1.0 100 ")
+    with pytest.raises(errors.PullError, match="no heartbeat"):
+        sub.fetch(1, timeout=LONG, heartbeat=0.1)
+
+
+def test_a_consumer_that_is_deleted_ends_a_fetch_with_an_error(
+    sub: jsync.PullSubscription, stream: jsync.Stream
+) -> None:
+    fetching = Thread(sub.fetch, 10, LONG)
+    wait_for(lambda: waiting(stream) == 1)
+    stream.delete_consumer("worker")
+    assert isinstance(fetching.error(), errors.ConsumerDeletedError)
+    sub.unsubscribe()  # what is gone already needs no deletion
+
+
+def test_what_has_come_is_given_before_the_error(
+    js: jsync.JetStream, sub: jsync.PullSubscription, stream: jsync.Stream, subject: str
+) -> None:
+    fetching = Thread(sub.fetch, 10, LONG)
+    wait_for(lambda: waiting(stream) == 1)
+    js.publish(subject, b"before")
+    wait_for(lambda: stream.consumer("worker").cached_info.delivered.consumer_seq == 1)
+    stream.delete_consumer("worker")
+    assert [msg.data for msg in fetching.result()] == [b"before"]
+    with pytest.raises(errors.NoRespondersError):
+        sub.fetch(1, timeout=SOON)
+
+
+def test_unsubscribe_ends_it_and_deletes_the_consumer_that_it_created(
+    js: jsync.JetStream, sub: jsync.PullSubscription, stream: jsync.Stream, subject: str
+) -> None:
+    with js.pull_subscribe(f"{stream.name}.>", "worker") as second:
+        assert (sub.created, second.created) == (True, False)
+    assert list(stream.consumer_names()) == ["worker"]
+    sub.unsubscribe()
+    assert list(stream.consumer_names()) == []
+    sub.unsubscribe()
+    for ended in (sub, second):
+        assert not ended.is_active
+        with pytest.raises(errors.SubscriptionClosedError):
+            ended.fetch()
+
+
+def test_unsubscribe_raises_what_the_server_says_and_may_be_tried_again(
+    far: jsync.JetStream, wire: Wire, stream: jsync.Stream, subject: str
+) -> None:
+    sub = far.pull_subscribe(subject, "worker")
+    sub._timeout = 0.05
+    wire.drop(b'"success":true')
+    with pytest.raises(errors.TimeoutError):
+        sub.unsubscribe()
+    wire.drop(None)
+    sub._timeout = SOON
+    sub.unsubscribe()
+    assert not sub.created
+    assert list(stream.consumer_names()) == []
+
+
+def test_drain_lets_a_fetch_finish_and_then_deletes_the_consumer(
+    js: jsync.JetStream, sub: jsync.PullSubscription, stream: jsync.Stream, subject: str
+) -> None:
+    fetching = Thread(sub.fetch, 1, LONG)
+    wait_for(lambda: waiting(stream) == 1)
+    draining = Thread(sub.drain, LONG)
+    wait_for(lambda: not sub.is_active)
+    assert not draining.ended
+    assert list(stream.consumer_names()) == ["worker"]
+    js.publish(subject, b"the last one")
+    assert [msg.data for msg in fetching.result()] == [b"the last one"]
+    draining.result()
+    assert list(stream.consumer_names()) == []
+
+
+def test_drain_that_takes_too_long_leaves_the_consumer(
+    js: jsync.JetStream, sub: jsync.PullSubscription, stream: jsync.Stream, subject: str
+) -> None:
+    fetching = Thread(sub.fetch, 1, LONG)
+    wait_for(lambda: waiting(stream) == 1)
+    with pytest.raises(errors.DrainTimeoutError, match="a fetch under way"):
+        sub.drain(0.05)
+    js.publish(subject, b"the last one")
+    assert len(fetching.result()) == 1
+    assert list(stream.consumer_names()) == ["worker"]
+
+
+def test_draining_the_connection_deletes_it_and_closing_it_does_not(
+    server: LocalServer, stream: jsync.Stream, subject: str
+) -> None:
+    for end, left in (("close", ["worker"]), ("drain", [])):
+        nc = jsync.connect(server.url)
+        sub = nc.jetstream().pull_subscribe(subject, "worker")
+        sub_created = sub.created
+        getattr(nc, end)()
+        assert list(stream.consumer_names()) == left
+        if sub_created:
+            for name in left:
+                stream.delete_consumer(name)
+
+
+def test_drain_reports_a_deletion_that_fails(
+    server: LocalServer, wire: Wire, stream: jsync.Stream, subject: str
+) -> None:
+    reported = Recorder()
+    with jsync.connect(wire.url, on_error=reported) as nc:
+        sub = nc.jetstream().pull_subscribe(subject, "worker")
+        sub._timeout = 0.05
+        wire.drop(b'"success":true')
+        sub.drain()
+        assert isinstance(reported.get(), errors.TimeoutError)
+        wire.drop(None)
+        sub._timeout = SOON
+
+
+def test_a_subscription_says_what_it_is(sub: jsync.PullSubscription) -> None:
+    assert "PullSubscription of 'worker'" in repr(sub)
+    assert "active" in repr(sub)
+    sub.unsubscribe()
+    assert "ended" in repr(sub)
