@@ -39,6 +39,7 @@ class Reader(NamedTuple):
     on_error: Callable[[Exception], object] | None
     max_pending_messages: int
     max_pending_bytes: int
+    heartbeat_patience: float | None
 
 
 def subscribe(
@@ -50,8 +51,22 @@ def subscribe(
         return _create_and_subscribe(api, stream, wanted, reader, timeout)
     check_existing(wanted, info)
     sub = _open(api, info.config.deliver_subject or "", wanted, reader, timeout)
-    sub.bind(info, created=False)
+    sub.bind(info, created=False, heartbeat_patience=reader.heartbeat_patience)
     return sub
+
+
+def subscribe_ordered(
+    api: API, wanted: Wanted, reader: Reader, timeout: float | None
+) -> PushSubscription:
+    return PushSubscription.open_ordered(
+        api,
+        _stream(api, wanted, timeout),
+        wanted.config,
+        callback=reader.callback,
+        on_error=reader.on_error,
+        timeout=timeout,
+        heartbeat_patience=reader.heartbeat_patience,
+    )
 
 
 def pull_subscribe(api: API, wanted: Wanted, timeout: float | None) -> PullSubscription:
@@ -109,18 +124,18 @@ def _create_and_subscribe(
     sub = _open(api, deliver, wanted, reader, timeout)
     try:
         config = config.replace(deliver_subject=deliver)
+        created = True
         try:
             info = management.put_consumer(api, stream, "create", config, {}, timeout)
         except ConsumerExistsError:
             if wanted.name is None:
                 raise
             # Somebody else was quicker than us since the look-up.
+            created = False
             info = management.consumer_info(api, stream, wanted.name, timeout)
             check_existing(wanted, info, raced=True)
             sub.rebind(info.config.deliver_subject or "", queue=wanted.queue)
-            sub.bind(info, created=False)
-        else:
-            sub.bind(info, created=True)
+        sub.bind(info, created=created, heartbeat_patience=reader.heartbeat_patience)
     except BaseException:
         sub.abandon()
         raise

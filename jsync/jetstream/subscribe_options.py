@@ -9,12 +9,14 @@ from __future__ import annotations
 import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import inf
 from typing import TYPE_CHECKING, Any, Final
 
 from ..errors import ConfigError
 from ..models import ConsumerConfig, check_filter, check_name
 from ..models.model import fields_of
 from .arguments import at_least
+from .pull import check_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -103,6 +105,15 @@ def check_call(
     return chosen
 
 
+def check_patience(seconds: float | None) -> None:
+    """Raise `ConfigError` for what is no time to wait for heartbeats."""
+    if seconds is None:
+        return
+    check_seconds(heartbeat_patience=seconds)
+    if not 0 < seconds < inf:
+        raise ConfigError(f"heartbeat_patience has to be above 0, not {seconds!r}")
+
+
 def push_wanted(
     subject: str | None,
     *,
@@ -171,7 +182,7 @@ def ordered_wanted(
     names = {
         "queue": queue or given.deliver_group,
         "durable": durable or given.durable_name,
-        "consumer": consumer or given.name,
+        "consumer": consumer,
         "bind": bind,
     }
     for what, value in names.items():

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ConfigError
-from .subscribe import Reader, pull_subscribe, subscribe
+from .subscribe import Reader, pull_subscribe, subscribe, subscribe_ordered
 from .subscribe_options import (
     MOST_PENDING,
     MOST_PENDING_BYTES,
     check_call,
+    check_patience,
     ordered_wanted,
     pull_wanted,
     push_wanted,
@@ -52,6 +53,7 @@ class Subscribing:
         ordered: bool = False,
         consumer: str | None = None,
         bind: bool = False,
+        heartbeat_patience: float | None = None,
         on_error: Callable[[Exception], object] | None = None,
         timeout: float | None = None,
         **fields: Any,
@@ -94,15 +96,22 @@ class Subscribing:
         sent: a queue with heartbeats or flow control, neither subject nor stream.
 
         Blocks, at most `timeout` seconds for each request, by default the context's.
-        `on_error` is by default the connection's. A reader that lags by more than
+        `on_error` is by default the connection's; among else it is told when nothing has
+        come for `heartbeat_patience` seconds, by default three heartbeats. A reader that lags by more than
         `pending_msgs_limit` or `pending_bytes_limit` loses what comes then, and gets it
         again after the `ack_wait`.
         """
         called = check_call(
             callback, cb, on_error, pending_msgs_limit, pending_bytes_limit
         )
+        check_patience(heartbeat_patience)
         reader = Reader(
-            called, manual_ack, on_error, pending_msgs_limit, pending_bytes_limit
+            called,
+            manual_ack,
+            on_error,
+            pending_msgs_limit,
+            pending_bytes_limit,
+            heartbeat_patience,
         )
         is_ordered = ordered or ordered_consumer
         wanted = (ordered_wanted if is_ordered else push_wanted)(
@@ -122,9 +131,8 @@ class Subscribing:
                 **fields,
             },
         )
-        if is_ordered:
-            raise ConfigError("ordered: not there yet: use stream.ordered_consumer()")
-        return subscribe(self._api, wanted, reader, timeout)
+        make = subscribe_ordered if is_ordered else subscribe
+        return make(self._api, wanted, reader, timeout)
 
     def subscribe_bind(
         self,

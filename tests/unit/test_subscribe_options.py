@@ -13,6 +13,7 @@ from nats.js import api as nats_py
 from jsync.errors import ConfigError
 from jsync.jetstream.subscribe_options import (
     check_call,
+    check_patience,
     ordered_wanted,
     pull_wanted,
     push_wanted,
@@ -191,7 +192,6 @@ def test_configuration_the_same_field_twice_has_to_be_the_same() -> None:
         {"consumer": "c"},
         {"bind": True},
         {"config": {"durable_name": "d"}},
-        {"config": {"name": "n"}},
         {"config": {"deliver_group": "g"}},
         {"fields": {"ack_policy": "explicit"}},
         {"fields": {"max_deliver": 2}},
@@ -218,6 +218,7 @@ def test_an_ordered_consumer_takes_what_a_reader_may_choose() -> None:
     assert wanted.config.idle_heartbeat == 2
     assert (wanted.config.headers_only, wanted.name) == (True, None)
     assert ordered("a", fields={"ack_policy": "none", "max_deliver": 1}).push
+    assert ordered("a", fields={"name": "prefix"}).config.name == "prefix"
 
 
 # Which consumer -----------------------------------------------------------------------
@@ -341,6 +342,14 @@ def test_what_cannot_be_called_and_limits_below_one_are_refused() -> None:
         check_call(None, None, None, 0, 1)
     with pytest.raises(ConfigError, match="pending_bytes_limit"):
         check_call(None, None, None, 1, -1)
+
+
+def test_patience_that_is_no_time_is_refused() -> None:
+    for seconds in (0, -1.0, float("inf"), float("nan"), "3", True):
+        with pytest.raises(ConfigError, match="heartbeat_patience"):
+            check_patience(seconds)  # type: ignore[arg-type]
+    check_patience(None)
+    check_patience(0.5)
 
 
 def test_options_are_refused_or_understood_but_never_fail_otherwise() -> None:

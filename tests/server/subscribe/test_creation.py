@@ -5,10 +5,11 @@ What is refused before anything is sent is in tests/unit/test_subscribe_options.
 
 from __future__ import annotations
 
+import inspect
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from nats.js import api as nats_py
+from nats.js import JetStreamContext, api as nats_py
 
 import jsync
 from jsync import errors
@@ -381,3 +382,62 @@ def test_nats_py_pull_subscribe_bind_takes_each_word_for_the_consumer(
         js.pull_subscribe_bind("a", stream.name, durable="b")
     with pytest.raises(errors.ConfigError, match="neither subject nor stream"):
         js.pull_subscribe_bind("a")
+
+
+@pytest.mark.parametrize("word", ["ordered", "ordered_consumer"])
+def test_nats_py_ordered_consumer_reads_in_order_and_goes_at_the_end(
+    js: jsync.JetStream, stream: jsync.Stream, subject: str, word: str
+) -> None:
+    fill(js, subject, 3)
+    options: dict[str, Any] = {word: True}
+    with js.subscribe(subject, deliver_policy="all", **options) as sub:
+        assert [sub.next(SOON).data for _ in range(3)] == [b"0", b"1", b"2"]
+        config = sub.consumer_info().config
+        assert (config.ack_policy, config.max_deliver) == ("none", 1)
+        assert (config.flow_control, config.filter_subject) == (True, subject)
+    wait_for(lambda: names(stream) == [])
+
+
+def test_nats_py_order_of_arguments_is_the_same(
+    js: jsync.JetStream, stream: jsync.Stream, subject: str
+) -> None:
+    """Each in its place: as many as nats-py has."""
+    handled = Recorder()
+    config = nats_py.ConsumerConfig(ack_wait=9)
+    fill(js, subject, 2)
+    with js.subscribe(
+        subject,
+        None,
+        handled,
+        "durable",
+        stream.name,
+        config,
+        True,
+        False,
+        0.5,
+        True,
+        100,
+        1 << 20,
+        nats_py.DeliverPolicy.LAST,
+        True,
+        77.0,
+    ) as sub:
+        assert handled.get().headers["Nats-Msg-Size"] == "1"
+        made = sub.consumer_info()
+    assert made.name == "durable"
+    assert (made.config.ack_wait, made.config.deliver_policy) == (9, "last")
+    assert (made.config.idle_heartbeat, made.config.flow_control) == (0.5, True)
+    assert (made.config.headers_only, made.config.inactive_threshold) == (True, 77)
+    with js.pull_subscribe(
+        subject, "durable", stream.name, config, 100, 1 << 20
+    ) as pull:
+        assert pull.consumer_info().config.ack_wait == 9
+
+
+@pytest.mark.parametrize(
+    "call", ["subscribe", "subscribe_bind", "pull_subscribe", "pull_subscribe_bind"]
+)
+def test_nats_py_names_are_all_there_in_their_order(call: str) -> None:
+    theirs = list(inspect.signature(getattr(JetStreamContext, call)).parameters)
+    ours = list(inspect.signature(getattr(jsync.JetStream, call)).parameters)
+    assert ours[: len(theirs)] == theirs
