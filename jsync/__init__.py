@@ -29,6 +29,7 @@ from .jetstream.ordered_consumer import OrderedConsumer, OrderedOptions
 from .jetstream.publish_options import PublishOptions
 from .jetstream.publisher import Publisher
 from .jetstream.pull_subscription import PullSubscription
+from .jetstream.push_consumer import PushConsumer
 from .jetstream.push_subscription import PushSubscription
 from .jetstream.stream import Stream
 from .models import (
@@ -56,6 +57,7 @@ __all__ = [
     "Consumer",
     "OrderedConsumer",
     "OrderedOptions",
+    "PushConsumer",
     "PushSubscription",
     "Batch",
     "OrderedBatch",

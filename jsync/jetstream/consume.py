@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from typing import TYPE_CHECKING, Literal, cast
+from typing import TYPE_CHECKING, Literal, Protocol, cast
 
 from .._fast import JetStreamMsg, Messages
 from ..core.callbacks import wrap
@@ -17,10 +17,29 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
+    from .._fast import Mailbox
     from ..core.session import Session
     from .continuous import ContinuousPull
 
 OnException = Literal["continue", "nak", "term", "stop"]
+
+
+class Feed(Protocol):
+    """What fills the backlog of a `ConsumeContext`: pulls, or what a server pushes."""
+
+    mailbox: Mailbox
+
+    def report(self, error: Exception) -> None:
+        """Tell the user of what does not end it."""
+
+    def drain(self) -> None:
+        """End after what the server has sent already."""
+
+    def stop(self) -> None:
+        """End now, and give the rest back to the server."""
+
+    def take_rest(self) -> list[JetStreamMsg]:
+        """What `stop` could not give back, once."""
 
 
 def check_callback(on_error: object) -> None:
@@ -114,7 +133,7 @@ class MessagesContext:
 
 
 class ConsumeContext:
-    """A handler at work, on one thread or several: what `Consumer.consume` returns.
+    """A handler at work, on one thread or several: what `consume` of a consumer returns.
 
     It goes on when this is dropped. Leaving the `with` block drains it, or stops it when
     the body raised, and raises what ended it.
@@ -122,14 +141,14 @@ class ConsumeContext:
 
     def __init__(
         self,
-        pull: ContinuousPull,
+        feed: Feed,
         handler: Callable[[JetStreamMsg], object],
         on_exception: OnException,
         session: Session,
         name: str,
         workers: int,
     ) -> None:
-        self._pull = pull
+        self._feed = feed
         self._handler = handler
         self._on_exception = on_exception
         self._finished = Gate(session.outbox)
@@ -141,7 +160,7 @@ class ConsumeContext:
             for number in range(1, workers + 1):
                 session.spawner.start(f"{session.name}-{name}-{number}", self._work)
         except RuntimeError:  # the system has no more threads, or the interpreter ends
-            pull.stop()
+            feed.stop()
             raise
 
     def wait(self, timeout: float | None = None) -> bool:
@@ -176,9 +195,9 @@ class ConsumeContext:
         `DrainTimeoutError`.
         """
         deadline_after(timeout)
-        self._pull.stop()
+        self._feed.stop()
         self._join(timeout)
-        return self._pull.take_rest()
+        return self._feed.take_rest()
 
     def drain(self, timeout: float = 30.0) -> None:
         """Pull no more, and have what has been prefetched handled.
@@ -187,7 +206,7 @@ class ConsumeContext:
         unless called from the handler itself. Raises `DrainTimeoutError`.
         """
         deadline_after(timeout)
-        self._pull.drain()
+        self._feed.drain()
         self._join(timeout)
 
     def _join(self, timeout: float) -> None:
@@ -199,7 +218,7 @@ class ConsumeContext:
     def _work(self) -> None:
         """The life of a worker: they all take from the one backlog."""
         self._workers.add(threading.current_thread())
-        mailbox, handler = self._pull.mailbox, self._handler
+        mailbox, handler = self._feed.mailbox, self._handler
         try:
             while (msg := cast("JetStreamMsg | None", mailbox.get())) is not None:
                 try:
@@ -217,7 +236,7 @@ class ConsumeContext:
 
     def _raised(self, msg: JetStreamMsg, error: BaseException) -> None:
         wrapped = wrap(f"the handler of {msg.subject!r}", error)
-        self._pull.report(wrapped)
+        self._feed.report(wrapped)
         with contextlib.suppress(Error):
             match self._on_exception:
                 case "nak":
@@ -226,7 +245,7 @@ class ConsumeContext:
                     msg.term()
                 case "stop":
                     self._error = self._error or wrapped
-                    self._pull.stop()
+                    self._feed.stop()
 
     def __enter__(self) -> Self:
         return self
@@ -242,11 +261,11 @@ class ConsumeContext:
             self.wait(0)
             return
         try:
-            self._pull.stop()
+            self._feed.stop()
             self._join(30.0)
         except LateError as second:
             error.add_note(str(second))
 
     def __repr__(self) -> str:
         state = "ended" if self.closed else "at work"
-        return f"<ConsumeContext {state}, {len(self._pull.mailbox)} pending>"
+        return f"<ConsumeContext {state}, {len(self._feed.mailbox)} pending>"

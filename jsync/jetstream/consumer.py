@@ -2,34 +2,31 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from .._fast import Pin
-from ..errors import ConfigError, NoCachedInfoError, TimeoutError as LateError
+from ..errors import ConfigError, TimeoutError as LateError
 from . import management
 from .consume import ConsumeContext, MessagesContext, check_callback
 from .continuous import ContinuousPull
 from .fetch import Batch, SinglePull
 from .inbox import Source
+from .managed import ManagedConsumer
 from .priority import claim
 from .pull import LONGEST_EXPIRY, check_seconds, consume_limits, fetch_request
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from datetime import datetime
 
     from .._fast import JetStreamMsg
     from ..models import (
-        ConsumerConfig,
         ConsumerInfo,
-        ConsumerPause,
-        ConsumerReset,
     )
     from .api import API
     from .consume import OnException
 
 
-class Consumer:
+class Consumer(ManagedConsumer):
     """A pull consumer, as `create_consumer` and `consumer` of streams and `JetStream` give.
 
     Any thread may use it. Each call has a pull and a subscription of its own.
@@ -38,78 +35,8 @@ class Consumer:
     def __init__(
         self, api: API, stream: str, name: str, info: ConsumerInfo | None = None
     ) -> None:
-        """One that is bound without `info` asks the server nothing."""
-        self._api = api
-        self._stream = stream
-        self._name = name
-        self._info = info
+        super().__init__(api, stream, name, info)
         self._pins: dict[str, Pin] = {}
-
-    @property
-    def name(self) -> str:
-        return self._name
-
-    @property
-    def stream_name(self) -> str:
-        return self._stream
-
-    @property
-    def cached_info(self) -> ConsumerInfo:
-        """What the server last said of it; asks nothing.
-
-        Raises `NoCachedInfoError` when nothing has been asked yet, as after
-        `JetStream.consumer`.
-        """
-        if self._info is None:
-            raise NoCachedInfoError(
-                f"consumer {self._name} was bound without asking the server: call info()"
-            )
-        return self._info
-
-    @property
-    def config(self) -> ConsumerConfig:
-        """Its configuration, as of `cached_info`."""
-        return self.cached_info.config
-
-    def info(self, *, timeout: float | None = None) -> ConsumerInfo:
-        """Ask the server; blocks. Raises `ConsumerNotFoundError`."""
-        self._info = management.consumer_info(
-            self._api, self._stream, self._name, timeout
-        )
-        return self._info
-
-    def update(
-        self,
-        config: ConsumerConfig | object | None = None,
-        /,
-        *,
-        timeout: float | None = None,
-        **changes: Any,
-    ) -> ConsumerInfo:
-        """Change it; blocks. What keywords do not name stays as it is.
-
-        Raises `ConsumerDoesNotExistError`, and `APIError` for what cannot be changed.
-        """
-        self._info = management.put_consumer(
-            self._api, self._stream, "update", config, changes, timeout, name=self._name
-        )
-        return self._info
-
-    def pause(
-        self, until: datetime | float, *, timeout: float | None = None
-    ) -> ConsumerPause:
-        """Have it send nothing until then: an aware datetime, or seconds from now.
-
-        Blocks. Seconds are counted by this machine's clock, the end comes by the
-        server's. Pulls wait meanwhile. Needs nats-server 2.11.
-        """
-        return management.pause_consumer(
-            self._api, self._stream, self._name, until, timeout
-        )
-
-    def resume(self, *, timeout: float | None = None) -> ConsumerPause:
-        """End a pause; blocks. Does nothing if there is none. Needs nats-server 2.11."""
-        return management.resume_consumer(self._api, self._stream, self._name, timeout)
 
     def unpin(self, group: str, *, timeout: float | None = None) -> None:
         """Have another client of a priority group pinned; blocks.
@@ -118,21 +45,6 @@ class Consumer:
         2.11.
         """
         management.unpin_consumer(self._api, self._stream, self._name, group, timeout)
-
-    def reset(
-        self, sequence: int | None = None, *, timeout: float | None = None
-    ) -> ConsumerReset:
-        """Have it go on from a sequence of the stream, by default after its ack floor.
-
-        Blocks. What comes after it is delivered again, acknowledged or not. Raises
-        `InvalidResetError` for a sequence before the one that it was set up to start
-        from, and for any when its `deliver_policy` starts from no certain place, as
-        `new` does. Needs nats-server 2.14.
-        """
-        self._info = reply = management.reset_consumer(
-            self._api, self._stream, self._name, sequence, timeout
-        )
-        return reply
 
     # Pulling --------------------------------------------------------------------------
 
@@ -351,10 +263,6 @@ class Consumer:
             claim=claimed,
             pin=pin,
         )
-
-    def delete(self, *, timeout: float | None = None) -> None:
-        """Delete it on the server; blocks. Raises `ConsumerNotFoundError`."""
-        management.delete_consumer(self._api, self._stream, self._name, timeout)
 
     def __repr__(self) -> str:
         return f"<Consumer {self.name!r} of {self.stream_name!r}>"

@@ -14,6 +14,7 @@ from .direct import (
     Range,
 )
 from .ordered_consumer import ordered_consumer
+from .push_consumer import push_consumer, put_push_consumer
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from .api import API
     from .management import Action
     from .ordered_consumer import OrderedConsumer, OrderedOptions
+    from .push_consumer import PushConsumer
 
 
 class Stream:
@@ -298,6 +300,56 @@ class Stream:
         """The consumer of that name; blocks. Raises `ConsumerNotFoundError`."""
         info = management.consumer_info(self._api, self.name, name, timeout)
         return known_consumer(self._api, info)
+
+    def create_push_consumer(
+        self,
+        config: ConsumerConfig | object | None = None,
+        /,
+        *,
+        timeout: float | None = None,
+        **fields: Any,
+    ) -> PushConsumer:
+        """Create a consumer that the server pushes: one with a `deliver_subject`. Blocks.
+
+        Everything else is as with `create_consumer`.
+        """
+        return put_push_consumer(
+            self._api, self.name, "create", config, fields, timeout
+        )
+
+    def update_push_consumer(
+        self,
+        config: ConsumerConfig | object | None = None,
+        /,
+        *,
+        timeout: float | None = None,
+        **fields: Any,
+    ) -> PushConsumer:
+        """Change a push consumer; blocks. As `update_consumer`."""
+        return put_push_consumer(
+            self._api, self.name, "update", config, fields, timeout
+        )
+
+    def create_or_update_push_consumer(
+        self,
+        config: ConsumerConfig | object | None = None,
+        /,
+        *,
+        timeout: float | None = None,
+        **fields: Any,
+    ) -> PushConsumer:
+        """Have a push consumer be like this, whether or not there is one yet. Blocks.
+
+        As `create_or_update_consumer`.
+        """
+        return put_push_consumer(self._api, self.name, "", config, fields, timeout)
+
+    def push_consumer(self, name: str, *, timeout: float | None = None) -> PushConsumer:
+        """The push consumer of that name; blocks.
+
+        Raises `ConsumerNotFoundError`, and `PullRequiredError` for a pull consumer.
+        """
+        return push_consumer(self._api, self.name, name, timeout)
 
     def ordered_consumer(
         self,

@@ -104,7 +104,7 @@ def test_ending_it_from_outside_waits_for_all_of_them(
     handler.open.clear()
     consuming = worker.consume(handler, workers=WORKERS)
     wait_for(lambda: worker.info().num_ack_pending == 20)
-    wait_for(lambda: len(consuming._pull.mailbox) == 20 - WORKERS)
+    wait_for(lambda: len(consuming._feed.mailbox) == 20 - WORKERS)
     ending = Thread(getattr(consuming, how))
     ending.wait_until_blocked()
     assert not consuming.closed
