@@ -273,6 +273,7 @@ cdef class Line(Parser):
         cdef size_t got = 0, space
         cdef int error
         self.receiving = True
+        self.now = jsync_now()  # the GIL may have been waited for since the poll
         try:
             while got < TURN_BYTES and jsync_now() - self.now < TURN_NS:
                 self.room()
@@ -309,7 +310,7 @@ cdef class Line(Parser):
         cdef pollfd fds[2]
         cdef int fd = self.fd
         cdef int64_t left, longest = LONGEST_POLL_NS
-        cdef bint woken
+        cdef bint woken, told
         if self.borrowed or not self.is_readable(fd):
             return False
         if self.notify_fds[0] < 0 and jsync_notifier(self.notify_fds) != 0:
@@ -337,9 +338,11 @@ cdef class Line(Parser):
                         drain_pipe(self.notify_fds[0])
                 if fds[0].revents and not self.receiving and self.is_readable(fd):
                     park.notify_fd = -1
-                    self.now = jsync_now()
+                    told = self.ended > 0
                     self.receive()
                     park.notify_fd = self.notify_fds[1]
+                    if self.ended and not told:
+                        self.outbox.wake()  # from a poll that may last until the next ping
         finally:
             woken = not park.waiting
             self.borrowed = park.waiting = park.reading = False
@@ -367,17 +370,21 @@ cdef class Line(Parser):
         behind what is for the session.
         """
         cdef list others
+        cdef int asked = 0
         if not self.events:
             return 0
         others = []
         for event in self.events:
             if event[0] == "PING":
-                self.outbox.command(b"PONG\r\n")
+                asked += 1
             elif event[0] == "PONG" and not others:
                 self.pong()
             else:
                 others.append(event)
         self.events = others
+        # Last, as it may give up the GIL, and then another thread receives.
+        for _ in range(asked):
+            self.outbox.command(b"PONG\r\n")
         return 0
 
     def pong(self) -> None:

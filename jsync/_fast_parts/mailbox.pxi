@@ -315,16 +315,20 @@ cdef class Mailbox(Sink):
     cdef Msg wait(self, int64_t deadline):
         """The next message; None at the deadline or when it has ended: see `closed`."""
         cdef Seat* seat
-        cdef bint woken
+        cdef bint woken, flushed = False
         while not self.ready():
             if self.closed:
                 self.ended()
                 return None
             check_may_wait(self.outbox)
-            seat = self.free_seat()
-            # The messages at hand are done: their acks need not wait for company.
-            if self.outbox.lazy_since:
+            # The messages at hand are done: their acks need not wait for company. Another
+            # thread may run meanwhile, so look again: from the look to the parking none
+            # may, or what it brings would wake nobody.
+            if self.outbox.lazy_since and not flushed:
+                flushed = True
                 self.outbox.flush_now()
+                continue
+            seat = self.free_seat()
             seat.taken = True
             try:
                 # Many messages come at less cost in what the I/O thread reads meanwhile.

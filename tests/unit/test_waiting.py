@@ -1,0 +1,104 @@
+"""Who waits for a message, and who reads meanwhile: over a socket pair, without a server."""
+
+from __future__ import annotations
+
+import ctypes
+import select
+import socket
+import threading
+from functools import partial
+from operator import call
+from typing import TYPE_CHECKING
+
+import pytest
+
+from jsync._fast import Line, Mailbox, Outbox
+from jsync.core.transport import Waker
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+SID = 7
+MESSAGE = b"MSG a %d 1\r\nx\r\n" % SID
+
+
+class Wire:
+    """A connection whose I/O thread sleeps, and the socket of its server."""
+
+    def __init__(self, near: socket.socket, far: socket.socket, waker: Waker) -> None:
+        near.setblocking(False)
+        self.far = far
+        self._waker = waker
+        self.outbox = Outbox(waker.write_fd)
+        self.line = Line(self.outbox, waker.read_fd)
+        self.line.open(near.fileno(), direct=True)
+        self.outbox.open(near.fileno(), b"", direct=True)
+        self.mailbox = Mailbox(self.outbox, SID)
+        self.line.subscribe(SID, self.mailbox)
+        waker.clear()
+
+    def has_woken_the_io_thread(self) -> bool:
+        """Whether that has been done since the last call."""
+        poll = select.poll()
+        poll.register(self._waker.read_fd, select.POLLIN)
+        woken = bool(poll.poll(0))
+        self._waker.clear()
+        return woken
+
+
+@pytest.fixture
+def wire() -> Iterator[Wire]:
+    near, far = socket.socketpair()
+    waker = Waker()
+    with near, far:
+        yield Wire(near, far, waker)
+    waker.close()
+
+
+def test_who_reads_in_its_place_tells_the_io_thread_of_the_first_that_ends(
+    wire: Wire,
+) -> None:
+    wire.mailbox.end_after(1)
+    wire.far.sendall(MESSAGE)
+    assert wire.mailbox.next(10).data == b"x"
+    assert wire.has_woken_the_io_thread()
+    # It has been told: what ends next keeps the first company.
+    other = Mailbox(wire.outbox, SID + 1)
+    other.end_after(1)
+    wire.line.subscribe(SID + 1, other)
+    wire.far.sendall(b"MSG a %d 1\r\nx\r\n" % (SID + 1))
+    assert other.next(10).data == b"x"
+    assert not wire.has_woken_the_io_thread()
+    assert wire.line.run(0.0) == [("ENDED", wire.mailbox), ("ENDED", other)]
+
+
+def test_a_message_that_comes_while_acks_are_sent_before_a_wait_is_not_waited_for(
+    wire: Wire,
+) -> None:
+    # So much that the GIL is given up for the sending of it.
+    wire.outbox.command(b"ack", lazy=True)
+    wire.outbox.command(bytes(200_000), riding=True)
+    begin = threading.Lock()
+    begin.acquire()
+    returned = threading.Event()
+    at_once: list[bool] = []
+
+    def deliver() -> None:
+        with begin:
+            wire.line.decrypted(MESSAGE)
+        at_once.append(returned.wait(10))
+
+    delivering = threading.Thread(target=deliver)
+    delivering.start()
+    # One after the other without bytecode in between: whoever gives the GIL up after
+    # having held it for so long gets it back behind a thread that waits for it.
+    steps: tuple[Callable[[], object], ...] = (
+        begin.release,
+        partial(ctypes.PyDLL(None).usleep, 50_000),
+        partial(wire.mailbox.get, 20),
+    )
+    *_, msg = map(call, steps)
+    returned.set()
+    delivering.join()
+    assert msg is not None
+    assert at_once == [True]
