@@ -701,6 +701,13 @@ class BatchWriter:
 
         Arguments of `write` each. None when some of it has not been kept.
         """
+    def first_behind(
+        self, sequence: int
+    ) -> tuple[str, bytes, bytes | None, int] | None:
+        """What follows `sequence` in this batch; None when that has not been kept."""
+    @property
+    def has_ids(self) -> bool:
+        """Whether a message of it had a message id, kept or not."""
     def write(
         self,
         subject: str,

@@ -74,7 +74,14 @@ def payload_size(line: bytes) -> int:
 def frame_filter(
     keeps: Callable[[bytes, Side], bool],
 ) -> Callable[[bytes, Side], bytes]:
-    """A hook for `rewrite` that passes on the frames that `keeps(frame, to)` is true for.
+    """A hook for `rewrite` that passes on the frames that `keeps(frame, to)` is true for."""
+    return frame_changer(lambda frame, to: frame if keeps(frame, to) else b"")
+
+
+def frame_changer(
+    change: Callable[[bytes, Side], bytes],
+) -> Callable[[bytes, Side], bytes]:
+    """A hook for `rewrite` that passes on `change(frame, to)` for each frame.
 
     It is for one connection: what is left of a frame when that ends is given to the next.
     """
@@ -82,17 +89,16 @@ def frame_filter(
 
     def hook(data: bytes, to: Side) -> bytes:
         data = unread[to] + data
-        kept = []
+        passed = []
         begin = 0
         while (newline := data.find(b"\n", begin)) >= 0:
             end = newline + 1 + payload_size(data[begin:newline])
             if end > len(data):
                 break
-            if keeps(data[begin:end], to):
-                kept.append(data[begin:end])
+            passed.append(change(data[begin:end], to))
             begin = end
         unread[to] = data[begin:]
-        return b"".join(kept)
+        return b"".join(passed)
 
     return hook
 

@@ -101,6 +101,8 @@ cdef class BatchWriter:
     cdef Kept* kept
     cdef size_t capacity, head, count, kept_bytes, keep
     cdef size_t unrepeatable
+    cdef readonly bint has_ids
+    """Whether a message of it had a message id, kept or not."""
 
     def __init__(self, outbox: Outbox, keep: int = 0) -> None:
         self.outbox = outbox
@@ -162,20 +164,29 @@ cdef class BatchWriter:
         None when some of it has not been kept. Arguments of `write` each.
         """
         cdef list messages = []
-        cdef Kept* one
         cdef size_t i
         self.confirm(sequence)
         self.limit = 0
         if self.sequence > <uint64_t>sequence + self.count:
             return None
         for i in range(self.count):
-            one = &self.kept[(self.head + i) & (self.capacity - 1)]
-            messages.append((
-                <object>one.subject, <object>one.data,
-                <object>one.block if one.block != NULL else None, one.operation,
-            ))
+            messages.append(self.kept_at(i))
         self.release(self.count)
         return messages
+
+    def first_behind(self, sequence: int) -> "tuple[str, bytes, bytes | None, int] | None":
+        """What follows `sequence` in this batch; None when that has not been kept."""
+        self.confirm(sequence)
+        if self.count == 0 or self.sequence != <uint64_t>sequence + self.count:
+            return None
+        return self.kept_at(0)
+
+    cdef tuple kept_at(self, size_t i):
+        cdef Kept* one = &self.kept[(self.head + i) & (self.capacity - 1)]
+        return (
+            <object>one.subject, <object>one.data,
+            <object>one.block if one.block != NULL else None, one.operation,
+        )
 
     @cython.annotation_typing(False)
     def write(
@@ -377,6 +388,7 @@ cdef class BatchWriter:
             Py_INCREF(block)
             one.block = <PyObject*>block
             one.repeatable = has_msg_id(block)
+            self.has_ids |= one.repeatable
         self.unrepeatable += not one.repeatable
         self.count += 1
         self.kept_bytes += PyBytes_GET_SIZE(data)

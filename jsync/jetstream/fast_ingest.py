@@ -21,7 +21,9 @@ from ..errors import (
     MessagesLostError,
     TimeoutError as LateError,
 )
-from .ingest import IngestEngine, Kind, Lost, Operation, State, read_answer
+from .ingest import IngestEngine, Lost, State
+from .ingest_answer import Kind, Operation, read_answer
+from .ingest_tail import doubt_about
 from .publish_options import publish_headers
 from .versions import FAST_INGEST
 
@@ -71,13 +73,17 @@ class FastIngest:
     With `gaps="fail"` the stream gets exactly what was added, in that order; what others
     publish may stand in between. Where a batch breaks, since the connection or the stream's
     leader was lost, it goes on with another one, behind what the first has stored, as long
-    as the server knows how much that is: about ten seconds, and not after a restart. Then
-    `IngestError` says what is stored and what is not known. If all messages have a
-    `msg_id` they are sent again even then, and the stream drops what it has already.
+    as it is certain how much that is. The server knows it for about ten seconds, and not
+    after a restart; and a leader that is deposed may say less than what the stream goes on
+    to store, so that the stream is asked as well: `STREAM.INFO`, and `STREAM.MSG.GET` where
+    it is replicated and others publish to it. What cannot be told from theirs, what has
+    been deleted meanwhile, and an API that may not be asked leave a doubt: then nothing is
+    sent twice, and `IngestError` says what is stored and what is not known. If all messages
+    have a `msg_id` they are sent again even then, and the stream drops what it has already.
 
     With `gaps="ok"` what is lost on the way, or refused, is told to `on_error` and counted
     in `lost`, and all else goes on. What the stream refuses while the connection is being
-    lost nobody tells.
+    lost nobody tells; and what is lost at a change of leader may be stored all the same.
 
     For one thread at a time: while a call waits, one of another thread raises
     `ConcurrentUseError`; `abandon` may be called from any.
@@ -96,7 +102,7 @@ class FastIngest:
             raise ConfigError(f"ack_timeout has to be above 0 s, not {ack_timeout!r}")
         if type(resume_bytes) is not int or resume_bytes < 1:
             raise ConfigError(f"resume_bytes: an int from 1, not {resume_bytes!r}")
-        self._require = api.require
+        self._api = api
         self._session = api.connection.session
         self._owner = api.connection
         self._engine = engine
@@ -241,7 +247,8 @@ class FastIngest:
 
         Behind a restart of the server, or when the connection is lost again and again,
         they may have been stored all the same: `error` is `BatchPublishUnknownBatchIDError`
-        or `ConnectionLostError` then.
+        or `ConnectionLostError` then. So may those that a leader misses that is being
+        deposed, and nothing tells them apart.
         """
         return tuple(self._engine.lost)
 
@@ -293,7 +300,7 @@ class FastIngest:
 
     def _write(self, message: Message) -> bool:
         if self._mailbox is None:
-            self._require(FAST_INGEST)
+            self._api.require(FAST_INGEST)
             self._begin()
         engine, writer = self._engine, self._writer
         writer.limit = engine.limit
@@ -365,8 +372,11 @@ class FastIngest:
         )
         if went_on or engine.acked > acked or answer.kind in (Kind.GAP, Kind.ENDED):
             self._progress = monotonic()
-        if engine.state is State.BREAKING and answer.kind is Kind.REFUSED:
-            # The next message would show the gap that this leaves; there may be none.
+        if (engine.state is State.BREAKING and answer.kind is Kind.REFUSED) or (
+            engine.state is State.ASKING
+            and (before is not State.ASKING or answer.kind is Kind.ENDED)
+        ):
+            # A refusal leaves a gap, which the next message would show: there may be none.
             writer.ping()
         for lost in engine.news:
             self._report(lost)
@@ -389,6 +399,8 @@ class FastIngest:
     def _restart(self) -> None:
         """Go on with another batch, behind what the broken one has stored."""
         engine = self._engine
+        if not self._settle():
+            return
         again = not engine.received and not self._reconnected
         rest = self._writer.rewind(engine.received)
         self._drop()
@@ -407,11 +419,45 @@ class FastIngest:
         if again and engine.state is State.IDLE:
             self._session.sleep(BLOCKED_SECONDS)
 
+    def _settle(self) -> bool:
+        """Make sure that nothing is stored behind what is acknowledged.
+
+        False: look at the state again. Blocks. Ctrl-C leaves it as it was.
+        """
+        engine, writer = self._engine, self._writer
+        tail = engine.tail(duplicates=writer.has_ids)
+        if tail is None:
+            return True
+        if self._session.state is not SessionState.CONNECTED:
+            self._await_connected()
+            return False
+        after = writer.first_behind(engine.received)
+        deadline = monotonic() + self._ack_timeout
+        try:
+            doubt = doubt_about(
+                self._api, tail, None if after is None else after[1], deadline
+            )
+        except ConnectionLostError:
+            return False
+        except Error as error:
+            engine.fail(error)
+            return False
+        if doubt is not None:
+            engine.fail(
+                JetStreamError(
+                    "its batch broke, and what the stream holds of it cannot be known "
+                    f"without message ids: {doubt}"
+                )
+            )
+        elif engine.state is State.BROKEN:
+            engine.settled()
+        return engine.state is State.BROKEN
+
     def _wait(self) -> None:
         """Block until something has come, or ask for it; give up in time."""
         engine, mailbox, session = self._engine, self._mailbox, self._session
         if mailbox is not None and session.state is not SessionState.CONNECTED:
-            self._await_connected(mailbox)
+            self._await_connected()
             return
         if mailbox is None:  # abandoned by another thread
             return
@@ -419,7 +465,8 @@ class FastIngest:
         if pending < self._pending:
             self._progress = monotonic()  # the server is still reading
         self._pending = pending
-        pause = BLOCKED_SECONDS if engine.state is State.BLOCKED else self._repair
+        blocked = engine.state in (State.BLOCKED, State.ASKING)
+        pause = BLOCKED_SECONDS if blocked else self._repair
         deadline = self._progress + self._ack_timeout
         msg = mailbox.get_before(min(deadline, self._asked + pause))
         if msg is not None:
@@ -438,7 +485,7 @@ class FastIngest:
             self._asked = monotonic()
             self._ping()
 
-    def _await_connected(self, mailbox: Mailbox) -> None:
+    def _await_connected(self) -> None:
         try:
             since = self._lost_at or self._progress
             self._session.await_connected(since + RESUME_SECONDS)
@@ -448,7 +495,8 @@ class FastIngest:
             )
             self._engine.fail(lost)
         except Error as error:
-            self._engine.fail(mailbox.failure or error)
+            mailbox = self._mailbox
+            self._engine.fail((mailbox and mailbox.failure) or error)
         self._progress = self._asked = monotonic()
 
     def _raise(self) -> NoReturn:

@@ -1,4 +1,4 @@
-"""Fast-ingest batches (ADR-50): what an answer of the server means, and what follows.
+"""Fast-ingest batches (ADR-50): what follows from an answer of the server.
 
 Pure: no socket, thread or clock. Where the ADR and released servers disagree, this is what
 nats-server 2.14 and 2.15 do.
@@ -7,9 +7,8 @@ nats-server 2.14 and 2.15 do.
 from __future__ import annotations
 
 from bisect import bisect_left
-from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Final, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -33,7 +32,10 @@ from ..errors import (
     UnsupportedFeatureError,
 )
 from ..models import PubAck
-from .api import api_error
+from .ingest_answer import Kind, Operation
+
+if TYPE_CHECKING:
+    from .ingest_answer import Answer
 
 Gaps: TypeAlias = Literal["fail", "ok"]
 
@@ -46,110 +48,6 @@ MOST_LOST: Final = 10_000
 """Ranges of lost messages that are remembered."""
 
 
-class Operation(Enum):
-    """The last but one token of a reply subject."""
-
-    START = 0
-    APPEND = 1
-    COMMIT = 2
-    END = 3
-    PING = 4
-
-
-class Kind(Enum):
-    """What the server says."""
-
-    FLOW = "so far has been received, and so many may be under way"
-    GAP = "messages did not arrive"
-    FAILED = "a message was refused"
-    ENDED = "the batch is over"
-    REFUSED = "an error of the message that it answers"
-    STORED = "a message was stored, as one of no batch"
-    NOBODY = "no stream takes the subject"
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """One message of the server, on the reply subject of the message that caused it."""
-
-    kind: Kind
-    sequence: int
-    """Of the message that it answers."""
-    operation: Operation
-    seq: int = 0
-    """FLOW: received so far; GAP: the one that came; FAILED: the one refused."""
-    last_seq: int = 0
-    """GAP: the one that should have come."""
-    msgs: int = 0
-    """FLOW: the server answers every so many."""
-    error: APIError | None = None
-    ack: PubAck | None = None
-
-
-class _Wire(msgspec.Struct):
-    """All that the server may send; what is there tells which it is."""
-
-    type: str | None = None
-    seq: int = 0
-    last_seq: int = 0
-    msgs: int = 0
-    error: dict[str, Any] | None = None
-    stream: str = ""
-    batch: str | None = None
-    count: int = 0
-    domain: str | None = None
-    duplicate: bool = False
-    val: str | None = None
-
-
-_decode: Final = msgspec.json.Decoder(_Wire).decode
-
-
-def read_answer(subject: str, status: int | None, data: bytes) -> Answer:
-    """Understand a message of the control channel; `JetStreamError` if it is none.
-
-    A status comes with a body, as 429 does, or is 503: nobody there.
-    """
-    tokens = subject.split(".")
-    try:
-        sequence, operation = int(tokens[-3]), Operation(int(tokens[-2]))
-    except (IndexError, ValueError) as error:
-        raise JetStreamError(f"not a reply subject of a batch: {subject!r}") from error
-    if status is not None and not data:
-        return Answer(Kind.NOBODY, sequence, operation)
-    try:
-        wire = _decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise JetStreamError(f"not an answer to a batch: {data[:100]!r}") from error
-    failure = api_error(wire.error) if wire.error is not None else None
-    match wire.type:
-        case "ack":
-            return Answer(Kind.FLOW, sequence, operation, seq=wire.seq, msgs=wire.msgs)
-        case "gap":
-            return Answer(
-                Kind.GAP, sequence, operation, seq=wire.seq, last_seq=wire.last_seq
-            )
-        case "err":
-            return Answer(Kind.FAILED, sequence, operation, seq=wire.seq, error=failure)
-        case None:
-            pass
-        case other:
-            raise JetStreamError(f"a batch cannot be answered with {other!r}")
-    if failure is not None:
-        return Answer(Kind.REFUSED, sequence, operation, error=failure)
-    ack = PubAck(
-        stream=wire.stream,
-        seq=wire.seq,
-        duplicate=wire.duplicate,
-        domain=wire.domain,
-        batch=wire.batch,
-        count=wire.count if wire.batch is not None else None,
-        val=wire.val,
-    )
-    kind = Kind.ENDED if wire.batch is not None else Kind.STORED
-    return Answer(kind, sequence, operation, ack=ack)
-
-
 class Lost(NamedTuple):
     """Messages that were not stored, as far as is known, and why."""
 
@@ -157,6 +55,26 @@ class Lost(NamedTuple):
     last: int
     error: Exception | None
     """None: they did not arrive at the stream, or behind one that was refused."""
+
+
+class Tail(NamedTuple):
+    """Where a broken ingest ends in its stream, by what was said last; to be checked."""
+
+    stream: str
+    sequence: int
+    """Of one of its messages in the stream."""
+    behind: int | None
+    """So many more of it follow there; None: some do, as far as they are no duplicates."""
+    final: bool
+    """Whether a final answer has said so; else the server had forgotten the batch."""
+
+
+class _Place(NamedTuple):
+    """One message whose sequence in the stream is known."""
+
+    number: int
+    stream: str
+    sequence: int
 
 
 class State(Enum):
@@ -167,6 +85,7 @@ class State(Enum):
     OPEN = "messages may be sent, as many as the window allows"
     BLOCKED = "no stream answers: pings alone are sent"
     BREAKING = "something is missing or refused: its final answer will come"
+    ASKING = "it is over before its end, says one server: others are asked until none knows it"
     BROKEN = "it is over before its end: the rest may be sent in another one"
     ENDING = "its end has been sent"
     ENDED = "all is stored"
@@ -175,21 +94,31 @@ class State(Enum):
 
 LEGAL: Final[dict[State, frozenset[State]]] = {
     State.IDLE: frozenset({State.STARTING, State.ENDING, State.ENDED, State.FAILED}),
-    State.STARTING: frozenset({State.OPEN, State.BREAKING, State.BROKEN, State.FAILED}),
+    State.STARTING: frozenset(
+        {State.OPEN, State.BREAKING, State.ASKING, State.BROKEN, State.FAILED}
+    ),
     State.OPEN: frozenset(
         {
-            *(State.BLOCKED, State.BREAKING, State.BROKEN, State.ENDING),
+            *(State.BLOCKED, State.BREAKING, State.ASKING, State.BROKEN, State.ENDING),
             *(State.ENDED, State.FAILED),
         }
     ),
     State.BLOCKED: frozenset(
+        {
+            *(State.OPEN, State.BREAKING, State.ASKING, State.BROKEN),
+            *(State.ENDED, State.FAILED),
+        }
+    ),
+    State.BREAKING: frozenset(
+        {State.OPEN, State.ASKING, State.BROKEN, State.ENDED, State.FAILED}
+    ),
+    State.ASKING: frozenset(
         {State.OPEN, State.BREAKING, State.BROKEN, State.ENDED, State.FAILED}
     ),
-    State.BREAKING: frozenset({State.BROKEN, State.ENDED, State.FAILED}),
     State.BROKEN: frozenset({State.IDLE, State.FAILED}),
     State.ENDING: frozenset(
         {
-            *(State.OPEN, State.BLOCKED, State.BREAKING, State.BROKEN),
+            *(State.OPEN, State.BLOCKED, State.BREAKING, State.ASKING, State.BROKEN),
             *(State.ENDED, State.FAILED),
         }
     ),
@@ -256,6 +185,8 @@ class IngestEngine:
         self._nobody = False
         self._repeats = 0
         self._exact = False  # what is stored of the batch that broke is known
+        self._place: _Place | None = None
+        self._unsettled = self._final = False
         # Up to here a batch before it may have stored more than is known.
         self._doubt = 0
         # Up to here a reconnect may have shown a gap, and nobody has heard of it.
@@ -275,6 +206,26 @@ class IngestEngine:
             case State.OPEN:
                 return self.received + self.msgs * self.outstanding
         return self.sent
+
+    def tail(self, *, duplicates: bool) -> Tail | None:
+        """What has to hold before the rest may be sent again; None: that is certain.
+
+        `duplicates`: some may have been in the stream before, so that they count as
+        acknowledged and were not stored behind the others.
+        """
+        if self.state is not State.BROKEN or not self._unsettled:
+            return None
+        assert self._place is not None
+        number, stream, sequence = self._place
+        behind: int | None = self.acked - number
+        if behind and duplicates:
+            behind = None
+        return Tail(stream, sequence, behind, self._final)
+
+    def settled(self) -> None:
+        """Nothing is stored behind what is acknowledged."""
+        self._unsettled = False
+        self._exact = True
 
     def _go(self, state: State) -> None:
         if state is self.state:
@@ -319,6 +270,7 @@ class IngestEngine:
         self.sent = self.received = self.msgs = 0
         self._refusal = None
         self._nobody = self._exact = False
+        self._unsettled = self._final = False
         self._unheard = 0
 
     def disconnected(self, sent: int) -> None:
@@ -414,7 +366,7 @@ class IngestEngine:
             case Kind.FAILED:
                 self._failed(answer)
             case Kind.ENDED:
-                self._ended(answer)
+                self._ended(answer, repeatable)
             case Kind.REFUSED:
                 self._refused(answer, repeatable)
             case Kind.STORED:
@@ -433,10 +385,23 @@ class IngestEngine:
             # The batch is alive, so its end has not arrived. If this ping was older than
             # it a second one does no harm.
             self._go(State.OPEN)
+        elif (
+            self.state in (State.BREAKING, State.ASKING)
+            and self._refusal is None
+            and self._is_last_word(answer)
+        ):
+            # Another server leads by now, and has all of it.
+            self._unsettled = False
+            self._go(State.OPEN)
+
+    def _is_last_word(self, answer: Answer) -> bool:
+        """Whether it answers a ping that came behind all that was sent."""
+        return answer.operation is Operation.PING and answer.sequence >= self.sent
 
     def _gap(self, answer: Answer) -> None:
         if self.gaps == "fail":
-            self._go(State.BREAKING)
+            if self.state is not State.ASKING:
+                self._go(State.BREAKING)
             return
         self._lose(answer.last_seq, min(answer.seq - 1, self.sent), None)
         if self.state is State.BLOCKED:
@@ -454,11 +419,16 @@ class IngestEngine:
             self._refusal = sequence, error
         self._go(State.BREAKING)
 
-    def _ended(self, answer: Answer) -> None:
-        """The final answer. With `gaps="ok"` its count says nothing about what is stored."""
+    def _ended(self, answer: Answer, repeatable: bool) -> None:
+        """The final answer. With `gaps="ok"` its count says nothing about what is stored.
+
+        Nor does a short one with "fail", behind a change of leader: the one that has been
+        deposed may answer so while the stream still stores what it had passed on.
+        """
         ack = answer.ack
         assert ack is not None
         count = ack.count or 0
+        number = self.base + count
         self.known_to_server = False
         over = self.state is State.ENDING or answer.operation in (
             Operation.END,
@@ -469,13 +439,35 @@ class IngestEngine:
             self.received = self.sent
         else:
             self.received = min(max(count, self.received), self.sent)
-        self._exact = True
-        self.pub_ack = msgspec.structs.replace(ack, count=self.base + count)
+        self.pub_ack = msgspec.structs.replace(ack, count=number)
+        if count and (self._place is None or number >= self._place.number):
+            self._place = _Place(number, ack.stream, ack.seq)
         if self._refusal is not None:
+            self._exact = self.received + 1 >= self._refusal[0]
             self.fail(self._refusal[1])
-        elif over and self.received == self.sent:
-            self._go(State.ENDED)
+        elif self.received == self.sent:
+            self._exact = True
+            self._go(State.ENDED if over else State.BROKEN)
+        elif repeatable:
+            self._doubt = self.highest
+            self._go(State.BROKEN)
         else:
+            self._unsettled = self._final = True
+            if self.sent > 1:
+                self.known_to_server = True
+                self._go(State.ASKING)
+            else:
+                # nats-server 2.14.0 begins a batch with the ping that asks for it, and
+                # ends it so.
+                self._unknown(JetStreamError("the stream does not know its start"))
+
+    def _unknown(self, error: Exception) -> None:
+        """No server knows the batch."""
+        self.known_to_server = False
+        if self._place is None:
+            self.fail(error)
+        else:
+            self._unsettled = True
             self._go(State.BROKEN)
 
     def _refused(self, answer: Answer, repeatable: bool) -> None:
@@ -506,21 +498,28 @@ class IngestEngine:
         Behind a gap or a refusal it is what each message is answered that came late; the
         final answer is on its way, unless a ping says that there is none.
         """
+        if self.state is State.ASKING:
+            if self._is_last_word(answer):
+                self._unknown(error)
+            return
         if self.state is State.BREAKING and answer.operation is not Operation.PING:
             return
         self.known_to_server = False
         if self._refusal is not None:
             self.fail(self._refusal[1])
-        elif repeatable and self.gaps == "fail":
-            self._doubt = self.highest
-            self._go(State.BROKEN)
         elif self.gaps == "ok":
             # It goes on with another batch: what was under way may be stored or not.
             self._lose(self.received + 1, self.sent, error)
             self.received = self.sent
             self._go(State.BROKEN)
+        elif repeatable:
+            self._doubt = self.highest
+            self._go(State.BROKEN)
+        elif self._place is None or self._is_last_word(answer):
+            self._unknown(error)
         else:
-            self.fail(error)
+            # What was sent behind it is under way, and another leader may know the batch.
+            self._go(State.ASKING)
 
     def _stored(self, answer: Answer) -> None:
         ack = answer.ack

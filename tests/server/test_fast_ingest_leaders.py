@@ -1,0 +1,157 @@
+"""A leader that is deposed may say less than what its stream stores: here a proxy says so."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from jsync import errors
+from jsync.jetstream import fast_ingest
+from jsync.jetstream.ingest import State
+
+from ..faults import Events, _no_crash as _no_crash, connect
+from ..proxy import frame_changer
+from .support import LONG, Thread
+from .test_fast_ingest import numbers, stored
+from .test_fast_ingest_faults import check, js as js
+
+if TYPE_CHECKING:
+    from jsync import FastIngest, JetStream
+
+    from ..proxy import FaultProxy, Side
+
+pytestmark = pytest.mark.server
+
+COUNT = 700
+"""What the old leader says is stored, when 1000 messages are."""
+UNKNOWN = (
+    b'{"error":{"code":400,"err_code":10208,"description":"unknown"},"stream":"S"}'
+)
+PAYLOADS = numbers(3000)
+
+
+def frame(line: bytes, body: bytes) -> bytes:
+    """A message with the subject and the subscription of another one."""
+    _, subject, sid, *_ = line.split()
+    return b"MSG %s %s %d\r\n%s\r\n" % (subject, sid, len(body), body)
+
+
+class Deposed:
+    """Ends the first batch behind its first ack, as a leader does that is being deposed."""
+
+    def __init__(self, stream: str, *, forgotten: bool) -> None:
+        self._final = (
+            b'{"type":"gap","last_seq":%d,"seq":1001}' % (COUNT + 1),
+            b'{"stream":"%s","seq":%d,"batch":"b","count":%d}'
+            % (stream.encode(), COUNT, COUNT),
+        )
+        self._forgotten = forgotten  # no leader that follows knows the batch
+        self.batch = b""
+
+    def __call__(self, data: bytes, to: Side) -> bytes:
+        line = data.split(b"\r\n", 1)[0]
+        if self._forgotten and b'"num_replicas":1' in data:
+            return data.replace(b'"num_replicas":1', b'"num_replicas":3')
+        if to != "client" or b".$FI " not in line:
+            return data
+        batch, sequence, operation = line.rsplit(b".", 3)[0], *line.split(b".")[-3:-1]
+        if not self.batch and sequence == b"500":
+            self.batch = batch
+            return data + b"".join(frame(line, body) for body in self._final)
+        if batch == self.batch and operation == b"1":
+            return b""  # it says no more
+        if batch == self.batch and operation == b"4" and self._forgotten:
+            return frame(line, UNKNOWN)
+        return data
+
+
+def pour(ingest: FastIngest, unique: str, payloads: list[bytes], *, ids: bool) -> None:
+    for payload in payloads:
+        options: Any = {"msg_id": payload.decode()} if ids else {}
+        ingest.add(f"{unique}.a", payload, **options)
+
+
+def ingest_through(
+    proxy: FaultProxy, unique: str, deposed: Deposed, *, ids: bool = False
+) -> FastIngest:
+    """An ingest of `PAYLOADS`, the leader of which is deposed when 1000 have been sent."""
+
+    def work() -> None:
+        with ingest:
+            pour(ingest, unique, PAYLOADS[1:], ids=ids)
+
+    with connect(proxy.url, Events()) as nc:
+        ingest = nc.jetstream().fast_ingest(flow=500)
+        pour(ingest, unique, PAYLOADS[:1], ids=ids)
+        proxy.deaf("server")
+        thread = Thread(work)
+        thread.wait_until_blocked()
+        assert ingest.added == 1000
+        proxy.rewrite(frame_changer(deposed))
+        proxy.hear("server")
+        error = thread._future.exception(LONG)
+        assert error is None or isinstance(error, errors.IngestError)
+        assert deposed.batch
+    return ingest
+
+
+def test_a_leader_that_has_it_all_is_believed_and_not_the_one_that_was_deposed(
+    js: JetStream, proxy: FaultProxy, unique: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fast_ingest, "BLOCKED_SECONDS", LONG)  # it is asked at once
+    ingest = ingest_through(proxy, unique, Deposed(unique, forgotten=False))
+    assert stored(js, unique) == PAYLOADS
+    assert ingest._engine.state is State.ENDED
+    assert ingest._engine.base == 0  # the same batch went on
+
+
+def test_where_no_leader_knows_the_batch_nothing_is_sent_again(
+    js: JetStream, proxy: FaultProxy, unique: str
+) -> None:
+    ingest = ingest_through(proxy, unique, Deposed(unique, forgotten=True))
+    found = stored(js, unique)
+    assert found == PAYLOADS[:1000]
+    check(ingest, found, PAYLOADS)
+    error = ingest._engine.error()
+    assert isinstance(error, errors.IngestError)
+    assert (error.acked, error.unconfirmed) == (COUNT, (COUNT + 1, 1000))
+    assert "message ids" in str(error)
+
+
+def test_with_message_ids_all_is_sent_again_even_then(
+    js: JetStream, proxy: FaultProxy, unique: str
+) -> None:
+    ingest = ingest_through(proxy, unique, Deposed(unique, forgotten=True), ids=True)
+    assert stored(js, unique) == PAYLOADS
+    assert ingest.pub_ack.count == len(PAYLOADS)
+
+
+def test_a_connection_that_is_lost_while_the_stream_is_asked_is_made_up_for(
+    js: JetStream, proxy: FaultProxy, unique: str
+) -> None:
+    cuts = 0
+
+    def lose(data: bytes, to: Side) -> bytes:
+        nonlocal cuts
+        if cuts < 2 and to == "client" and b'"num_replicas":1' in data:
+            cuts += 1
+            proxy.cut()
+            return b""
+        return data
+
+    events = Events()
+    with connect(proxy.url, events) as nc:
+        with nc.jetstream().fast_ingest() as ingest:
+            ingest.add_many(f"{unique}.a", PAYLOADS[:100])
+            proxy.deaf("client")
+            ingest.add_many(f"{unique}.a", PAYLOADS[100:200])
+            nc.session.outbox.flush()
+            proxy.cut()
+            proxy.rewrite(lose)
+            proxy.hear("client")
+            events.wait("reconnect")
+            ingest.add_many(f"{unique}.a", PAYLOADS[200:])
+        proxy.rewrite(None)
+    assert cuts == 2
+    assert stored(js, unique) == PAYLOADS

@@ -1,0 +1,138 @@
+"""Whether a broken ingest may go on is told by what its stream holds behind it."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import jsync
+from jsync import errors
+from jsync.jetstream import ingest_tail
+from jsync.jetstream.ingest import Tail
+from jsync.jetstream.ingest_tail import doubt_about
+
+from .support import LONG, Recorder
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from jsync import JetStream
+    from jsync.core.connection import Connection
+    from jsync.server import LocalServer
+
+    from ..conftest import StartServer
+
+pytestmark = pytest.mark.server
+
+
+@pytest.fixture
+def nc(server: LocalServer) -> Iterator[Connection]:
+    with jsync.connect(server.url) as nc:
+        yield nc
+
+
+@pytest.fixture
+def js(nc: Connection, unique: str) -> Iterator[JetStream]:
+    """A context with a stream that holds three messages."""
+    js = nc.jetstream()
+    js.create_stream(name=unique, subjects=[f"{unique}.>"])
+    for data in (b"one", b"two", b"three"):
+        js.publish(f"{unique}.a", data)
+    yield js
+    js.delete_stream(unique)
+
+
+def doubt(
+    js: JetStream, tail: Tail, data: bytes | None = b"next", seconds: float = LONG
+) -> str | None:
+    return doubt_about(js._api, tail, data, time.monotonic() + seconds)
+
+
+@pytest.mark.parametrize(("sequence", "behind"), [(3, 0), (1, 2)])
+@pytest.mark.parametrize("data", [b"three", None])
+def test_a_stream_that_ends_with_the_ingest_holds_no_more_of_it(
+    js: JetStream, unique: str, sequence: int, behind: int, data: bytes | None
+) -> None:
+    assert doubt(js, Tail(unique, sequence, behind, final=False), data) is None
+
+
+def test_a_final_answer_is_believed_where_nobody_else_can_have_led(
+    js: JetStream, unique: str
+) -> None:
+    assert doubt(js, Tail(unique, 1, 0, final=True), b"two") is None
+
+
+@pytest.mark.parametrize("behind", [0, None, 1])
+def test_messages_of_others_are_told_by_their_payloads(
+    js: JetStream, unique: str, behind: int | None
+) -> None:
+    tail = Tail(unique, 1, behind, final=False)
+    assert doubt(js, tail) is None
+    found = doubt(js, tail, b"three")
+    assert found == f"message 3 of stream {unique!r} may be of it"
+    assert "may be some of it" in (doubt(js, tail, None) or "")
+
+
+def test_a_message_that_is_gone_may_have_been_of_it(js: JetStream, unique: str) -> None:
+    js.stream(unique).delete_message(2)
+    found = doubt(js, Tail(unique, 1, 0, final=False))
+    assert found == f"message 2 of stream {unique!r} is gone, and may have been of it"
+
+
+def test_another_stream_of_that_name_tells_nothing(js: JetStream, unique: str) -> None:
+    assert "another one" in (doubt(js, Tail(unique, 4, 0, final=False)) or "")
+
+
+def test_so_many_messages_and_no_more_are_looked_at(
+    js: JetStream, unique: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tail = Tail(unique, 1, 0, final=False)
+    monkeypatch.setattr(ingest_tail, "MOST_MESSAGES", 2)
+    assert doubt(js, tail) is None
+    monkeypatch.setattr(ingest_tail, "MOST_MESSAGES", 1)
+    assert "may be some of it" in (doubt(js, tail) or "")
+
+
+def test_counters_change_the_payload_so_that_it_tells_nothing(
+    js: JetStream, unique: str
+) -> None:
+    name = f"{unique}C"
+    js.create_stream(name=name, subjects=[f"{name}.>"], allow_msg_counter=True)
+    for _ in range(2):
+        js.publish(f"{name}.hits", incr=1)
+    assert doubt(js, Tail(name, 2, 0, final=False), b"") is None
+    assert "which counts" in (doubt(js, Tail(name, 1, 0, final=False), b"") or "")
+    js.delete_stream(name)
+
+
+def test_a_stream_that_is_gone_is_a_doubt(js: JetStream, unique: str) -> None:
+    assert "not found" in (doubt(js, Tail(f"{unique}X", 1, 0, final=True)) or "")
+
+
+def test_who_may_not_ask_is_told_so(own_server: StartServer, unique: str) -> None:
+    server = own_server(
+        config="""
+        accounts { A { jetstream: enabled, users: [
+            { user: some, password: p, permissions: {
+                publish: { deny: ["$JS.API.STREAM.INFO.>"] } } } ] } }
+        """
+    )
+    options: dict[str, Any] = {"user": "some", "password": "p", "on_error": Recorder()}
+    with jsync.connect(server.url, **options) as nc:
+        found = doubt(nc.jetstream(), Tail(unique, 1, 0, final=True))
+    assert "ermission" in (found or "")
+
+
+def test_a_lost_connection_is_no_doubt_and_raised(
+    server: LocalServer, unique: str
+) -> None:
+    with jsync.connect(server.url) as nc:
+        js = nc.jetstream()
+    with pytest.raises(errors.ConnectionClosedError):
+        doubt(js, Tail(unique, 1, 0, final=True))
+
+
+def test_it_takes_no_longer_than_it_may(js: JetStream, unique: str) -> None:
+    assert doubt(js, Tail(unique, 1, 0, final=False), seconds=-1) is not None

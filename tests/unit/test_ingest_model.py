@@ -1,0 +1,302 @@
+"""A fast ingest against a model of the server, whatever happens to both."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from hypothesis import given, settings, strategies as st
+
+from jsync import errors
+from jsync.jetstream.ingest import IngestEngine, Lost, State
+
+from .ingest_answers import (
+    APPEND,
+    END,
+    PING,
+    START,
+    answer,
+    final,
+    flow,
+    gap,
+    refusal,
+    refused,
+)
+
+if TYPE_CHECKING:
+    from jsync.jetstream.ingest_answer import Operation
+
+
+class Model:
+    """A stream and its batches, as the tables of measurements have them."""
+
+    def __init__(self, refuse: frozenset[int], *, ids: bool) -> None:
+        self.ids = ids  # all messages have one, and a second copy is dropped
+        self.stored: list[int] = []
+        self.batches: dict[int, list[int]] = {}  # id: [received, flow, last flow point]
+        self.leader = True
+        self.refuse = refuse
+        self.early = 0
+        """So many of the last messages are not known to a leader that is being deposed."""
+        self.forgetful = False
+        """Whether the leader that follows it knows the batches."""
+        self.lines: dict[int, list[int]] = {}  # id: where each message is in the stream
+
+    def take(
+        self,
+        batch: int,
+        gaps: str,
+        flow_size: int,
+        sequence: int,
+        op: Operation,
+        n: int,
+    ) -> list[tuple[int, Operation, dict[str, Any] | None]]:
+        """The answers to one message, which carries the number `n`."""
+
+        def say(*bodies: dict[str, Any] | None) -> list[Any]:
+            return [(sequence, op, body) for body in bodies]
+
+        if not self.leader:
+            return say(None)
+        if op is START:
+            self.batches[batch] = [0, min(flow_size, 500), 0]
+            self.lines[batch] = [len(self.stored)]
+        if batch not in self.batches:
+            return say(refused(10208))
+        state = self.batches[batch]
+        places = self.lines[batch]
+        if self.early and op is APPEND and gaps == "fail" and state[0]:
+            count = max(state[0] - self.early, 0)
+            self.early = 0
+            if self.forgetful:
+                del self.batches[batch]
+            return say(gap(count + 1, sequence), final(count, places[count]))
+        bodies: list[dict[str, Any] | None] = []
+        if op is START:
+            bodies.append(flow(0, state[1]))
+        came = sequence + 1 if op is PING else sequence
+        if came > state[0] + 1:
+            bodies.append(gap(state[0] + 1, came))
+            if gaps == "fail":
+                bodies.append(final(state[0], places[-1]))
+                del self.batches[batch]
+                return say(*bodies)
+            state[0] = came - 1
+        if op is PING:
+            if state[0] >= state[2] + state[1]:
+                state[2] = state[0]
+            return say(*bodies, flow(state[2], state[1]))
+        if op is END:
+            del self.batches[batch]
+            return say(*bodies, final(state[0], places[-1]))
+        state[0] = sequence
+        if n in self.refuse:
+            if gaps == "fail":
+                del self.batches[batch]
+                if sequence == 1:
+                    return say(*bodies, refused(10071))
+                return say(*bodies, refusal(sequence), final(sequence - 1, places[-1]))
+            bodies.append(refusal(sequence))
+        elif not (self.ids and n in self.stored):
+            self.stored.append(n)
+        places.append(len(self.stored))
+        if sequence >= state[2] + state[1]:
+            state[2] = sequence
+            bodies.append(flow(sequence, state[1]))
+        return say(*bodies)
+
+
+class Client:
+    """The rules of `FastIngest` in a few lines: no thread, and the clock is the test's."""
+
+    def __init__(self, gaps: Any, flow_size: int, count: int, model: Model) -> None:
+        self.engine = IngestEngine(gaps, flow_size)
+        self.model = model
+        self.todo: deque[int] = deque(range(count))
+        self.sent: list[int] = []
+        self.batch = 0
+        self.there: deque[tuple[Any, ...]] = deque()
+        self.back: deque[tuple[int, int, Operation, dict[str, Any] | None]] = deque()
+        self.reconnected = False
+        self.missed = False
+        """Whether a refusal was lost on its way; nobody repeats those."""
+
+    def write(self, op: Operation, sequence: int, n: int = -1) -> None:
+        self.there.append(
+            (self.batch, self.engine.gaps, self.engine.flow, sequence, op, n)
+        )
+
+    def turn(self) -> None:
+        """Send what may be sent."""
+        engine = self.engine
+        tail = engine.tail(duplicates=self.model.ids)
+        if tail is not None:
+            # `doubt_about`, where nobody else publishes.
+            if tail.behind is None or tail.sequence + tail.behind != len(
+                self.model.stored
+            ):
+                engine.fail(errors.JetStreamError("it cannot be known"))
+                return
+            engine.settled()
+        if engine.state is State.BROKEN:
+            for n in reversed(self.sent[engine.received :]):
+                self.todo.appendleft(n)
+            self.sent.clear()
+            self.batch += 1
+            engine.restarts(reconnected=self.reconnected)
+            self.reconnected = False
+        if engine.state not in (State.IDLE, State.OPEN):
+            return
+        if self.todo and len(self.sent) < engine.limit:
+            n = self.todo.popleft()
+            self.sent.append(n)
+            self.write(APPEND if len(self.sent) > 1 else START, len(self.sent), n)
+            engine.wrote(len(self.sent))
+        elif not self.todo and engine.state is State.OPEN:
+            self.write(END, len(self.sent) + 1)
+            engine.ends(len(self.sent))
+        elif not self.todo and engine.state is State.IDLE:
+            engine.ended_empty()
+
+    def ping(self) -> None:
+        if self.engine.state not in (State.IDLE, State.BROKEN):
+            self.write(PING, len(self.sent))
+
+    def serve(self, *, drop: bool = False) -> None:
+        if self.there:
+            batch, *message = self.there.popleft()
+            if not drop:
+                for said in self.model.take(batch, *message):
+                    self.back.append((batch, *said))
+
+    def hear(self, *, drop: bool = False) -> None:
+        if self.back:
+            batch, sequence, op, body = self.back.popleft()
+            self.missed |= drop and "error" in (body or {})
+            if not drop and batch == self.batch:
+                self.engine.take(answer(sequence, op, body), repeatable=self.model.ids)
+
+    def cut(self, keep: int) -> None:
+        """Lose the connection: the server has read so much of what is under way."""
+        for _ in range(min(keep, len(self.there))):
+            self.serve()
+        self.there.clear()
+        self.engine.disconnected(len(self.sent))
+        while self.back:
+            self.hear(drop=True)
+        self.reconnected = True
+        self.ping()
+
+
+STEPS = st.sampled_from(
+    ["turn"] * 8
+    + ["serve"] * 8
+    + ["hear"] * 5
+    + ["lose an ack", "ping", "cut", "cut late", "no leader", "leader", "restart"]
+    + ["depose", "depose and forget"]
+)
+
+
+def numbers_of(lost: list[Lost]) -> set[int]:
+    return {n - 1 for one in lost for n in range(one.first, one.last + 1)}
+
+
+def unknown(lost: Lost) -> bool:
+    """Whether it may be stored all the same."""
+    return isinstance(
+        lost.error, errors.BatchPublishUnknownBatchIDError | errors.ConnectionLostError
+    )
+
+
+@settings(max_examples=400, deadline=None)
+@given(
+    gaps=st.sampled_from(["fail", "ok"]),
+    flow_size=st.integers(1, 7),
+    count=st.integers(0, 40),
+    refuse=st.frozensets(st.integers(0, 60), max_size=2),
+    ids=st.booleans(),
+    steps=st.lists(STEPS, max_size=250),
+)
+def test_whatever_happens_what_is_told_is_so(
+    gaps: str,
+    flow_size: int,
+    count: int,
+    refuse: frozenset[int],
+    ids: bool,
+    steps: list[str],
+) -> None:
+    model = Model(refuse, ids=ids)
+    client = Client(gaps, flow_size, count, model)
+    engine = client.engine
+    over = (State.ENDED, State.FAILED)
+
+    def check() -> None:
+        if gaps == "fail":
+            assert model.stored == list(range(len(model.stored)))
+            assert engine.acked <= len(model.stored)
+            assert not engine.lost
+        else:
+            assert model.stored == sorted(set(model.stored))
+            lost = numbers_of(engine.lost)
+            told = set(range(engine.acked)) - lost
+            assert told - (refuse if client.missed else set()) <= set(model.stored)
+            surely = [one for one in engine.lost if not unknown(one)]
+            assert not numbers_of(surely) & set(model.stored)
+        assert engine.lost_count == sum(one[1] - one[0] + 1 for one in engine.lost)
+
+    for step in steps:
+        if engine.state in over:
+            break
+        match step:
+            case "turn":
+                client.turn()
+            case "serve":
+                client.serve()
+            case "hear":
+                client.hear()
+            case "lose an ack":
+                client.hear(drop=True)
+            case "ping":
+                client.ping()
+            case "cut":
+                client.cut(0)
+            case "cut late":
+                client.cut(3)
+            case "no leader" | "leader":
+                model.leader = step == "leader"
+            case "depose" | "depose and forget":
+                model.early = 3
+                model.forgetful = step != "depose"
+            case "restart":
+                model.batches.clear()
+                client.cut(0)
+        check()
+    # And then all is well again, which always comes to an end.
+    model.leader = True
+    model.early = 0
+    for _ in range(20 * count + 200):
+        if engine.state in over:
+            break
+        client.ping()
+        for _ in range(3):
+            client.turn()
+        while client.there or client.back:
+            client.serve()
+            client.hear()
+        check()
+    assert engine.state in over
+    if engine.state is State.ENDED:
+        assert engine.acked == count
+        assert engine.pub_ack is not None
+        assert engine.pub_ack.count == count
+        if gaps == "fail":
+            assert model.stored == list(range(count))
+        return
+    assert gaps == "fail", "with ok it goes on"
+    error = engine.error()
+    if not isinstance(error, errors.IngestError):
+        assert not model.stored
+    elif error.unconfirmed is None:
+        assert error.acked == len(model.stored)
+    else:
+        assert error.acked <= len(model.stored) <= error.unconfirmed[1]
