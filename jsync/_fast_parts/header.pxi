@@ -102,9 +102,15 @@ def encode_headers(headers: "HeadersLike") -> bytes:
     cdef bytes raw_name, raw
     cdef Py_ssize_t i
     cdef unsigned char c
-    for name, values in (
-        (<object>headers)._values if isinstance(headers, Headers) else headers
-    ).items():
+    try:
+        pairs = (
+            (<object>headers)._values if isinstance(headers, Headers) else headers
+        ).items()
+    except AttributeError:
+        raise InvalidHeaderError(
+            f"headers are a mapping of names to values, not {type(headers).__name__}"
+        ) from None
+    for name, values in pairs:
         if not isinstance(name, str):
             raise InvalidHeaderError(f"header name {name!r} is not a str")
         raw_name = header_bytes(name, name)

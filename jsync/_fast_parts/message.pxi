@@ -1,5 +1,7 @@
 # Msg, JetStreamMsg and the ack subject's Metadata.
 
+LONGEST_DELAY = 1e9  # seconds: less than servers count in nanoseconds
+
 cdef enum:
     INLINE = 104  # subject and reply of most JetStream messages fit into the object
 
@@ -214,8 +216,11 @@ cdef class JetStreamMsg(Msg):
         """Ask for another delivery, after `delay` seconds or at once."""
         cdef bytes data = b"-NAK"
         if delay is not None:
-            if not delay >= 0:
-                raise ValueError(f"a nak cannot be delayed by {delay!r} seconds")
+            if not 0 <= delay <= LONGEST_DELAY:
+                raise ConfigError(
+                    f"a nak can be delayed by 0 to {LONGEST_DELAY:g} seconds, "
+                    f"not by {delay!r}"
+                )
             data = b'-NAK {"delay": %d}' % round(delay * 1_000_000_000)
         self.acknowledge(PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data), True)
 
@@ -223,7 +228,10 @@ cdef class JetStreamMsg(Msg):
         """Give the message up; it is not delivered again. `reason`: nats-server 2.10.4."""
         cdef bytes data = b"+TERM"
         if reason:
-            data = b"+TERM " + reason.encode()
+            try:
+                data = b"+TERM " + reason.encode()
+            except UnicodeEncodeError:
+                raise ConfigError(f"reason is not valid Unicode: {reason!r}") from None
         self.acknowledge(PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data), True)
 
     def in_progress(self) -> None:

@@ -52,12 +52,21 @@ def api_prefix(domain: str | None, prefix: str | None) -> str:
         raise ConfigError("domain and prefix exclude each other: give one")
     if domain is not None:
         prefix = f"$JS.{domain}.API"
+    if not isinstance(prefix, str | None):
+        raise ConfigError(f"prefix has to be a str, not {prefix!r}")
     chosen = (prefix or "$JS.API").removesuffix(".")
     try:
         check_publish_subject(chosen)
     except InvalidSubjectError as error:
         raise ConfigError(f"not an API prefix: {error}") from error
     return chosen
+
+
+def _json(payload: Mapping[str, Any]) -> bytes:
+    try:
+        return _encode(payload)
+    except UnicodeEncodeError as error:
+        raise ConfigError(f"not valid Unicode: {error.object!r}") from error
 
 
 def api_error(error: Mapping[str, Any]) -> APIError:
@@ -97,7 +106,7 @@ class API:
         what the request `needs`: before it is sent, if that can be told.
         """
         self.require(needs)
-        data = b"" if payload is None else _encode(payload)
+        data = b"" if payload is None else _json(payload)
         seconds = self.timeout if timeout is None else timeout
         try:
             reply = self._ask(subject, data, seconds)

@@ -8,14 +8,18 @@ from ..errors import ConfigError
 from ..models.codec import Time
 
 _TIME = Time(datetime)
+MOST = (1 << 64) - 1
+"""Servers count in 64 bits."""
 
 
 def at_least(least: int, value: int, what: str) -> int:
-    """A whole number, `least` or more; raises `ConfigError`."""
+    """A whole number, `least` or more, that servers can count; raises `ConfigError`."""
     if isinstance(value, bool) or not isinstance(value, int):
         raise ConfigError(f"{what} has to be a whole number, not {value!r}")
     if value < least:
         raise ConfigError(f"{what} has to be at least {least}, not {value}")
+    if value > MOST:
+        raise ConfigError(f"{what} has to be at most {MOST}")
     return value
 
 

@@ -8,6 +8,7 @@ Pure: no socket, thread or clock. Whether a message is the next one says `_fast.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
@@ -23,6 +24,7 @@ from ..errors import (
     StreamNotFoundError,
 )
 from ..models import ConsumerConfig
+from .arguments import at_least
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -62,7 +64,13 @@ def ordered_config(options: Mapping[str, Any]) -> ConsumerConfig:
     if fields["opt_start_seq"] == 0:
         raise ConfigError("opt_start_seq has to be at least 1: sequences begin there")
     filters = fields["filter_subjects"]
-    filters = [filters] if isinstance(filters, str) else list(filters or ())
+    if filters is None:
+        filters = []
+    elif isinstance(filters, str):
+        filters = [filters]
+    elif not isinstance(filters, Iterable):
+        raise ConfigError(f"filter_subjects: a subject or several, not {filters!r}")
+    filters = list(filters)
     if not filters and fields["deliver_policy"] == "last_per_subject":
         filters = [">"]  # servers want one
     fields["filter_subjects"] = filters or None
@@ -141,10 +149,8 @@ class Cursor:
         *,
         max_reset_attempts: int | None = RESET_ATTEMPTS,
     ) -> None:
-        if max_reset_attempts is not None and max_reset_attempts < 1:
-            raise ConfigError(
-                f"max_reset_attempts has to be at least 1, not {max_reset_attempts!r}"
-            )
+        if max_reset_attempts is not None:
+            at_least(1, max_reset_attempts, "max_reset_attempts")
         self.position = 0
         """The last stream sequence that is done with; the next consumer goes on behind."""
         self.until: int | None = None

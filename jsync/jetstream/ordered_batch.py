@@ -7,8 +7,11 @@ from typing import TYPE_CHECKING, cast
 
 from .._fast import JetStreamMsg, Messages
 from ..errors import (
+    BlockingCallError,
+    ConcurrentUseError,
     ConnectionClosedError,
     Error,
+    ForkedProcessError,
     JetStreamError,
     OrderedConsumerResetError,
     PullError,
@@ -97,9 +100,11 @@ class OrderedFetch:
                 msg = cast("JetStreamMsg", next(self._messages))
             except StopIteration:
                 pass
+            except (BlockingCallError, ConcurrentUseError, ForkedProcessError):
+                raise  # of who calls, and not of the pull, which may have ended
             except Error:
                 if not self._pull.inbox.mailbox.closed:
-                    raise  # of a second thread, for one
+                    raise
             else:
                 self._taken += 1
                 self._taken_bytes += msg.size

@@ -250,7 +250,7 @@ def test_a_reset_that_cannot_be_is_refused_before_anything_is_sent(
     nc: jsync.Connection, worker: jsync.Consumer
 ) -> None:
     sent = nc.stats.out_messages
-    for sequence in (0, -1, True):
+    for sequence in (0, -1, True, 1 << 64):
         with pytest.raises(errors.ConfigError, match="sequence"):
             worker.reset(sequence)
     assert nc.stats.out_messages == sent

@@ -112,6 +112,38 @@ def test_every_call_in_a_forked_child_raises(server: LocalServer, unique: str) -
     assert run_child(script, server.url, unique) == ""
 
 
+def test_a_forked_child_is_not_told_that_what_it_reads_has_ended(
+    server: LocalServer, unique: str
+) -> None:
+    """With all that was asked for at hand: nothing would have to be waited for."""
+    script = (
+        FORK
+        + """
+    js = nc.jetstream()
+    stream = js.create_stream(name=subject, subjects=["js." + subject])
+    for _ in range(5):
+        js.publish("js." + subject)
+    for read in (
+        stream.create_consumer().fetch(5),
+        stream.create_consumer().messages(max_messages=5),
+        stream.ordered_consumer().fetch(5),
+        stream.ordered_consumer().messages(max_messages=5),
+    ):
+        with read:
+            messages = iter(read)
+            next(messages)
+            while "4 pending" not in repr(read):
+                time.sleep(0.001)
+            if (result := in_child(lambda: list(messages))) != "ForkedProcessError":
+                print(read, result)
+            assert len([next(messages) for _ in range(4)]) == 4
+    stream.delete()
+    nc.close()
+"""
+    )
+    assert run_child(script, server.url, unique) == ""
+
+
 def test_what_a_forked_child_does_at_its_end_leaves_the_parent_alone(
     server: LocalServer, unique: str
 ) -> None:

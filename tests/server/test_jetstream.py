@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -104,6 +104,12 @@ def test_another_domain_nobody_answers_for_is_no_hang(nc: jsync.Connection) -> N
 def test_domain_and_prefix_exclude_each_other(nc: jsync.Connection) -> None:
     with pytest.raises(errors.ConfigError):
         nc.jetstream(domain="hub", prefix="$JS.API")
+
+
+@pytest.mark.parametrize("prefix", [b"$JS.API", 3, "a b", "a.*"])
+def test_a_prefix_that_cannot_be_is_refused(nc: jsync.Connection, prefix: Any) -> None:
+    with pytest.raises(errors.ConfigError, match="prefix"):
+        nc.jetstream(prefix=prefix)
 
 
 # Fetch --------------------------------------------------------------------------------

@@ -207,6 +207,15 @@ def test_a_name_that_cannot_be_is_refused_before_anything_is_sent(
     assert nc.stats.out_messages == sent
 
 
+def test_text_that_is_not_unicode_is_refused_before_anything_is_sent(
+    nc: jsync.Connection, js: jsync.JetStream, unique: str
+) -> None:
+    sent = nc.stats.out_messages
+    with pytest.raises(errors.ConfigError, match="not valid Unicode"):
+        js.create_stream(name=unique, description="\ud800")
+    assert nc.stats.out_messages == sent
+
+
 # Finding ------------------------------------------------------------------------------
 
 

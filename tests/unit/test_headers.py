@@ -204,6 +204,12 @@ def test_a_name_is_text(name: Any) -> None:
         encode_headers({name: "x"})
 
 
+@pytest.mark.parametrize("headers", ["A: b", b"A: b", ["A"], {"A"}, 5], ids=repr)
+def test_headers_are_a_mapping(headers: Any) -> None:
+    with pytest.raises(InvalidHeaderError, match="a mapping of names to values"):
+        encode_headers(headers)
+
+
 def test_an_error_does_not_tell_the_value() -> None:
     """Errors are logged, and values may be tokens."""
     with pytest.raises(InvalidHeaderError) as refused:

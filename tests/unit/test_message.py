@@ -12,6 +12,7 @@ import pytest
 
 from jsync._fast import JetStreamMsg, Msg, Parser, encode_headers
 from jsync.errors import (
+    ConfigError,
     Error,
     InvalidHeaderError,
     InvalidSubjectError,
@@ -246,10 +247,15 @@ def test_a_message_without_consumer_is_not_acknowledged(
     assert not msg.is_acked
 
 
-@pytest.mark.parametrize("delay", [-1.0, float("nan")])
-def test_a_delay_lies_ahead(delay: float) -> None:
-    with pytest.raises(ValueError, match="delayed"):
+@pytest.mark.parametrize("delay", [-1.0, float("nan"), float("inf"), 1e300])
+def test_a_delay_is_one_that_servers_can_count(delay: float) -> None:
+    with pytest.raises(ConfigError, match="delayed"):
         JetStreamMsg("a", reply=ACK).nak(delay)
+
+
+def test_a_reason_is_text_that_can_be_sent() -> None:
+    with pytest.raises(ConfigError, match="Unicode"):
+        JetStreamMsg("a", reply=ACK).term("\ud800")
 
 
 # What a message costs -------------------------------------------------------------

@@ -96,12 +96,19 @@ def test_where_to_start_is_a_policy_of_its_own(
         {"deliver_policy": "newest"},
         {"filter_subjects": "a b"},
         {"filter_subjects": ["a", "a..b"]},
+        {"filter_subjects": 0},
         {"inactive_threshold": "5"},
     ],
 )
 def test_what_cannot_be_is_refused(options: dict[str, Any]) -> None:
     with pytest.raises(errors.ConfigError):
         config(**options)
+
+
+@pytest.mark.parametrize("attempts", [0, -1, 1.5, "3", True])
+def test_attempts_are_counted_from_one(attempts: Any) -> None:
+    with pytest.raises(errors.ConfigError, match="max_reset_attempts"):
+        cursor(max_reset_attempts=attempts)
 
 
 def test_the_last_of_each_subject_are_those_of_all_subjects_by_default() -> None:
