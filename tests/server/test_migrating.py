@@ -1,0 +1,184 @@
+"""The page on moving from nats-py: its examples run, and its tables leave nothing out."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import nats.errors
+import nats.js.errors
+import pytest
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+from nats.aio.subscription import Subscription
+from nats.js import JetStreamContext, JetStreamManager
+
+import jsync
+from jsync import errors
+from jsync.core.protocol import ServerInfo
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ..conftest import StartServer
+
+pytestmark = pytest.mark.server
+
+PAGE = (Path(__file__).parents[2] / "docs/migrating-from-nats-py.md").read_text()
+SECTIONS = dict(
+    re.findall(r"^### (.*?)\n(.*?)(?=^##|\Z)", PAGE, re.DOTALL | re.MULTILINE)
+)
+PAIRS = {
+    title: re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    for title, text in SECTIONS.items()
+    if "```" in text
+}
+
+THINGS: dict[str, Any] = {
+    "jsync": jsync,
+    "nc": jsync.Connection,
+    "nc.server_info": ServerInfo,
+    "js": jsync.JetStream,
+    "js.stream": jsync.Stream,
+    "js.consumer": jsync.Consumer,
+    "publisher": jsync.Publisher,
+    "msg": jsync.JetStreamMsg,
+    "metadata": jsync.Metadata,
+}
+"""What the names on the page are; `sub` is what its section is about."""
+
+
+def rows(title: str) -> Iterator[tuple[str, list[str]]]:
+    """Of a table: what nats-py has, and the pieces of code that stand for it."""
+    for line in SECTIONS[title].splitlines():
+        if line.startswith("| `"):
+            theirs, ours, _ = line.strip("|").split("|")
+            (name,) = re.findall(r"`(.*?)`", theirs)
+            found = re.findall(r"`(.*?)`", ours)
+            assert found or ours.strip() == "\N{EN DASH}", line
+            yield name, found
+
+
+def public(*kinds: type) -> set[str]:
+    return {name for kind in kinds for name in dir(kind) if not name.startswith("_")}
+
+
+@pytest.mark.parametrize("title", PAIRS)
+def test_each_pair_of_examples_prints_the_same(
+    own_server: StartServer, title: str
+) -> None:
+    runs = []
+    for code in PAIRS[title]:
+        url = own_server().url
+        strict = [] if "asyncio" in code else ["-W", "error"]
+        runs.append(
+            subprocess.Popen(
+                [
+                    sys.executable,
+                    *strict,
+                    "-c",
+                    code.replace("nats://127.0.0.1:4222", url),
+                ],
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+        )
+    outputs = [run.communicate(timeout=60) for run in runs]
+    assert [run.returncode for run in runs] == [0, 0], outputs
+    (theirs, _), (ours, said) = outputs
+    assert ours == theirs
+    assert ours
+    assert said == ""
+
+
+def test_every_example_is_one_of_a_pair() -> None:
+    assert (
+        sum(map(len, PAIRS.values()))
+        == PAGE.count("```python")
+        == PAGE.count("```") / 2
+    )
+    assert {len(pair) for pair in PAIRS.values()} == {2}
+
+
+@pytest.mark.parametrize(
+    ("title", "kinds"),
+    [
+        ("Connection", [Client]),
+        ("Subscription", [Subscription]),
+        ("JetStreamContext", [JetStreamContext, JetStreamManager]),
+        ("PushSubscription", [JetStreamContext.PushSubscription]),
+        ("PullSubscription", [JetStreamContext.PullSubscription]),
+        ("Msg", [Msg]),
+        ("Msg.Metadata", [Msg.Metadata]),
+    ],
+)
+def test_the_tables_have_everything_that_nats_py_has(
+    title: str, kinds: list[type]
+) -> None:
+    names = [re.split(r"[(.]", name)[1] for name, _ in rows(title)]
+    theirs = public(*kinds)
+    if title == "Msg.Metadata":
+        theirs |= set(inspect.signature(Msg.Metadata).parameters)
+    elif title == "Msg":
+        theirs |= {"data", "headers", "reply", "subject"}
+    assert set(names) == theirs
+
+
+def test_the_tables_have_every_option_and_every_error_of_nats_py() -> None:
+    options = {name for name, _ in rows("Options of nats.connect")}
+    assert options == set(inspect.signature(Client.connect).parameters) - {"self"}
+    listed = {name for name, _ in rows("Errors")}
+    # Those of buckets and objects are out of the page's scope.
+    buckets = re.compile(r"Key|Bucket|Object|Link|Digest|NoKeys")
+    theirs = {
+        f"{module.__name__}.{name}"
+        for module in (nats.errors, nats.js.errors)
+        for name, kind in vars(module).items()
+        if inspect.isclass(kind) and kind.__module__ == module.__name__
+        if not buckets.search(name)
+    }
+    assert listed == theirs
+
+
+def test_what_stands_for_it_is_there() -> None:
+    for title in SECTIONS:
+        if title in PAIRS:
+            continue
+        for name, ours in rows(title):
+            for code in ours:
+                assert is_there(title, code), f"{title}: {name}: {code}"
+
+
+def is_there(title: str, code: str) -> bool:
+    if title == "Options of nats.connect":
+        return code in inspect.signature(jsync.connect).parameters
+    if title == "Errors":
+        return hasattr(errors, code)
+    path, *rest = re.sub(r"\(.*?\)", "", code).split(".")
+    thing: Any = getattr(jsync, title) if path == "sub" else THINGS[path]
+    for name in rest:
+        if not hasattr(thing, name):
+            return False
+        path = f"{path}.{name}"
+        thing = THINGS.get(path, getattr(thing, name))
+    return True
+
+
+def test_arguments_of_what_stands_for_it_are_there() -> None:
+    for title in SECTIONS:
+        for _, ours in [] if title in PAIRS else rows(title):
+            for code in ours:
+                found = re.fullmatch(r"(js|nc)\.(\w+)\((.*)\)", code)
+                if found is not None and ")" not in found[3]:
+                    method = getattr(THINGS[found[1]], found[2])
+                    known = {*inspect.signature(method).parameters}
+                    if "options" in known:
+                        known |= set(jsync.PublishOptions.__annotations__)
+                    assert set(re.findall(r"(\w+)=", found[3])) <= known | {"name"}, (
+                        code
+                    )
