@@ -8,6 +8,7 @@ import resource
 import sys
 import threading
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -25,8 +26,11 @@ def cpu_seconds() -> float:
 
 def peak_mib() -> float:
     """The most memory that this process has had."""
-    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return most / (1 << 20 if sys.platform == "darwin" else 1 << 10)
+    status = Path("/proc/self/status")
+    if status.exists():  # Linux, whose ru_maxrss begins with that of the parent
+        most = status.read_text().partition("VmHWM:")[2].split(maxsplit=1)[0]
+        return int(most) / 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1 << 20)
 
 
 def await_go() -> None:

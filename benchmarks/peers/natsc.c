@@ -326,32 +326,38 @@ static void await_readers(void) {
 }
 
 #if NATS_VERSION_NUMBER >= 0x030900
-static void consume_with(char **v, int consumers) {
+static void consume_with(char **v, int consumers, const char *form) {
     natsConnection *nc = dial(v[0]);
     jsCtx *js = jetstream(nc);
     long each = atol(v[3]) / consumers;
     int batch = atoi(v[4]);
     struct reader *readers = calloc(consumers, sizeof *readers);
     running.left = consumers;
+    jsSubOptions *options = calloc(consumers, sizeof *options);
+    char (*names)[256] = calloc(consumers, sizeof *names);
+    for (int i = 0; i < consumers; i++) {
+        jsConsumerInfo *info = NULL;
+        snprintf(names[i], sizeof *names, form, v[2], i);
+        check(js_GetConsumerInfo(&info, js, v[1], names[i], NULL, NULL), "consumer");
+        check(jsSubOptions_Init(&options[i]), "options");
+        options[i].Stream = v[1];
+        options[i].Consumer = names[i];
+        options[i].ManualAck = true;
+        options[i].Config.MemoryStorage = info->Config->MemoryStorage;
+        readers[i] = (struct reader){each, atoi(v[5])};
+        jsConsumerInfo_Destroy(info);
+    }
     await_go();
     double cpu = cpu_seconds();
     int64_t begin = now_ns();
     for (int i = 0; i < consumers; i++) {
         natsSubscription *sub = NULL;
-        jsSubOptions options;
         jsOptions pulls;
-        char name[256];
-        snprintf(name, sizeof name, consumers == 1 ? "%s" : "%s%d", v[2], i);
-        check(jsSubOptions_Init(&options), "options");
         check(jsOptions_Init(&pulls), "options");
-        options.Stream = v[1];
-        options.Consumer = name;
-        options.ManualAck = true;
         pulls.PullSubscribeAsync.FetchSize = batch;
         pulls.PullSubscribeAsync.KeepAhead = batch / 2;
-        readers[i] = (struct reader){each, atoi(v[5])};
-        check(js_PullSubscribeAsync(&sub, js, NULL, name, taken, &readers[i], &pulls, &options,
-                                    NULL), "subscribe");
+        check(js_PullSubscribeAsync(&sub, js, NULL, names[i], taken, &readers[i], &pulls,
+                                    &options[i], NULL), "subscribe");
         check(natsSubscription_SetPendingLimits(sub, -1, -1), "limits");
     }
     await_readers();
@@ -360,9 +366,9 @@ static void consume_with(char **v, int consumers) {
     exit(0);
 }
 
-static void consume(char **v) { consume_with(v, 1); }
+static void consume(char **v) { consume_with(v, 1, "%s"); }
 
-static void consumers(char **v) { consume_with(v, atoi(v[6])); }
+static void consumers(char **v) { consume_with(v, atoi(v[6]), "%s%d"); }
 #endif
 
 static void ordered(char **v) {

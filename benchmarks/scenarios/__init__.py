@@ -5,14 +5,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from .atomic import ATOMIC
+from .distance import DISTANCE
+from .flat import IDLE, LENGTH, SPREAD
 from .import_time import IMPORT
 from .ingest import INGEST
 from .jetstream import CONSUME, FETCH, FETCH_ACK, NEXT
+from .many import CONSUMERS, KEPT, PROCESSES
+from .ordered import ORDERED
+from .payload import PAYLOADS
 from .publish import LONE_100, LONE_1000, PUBLISH
 from .read import PARSE, READ, READ_BUSY, READ_SIZES, SOURCE
 from .request import API, REQUEST, REQUEST_BUSY
+from .stalls import STALLS
 from .stream import AHEAD, SINGLE
-from .tls import TLS, TLS_REQUEST
+from .tls import TLS, TLS_REQUEST, TLS_STREAM
 
 if TYPE_CHECKING:
     from .scenario import Scenario
@@ -31,6 +37,7 @@ SCENARIOS: dict[str, Scenario] = {
     "lone100": LONE_100,
     "tls": TLS,
     "tlsrequest": TLS_REQUEST,
+    "tlsstream": TLS_STREAM,
     "import": IMPORT,
     "fetch": FETCH,
     "fetchack": FETCH_ACK,
@@ -40,4 +47,14 @@ SCENARIOS: dict[str, Scenario] = {
     "ahead": AHEAD,
     "ingest": INGEST,
     **ATOMIC,
+    "ordered": ORDERED,
+    **PAYLOADS,
+    "consumers": CONSUMERS,
+    "processes": PROCESSES,
+    "kept": KEPT,
+    **DISTANCE,
+    "idle": IDLE,
+    "spread": SPREAD,
+    "length": LENGTH,
+    "stalls": STALLS,
 }

@@ -15,6 +15,8 @@ from .scenario import LATENCIES, RATES, Bar, Job, Result, Scenario, cpu, rate
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from jsync.server import LocalServer
+
     from ..place import Place
 
 STREAM = "BENCHFILE"
@@ -23,9 +25,11 @@ SIZE = 128
 WINDOW = 4000
 
 
-def stored(place: Place, command: list[str]) -> Result:
+def stored(
+    place: Place, command: list[str], server: LocalServer | None = None
+) -> Result:
     """A publisher with a new stream, which holds all of it in the end."""
-    with jsync.connect(place.server.url) as nc:
+    with jsync.connect((server or place.server).url) as nc:
         api(
             nc,
             f"STREAM.CREATE.{STREAM}",

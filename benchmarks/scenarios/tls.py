@@ -2,35 +2,40 @@
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING
 
-from ..place import use_jsync, use_natspy
+from ..place import PURE_PYTHON
+from .held import Held, consumed, held
 from .read import FAST, SLOW, fed
-from .scenario import LATENCIES, RATES, Job, Scenario
+from .scenario import LATENCIES, RATES, Job, Result, Scenario
+from .stream import SUBJECT, WINDOW, stored
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from ..place import Place
 
 
 def tls_jobs(place: Place) -> Iterator[tuple[str, Job]]:
     server, ca = place.tls
-    more = ("--ca", ca)
+    fast, slow = place.count(FAST // 2), place.count(SLOW // 2)
 
-    def read(use: Callable[..., list[str]], wanted: int) -> Job:
-        count = place.count(wanted)
-        command = use("read", server.url, "bench.read", 128, count, *more)
-        return lambda: fed(place, command, 128, count, server.port)
+    def read(count: int) -> tuple[object, ...]:
+        return server.url, "bench.read", 128, count
 
-    def publish(use: Callable[..., list[str]], wanted: int) -> Job:
-        task = ("bench.publish", 128, place.count(wanted), 1)
-        return lambda: place.run(use("publish", server.url, *task, *more))
+    for name, command in place.clients("read", read, fast, slow, ca).items():
+        count = slow if name in PURE_PYTHON else fast
+        yield (
+            f"read, {name}",
+            functools.partial(fed, place, command, 128, count, server.port),
+        )
 
-    yield "read, jsync", read(use_jsync, FAST // 2)
-    yield "read, nats-py", read(use_natspy, SLOW // 2)
-    yield "publish, jsync", publish(use_jsync, FAST)
-    yield "publish, nats-py", publish(use_natspy, SLOW)
+    def publish(count: int) -> tuple[object, ...]:
+        return server.url, "bench.publish", 128, count, 1
+
+    for name, command in place.clients("publish", publish, 2 * fast, slow, ca).items():
+        yield f"publish, {name}", functools.partial(place.run, command)
 
 
 TLS = Scenario("TLS: read and publish, 128 B", RATES, tls_jobs)
@@ -38,9 +43,55 @@ TLS = Scenario("TLS: read and publish, 128 B", RATES, tls_jobs)
 
 def tls_request_jobs(place: Place) -> Iterator[tuple[str, Job]]:
     server, ca = place.tls
-    task = ("$JS.API.INFO", 0, place.count(2000), "--ca", ca)
-    yield "jsync", lambda: place.run(use_jsync("request", server.url, *task))
-    yield "nats-py", lambda: place.run(use_natspy("request", server.url, *task))
+    count = place.count(2000)
+
+    def task(count: int) -> tuple[object, ...]:
+        return server.url, "$JS.API.INFO", 0, count
+
+    for name, command in place.clients("request", task, count, count, ca).items():
+        yield name, functools.partial(place.run, command)
 
 
 TLS_REQUEST = Scenario("TLS: `$JS.API.INFO`", LATENCIES, tls_request_jobs)
+
+BATCH = 500
+
+
+def consume(place: Place, client: str, stream: Held, ca: str | None) -> Result:
+    def work(consumer: str) -> Result:
+        task = stream.server.url, stream.name, consumer, stream.count, BATCH, 0, 1
+        commands = place.clients("consume", lambda _: task, stream.count, ca=ca)
+        return place.run(commands[client])
+
+    return consumed(stream, work)
+
+
+def tls_stream_jobs(place: Place) -> Iterator[tuple[str, Job]]:
+    server, ca = place.tls
+    stream = held(place, 128, place.count(300_000), server=server)
+    for client in place.clients("consume", lambda n: (n,), stream.count):
+        for how, authority in (("TCP", None), ("TLS", ca)):
+            yield (
+                f"consume by {BATCH}, {client}, {how}",
+                functools.partial(consume, place, client, stream, authority),
+            )
+    count = place.count(200_000)
+    for how, authority in (("TCP", None), ("TLS", ca)):
+        clients = place.clients(
+            "publisher",
+            lambda n: (server.url, SUBJECT, 128, n, WINDOW, 0),
+            count,
+            ca=authority,
+        )
+        for client, command in clients.items():
+            yield (
+                f"publisher, {client}, {how}",
+                functools.partial(stored, place, command, server),
+            )
+
+
+TLS_STREAM = Scenario(
+    "With TLS and without: consume, 128 B, from memory, and publishers, to files",
+    RATES,
+    tls_stream_jobs,
+)
