@@ -1,41 +1,97 @@
-"""What the tests of push subscriptions share."""
+"""What the tests of push subscriptions share: what passes between them and the server."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import re
+import threading
+from typing import TYPE_CHECKING
 
-from jsync.jetstream.push_subscription import PushSubscription
+from ...proxy import frame_filter
 
 if TYPE_CHECKING:
     import jsync
 
+    from ...proxy import FaultProxy, Side
 
-def subscribe(
-    js: jsync.JetStream,
-    stream: jsync.Stream,
-    *,
-    callback: Any = None,
-    manual_ack: bool = False,
-    on_error: Any = None,
-    limits: tuple[int, int] = (1 << 20, 1 << 30),
-    patience: float | None = None,
-    queue: str | None = None,
-    **config: Any,
-) -> PushSubscription:
-    """A subscription with a consumer made for it, whose configuration is `config`."""
-    inbox = f"{js._api.connection.session.inbox}t{id(config):x}"
-    sub = PushSubscription.open(
-        js._api,
-        inbox,
-        queue=queue,
-        callback=callback,
-        manual_ack=manual_ack,
-        on_error=on_error,
-        max_pending_messages=limits[0],
-        max_pending_bytes=limits[1],
-    )
-    consumer = stream.create_consumer(
-        deliver_subject=inbox, deliver_group=queue, **config
-    )
-    sub.bind(consumer.cached_info, created=True, heartbeat_patience=patience)
-    return sub
+IDLE = "Idle Heartbeat"
+FLOW = "FlowControl Request"
+
+
+class Traffic:
+    """What a server pushes through a proxy, what is answered, and what of it is lost.
+
+    For one connection.
+    """
+
+    REQUEST = re.compile(rb"HMSG \S+ \d+ (\S+) \d+ \d+\r\nNATS/1\.0 100 FlowControl")
+    MESSAGE = re.compile(rb"H?MSG \S+ \d+ (\$JS\.ACK\.\S+) ")
+    ANSWER = re.compile(rb"PUB (\$JS\.FC\.\S+) +0\r\n\r\n")
+
+    def __init__(self, proxy: FaultProxy) -> None:
+        self._lock = threading.Lock()
+        self._lost: list[tuple[Side, bytes]] = []
+        self.messages = 0
+        """Messages of consumers, lost ones included."""
+        self.requests: list[str] = []
+        """Requests for flow control, lost ones included."""
+        self.places: list[int] = []
+        """How many messages went before each of them."""
+        self.answers: list[str] = []
+        """What they were answered by, lost answers included."""
+        self.heartbeats = 0
+        proxy.rewrite(frame_filter(self._look))
+
+    def lose(self, words: bytes, to: Side) -> None:
+        """Have the next frame with these words never arrive."""
+        with self._lock:
+            self._lost.append((to, words))
+
+    def _look(self, frame: bytes, to: Side) -> bool:
+        with self._lock:
+            if to == "server":
+                if answer := self.ANSWER.fullmatch(frame):
+                    self.answers.append(answer[1].decode())
+            elif request := self.REQUEST.match(frame):
+                self.places.append(self.messages)
+                self.requests.append(request[1].decode())
+            elif self.MESSAGE.match(frame):
+                self.messages += 1
+            elif b"100 Idle Heartbeat" in frame:
+                self.heartbeats += 1
+            for number, (side, words) in enumerate(self._lost):
+                if side == to and words in frame:
+                    del self._lost[number]
+                    return False
+        return True
+
+
+def say(
+    nc: jsync.Connection,
+    subject: str,
+    status: int,
+    text: str = "",
+    *headers: str,
+    reply: str = "",
+) -> None:
+    """Publish a status, as servers do."""
+    lines = [f"NATS/1.0 {status} {text}".rstrip(), *headers, "", ""]
+    block = "\r\n".join(lines).encode()
+    frame = f"HPUB {subject} {reply} {len(block)} {len(block)}\r\n".encode()
+    nc.session.outbox.command(frame + block + b"\r\n")
+    nc.flush()
+
+
+def sequences(messages: list[jsync.JetStreamMsg]) -> list[int]:
+    return [msg.metadata.stream_sequence for msg in messages]
+
+
+def take(sub: jsync.PushSubscription, count: int) -> list[jsync.JetStreamMsg]:
+    """The next messages, each within a generous time."""
+    return [sub.next(30) for _ in range(count)]
+
+
+def publish(nc: jsync.Connection, subject: str, count: int, size: int = 8) -> None:
+    """Have a stream store so many messages."""
+    for number in range(count):
+        nc.publish(subject, b"%*d" % (size, number))
+    nc.flush()

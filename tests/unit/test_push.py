@@ -1,0 +1,211 @@
+"""What push consumers' statuses mean, and when flow control is answered (ADR-15)."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+
+from jsync import errors
+from jsync.headers import Headers
+from jsync.jetstream.ordered import Cursor, ordered_push_config
+from jsync.jetstream.pull import HeartbeatWatch
+from jsync.jetstream.push import (
+    HEARTBEATS_MISSED,
+    FlowControl,
+    Heartbeat,
+    gap_error,
+    status_error,
+)
+from jsync.models import (
+    ConsumerConfig,
+    ConsumerInfo,
+    SequenceInfo,
+    StreamInfo,
+    StreamState,
+)
+
+# Statuses -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("status", [100, 404, 408])
+def test_pull_mode_statuses_and_heartbeats_are_silent(status: int) -> None:
+    assert status_error(status, "Some Words") is None
+
+
+@pytest.mark.parametrize("text", ["Consumer Deleted", "Consumer is push based"])
+def test_error_statuses_a_consumer_that_is_gone_is_the_end(text: str) -> None:
+    assert isinstance(status_error(409, text), errors.ConsumerDeletedError)
+
+
+@pytest.mark.parametrize(
+    ("status", "text"),
+    [(409, "Exceeded MaxAckPending"), (409, ""), (400, "Bad Request"), (999, "?")],
+)
+def test_error_statuses_conflicts_and_unknown_ones_are_errors(
+    status: int, text: str
+) -> None:
+    error = status_error(status, text)
+    assert isinstance(error, errors.PushError)
+    assert error.status == status
+    assert str(status) in str(error)
+    assert text in str(error)
+
+
+def test_error_statuses_no_responders() -> None:
+    assert isinstance(status_error(503, ""), errors.NoRespondersError)
+
+
+# Heartbeats ---------------------------------------------------------------------------
+
+
+def test_heartbeats_say_what_was_sent_last_and_what_is_waited_for() -> None:
+    headers = Headers(
+        {
+            "Nats-Last-Consumer": "7",
+            "Nats-Last-Stream": "12",
+            "Nats-Consumer-Stalled": "$JS.FC.S.C.x",
+        }
+    )
+    assert Heartbeat.of(headers) == Heartbeat(7, 12, "$JS.FC.S.C.x")
+
+
+@pytest.mark.parametrize("text", ["", "x", "-1", "1.0", "٣", "9" * 25])
+def test_heartbeats_with_odd_headers_say_nothing(text: str) -> None:
+    headers = {"Nats-Last-Consumer": text, "Nats-Last-Stream": text}
+    assert Heartbeat.of(headers) == Heartbeat(None, None, None)
+    assert Heartbeat.of(None) == Heartbeat(None, None, None)
+
+
+def test_heartbeats_the_alarm_is_at_three_times_the_interval() -> None:
+    watch = HeartbeatWatch(2.0, 100.0, HEARTBEATS_MISSED * 2.0)
+    assert not watch.is_late(100.0, 105.9)
+    assert watch.is_late(100.0, 106.0)
+
+
+def test_heartbeats_the_alarm_can_be_set_otherwise() -> None:
+    watch = HeartbeatWatch(2.0, 100.0, 9.0)
+    assert not watch.is_late(100.0, 108.9)
+    assert watch.is_late(100.0, 109.0)
+
+
+def test_heartbeats_whatever_comes_puts_the_alarm_off() -> None:
+    watch = HeartbeatWatch(2.0, 100.0, 6.0)
+    assert not watch.is_late(104.0, 109.9)
+    assert watch.is_late(104.0, 110.0)
+
+
+def test_heartbeats_the_alarm_is_repeated_once_in_three_intervals() -> None:
+    watch = HeartbeatWatch(2.0, 100.0, 6.0)
+    alarms = [now for now in range(101, 119) if watch.is_late(100.0, now)]
+    assert alarms == [106, 112, 118]
+
+
+def test_heartbeats_none_are_missed_while_disconnected() -> None:
+    watch = HeartbeatWatch(2.0, 100.0, 6.0)
+    watch.pause()
+    assert not watch.is_late(100.0, 200.0)
+    watch.resume(200.0)
+    assert not watch.is_late(100.0, 205.0)
+    assert watch.is_late(100.0, 206.0)
+
+
+# Gaps ---------------------------------------------------------------------------------
+
+
+def test_gaps_an_error_names_what_is_missing() -> None:
+    error = gap_error("S.C", (5, 7, 40, 44))
+    assert (error.first, error.last) == (5, 7)
+    assert (error.after_stream_sequence, error.before_stream_sequence) == (40, 44)
+    assert "consumer sequences 5 to 7" in str(error)
+    assert "between stream sequences 40 and 44" in str(error)
+    assert "consumer sequence 5 has" in str(gap_error("S.C", (5, 5, 40, 42)))
+
+
+# Flow control -------------------------------------------------------------------------
+
+
+def test_flow_control_is_answered_when_its_turn_has_come() -> None:
+    assert FlowControl().reached("a")
+
+
+def test_flow_control_is_answered_once() -> None:
+    flow = FlowControl()
+    assert flow.reached("a")
+    assert not flow.reached("a")
+    assert flow.reached("b")
+
+
+def test_flow_control_a_heartbeat_asks_for_what_was_lost() -> None:
+    flow = FlowControl()
+    assert flow.stalled("a", waits=False)
+    assert not flow.reached("a")
+
+
+def test_flow_control_a_heartbeat_waits_for_what_is_in_the_backlog() -> None:
+    flow = FlowControl()
+    assert not flow.stalled("a", waits=True)
+    assert flow.reached("a")
+
+
+def test_flow_control_a_heartbeat_that_has_crossed_the_answer_is_not_answered() -> None:
+    flow = FlowControl()
+    assert flow.reached("a")
+    assert not flow.stalled("a", waits=False)
+
+
+def test_flow_control_an_answer_that_was_lost_is_given_again() -> None:
+    flow = FlowControl()
+    assert flow.reached("a")
+    asked = [flow.stalled("a", waits=False) for _ in range(6)]
+    assert asked == [False, True, False, True, False, True]
+
+
+def test_flow_control_an_answer_may_be_lost_with_the_connection() -> None:
+    flow = FlowControl()
+    assert flow.reached("a")
+    flow.lost()
+    assert flow.stalled("a", waits=False)
+
+
+# Ordered ------------------------------------------------------------------------------
+
+
+def test_ordered_consumers_are_set_up_as_such() -> None:
+    config = ordered_push_config(
+        ConsumerConfig(
+            durable_name="D",
+            deliver_subject="elsewhere",
+            ack_policy="explicit",
+            ack_wait=5.0,
+            max_ack_pending=7,
+            filter_subject="a.>",
+            deliver_policy="new",
+        )
+    )
+    assert config == ConsumerConfig(
+        ack_policy="none",
+        max_deliver=1,
+        mem_storage=True,
+        num_replicas=1,
+        flow_control=True,
+        idle_heartbeat=5.0,
+        filter_subject="a.>",
+        deliver_policy="new",
+    )
+    assert ordered_push_config(ConsumerConfig(idle_heartbeat=1)).idle_heartbeat == 1
+
+
+def test_ordered_consumers_the_next_one_is_known_before_it_is_made() -> None:
+    cursor = Cursor(ConsumerConfig(deliver_policy="last_per_subject"), "p")
+    stream = StreamInfo(state=StreamState(last_seq=10), created=datetime.now(UTC))
+    cursor.seen(stream)
+    first = cursor.coming()
+    assert (first.after, first.last) == (0, None)
+    cursor.began(ConsumerInfo(name="p_1", delivered=SequenceInfo(stream_seq=2)))
+    cursor.reached(4, 1)
+    # What was the last of its subject then may be another message now.
+    second = cursor.coming()
+    assert (second.after, second.last, second.consumer_sequence) == (4, 10, 0)
+    cursor.reached(10, 3)
+    assert cursor.coming().last is None
