@@ -1,11 +1,14 @@
-"""jsync beside its peers: `python -m benchmarks.compare [--rounds 5] [--only read,...]`.
+"""jsync beside its peers: `python -m benchmarks.compare [--rounds 3] [--only read,...]`.
 
 Every figure is the median over several rounds, and in each round all peers do the same job
 one after the other, so that a machine that is busy with something else is so for all of
-them; ratios are taken within a round. Writes a table and JSON to `benchmarks/results/`.
+them; ratios are taken within a round. Writes a table, JSON and a chart to
+`benchmarks/results/`.
 
-Peers in C are compiled when first needed, into `.cache/`: bare sockets, and nats.c
-where its headers are (`apt-get install libnats-dev`). nats-py comes with the group `bench`.
+Peers are built when first needed, into `.cache/`: bare sockets and nats.c, where a newer
+library than the system's is unpacked with apt if there is one; nats.go and orbit.go where
+there is a Go toolchain; natsio where there is a Python that it runs on. nats-py comes with
+the group `bench`. What could not be had is told in the results.
 """
 
 from __future__ import annotations
@@ -25,7 +28,7 @@ RESULTS = Path(__file__).parent / "results"
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.compare")
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--only", default="", help=", ".join(SCENARIOS))
     parser.add_argument("--scale", type=float, default=1.0, help="of all the counts")
     parser.add_argument("--name", default="latest", help="of the files in results/")

@@ -6,6 +6,8 @@ import json
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
+from . import chart
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -25,13 +27,48 @@ def summary(
         "scenarios": {
             name: {
                 "title": scenario.title,
-                "rows": _rows(scenario, turns),
+                "rows": (rows := _rows(scenario, turns)),
                 "bars": [_bar(bar, turns) for bar in scenario.bars],
+                "losses": _losses(rows),
                 "rounds": turns,
             }
             for name, (scenario, turns) in results.items()
         },
     }
+
+
+CLIENTS = ("nats.go", "nats.c", "orbit.go", "natsio", "nats-py")
+MORE_IS_BETTER = {"thousand/s"}
+COMPARED = {"thousand/s", "CPU, us each", "p50, us", "p99, us"}
+CLOSE = 1.03
+"""What is nearer than this is not called a loss."""
+
+
+def _variant(row: str) -> str:
+    """What is left of a row's name without that of the client: "consume by 500, TLS"."""
+    for client in ("jsync", *CLIENTS):
+        if client in row:
+            return row.replace(client, "*").lower()
+    return row
+
+
+def _losses(rows: dict[str, dict[str, list[float]]]) -> list[str]:
+    """Where another client is ahead of jsync doing the same, or its plainest way to."""
+    mine = [name for name in rows if "jsync" in name]
+    losses = []
+    for peer, row in rows.items():
+        if not mine or not any(client in peer for client in CLIENTS):
+            continue
+        same = [name for name in mine if _variant(name) == _variant(peer)]
+        against = (same or mine)[0]
+        for title in COMPARED & row.keys() & rows[against].keys():
+            ours, theirs = rows[against][title][0], row[title][0]
+            behind = theirs / ours if title in MORE_IS_BETTER else ours / theirs
+            if behind > CLOSE:
+                losses.append(
+                    f"{title}: {against} {_number(ours)}, {peer} {_number(theirs)}"
+                )
+    return sorted(losses)
 
 
 def _rows(scenario: Scenario, rounds: list[Round]) -> dict[str, dict[str, list[float]]]:
@@ -71,9 +108,12 @@ def _bar(bar: Bar, rounds: list[Round]) -> dict[str, Any]:
 
 
 def write(document: dict[str, Any], directory: Path, name: str) -> str:
-    """Write both files; the text of the Markdown one."""
+    """Write all the files; the text of the Markdown one."""
     directory.mkdir(exist_ok=True)
     text = _markdown(document)
+    if chart.is_possible():
+        chart.draw(document, directory, name)
+        text = text.replace("\n", f"\n\n![the chart]({name}.svg)\n", 1)
     (directory / f"{name}.md").write_text(text)
     (directory / f"{name}.json").write_text(json.dumps(document, indent=1) + "\n")
     return text
@@ -90,6 +130,11 @@ def _markdown(document: dict[str, Any]) -> str:
     lines += ["", "| bar | wanted | measured | |", "|---|---|---|---|"]
     for scenario in document["scenarios"].values():
         lines += [_bar_line(bar) for bar in scenario["bars"]]
+    lines += ["", "## Where jsync is behind another client", ""]
+    for scenario in document["scenarios"].values():
+        if scenario["losses"]:
+            lines.append(f"- {scenario['title']}")
+            lines += [f"  - {loss}" for loss in scenario["losses"]]
     for scenario in document["scenarios"].values():
         lines += ["", f"## {scenario['title']}", ""]
         columns = list(
