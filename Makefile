@@ -19,7 +19,7 @@ help:
 	@echo 'make servers   a nats-server of each line, for the tests of versions'
 	@echo 'make fault     the long fault campaigns'
 	@echo 'make unit      the tests that need no server'
-	@echo 'make bench     the figures, beside other clients'
+	@echo 'make bench     the figures beside other clients, with a table and a chart: half an hour'
 	@echo 'make sanitize  the unit tests under ASAN and UBSAN'
 	@echo 'make fuzz      a bounded run of the fuzzer'
 

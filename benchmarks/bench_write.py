@@ -14,7 +14,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from jsync._fast import JetStreamMsg, Line, Mailbox, Messages, Outbox, encode_publish
+from jsync._fast import (
+    JetStreamMsg,
+    Line,
+    Mailbox,
+    Messages,
+    Outbox,
+    encode_headers,
+    encode_publish,
+    message_size,
+)
 
 from .frames import frames
 
@@ -103,9 +112,21 @@ def bench_publish_with_headers(benchmark: BenchmarkFixture) -> None:
         benchmark(run)
 
 
-def bench_encode(benchmark: BenchmarkFixture) -> None:
-    """One PUB of 128 bytes."""
-    benchmark(encode_publish, "orders.eu.new", b"x" * 128)
+@pytest.mark.parametrize("size", [16, 128, 1024, 16384])
+def bench_encode(benchmark: BenchmarkFixture, size: int) -> None:
+    """One PUB."""
+    benchmark(encode_publish, "orders.eu.new", b"x" * size)
+
+
+def bench_encode_headers(benchmark: BenchmarkFixture) -> None:
+    """One block of two."""
+    benchmark(encode_headers, HEADERS)
+
+
+def bench_message_size(benchmark: BenchmarkFixture) -> None:
+    """As the server counts it: what `max_bytes` is held against."""
+    block = encode_headers(HEADERS)
+    benchmark(message_size, "orders.eu.new", "_INBOX.reply", block, b"x" * 128)
 
 
 def bench_ack(benchmark: BenchmarkFixture) -> None:

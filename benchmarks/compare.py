@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import sys
+import time
 from pathlib import Path
 
 from .peers.build import Programs
@@ -44,8 +45,10 @@ def main() -> int:
             print(f"left out: {why}", file=sys.stderr)
         results: dict[str, list[dict[str, dict[str, float]]]] = {n: [] for n in wanted}
         for turn, name in itertools.product(range(options.rounds), wanted):
-            print(f"round {turn + 1}: {name}", file=sys.stderr)
+            print(f"round {turn + 1}: {name}", end="", file=sys.stderr, flush=True)
+            begin = time.monotonic()
             results[name].append(SCENARIOS[name].round(place, turn))
+            print(f", {time.monotonic() - begin:.1f} s", file=sys.stderr)
         left_out += [f"{job}: {why}" for job, why in place.failures.items()]
         document = summary(
             {name: (SCENARIOS[name], rounds) for name, rounds in results.items()},
