@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import inf
 from typing import TYPE_CHECKING, Any, Final
 
@@ -59,6 +59,22 @@ _ORDERED_IS: Final[Mapping[str, tuple[Any, ...]]] = {
     "pause_until": (),
 }
 """What an ordered consumer decides by itself, and may only be given as it will be."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """What a caller has said."""
+
+    subject: str | None = None
+    stream: str | None = None
+    queue: str | None = None
+    durable: str | None = None
+    consumer: str | None = None
+    bind: bool = False
+    config: object | None = None
+    """A `ConsumerConfig`, a mapping, or something with `as_dict()`."""
+    fields: Mapping[str, Any] = field(default_factory=dict)
+    """Fields of the configuration, by themselves; None is not given."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,20 +130,10 @@ def check_patience(seconds: float | None) -> None:
         raise ConfigError(f"heartbeat_patience has to be above 0, not {seconds!r}")
 
 
-def push_wanted(
-    subject: str | None,
-    *,
-    stream: str | None = None,
-    queue: str | None = None,
-    durable: str | None = None,
-    consumer: str | None = None,
-    bind: bool = False,
-    config: object | None = None,
-    fields: Mapping[str, Any] | None = None,
-) -> Wanted:
+def push_wanted(call: Call) -> Wanted:
     """What a push subscription asks for; raises `ConfigError`."""
-    given, asked = _config(config, fields or {})
-    queue = _one("queue", queue, "deliver_group", given.deliver_group)
+    given, asked = _config(call)
+    queue = _one("queue", call.queue, "deliver_group", given.deliver_group)
     if queue is not None:
         check_filter(queue, "queue")
         for name in ("idle_heartbeat", "flow_control"):
@@ -142,48 +148,29 @@ def push_wanted(
         given = given.replace(idle_heartbeat=HEARTBEAT_SECONDS)
     if given.deliver_group != queue:
         given = given.replace(deliver_group=queue)
-    return _wanted(True, subject, stream, durable, consumer, bind, queue, given, asked)
+    return _wanted(call, given, asked, push=True, queue=queue)
 
 
-def pull_wanted(
-    subject: str | None,
-    *,
-    stream: str | None = None,
-    durable: str | None = None,
-    consumer: str | None = None,
-    bind: bool = False,
-    config: object | None = None,
-    fields: Mapping[str, Any] | None = None,
-) -> Wanted:
+def pull_wanted(call: Call) -> Wanted:
     """What a pull subscription asks for; raises `ConfigError`."""
-    given, asked = _config(config, fields or {})
+    given, asked = _config(call)
     if given.ack_policy != "explicit":
         raise ConfigError(
             f"ack_policy: {given.ack_policy!r} is not for pull subscriptions (ADR-15): use "
             "explicit, or js.create_consumer and its fetch"
         )
     _refuse(given, _PUSH_ONLY, "it is for push consumers: use subscribe")
-    return _wanted(False, subject, stream, durable, consumer, bind, None, given, asked)
+    return _wanted(call, given, asked, push=False)
 
 
-def ordered_wanted(
-    subject: str | None,
-    *,
-    stream: str | None = None,
-    queue: str | None = None,
-    durable: str | None = None,
-    consumer: str | None = None,
-    bind: bool = False,
-    config: object | None = None,
-    fields: Mapping[str, Any] | None = None,
-) -> Wanted:
+def ordered_wanted(call: Call) -> Wanted:
     """What an ordered subscription asks for; raises `ConfigError`."""
-    given, asked = _config(config, fields or {})
+    given, asked = _config(call)
     names = {
-        "queue": queue or given.deliver_group,
-        "durable": durable or given.durable_name,
-        "consumer": consumer,
-        "bind": bind,
+        "queue": call.queue or given.deliver_group,
+        "durable": call.durable or given.durable_name,
+        "consumer": call.consumer,
+        "bind": call.bind,
     }
     for what, value in names.items():
         if value:
@@ -193,7 +180,7 @@ def ordered_wanted(
             )
     for name, allowed in _ORDERED_IS.items():
         value = getattr(given, name)
-        if name == "ack_policy" and config is not None and value == "explicit":
+        if name == "ack_policy" and call.config is not None and value == "explicit":
             continue  # what a configuration says when it is not told
         if name in asked and value and value not in allowed:
             raise ConfigError(
@@ -201,38 +188,36 @@ def ordered_wanted(
             )
     _refuse(given, _PULL_ONLY, "it is for pull consumers")
     ordered = given.replace(ack_policy="none")
-    return _wanted(True, subject, stream, None, None, False, None, ordered, asked)
+    return _wanted(call, ordered, asked, push=True)
 
 
 def _wanted(
-    push: bool,
-    subject: str | None,
-    stream: str | None,
-    durable: str | None,
-    consumer: str | None,
-    bind: bool,
-    queue: str | None,
+    call: Call,
     given: ConsumerConfig,
     asked: frozenset[str],
+    *,
+    push: bool,
+    queue: str | None = None,
 ) -> Wanted:
-    subject = _one("subject", subject, "filter_subject", given.filter_subject)
+    subject = _one("subject", call.subject, "filter_subject", given.filter_subject)
     if subject is not None:
         check_filter(subject, "subject")
-    if stream is not None:
+    if (stream := a_word("stream", call.stream)) is not None:
         check_name(stream, "stream")
     elif subject is None:
         raise ConfigError("neither subject nor stream: give one to find the stream by")
     _check_start(given)
-    if consumer and durable:
+    consumer = a_word("consumer", call.consumer)
+    if consumer is not None and a_word("durable", call.durable) is not None:
         raise ConfigError(
             "consumer and durable: the first is for one that is there, the second creates "
             "it if it is not: give one"
         )
-    bound = bool(consumer) or bind
-    durable = _one("durable", durable, "durable_name", given.durable_name)
+    bound = consumer is not None or call.bind
+    durable = _one("durable", call.durable, "durable_name", given.durable_name)
     in_config = durable or given.name
     name = _one("consumer", consumer, "durable_name or name", in_config)
-    if bind and name is None:
+    if bound and name is None:
         raise ConfigError("bind: to which one? Give consumer or durable too")
     if durable is not None:
         asked |= {"durable_name"}
@@ -260,19 +245,17 @@ def _wanted(
     )
 
 
-def _config(
-    config: object | None, fields: Mapping[str, Any]
-) -> tuple[ConsumerConfig, frozenset[str]]:
+def _config(call: Call) -> tuple[ConsumerConfig, frozenset[str]]:
     """Configuration and keywords in one, and which of its fields were given."""
     given = {
         name: value
-        for name, value in fields.items()
+        for name, value in call.fields.items()
         # nats-py's `flow_control=False` stands for nothing said.
         if value is not None and not (name == "flow_control" and value is False)
     }
     keywords = ConsumerConfig.of(None, given)
-    whole = ConsumerConfig.of(config, {})
-    asked = _said(whole, config)
+    whole = ConsumerConfig.of(call.config, {})
+    asked = _said(whole, call.config)
     for name in given:
         here, there = getattr(keywords, name), getattr(whole, name)
         if name in asked and here != there:
@@ -289,8 +272,8 @@ def _said(whole: ConsumerConfig, config: object | None) -> frozenset[str]:
         return frozenset()
     said = {
         name
-        for name, field in fields_of(ConsumerConfig).items()
-        if not field.is_blank(getattr(whole, name))
+        for name, known in fields_of(ConsumerConfig).items()
+        if not known.is_blank(getattr(whole, name))
     }
     if isinstance(config, ConsumerConfig):
         return frozenset(said)
@@ -307,12 +290,21 @@ def _said(whole: ConsumerConfig, config: object | None) -> frozenset[str]:
 
 def _one(what: str, value: str | None, other: str, in_config: str | None) -> str | None:
     """A value that can be given in two places; "" is none."""
-    value, in_config = value or None, in_config or None
+    value, in_config = a_word(what, value), in_config or None
     if value is not None and in_config not in (None, value):
         raise ConfigError(
             f"{what}: {value!r}, but {other} is {in_config!r} in config: give one"
         )
     return in_config if value is None else value
+
+
+def a_word(what: str, value: object) -> str | None:
+    """A string that is given, or None; raises `ConfigError`."""
+    if value is None or value == "":
+        return None
+    if not isinstance(value, str):
+        raise ConfigError(f"{what}: a string, not {type(value).__name__}")
+    return value
 
 
 def _refuse(given: ConsumerConfig, names: tuple[str, ...], why: str) -> None:
@@ -323,14 +315,12 @@ def _refuse(given: ConsumerConfig, names: tuple[str, ...], why: str) -> None:
 
 
 def _check_start(given: ConsumerConfig) -> None:
-    for field, policy in (
+    for name, policy in (
         ("opt_start_seq", "by_start_sequence"),
         ("opt_start_time", "by_start_time"),
     ):
-        value = getattr(given, field)
+        value = getattr(given, name)
         if value and given.deliver_policy != policy:
-            raise ConfigError(f"{field}: only with deliver_policy={policy!r}")
+            raise ConfigError(f"{name}: only with deliver_policy={policy!r}")
         if not value and given.deliver_policy == policy:
-            raise ConfigError(
-                f"deliver_policy {policy!r}: from where? Give {field} too"
-            )
+            raise ConfigError(f"deliver_policy {policy!r}: from where? Give {name} too")

@@ -9,6 +9,8 @@ from .subscribe import Reader, pull_subscribe, subscribe, subscribe_ordered
 from .subscribe_options import (
     MOST_PENDING,
     MOST_PENDING_BYTES,
+    Call,
+    a_word,
     check_call,
     check_patience,
     ordered_wanted,
@@ -113,16 +115,15 @@ class Subscribing:
             pending_bytes_limit,
             heartbeat_patience,
         )
-        is_ordered = ordered or ordered_consumer
-        wanted = (ordered_wanted if is_ordered else push_wanted)(
+        call = Call(
             subject,
-            stream=stream,
-            queue=queue,
-            durable=durable,
-            consumer=consumer,
-            bind=bind,
-            config=config,
-            fields={
+            stream,
+            queue,
+            durable,
+            consumer,
+            bind,
+            config,
+            {
                 "idle_heartbeat": idle_heartbeat,
                 "flow_control": flow_control or None,
                 "deliver_policy": deliver_policy,
@@ -131,8 +132,10 @@ class Subscribing:
                 **fields,
             },
         )
-        make = subscribe_ordered if is_ordered else subscribe
-        return make(self._api, wanted, reader, timeout)
+        if ordered or ordered_consumer:
+            wanted = ordered_wanted(call)
+            return subscribe_ordered(self._api, wanted, reader, timeout)
+        return subscribe(self._api, push_wanted(call), reader, timeout)
 
     def subscribe_bind(
         self,
@@ -204,16 +207,8 @@ class Subscribing:
         check_call(None, None, None, pending_msgs_limit, pending_bytes_limit)
         if inbox_prefix is not None:
             raise ConfigError("inbox_prefix: give it to jsync.connect, for all inboxes")
-        wanted = pull_wanted(
-            subject,
-            stream=stream,
-            durable=durable,
-            consumer=consumer,
-            bind=bind,
-            config=config,
-            fields=fields,
-        )
-        return pull_subscribe(self._api, wanted, timeout)
+        call = Call(subject, stream, None, durable, consumer, bind, config, fields)
+        return pull_subscribe(self._api, pull_wanted(call), timeout)
 
     def pull_subscribe_bind(
         self,
@@ -231,7 +226,8 @@ class Subscribing:
 
         `name` and `durable` are older words of nats-py for `consumer`: give one.
         """
-        names = {given for given in (consumer, name, durable) if given}
+        given = {"consumer": consumer, "name": name, "durable": durable}
+        names = {word for what, value in given.items() if (word := a_word(what, value))}
         if len(names) != 1:
             raise ConfigError(f"consumer: one name, not {len(names)}")
         return self.pull_subscribe(

@@ -8,9 +8,18 @@ import pytest
 from nats.js import api as nats_py
 
 from jsync import errors
+from jsync.jetstream import subscribe_options
 from jsync.jetstream.subscribe_checks import check_existing
-from jsync.jetstream.subscribe_options import pull_wanted, push_wanted
+from jsync.jetstream.subscribe_options import Call, Wanted
 from jsync.models import ConsumerConfig, ConsumerInfo
+
+
+def push_wanted(subject: str | None, **said: Any) -> Wanted:
+    return subscribe_options.push_wanted(Call(subject, **said))
+
+
+def pull_wanted(subject: str | None, **said: Any) -> Wanted:
+    return subscribe_options.pull_wanted(Call(subject, **said))
 
 
 def pushing(push_bound: bool = False, **config: Any) -> ConsumerInfo:

@@ -12,6 +12,7 @@ from nats.js import api as nats_py
 
 from jsync.errors import ConfigError
 from jsync.jetstream.subscribe_options import (
+    Call,
     check_call,
     check_patience,
     ordered_wanted,
@@ -27,7 +28,17 @@ if TYPE_CHECKING:
 
     Want = Callable[..., Wanted]
 
-pull, push, ordered = pull_wanted, push_wanted, ordered_wanted
+
+def pull(subject: str | None, **said: Any) -> Wanted:
+    return pull_wanted(Call(subject, **said))
+
+
+def push(subject: str | None, **said: Any) -> Wanted:
+    return push_wanted(Call(subject, **said))
+
+
+def ordered(subject: str | None, **said: Any) -> Wanted:
+    return ordered_wanted(Call(subject, **said))
 
 
 @pytest.mark.parametrize("want", [push, pull, ordered])
@@ -219,6 +230,18 @@ def test_an_ordered_consumer_takes_what_a_reader_may_choose() -> None:
     assert (wanted.config.headers_only, wanted.name) == (True, None)
     assert ordered("a", fields={"ack_policy": "none", "max_deliver": 1}).push
     assert ordered("a", fields={"name": "prefix"}).config.name == "prefix"
+
+
+@pytest.mark.parametrize("want", [push, pull])
+@pytest.mark.parametrize(
+    "name", ["subject", "stream", "queue", "durable", "consumer", "config"]
+)
+def test_configuration_of_another_type_is_refused(want: Want, name: str) -> None:
+    if (want, name) == (pull, "queue"):
+        return
+    for value in (5, b"x", ["x"], 1.5, True, object()):
+        with pytest.raises(ConfigError):
+            want(**{"subject": "a", name: value})
 
 
 # Which consumer -----------------------------------------------------------------------
