@@ -21,6 +21,7 @@ from ..support import SOON, Recorder
 if TYPE_CHECKING:
     from jsync.server import LocalServer
 
+    from ...conftest import StartServer
     from .wire import Wire
 
 pytestmark = pytest.mark.server
@@ -162,6 +163,36 @@ def test_consumer_name_that_is_not_found_goes_on_for_a_pull(
     assert [msg.data for msg in sub.fetch()] == [b"0"]
     sub.unsubscribe()
     assert names(stream) == ["later"]
+
+
+def test_consumer_name_that_may_not_be_looked_up_goes_on_for_a_pull(
+    own_server: StartServer,
+) -> None:
+    server = own_server(
+        config="""
+        accounts { A { jetstream: enabled, users: [
+            { user: all, password: p }
+            { user: reader, password: p, permissions: {
+                publish: ["$JS.API.CONSUMER.MSG.NEXT.>", "$JS.ACK.>"] } } ] } }
+        """
+    )
+    with (
+        jsync.connect(server.url, user="all", password="p") as nc,
+        jsync.connect(
+            server.url, user="reader", password="p", on_error=Recorder()
+        ) as reader,
+    ):
+        js = nc.jetstream()
+        js.create_stream(name="S", subjects=["s"])
+        js.create_consumer("S", durable_name="worker")
+        fill(js, "s")
+        sub = reader.jetstream().pull_subscribe_bind("worker", "S")
+        (msg,) = sub.fetch(timeout=SOON)
+        assert msg.data == b"0"
+        msg.ack_sync(SOON)
+        for call in (reader.jetstream().subscribe, reader.jetstream().pull_subscribe):
+            with pytest.raises(errors.PermissionsError):
+                call(stream="S", durable="worker")
 
 
 # Queue name ---------------------------------------------------------------------------
