@@ -195,7 +195,11 @@ def test_what_is_no_message_of_a_consumer_has_neither_metadata_nor_ack(
     nc: jsync.Connection, js: jsync.JetStream, subject: str
 ) -> None:
     with js.subscribe(subject) as sub:
-        nc.publish(sub.subject, b"from a stranger", reply="not.an.ack.subject.of.nine.tokens.at.all")
+        nc.publish(
+            sub.subject,
+            b"from a stranger",
+            reply="not.an.ack.subject.of.nine.tokens.at.all",
+        )
         (msg,) = take(sub, 1)
         assert msg.data == b"from a stranger"
         with pytest.raises(errors.NotJetStreamMessageError):

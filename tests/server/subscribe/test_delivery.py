@@ -1,0 +1,338 @@
+"""What a push subscription is to its reader: iterator, `next` or callback."""
+
+from __future__ import annotations
+
+import gc
+import queue
+import threading
+import weakref
+from typing import TYPE_CHECKING
+
+import pytest
+
+import jsync
+from jsync import errors
+from jsync.jetstream.push_subscription import PushSubscription
+
+from ...faults import Events, connect
+from ...servers import wait_for
+from ..support import LONG, SOON, Child, Recorder, Thread
+from .support import publish, sequences, take
+
+if TYPE_CHECKING:
+    from jsync.server import LocalServer
+
+    from ...proxy import FaultProxy
+
+
+def test_it_is_iterated_over(
+    nc: jsync.Connection, js: jsync.JetStream, subject: str
+) -> None:
+    publish(nc, subject, 100)
+    seen = []
+    with js.subscribe(subject) as sub:
+        for msg in sub:
+            msg.ack()
+            seen.append(msg)
+            if len(seen) == 100:
+                break
+        assert sequences(seen) == list(range(1, 101))
+        publish(nc, subject, 1)
+        assert next(sub.messages).metadata.stream_sequence == 101
+
+
+def test_next_gives_one_and_says_when_none_has_come(
+    nc: jsync.Connection, js: jsync.JetStream, subject: str
+) -> None:
+    with js.subscribe(subject) as sub:
+        for give in (sub.next, sub.next_msg):
+            with pytest.raises(TimeoutError):
+                give(0.01)
+            publish(nc, subject, 1)
+            assert isinstance(give(SOON), jsync.JetStreamMsg)
+        publish(nc, subject, 1)
+        assert sub.next(None).metadata.stream_sequence == 3
+
+
+def test_a_callback_gets_them_one_after_the_other_on_one_thread(
+    nc: jsync.Connection, js: jsync.JetStream, subject: str
+) -> None:
+    handler = Recorder()
+    with js.subscribe(subject, callback=handler) as sub:
+        publish(nc, subject, 20)
+        calls = [handler.calls.get(timeout=SOON) for _ in range(20)]
+        with pytest.raises(errors.ConfigError):
+            iter(sub)
+        with pytest.raises(errors.ConfigError):
+            sub.next(0)
+    assert sequences([args[0] for args, _ in calls]) == list(range(1, 21))
+    (thread,) = {thread for _, thread in calls}
+    assert thread is not threading.current_thread()
+    wait_for(lambda: not thread.is_alive())
+
+
+def test_a_callback_without_messages_has_no_thread(
+    js: jsync.JetStream, subject: str
+) -> None:
+    before = threading.active_count()
+    with js.subscribe(subject, callback=Recorder()):
+        assert threading.active_count() == before
+
+
+def test_a_callback_that_exits_goes_on_with_the_next_message(
+    nc: jsync.Connection, js: jsync.JetStream, subject: str
+) -> None:
+    problems, handled = Recorder(), Recorder()
+
+    def handle(msg: jsync.JetStreamMsg) -> None:
+        if msg.metadata.stream_sequence == 1:
+            raise SystemExit
+        handled(msg)
+
+    with js.subscribe(subject, callback=handle, on_error=problems):
+        publish(nc, subject, 2)
+        assert handled.get().metadata.stream_sequence == 2
+    assert isinstance(problems.get(), errors.CallbackError)
+
+
+def test_what_comes_before_it_is_bound_is_kept_and_given_after(
+    nc: jsync.Connection, js: jsync.JetStream, stream: jsync.Stream, subject: str
+) -> None:
+    publish(nc, subject, 3)
+    inbox = f"_INBOX.{stream.name}"
+    handler = Recorder()
+    for callback in (None, handler):
+        sub = PushSubscription.open(js._api, inbox, callback=callback)
+        made = stream.create_push_consumer(deliver_subject=inbox, ack_policy="none")
+        wait_for(lambda: sub.pending == 3)  # noqa: B023
+        assert not handler.waiting
+        sub.bind(made.cached_info, created=True)
+        given = [handler.get() for _ in range(3)] if callback else take(sub, 3)
+        assert sequences(given) == [1, 2, 3]
+        given[0].ack()
+        assert not given[0].is_acked  # that the consumer wants no acks was known late
+        sub.unsubscribe()
+
+
+def test_it_may_listen_elsewhere_before_it_is_bound(
+    nc: jsync.Connection, js: jsync.JetStream, stream: jsync.Stream, subject: str
+) -> None:
+    publish(nc, subject, 2)
+    sub = PushSubscription.open(js._api, f"a.{stream.name}")
+    nc.publish(f"a.{stream.name}", b"of another consumer")
+    wait_for(lambda: sub.pending == 1)
+    sub.rebind(f"b.{stream.name}")
+    made = stream.create_push_consumer(deliver_subject=f"b.{stream.name}")
+    nc.publish(f"a.{stream.name}", b"of another consumer")
+    sub.bind(made.cached_info, created=True)
+    assert sub.subject == f"b.{stream.name}"
+    assert sequences(take(sub, 2)) == [1, 2]
+    sub.unsubscribe()
+
+
+def test_one_that_is_abandoned_leaves_nothing_behind(
+    nc: jsync.Connection, js: jsync.JetStream, stream: jsync.Stream
+) -> None:
+    before = set(nc.session.interests)
+    for callback in (None, Recorder()):
+        sub = PushSubscription.open(js._api, f"a.{stream.name}", callback=callback)
+        sub.abandon()
+        sub.abandon()
+        assert not sub.is_active
+    assert set(nc.session.interests) == before
+
+
+def test_the_backlog_has_limits_and_drops_are_reported(
+    server: LocalServer, nc: jsync.Connection, subject: str
+) -> None:
+    for messages, size in ((7, 1 << 20), (1000, 1000)):
+        slow = Recorder()
+        publish(nc, subject, 20, 100)
+        with (
+            jsync.connect(server.url, on_error=slow) as other,
+            other.jetstream().subscribe(
+                subject,
+                pending_msgs_limit=messages,
+                pending_bytes_limit=size,
+                ack_policy="none",
+            ) as sub,
+        ):
+            wait_for(lambda: sub.delivered >= 20)
+            error = slow.get()
+            assert isinstance(error, errors.SlowConsumerError)
+            assert error.subject == sub.subject
+            assert sub.dropped == sub.delivered - sub.pending
+            assert 0 < sub.pending <= min(messages, 10)
+            assert sub.pending_bytes <= size
+
+
+def test_a_second_thread_is_told_that_it_is_for_one(
+    js: jsync.JetStream, subject: str
+) -> None:
+    sub = js.subscribe(subject)
+    waiting = Thread(sub.next, LONG)
+    waiting.wait_until_blocked()
+    with pytest.raises(errors.ConcurrentUseError):
+        sub.next(LONG)
+    sub.unsubscribe()
+    assert isinstance(waiting.error(), errors.SubscriptionClosedError)
+
+
+@pytest.mark.parametrize("ordered", [False, True], ids=["plain", "ordered"])
+def test_closing_the_connection_wakes_who_waits(
+    server: LocalServer, subject: str, ordered: bool
+) -> None:
+    with jsync.connect(server.url) as other:
+        sub = other.jetstream().subscribe(subject, ordered=ordered)
+        waiting = Thread(lambda: list(sub))
+        waiting.wait_until_blocked()
+        other.close()
+        assert isinstance(waiting.error(), errors.ConnectionClosedError)
+        assert not sub.is_active
+
+
+def test_closing_the_connection_ends_the_callback_thread(
+    server: LocalServer, nc: jsync.Connection, subject: str
+) -> None:
+    handler, problems = Recorder(), Recorder()
+    with jsync.connect(server.url) as other:
+        other.jetstream().subscribe(subject, callback=handler, on_error=problems)
+        publish(nc, subject, 1)
+        thread = handler.thread()
+        other.close()
+    wait_for(lambda: not thread.is_alive())
+    assert not problems.waiting
+
+
+def test_it_is_there_again_after_a_reconnect(
+    nc: jsync.Connection, proxy: FaultProxy, subject: str, stream: jsync.Stream
+) -> None:
+    events = Events()
+    with connect(proxy.url, events) as far:
+        sub = far.jetstream().subscribe(subject, durable="lasting", ack_wait=0.5)
+        publish(nc, subject, 1)
+        assert sequences(take(sub, 1)) == [1]
+        for count in (1, 2):
+            proxy.cut()
+            events.wait("reconnect", count)
+            publish(nc, subject, 1)
+            seen = set()
+            while count + 1 not in seen:
+                msg = sub.next(LONG)
+                seen.add(msg.metadata.stream_sequence)
+                msg.ack()
+
+
+def test_ctrl_c_ends_a_wait_and_leaves_it_usable(
+    server: LocalServer, subject: str
+) -> None:
+    script = """
+        import os, signal, sys, threading, time
+        import jsync
+        from tests.server.support import whereabouts
+
+        def interrupt_when_blocked():
+            seen, since = None, time.monotonic()
+            while seen is None or time.monotonic() < since + 0.05:
+                now = whereabouts(threading.main_thread())
+                if now is None or now != seen:
+                    seen, since = now, time.monotonic()
+                time.sleep(0.005)
+            os.kill(os.getpid(), signal.SIGINT)
+
+        with jsync.connect(sys.argv[1]) as nc:
+            sub = nc.jetstream().subscribe(sys.argv[2])
+            try:
+                threading.Thread(target=interrupt_when_blocked, daemon=True).start()
+                sub.next(30)
+            except KeyboardInterrupt:
+                nc.publish(sys.argv[2], b"after it")
+                print(sub.next(10).data.decode(), flush=True)
+            sub.unsubscribe()
+        """
+    with Child(script, server.url, subject) as child:
+        code, output, errors_ = child.finish()
+    assert (code, errors_) == (0, "")
+    assert output.strip() == "after it"
+
+
+def test_a_forked_child_is_told(server: LocalServer, subject: str) -> None:
+    script = """
+        import os, sys
+        import jsync
+        from jsync import errors
+        with jsync.connect(sys.argv[1]) as nc:
+            sub = nc.jetstream().subscribe(sys.argv[2])
+            pid = os.fork()
+            if not pid:
+                calls = [lambda: sub.next(5), sub.unsubscribe, sub.drain,
+                         lambda: sub.unsubscribe(3), sub.consumer_info]
+                good = 0
+                for call in calls:
+                    try:
+                        call()
+                    except errors.ForkedProcessError:
+                        good += 1
+                os._exit(0 if good == len(calls) else 1)
+            assert os.waitpid(pid, 0)[1] == 0
+            nc.publish(sys.argv[2], b"for the parent")
+            print(sub.next(10).data.decode(), flush=True)
+            sub.unsubscribe()
+        """
+    with Child(script, server.url, subject, options=("-W", "ignore")) as child:
+        code, output, errors_ = child.finish()
+    assert (code, errors_) == (0, "")
+    assert output.strip() == "for the parent"
+
+
+def test_it_says_what_it_is(
+    nc: jsync.Connection, js: jsync.JetStream, stream: jsync.Stream, subject: str
+) -> None:
+    with js.subscribe(subject, "group", durable="shared") as sub:
+        publish(nc, subject, 2)
+        wait_for(lambda: sub.pending == 2)
+        assert (sub.stream_name, sub.consumer_name) == (stream.name, "shared")
+        assert sub.queue == "group"
+        assert sub.consumer_info().config.deliver_group == "group"
+        assert (sub.pending_msgs, sub.delivered, sub.dropped) == (2, 2, 0)
+        assert sub.pending_bytes > 0
+        for words in (f"{stream.name}.shared", "queue='group'", "active, 2 pending"):
+            assert words in repr(sub)
+    assert "ended, 0 pending" in repr(sub)
+
+
+def test_a_closed_connection_is_not_kept_alive_by_what_was_subscribed(
+    server: LocalServer, nc: jsync.Connection, subject: str
+) -> None:
+    gc.collect()
+    gc.disable()  # what reference counts alone do not free is not freed in this test
+    try:
+        other = jsync.connect(server.url)
+        with other.jetstream().subscribe(subject) as sub:
+            publish(nc, subject, 1)
+            take(sub, 1)
+        other.close()
+        known = weakref.ref(other)
+        del sub, other
+        wait_for(lambda: known() is None)
+    finally:
+        gc.enable()
+
+
+def test_many_readers_of_many_subscriptions(
+    nc: jsync.Connection, js: jsync.JetStream, subject: str
+) -> None:
+    got: queue.SimpleQueue[int] = queue.SimpleQueue()
+    subs = [
+        js.subscribe(
+            subject,
+            callback=lambda msg: got.put(msg.metadata.stream_sequence),
+            ack_policy="none",
+        )
+        for _ in range(10)
+    ]
+    publish(nc, subject, 100)
+    seen = [got.get(timeout=SOON) for _ in range(1000)]
+    assert sorted(seen) == sorted(list(range(1, 101)) * 10)
+    for sub in subs:
+        sub.drain()
