@@ -60,9 +60,14 @@ UNITS = {
 }
 
 
-def is_possible() -> bool:
-    """Whether matplotlib is here: the figures do without."""
-    return importlib.util.find_spec("matplotlib") is not None
+def panels_of(document: dict[str, Any]) -> list[tuple[Panel, dict[str, list[float]]]]:
+    return [(panel, found) for panel in PANELS if (found := values(document, panel))]
+
+
+def is_possible(document: dict[str, Any]) -> bool:
+    """Whether there is something to draw, and matplotlib: the figures do without."""
+    found = importlib.util.find_spec("matplotlib") is not None
+    return found and bool(panels_of(document))
 
 
 def values(document: dict[str, Any], panel: Panel) -> dict[str, list[float]]:
@@ -92,7 +97,7 @@ def draw(document: dict[str, Any], directory: Path, name: str) -> None:
     }
     from matplotlib import pyplot as plt  # noqa: PLC0415
 
-    panels = [(panel, found) for panel in PANELS if (found := values(document, panel))]
+    panels = panels_of(document)
     columns = 4
     rows = -(-len(panels) // columns)
     figure, axes = plt.subplots(

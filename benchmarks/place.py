@@ -36,7 +36,7 @@ JOBS = {"publish", "read", "request", "fetch", "consume", "next", "ordered"}
 NATSIO_JOBS = JOBS | {"publisher", "single"}
 NATSPY_JOBS = NATSIO_JOBS - {"consume"}
 NATSC_JOBS = NATSIO_JOBS | {"consumers", "readmany", "atomic"}
-LIMIT = 120
+LIMIT = 180
 """Seconds after which a peer is ended that has not told what it found."""
 
 PURE_PYTHON = {"natsio", "nats-py"}

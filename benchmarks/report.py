@@ -110,12 +110,12 @@ def _bar(bar: Bar, rounds: list[Round]) -> dict[str, Any]:
 def write(document: dict[str, Any], directory: Path, name: str) -> str:
     """Write all the files; the text of the Markdown one."""
     directory.mkdir(exist_ok=True)
+    (directory / f"{name}.json").write_text(json.dumps(document, indent=1) + "\n")
     text = _markdown(document)
-    if chart.is_possible():
+    if chart.is_possible(document):
         chart.draw(document, directory, name)
         text = text.replace("\n", f"\n\n![the chart]({name}.svg)\n", 1)
     (directory / f"{name}.md").write_text(text)
-    (directory / f"{name}.json").write_text(json.dumps(document, indent=1) + "\n")
     return text
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from ..place import program
 from .held import Held, consumed, held
+from .ingest import FLOW, OUTSTANDING
 from .scenario import RATES, Bar, Job, Result, Scenario, rate
 from .stream import SIZE, SUBJECT, WINDOW, stored
 
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
     from ..place import Place
 
 BATCH = 5000
-FLOW, OUTSTANDING = 1000, 2
 RAW = "raw socket"
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from ..place import program
 from .held import consumed, held
+from .ingest import FLOW, OUTSTANDING
 from .scenario import RATES, Job, Scenario
 from .stream import SUBJECT, WINDOW, stored
 
@@ -76,12 +77,24 @@ def ahead_jobs(size: int, place: Place) -> Iterator[tuple[str, Job]]:
         yield name, functools.partial(stored, place, command)
 
 
+def ingest_jobs(size: int, place: Place) -> Iterator[tuple[str, Job]]:
+    count = place.count(scaled(size, 300_000))
+    task = (SUBJECT, size, count, FLOW, OUTSTANDING)
+    commands = {
+        "raw socket, prebuilt": program(place.batch, place.server.port, *task),
+        **place.clients("ingest", lambda _: (place.server.url, *task, 0), count),
+    }
+    for name, command in commands.items():
+        yield name, functools.partial(stored, place, command)
+
+
 PAYLOADS = {
     f"{key}{name}": Scenario(f"{title}, {text}", RATES, functools.partial(jobs, size))
     for key, title, jobs in (
         ("consume", f"JetStream consume by {BATCH}, stream in memory", consume_jobs),
         ("publish", "Core publish, until the PONG behind the last", publish_jobs),
         ("ahead", f"Publisher, window {WINDOW}, stream in files", ahead_jobs),
+        ("ingest", f"Fast ingest, flow {FLOW}, stream in files", ingest_jobs),
     )
     for name, (text, size) in SIZES.items()
 }

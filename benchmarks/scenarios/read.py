@@ -62,7 +62,7 @@ def read_jobs(size: int) -> Callable[[Place], Iterator[tuple[str, Job]]]:
     def jobs(place: Place) -> Iterator[tuple[str, Job]]:
         url, port = place.server.url, place.server.port
         fast = place.count(FAST if size < 1024 else FAST // 4)
-        slow = place.count(SLOW)
+        slow = place.count(SLOW if size < 16384 else SLOW // 5)
 
         def task(count: int) -> tuple[object, ...]:
             return "bench.read", size, count
@@ -159,7 +159,7 @@ SOURCE = Scenario(
 
 
 def read_busy_jobs(place: Place) -> Iterator[tuple[str, Job]]:
-    url, fast, slow = place.server.url, place.count(FAST), place.count(SLOW // 2)
+    url, fast, slow = place.server.url, place.count(FAST), place.count(SLOW // 10)
     quiet = use_jsync("read", url, "bench.read", 128, fast)
     yield "jsync, alone", lambda: fed(place, quiet, 128, fast)
     for busy in (1, 4):

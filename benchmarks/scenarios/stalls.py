@@ -47,7 +47,7 @@ def jobs(place: Place) -> Iterator[tuple[str, Job]]:
         f"C holds the GIL, {HOLD} ms at a time",
         functools.partial(
             stalled,
-            *(place, held(place, 128, count), place.server, place.count(60_000)),
+            *(place, held(place, 128, count), place.server, place.count(30_000)),
             *("--hold", HOLD),
         ),
     )
