@@ -139,7 +139,7 @@ def encode_publish(
 def check_publish_subject(subject: str) -> None:
     """Raise `InvalidSubjectError` unless a message can be published to `subject`."""
 
-def check_subscribe_subject(subject: str) -> None:
+def check_subscribe_subject(subject: str, queue: str | None = None) -> None:
     """The same for a subscription, where the wildcards `*` and `>` may stand."""
 
 def message_size(subject: str, reply: str | None, headers: bytes, data: bytes) -> int:

@@ -1,8 +1,7 @@
 # Msg, JetStreamMsg and the ack subject's Metadata.
 
-LONGEST_DELAY = 1e9  # seconds: less than servers count in nanoseconds
-
 cdef enum:
+    LONGEST_DELAY = 1_000_000_000  # seconds: less than servers count in nanoseconds
     INLINE = 104  # subject and reply of most JetStream messages fit into the object
 
 cdef enum AckState:
@@ -218,7 +217,7 @@ cdef class JetStreamMsg(Msg):
         if delay is not None:
             if not 0 <= delay <= LONGEST_DELAY:
                 raise ConfigError(
-                    f"a nak can be delayed by 0 to {LONGEST_DELAY:g} seconds, "
+                    f"a nak can be delayed by 0 to {LONGEST_DELAY} seconds, "
                     f"not by {delay!r}"
                 )
             data = b'-NAK {"delay": %d}' % round(delay * 1_000_000_000)

@@ -207,6 +207,7 @@ cdef class Outbox:
         cdef Py_buffer view
         if reply is not None:
             r = publish_subject(reply, &reply_size)
+            check_together(subject_size, reply_size)
         if headers:
             block = self.header_block(headers)
         if PyBytes_CheckExact(data):

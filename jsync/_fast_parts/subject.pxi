@@ -2,6 +2,12 @@
 
 from cpython.unicode cimport PyUnicode_AsUTF8AndSize
 
+# A server closes the connection of who sends more than 4096 bytes of subject, reply, queue
+# and numbers in one command: its max_control_line, which it does not announce.
+cdef enum:
+    LONGEST_SUBJECT = 4000  # an inbox of ours fits beside it
+    LONGEST_SUBJECTS = 4040  # of one command, without the numbers
+
 
 cdef const char* utf8(object text, Py_ssize_t* size) except NULL:
     """The UTF-8 of a subject, which lone surrogates do not have."""
@@ -21,6 +27,8 @@ cdef inline int subject_fault(
     cdef unsigned char c
     if n == 0:
         return 1
+    if n > LONGEST_SUBJECT:
+        return 6
     for i in range(n):
         c = <unsigned char>s[i]
         if c == 46:  # "."
@@ -48,8 +56,19 @@ cdef int refuse_subject(object subject, int fault) except -1:
         "has white space or a control character",
         "has a wildcard: '*' and '>' are for subscriptions",
         "has a misplaced wildcard: '*' stands for a whole token, '>' for the last ones",
+        f"is longer than {LONGEST_SUBJECT} bytes: servers would close the connection",
     )[fault - 1]
-    raise InvalidSubjectError(f"subject {subject!r} {why}")
+    raise InvalidSubjectError(f"subject {subject!r:.200} {why}")
+
+
+cdef inline int check_together(Py_ssize_t subject, Py_ssize_t other) except -1:
+    """Whether what goes into one command is short enough for it."""
+    if subject + other > LONGEST_SUBJECTS:
+        raise InvalidSubjectError(
+            f"{subject + other} bytes of subject and reply or queue are more than "
+            f"{LONGEST_SUBJECTS}: servers would close the connection"
+        )
+    return 0
 
 
 cdef const char* publish_subject(object subject, Py_ssize_t* size) except NULL:
@@ -68,12 +87,19 @@ def check_publish_subject(subject: str) -> None:
 
 
 @cython.annotation_typing(False)
-def check_subscribe_subject(subject: str) -> None:
+def check_subscribe_subject(subject: str, queue: str | None = None) -> None:
+    cdef Py_ssize_t size = subscribe_subject(subject)
+    if queue is not None:
+        check_together(size, subscribe_subject(queue))
+
+
+cdef Py_ssize_t subscribe_subject(object subject) except -1:
     cdef Py_ssize_t size = 0
     cdef const char* s = utf8(subject, &size)
     cdef int fault = subject_fault(s, size, True)
     if fault:
         refuse_subject(subject, fault)
+    return size
 
 
 cdef inline bint parse_number(

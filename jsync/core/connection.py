@@ -338,9 +338,7 @@ class Connection:
         Raises `InvalidSubjectError` or `ConnectionClosedError`. When the account may not
         subscribe there, the reader gets a `PermissionsError`.
         """
-        check_subscribe_subject(subject)
-        if queue is not None:
-            check_subscribe_subject(queue)
+        check_subscribe_subject(subject, queue)
         if callback is not None and not callable(callback):
             raise ConfigError("callback has to be callable")
         for name, limit in (

@@ -104,7 +104,12 @@ class ConfigError(Error, ValueError):
 
 
 class InvalidSubjectError(Error, ValueError):
-    """The subject is empty, or has an empty token, white space, or a wildcard."""
+    """The subject is empty, too long, or has an empty token, white space, or a wildcard.
+
+    A server closes the connection for a command of more than 4096 bytes, if it is not set
+    up otherwise (`max_control_line`); so a subject may have 4000, and 4040 with its reply
+    or queue.
+    """
 
 
 class InvalidHeaderError(Error, ValueError):

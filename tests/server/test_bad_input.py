@@ -89,6 +89,7 @@ BAD_SUBJECTS = {
     "trailing dot": "a.",
     "dot alone": ".",
     "lone surrogate": "a\ud800",
+    "too long for a server": "a" * 4001,
 }
 WILDCARDS = {"star": "a.*", "greater": "a.>", "star alone": "*", "greater alone": ">"}
 MISPLACED_WILDCARDS = {"star inside": "a*.b", "greater inside": "a.>.b"}
@@ -127,7 +128,39 @@ def test_a_subject_that_cannot_be_subscribed_to_is_refused_before_anything_is_se
     watched.assert_nothing_was_sent()
 
 
-@by_name({name: BAD_SUBJECTS[name] for name in ("empty", "space", "CR", "LF", "NUL")})
+def test_two_subjects_too_long_for_one_command_are_refused_before_anything_is_sent(
+    watched: Watched,
+) -> None:
+    with pytest.raises(errors.InvalidSubjectError, match="more than"):
+        watched.nc.publish("a" * 4000, reply="b" * 41)
+    with pytest.raises(errors.InvalidSubjectError, match="more than"):
+        watched.nc.subscribe("a" * 4000, queue="b" * 41)
+    watched.assert_no_subscription()
+    watched.assert_nothing_was_sent()
+
+
+def test_subjects_up_to_the_limit_are_what_a_server_takes(
+    small_server: LocalServer,
+) -> None:
+    longest = "a" * 4000
+    with jsync.connect(small_server.url) as nc:
+        payload = bytes(60_000)  # its size is a part of the command, too
+        headers = {"A": "b"}
+        nc.subscribe(
+            longest, queue="q" * 40, callback=lambda msg: msg.respond(msg.data)
+        )
+        assert nc.request(longest, payload, headers=headers).data == payload
+        nc.publish(longest, payload, reply="r" * 40, headers=headers)
+        nc.flush()
+        assert nc.stats.reconnects == 0
+
+
+@by_name(
+    {
+        name: BAD_SUBJECTS[name]
+        for name in ("empty", "space", "CR", "LF", "NUL", "too long for a server")
+    }
+)
 def test_a_queue_that_cannot_be_is_refused_before_anything_is_sent(
     watched: Watched, subject: str
 ) -> None:
