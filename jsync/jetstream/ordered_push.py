@@ -96,9 +96,12 @@ class OrderedPush(PushDelivery):
         self.open()
 
     def _on_made(self, info: ConsumerInfo) -> None:
-        self.info = info
-        self._created = True
-        self._live = True
+        with self._lock:
+            if self._stopped:
+                self._place.retire()
+                return
+            self.info = info
+            self._created = self._live = True
         self._began_at = monotonic()
         if self._heartbeats is not None:
             self._heartbeats.resume(self._began_at)
@@ -149,13 +152,15 @@ class OrderedPush(PushDelivery):
             if self._stopped or self.mailbox.closed:
                 return
             self._live = self._created = False
+            order = self._order
             progress = self._cursor.reached(
-                self._order.stream_sequence, self._order.consumer_sequence
+                order.stream_sequence, order.consumer_sequence
             )
             self._place.retire()
-        self._succession.cancel()
-        self.session.unsubscribe(self.mailbox.sid, lazy=True)
-        self.mailbox.sid = self.session.next_sid()
+            self._succession.cancel()
+            self.session.unsubscribe(self.mailbox.sid, lazy=True)
+            self.mailbox.sid = self.session.next_sid()
+            self._listen()
         if reason is not None:
             error = OrderedConsumerResetError(
                 f"consumer {self.name} is lost, and another goes on behind sequence "
@@ -167,7 +172,6 @@ class OrderedPush(PushDelivery):
         pause = 0.0
         if reason is not None and not at_once:
             pause = self._cursor.reset(progress=progress, lived=lived)
-        self._listen()
         self._succession.begin(pause)
 
     # The connection -------------------------------------------------------------------
@@ -192,8 +196,9 @@ class OrderedPush(PushDelivery):
         super().silence()
 
     def end(self, error: Exception | None = None, *, discard: bool = False) -> None:
-        self._stop()
-        super().end(error, discard=discard)
+        with self._lock:
+            self._stop()
+            super().end(error, discard=discard)
 
     def abandon(self) -> None:
         super().abandon()

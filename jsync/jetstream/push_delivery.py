@@ -90,6 +90,7 @@ class PushDelivery:
         self.mailbox.on_status = self._on_status
         self.mailbox.on_control = self._on_control
         self.mailbox.on_order = self._on_gap
+        # Others of a group have what is missing here.
         self.mailbox.trail = None if queue else Trail()
 
     @property
@@ -147,9 +148,7 @@ class PushDelivery:
         if not self._acks:
             self.mailbox.need_no_acks()
         trail = self.mailbox.trail
-        if config.deliver_group:
-            self.mailbox.trail = None  # others of the group have what is missing here
-        elif trail is not None and trail.begin(
+        if trail is not None and trail.begin(
             info.delivered.consumer_seq, info.delivered.stream_seq
         ):
             self._on_gap()

@@ -1,0 +1,111 @@
+"""Push subscriptions on a replicated stream while leaders change and servers die."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import queue
+from typing import TYPE_CHECKING
+
+import pytest
+
+from jsync import errors
+
+from ..faults import Events, connect
+from ..server.support import Recorder
+from ..servers import wait_for
+from .test_ordered import host, patiently, publish
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import jsync
+
+    from ..servers import Cluster
+
+pytestmark = [pytest.mark.cluster, pytest.mark.fault]
+
+LONG = 40.0
+
+
+@pytest.fixture
+def whole(cluster: Cluster) -> Iterator[Cluster]:
+    """The cluster, with all its servers before and after."""
+    cluster.start()
+    yield cluster
+    cluster.start()
+
+
+@pytest.fixture
+def writer(whole: Cluster) -> Iterator[jsync.Connection]:
+    with connect(whole.urls, Events()) as connection:
+        yield connection
+
+
+@pytest.fixture
+def stream(writer: jsync.Connection, unique: str) -> Iterator[str]:
+    """The name of a stream on all three servers."""
+    js = writer.jetstream(timeout=2)
+    patiently(lambda: js.create_stream(name=unique, subjects=[unique], num_replicas=3))
+    yield unique
+    with contextlib.suppress(errors.StreamNotFoundError):
+        patiently(lambda: js.stream(unique)).delete(timeout=LONG)
+
+
+def steps_down(writer: jsync.Connection, stream: str, consumer: str) -> bool:
+    """Have the leader of a consumer step down; whether it does."""
+    subject = f"$JS.API.CONSUMER.LEADER.STEPDOWN.{stream}.{consumer}"
+    with contextlib.suppress(errors.TimeoutError, errors.NoRespondersError):
+        reply = writer.request(subject, timeout=2)
+        return bool(json.loads(reply.data).get("success"))
+    return False
+
+
+def test_an_ordered_one_outlives_the_server_of_its_consumer(
+    whole: Cluster, writer: jsync.Connection, stream: str
+) -> None:
+    problems = Recorder()
+    publish(writer, stream, 20)
+    with connect(whole.urls, Events()) as reader:
+        js = reader.jetstream(timeout=2)
+        sub = patiently(
+            lambda: js.subscribe(
+                stream,
+                stream=stream,
+                ordered=True,
+                idle_heartbeat=0.5,
+                on_error=problems,
+            )
+        )
+        seen = [int(sub.next(LONG).data) for _ in range(10)]
+        host(whole, stream).kill()
+        publish(writer, stream, 20)
+        seen += [int(sub.next(LONG).data) for _ in range(30)]
+        assert seen == list(range(40))
+        sub.unsubscribe()
+
+
+def test_all_is_handled_while_the_leader_of_the_consumer_changes(
+    whole: Cluster, writer: jsync.Connection, stream: str
+) -> None:
+    handled: queue.SimpleQueue[int] = queue.SimpleQueue()
+    with connect(whole.urls, Events()) as reader:
+        js = reader.jetstream(timeout=5)
+        sub = patiently(
+            lambda: js.subscribe(
+                stream,
+                stream=stream,
+                durable="lasting",
+                callback=lambda msg: handled.put(int(msg.data)),
+                ack_wait=1,
+                idle_heartbeat=0.5,
+                flow_control=True,
+            )
+        )
+        for round_ in range(2):
+            publish(writer, stream, 10)
+            wait_for(lambda: steps_down(writer, stream, "lasting"), LONG)
+            seen: set[int] = set()
+            while not set(range(round_ * 10, round_ * 10 + 10)) <= seen:
+                seen.add(handled.get(timeout=LONG))
+        patiently(sub.unsubscribe)
