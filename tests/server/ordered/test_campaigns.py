@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import random
 import threading
 from itertools import islice
@@ -14,30 +13,21 @@ import pytest
 
 from jsync import errors
 
-from ..faults import Events, connect
-from ..proxy import FaultProxy
-from ..servers import wait_for
-from .support import LONG, Thread
+from ...faults import Events, connect
+from ...proxy import FaultProxy
+from ..support import LONG, Thread
+from .support import delete_consumers, fill
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     import jsync
 
-    from ..conftest import StartServer
+    from ...conftest import StartServer
 
 pytestmark = [pytest.mark.server, pytest.mark.fault]
 
 SECONDS = 12.0
-
-
-def fill(nc: jsync.Connection, stream: jsync.Stream, count: int) -> None:
-    """Store the numbers from what was stored on."""
-    first = stream.info().state.last_seq
-    for number in range(first, first + count):
-        nc.publish(f"{stream.name}.a", b"%d" % number)
-    nc.flush()
-    wait_for(lambda: stream.info().state.last_seq == first + count)
 
 
 def test_order_is_exact_over_cuts_and_kills_under_load(
@@ -181,9 +171,7 @@ def test_every_way_to_read_goes_on_exactly_where_the_last_one_was_left(
                     case 1:
                         proxy.cut_after(dice.randrange(1, 20_000), "client")
                     case _:
-                        reply = writer.request("$JS.API.CONSUMER.NAMES.S", b"{}")
-                        for name in json.loads(reply.data).get("consumers") or []:
-                            writer.request(f"$JS.API.CONSUMER.DELETE.S.{name}")
+                        delete_consumers(writer, stream)
 
         got: list[int] = []
 

@@ -1,0 +1,182 @@
+"""What an ordered consumer reads: every face, every place to start."""
+
+from __future__ import annotations
+
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from jsync import errors
+
+from ...servers import wait_for
+from ..support import LONG, SOON
+from .support import (
+    by_fetch,
+    by_messages,
+    consumers,
+    delete_consumers,
+    delete_consumers_behind_pulls,
+    every_face,
+    fill,
+    numbers,
+    take,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import jsync
+
+    from ..support import Recorder
+
+pytestmark = pytest.mark.server
+
+
+@every_face
+def test_every_face_reads_the_stream_in_order(
+    nc: jsync.Connection, stream: jsync.Stream, face: Callable[..., list[int]]
+) -> None:
+    fill(nc, stream, 40)
+    assert face(stream.ordered_consumer(), 40) == list(range(40))
+
+
+@every_face
+def test_every_face_goes_on_where_another_was_left(
+    nc: jsync.Connection, stream: jsync.Stream, face: Callable[..., list[int]]
+) -> None:
+    fill(nc, stream, 90)
+    consumer = stream.ordered_consumer()
+    for start in range(0, 90, 30):
+        assert by_fetch(consumer, 10) == list(range(start, start + 10))
+        assert face(consumer, 15) == list(range(start + 10, start + 25))
+        assert by_messages(consumer, 5) == list(range(start + 25, start + 30))
+
+
+def test_the_context_makes_one_by_the_name_of_its_stream(
+    nc: jsync.Connection, stream: jsync.Stream
+) -> None:
+    fill(nc, stream, 9)
+    js = nc.jetstream()
+    consumer = js.ordered_consumer(stream.name, filter_subjects=f"{stream.name}.b")
+    assert numbers(consumer.messages(until_end=True)) == [1, 4, 7]
+    assert consumer.stream_name == stream.name
+
+
+def test_it_is_a_consumer_without_acks_in_the_memory_of_one_server(
+    nc: jsync.Connection, stream: jsync.Stream
+) -> None:
+    stream.ordered_consumer(
+        name_prefix="watch", metadata={"owner": "me"}, inactive_threshold=60
+    )
+    (name,) = consumers(nc, stream)
+    assert name.startswith("watch_")
+    config = stream.consumer(name).info().config
+    assert config.ack_policy == "none"
+    assert config.max_deliver == 1
+    assert config.mem_storage is True
+    assert config.num_replicas == 1
+    assert config.inactive_threshold == 60
+    assert (config.metadata or {})["owner"] == "me"
+
+
+def test_two_with_one_prefix_do_not_take_each_others_messages(
+    nc: jsync.Connection, stream: jsync.Stream
+) -> None:
+    fill(nc, stream, 20)
+    first = stream.ordered_consumer(name_prefix="same")
+    second = stream.ordered_consumer(name_prefix="same")
+    with first.messages() as one, second.messages() as two:
+        assert take(one, 20) == take(two, 20) == list(range(20))
+
+
+def test_headers_only_brings_no_payload(
+    nc: jsync.Connection, stream: jsync.Stream
+) -> None:
+    fill(nc, stream, 1)
+    msg = stream.ordered_consumer(headers_only=True).next()
+    assert msg.data == b""
+    assert msg.headers is not None
+    assert msg.headers["Nats-Msg-Size"] == "1"
+
+
+@pytest.mark.parametrize(
+    ("options", "first"),
+    [
+        ({}, 0),
+        ({"deliver_policy": "all"}, 0),
+        ({"opt_start_seq": 6}, 5),
+        ({"deliver_policy": "last"}, 9),
+        ({"deliver_policy": "new"}, 10),
+    ],
+)
+@pytest.mark.parametrize("lost", ["never", "before it begins", "on the way"])
+def test_each_policy_is_exact_also_when_the_consumer_is_lost(
+    nc: jsync.Connection,
+    stream: jsync.Stream,
+    options: dict[str, Any],
+    first: int,
+    lost: str,
+) -> None:
+    fill(nc, stream, 10)
+    consumer = stream.ordered_consumer(**options)
+    fill(nc, stream, 5)
+    if lost == "before it begins":
+        delete_consumers(nc, stream)
+    with consumer.messages(max_messages=2) as messages:
+        got = take(messages, 3)
+        if lost == "on the way":
+            delete_consumers_behind_pulls(nc, stream, messages)
+        fill(nc, stream, 5)
+        got += take(messages, 20 - first - 3)
+    assert got == list(range(first, 20))
+
+
+def test_a_start_time_is_exact_also_when_the_consumer_is_lost(
+    nc: jsync.Connection, stream: jsync.Stream
+) -> None:
+    for number in range(10):  # one at a time, so that each has a microsecond of its own
+        nc.jetstream().publish(f"{stream.name}.a", b"%d" % number)
+    start = stream.ordered_consumer(opt_start_seq=6).next().metadata.timestamp
+    consumer = stream.ordered_consumer(opt_start_time=start)
+    delete_consumers(nc, stream)
+    assert numbers(consumer.messages(until_end=True)) == [5, 6, 7, 8, 9]
+
+
+def fill_in_pairs(nc: jsync.Connection, stream: jsync.Stream, count: int) -> None:
+    """Store numbers, two on a subject: the odd ones are the last of theirs."""
+    for number in range(count):
+        nc.publish(f"{stream.name}.{number // 2}", b"%d" % number)
+    nc.flush()
+    wait_for(lambda: stream.info().state.last_seq == count)
+
+
+def test_the_last_of_each_subject_come_once_when_the_consumer_is_lost_half_way(
+    nc: jsync.Connection, stream: jsync.Stream, told: Recorder
+) -> None:
+    fill_in_pairs(nc, stream, 20)
+    consumer = stream.ordered_consumer(deliver_policy="last_per_subject")
+    with consumer.messages(max_messages=2, on_error=told) as messages:
+        assert take(messages, 4) == [1, 3, 5, 7]
+        delete_consumers_behind_pulls(nc, stream, messages)
+        # 15 gives way to 20; 21 and 22 are both new, and neither gives way.
+        for number, subject in ((20, "7"), (21, "1"), (22, "1")):
+            nc.jetstream().publish(f"{stream.name}.{subject}", b"%d" % number)
+        got: list[int] = []
+        while not got or got[-1] != 22:
+            got += take(messages, 1)
+    assert [n for n in got if n != 15] == [9, 11, 13, 17, 19, 20, 21, 22]
+    assert isinstance(told.get(), errors.OrderedConsumerResetError)
+
+
+def test_a_fetch_passes_over_what_was_read_when_half_of_the_last_are_left(
+    nc: jsync.Connection, stream: jsync.Stream
+) -> None:
+    fill_in_pairs(nc, stream, 20)
+    consumer = stream.ordered_consumer(deliver_policy="last_per_subject")
+    assert by_fetch(consumer, 6) == [1, 3, 5, 7, 9, 11]
+    delete_consumers(nc, stream)
+    begun = monotonic()
+    assert numbers(consumer.fetch(3, timeout=LONG)) == [13, 15, 17]
+    assert numbers(consumer.fetch_nowait(3)) == [19]
+    assert monotonic() - begun < SOON

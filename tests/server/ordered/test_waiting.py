@@ -1,0 +1,92 @@
+"""Waiting for a message in order, while there is none or nobody there."""
+
+from __future__ import annotations
+
+import signal
+from typing import TYPE_CHECKING
+
+import pytest
+
+import jsync
+from jsync import errors
+
+from ..support import Child
+
+if TYPE_CHECKING:
+    from ...conftest import StartServer
+    from ...proxy import FaultProxy
+
+pytestmark = pytest.mark.server
+
+
+def test_a_wait_of_next_ends_in_time_while_the_server_is_away(
+    stream: jsync.Stream, far_stream: jsync.Stream, proxy: FaultProxy
+) -> None:
+    consumer = far_stream.ordered_consumer()
+    proxy.refuse()
+    proxy.cut()
+    for _ in range(3):
+        with pytest.raises(errors.TimeoutError):
+            consumer.next(0.2)
+    proxy.accept()
+
+
+WAITS = {
+    "iterating": "for msg in messages: pass",
+    "messages": "messages.next(60)",
+    "consume": "consumer.consume(print).wait(60)",
+    "fetch": "list(consumer.fetch(5, timeout=60))",
+    "next": "consumer.next(60)",
+}
+
+
+@pytest.mark.parametrize("wait", WAITS)
+@pytest.mark.parametrize("away", [False, True], ids=["idle", "away"])
+def test_ctrl_c_ends_the_wait_and_nothing_else(
+    own_server: StartServer, wait: str, away: bool
+) -> None:
+    server = own_server()
+    script = f"""
+        import logging, sys, jsync
+        logging.disable()
+        nc = jsync.connect(sys.argv[1], reconnect_wait=0.05)
+        js = nc.jetstream()
+        consumer = js.create_stream(name="S", subjects=["S"]).ordered_consumer()
+        if {wait in ("iterating", "messages")}:
+            messages = consumer.messages()
+        js.publish("S", b"0")
+        if {wait in ("iterating", "messages")}:
+            print(messages.next().data.decode(), flush=True)
+        else:
+            print(consumer.next().data.decode(), flush=True)
+        sys.stdin.readline()
+        for _ in range({1 if wait == "consume" else 2}):
+            try:
+                print("waiting", flush=True)
+                {WAITS[wait]}
+            except KeyboardInterrupt:
+                print("interrupted", flush=True)
+        sys.stdin.readline()
+        if {wait in ("iterating", "messages")}:
+            messages.stop()
+        js.publish("S", b"1", timeout=20)
+        if {wait != "consume"}:
+            print(consumer.next(20).data.decode(), flush=True)
+        nc.close()
+    """
+    with Child(script, server.url) as child:
+        assert child.line() == "0"
+        if away:
+            server.kill()
+        child.go_on()
+        for _ in range(1 if wait == "consume" else 2):
+            assert child.line() == "waiting"
+            child.process.send_signal(signal.SIGINT)
+            assert child.line() == "interrupted"
+        if away:
+            server.start()
+        child.go_on()
+        if wait != "consume":
+            assert child.line() == "1"
+        code, _, errors_ = child.finish()
+        assert (code, errors_) == (0, "")
