@@ -128,8 +128,7 @@ def _create_and_subscribe(
         try:
             info = management.put_consumer(api, stream, "create", config, {}, timeout)
         except ConsumerExistsError:
-            if wanted.name is None:
-                raise
+            assert wanted.name is not None  # one that is made up here is unique
             # Somebody else was quicker than us since the look-up.
             created = False
             info = management.consumer_info(api, stream, wanted.name, timeout)

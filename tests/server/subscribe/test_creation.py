@@ -64,6 +64,7 @@ def test_configuration_that_cannot_be_is_refused_before_anything_is_sent(
         (far.subscribe, {"ordered": True, "durable": "d"}),
         (far.subscribe, {"pending_msgs_limit": 0}),
         (far.subscribe, {"config": {"max_waiting": 3}}),
+        (far.subscribe, {"heartbeat_patience": 0}),
         (far.pull_subscribe, {"config": {"ack_policy": "none"}}),
         (far.pull_subscribe, {"config": {"ack_policy": "all"}}),
         (far.pull_subscribe, {"inbox_prefix": b"_MINE"}),
@@ -324,7 +325,7 @@ def test_creating_that_the_server_refuses_leaves_no_subscription(
     far: jsync.JetStream, wire: Wire, subject: str, nc: jsync.Connection
 ) -> None:
     with pytest.raises(errors.APIError):
-        far.subscribe(subject, num_replicas=5)
+        far.subscribe(subject, callback=print, num_replicas=5)
     inbox = wire.subscribed[-1]
     far._connection.flush()  # with it the end of the subscription has reached the server
     with pytest.raises(errors.NoRespondersError):
@@ -356,6 +357,44 @@ def test_creating_is_not_what_a_second_member_does_and_it_leaves_the_consumer(
     assert names(stream) == ["q"]
     first.unsubscribe()
     assert names(stream) == []
+
+
+# What the reader is given -------------------------------------------------------------
+
+
+def test_a_reader_gets_the_patience_and_the_on_error_that_were_given(
+    far: jsync.JetStream, wire: Wire, stream: jsync.Stream, subject: str
+) -> None:
+    stream.create_consumer(
+        durable_name="there", deliver_subject=f"to.{stream.name}", idle_heartbeat=0.1
+    )
+    wire.drop(b"NATS/1.0 100 ")
+    ways: list[dict[str, Any]] = [
+        {"consumer": "there"},
+        {"durable": "new", "idle_heartbeat": 0.1},
+        {"ordered": True, "idle_heartbeat": 0.1},
+    ]
+    for options in ways:
+        told = Recorder()
+        with far.subscribe(subject, on_error=told, heartbeat_patience=0.15, **options):
+            assert "0.15 s" in str(told.get()), options
+
+
+def test_a_reader_gets_the_limits_that_were_given(
+    server: LocalServer, js: jsync.JetStream, subject: str
+) -> None:
+    told = Recorder()
+    with jsync.connect(server.url, on_error=told) as nc:
+        ways: list[dict[str, Any]] = [
+            {"pending_msgs_limit": 2},
+            {"pending_bytes_limit": 200},
+        ]
+        for options in ways:
+            with nc.jetstream().subscribe(subject, **options) as sub:
+                fill(js, subject, 5)
+                assert isinstance(told.get(), errors.SlowConsumerError)
+                assert 0 < sub.pending_msgs < 5
+                assert sub.dropped > 0
 
 
 # Names as nats-py has them ------------------------------------------------------------

@@ -10,11 +10,13 @@ import jsync
 from jsync import errors
 
 from ...servers import wait_for
+from ..consume.support import Pulls
 from ..support import LONG, SOON, Recorder, Thread
 
 if TYPE_CHECKING:
     from jsync.server import LocalServer
 
+    from ...proxy import FaultProxy
     from .wire import Wire
 
 pytestmark = pytest.mark.server
@@ -72,9 +74,23 @@ def test_fetch_of_nothing_times_out_and_404_and_408_are_not_told(
     with pytest.raises(
         errors.TimeoutError, match=r"no message within 0\.05 s"
     ) as caught:
-        sub.fetch(batch, timeout=0.05)
+        sub.fetch(batch, timeout=0.05, heartbeat=0.025)
     assert isinstance(caught.value, TimeoutError)
     assert caught.value.__cause__ is None
+
+
+def test_fetch_that_the_server_ends_early_says_why(
+    proxy: FaultProxy, subject: str
+) -> None:
+    pulls = Pulls(proxy)
+    with jsync.connect(proxy.url) as nc:
+        sub = nc.jetstream().pull_subscribe(subject)
+        fetching = Thread(sub.fetch, 1, LONG)
+        wait_for(lambda: pulls.count == 1)
+        pulls.answer("409 Leadership Change")
+        error = fetching.error()
+        assert isinstance(error, errors.TimeoutError)
+        assert "Leadership Change" in str(error)
 
 
 def test_fetch_refuses_what_cannot_be(sub: jsync.PullSubscription) -> None:
@@ -148,6 +164,7 @@ def test_unsubscribe_raises_what_the_server_says_and_may_be_tried_again(
     sub._timeout = SOON
     sub.unsubscribe()
     assert not sub.created
+    assert sum("CONSUMER.DELETE" in request for request in wire.requests) == 2
     assert list(stream.consumer_names()) == []
 
 
@@ -204,6 +221,19 @@ def test_drain_reports_a_deletion_that_fails(
         assert isinstance(reported.get(), errors.TimeoutError)
         wire.drop(None)
         sub._timeout = SOON
+
+
+def test_drain_of_a_closed_connection_has_nothing_to_report(
+    server: LocalServer, subject: str
+) -> None:
+    reported = Recorder()
+    nc = jsync.connect(server.url, on_error=reported)
+    sub = nc.jetstream().pull_subscribe(subject)
+    nc.close()
+    sub.drain()
+    with pytest.raises(errors.ConnectionClosedError):
+        sub.unsubscribe()
+    assert reported.waiting == 0
 
 
 def test_a_subscription_says_what_it_is(sub: jsync.PullSubscription) -> None:

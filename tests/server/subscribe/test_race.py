@@ -81,7 +81,7 @@ def test_race_without_a_queue_is_an_error(
 
     wire.before_answer(NOT_FOUND, create)
     with pytest.raises(errors.DuplicateSubscriptionError):
-        far.subscribe(subject, durable="d")
+        far.subscribe(subject, durable="d", callback=print)
     own = wire.payload("CONSUMER.CREATE")["config"]["deliver_subject"]
     far._connection.flush()
     with pytest.raises(errors.NoRespondersError):
