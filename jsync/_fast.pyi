@@ -163,7 +163,8 @@ class Parser:
     """
 
     def __init__(self, max_message: int = ...) -> None: ...
-    def feed(self, data: bytes | bytearray | memoryview) -> list[tuple[str, Any]]: ...
+    def feed(self, data: bytes | bytearray | memoryview) -> list[tuple[str, Any]]:
+        """Parse more of the stream; what it says, given once."""
 
 @disjoint_base
 class Sink:

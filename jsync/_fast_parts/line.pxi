@@ -158,7 +158,7 @@ cdef class Line(Parser):
         """Parse and deliver what TLS gave; the events as `run` gives them."""
         self.now = jsync_now()
         try:
-            self.feed(data)
+            self.absorb(data)
         except ProtocolError as fault:
             self.events.append(("BROKEN", fault))
         self.answer()

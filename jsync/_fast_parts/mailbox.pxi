@@ -363,6 +363,7 @@ cdef class Mailbox(Sink):
             return self.pop()
         return self.wait(<int64_t>(deadline * 1e9))
 
+    @cython.annotation_typing(False)  # what is no number has an error of ours
     def next(self, timeout: float | None = None) -> Msg:
         cdef Msg msg
         if self.ready():

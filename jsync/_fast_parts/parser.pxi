@@ -51,9 +51,15 @@ cdef class Parser:
     # --------------------------------------------------------------------------------
 
     def feed(self, data: "bytes | bytearray | memoryview") -> list:
+        """Parse more of the stream; what it says, given once."""
+        self.events = []
+        self.absorb(data)
+        events, self.events = self.events, []
+        return events
+
+    cdef int absorb(self, object data) except -1:
         cdef Py_buffer view
         cdef size_t at = 0, n
-        self.events = []
         PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
         try:
             self.check_usable()
@@ -66,7 +72,7 @@ cdef class Parser:
                 self.parse()
         finally:
             PyBuffer_Release(&view)
-        return self.events
+        return 0
 
     cdef int check_usable(self) except -1:
         if self.fault is not None:

@@ -104,7 +104,15 @@ cdef int64_t deadline_after(timeout) except? -1:
     """The deadline that lies `timeout` seconds ahead; None is never."""
     if timeout is None:
         return NEVER
-    cdef double seconds = timeout
+    cdef double seconds
+    try:
+        seconds = timeout
+    except TypeError:
+        raise ConfigError(
+            f"timeout has to be a number of seconds, not {timeout!r}"
+        ) from None
+    except OverflowError:
+        raise ConfigError("timeout is too large for a number of seconds") from None
     if seconds != seconds:
         raise ConfigError("a timeout cannot be NaN")
     if seconds >= 1e9:

@@ -14,6 +14,7 @@ import msgspec
 
 from .._fast import check_subscribe_subject
 from ..errors import ConfigError, DrainTimeoutError, TimeoutError as LateError
+from .counts import check_count
 from .deadline import deadline_after
 from .options import Options
 from .requests import request, request_many
@@ -345,8 +346,8 @@ class Connection:
             ("max_pending_messages", max_pending_messages),
             ("max_pending_bytes", max_pending_bytes),
         ):
-            if limit is not None and limit < 1:
-                raise ConfigError(f"{name} has to be at least 1, not {limit!r}")
+            if limit is not None:
+                check_count(name, limit, 1)
         options = self._options
         self._check_fork()
         subscription = Subscription(
@@ -407,9 +408,11 @@ class Connection:
         """Unsubscribe, handle what has come, send what was published, and close.
 
         Blocks for at most `timeout` seconds, by default the `drain_timeout` of
-        `connect`; then closes all the same and raises `DrainTimeoutError`. Callbacks get
-        to handle all that has arrived; what an iterator has not read stays readable. From
-        a callback it does not wait for that same callback.
+        `connect`; then closes all the same and raises `DrainTimeoutError`, or
+        `ConnectionLostError` when the connection is lost meanwhile, as the server may not
+        have read all that was published. Callbacks get to handle all that has arrived;
+        what an iterator has not read stays readable. From a callback it does not wait for
+        that same callback.
         """
         self._check_fork()
         seconds = self._options.drain_timeout if timeout is None else timeout

@@ -13,4 +13,7 @@ def deadline_after(timeout: float, name: str = "timeout") -> float:
         raise ConfigError(f"{name} has to be a number of seconds, not {timeout!r}")
     if timeout != timeout:
         raise ConfigError(f"{name} cannot be NaN")
-    return monotonic() + timeout
+    try:
+        return monotonic() + timeout
+    except OverflowError:
+        raise ConfigError(f"{name} is too large for a number of seconds") from None

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from .._fast import check_publish_subject
 from ..errors import ConfigError, InvalidSubjectError
+from .counts import check_count
 
 if TYPE_CHECKING:
     from .auth import Secret
@@ -118,9 +119,7 @@ class Options:
             )
 
     def _check_count(self, name: str, least: int) -> None:
-        value = getattr(self, name)
-        if not isinstance(value, int) or isinstance(value, bool) or value < least:
-            raise ConfigError(f"{name} has to be an int from {least} on, not {value!r}")
+        check_count(name, getattr(self, name), least)
 
     @property
     def wants_tls(self) -> bool:

@@ -12,6 +12,7 @@ from ..errors import (
     NoRespondersError,
     TimeoutError as LateError,
 )
+from .counts import check_count
 from .deadline import deadline_after
 
 if TYPE_CHECKING:
@@ -72,8 +73,8 @@ def request_many(
         deadline_after(stall, "stall")
         if stall <= 0:
             raise ConfigError(f"stall has to be above 0 seconds, not {stall!r}")
-    if max_messages is not None and max_messages < 1:
-        raise ConfigError(f"max_messages has to be at least 1, not {max_messages!r}")
+    if max_messages is not None:
+        check_count("max_messages", max_messages, 1)
     if sentinel is not None and not callable(sentinel):
         raise ConfigError("sentinel has to be callable")
     session.outbox.check_process()

@@ -15,6 +15,7 @@ from ..errors import (
     SubscriptionClosedError,
 )
 from .callbacks import wrap
+from .counts import check_count
 from .deadline import deadline_after
 from .gate import Gate
 from .session import Interest, Session
@@ -125,8 +126,7 @@ class Subscription:
             if self._thread is None:
                 self._finished.open()
             return
-        if after < 1:
-            raise ConfigError("unsubscribe(after=) counts messages, from 1")
+        check_count("after", after, 1)
         if self._mailbox.end_after(after):
             self._session.unsubscribe(self._mailbox.sid)
         else:

@@ -230,6 +230,19 @@ def test_flush_returns_when_the_server_has_all(
     assert page["connections"][0]["in_msgs"] == 5000
 
 
+def test_the_first_flush_is_not_answered_by_what_came_in_the_handshake(
+    server: LocalServer, unique: str
+) -> None:
+    for _ in range(30):
+        # Beginning the callback's thread holds the I/O thread up, until the PING is there.
+        with jsync.connect(server.url, on_connect=lambda: None) as nc:
+            sub = nc.subscribe(unique)
+            nc.publish(unique)
+            nc.flush()
+            # The server has sent it before the PONG.
+            assert sub.delivered == 1
+
+
 def test_rtt_is_the_time_of_a_ping(nc: jsync.Connection) -> None:
     assert 0 < nc.rtt() < SOON
 

@@ -1,4 +1,4 @@
-"""Who waits for a message, and who reads meanwhile: over a socket pair, without a server."""
+"""Who waits, for what, and who reads meanwhile: over a socket pair, without a server."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from jsync._fast import Line, Mailbox, Outbox
+from jsync._fast import Line, Mailbox, Outbox, Waiter
 from jsync.core.transport import Waker
 
 if TYPE_CHECKING:
@@ -53,6 +53,16 @@ def wire() -> Iterator[Wire]:
     with near, far:
         yield Wire(near, far, waker)
     waker.close()
+
+
+def test_what_the_handshake_has_seen_is_not_seen_again(wire: Wire) -> None:
+    flushing = Waiter(wire.outbox)
+    assert wire.line.feed(b"PONG\r\n") == [("PONG", None)]
+    assert wire.line.ping(flushing)
+    assert wire.line.run(0.0) == []
+    assert not flushing.done
+    wire.far.sendall(b"PONG\r\n")
+    assert flushing.wait(10)
 
 
 def test_who_reads_in_its_place_tells_the_io_thread_of_the_first_that_ends(
