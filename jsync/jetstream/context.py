@@ -18,6 +18,7 @@ from .ordered_consumer import ordered_consumer
 from .publish import publish
 from .publish_options import newer_options, publish_headers
 from .publisher import Publisher
+from .push_consumer import push_consumer, put_push_consumer
 from .stream import Stream, consumers, put_consumer
 from .subscribing import Subscribing
 
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from .ordered_consumer import OrderedConsumer, OrderedOptions
     from .publish_options import PublishOptions
     from .publisher import OnError
+    from .push_consumer import PushConsumer
 
 
 class JetStream(Subscribing):
@@ -185,6 +187,48 @@ class JetStream(Subscribing):
     ) -> Consumer:
         """`Stream.create_or_update_consumer`, without asking for the stream first."""
         return put_consumer(self._api, stream, "", config, fields, timeout)
+
+    def create_push_consumer(
+        self,
+        stream: str,
+        config: ConsumerConfig | object | None = None,
+        /,
+        *,
+        timeout: float | None = None,
+        **fields: Any,
+    ) -> PushConsumer:
+        """`Stream.create_push_consumer`, without asking for the stream first."""
+        return put_push_consumer(self._api, stream, "create", config, fields, timeout)
+
+    def update_push_consumer(
+        self,
+        stream: str,
+        config: ConsumerConfig | object | None = None,
+        /,
+        *,
+        timeout: float | None = None,
+        **fields: Any,
+    ) -> PushConsumer:
+        """`Stream.update_push_consumer`, without asking for the stream first."""
+        return put_push_consumer(self._api, stream, "update", config, fields, timeout)
+
+    def create_or_update_push_consumer(
+        self,
+        stream: str,
+        config: ConsumerConfig | object | None = None,
+        /,
+        *,
+        timeout: float | None = None,
+        **fields: Any,
+    ) -> PushConsumer:
+        """`Stream.create_or_update_push_consumer`, without asking for the stream first."""
+        return put_push_consumer(self._api, stream, "", config, fields, timeout)
+
+    def push_consumer(
+        self, stream: str, name: str, *, timeout: float | None = None
+    ) -> PushConsumer:
+        """`Stream.push_consumer`, without asking for the stream first."""
+        return push_consumer(self._api, stream, name, timeout)
 
     def consumer(self, stream: str, name: str) -> Consumer:
         """Bind to a consumer; asks nothing, so that it may not exist.

@@ -175,6 +175,24 @@ def test_a_push_consumer_can_be_changed(
     assert not list(stream.consumer_names())
 
 
+def test_the_context_makes_and_finds_them_without_a_stream(
+    js: jsync.JetStream, stream: jsync.Stream, unique: str
+) -> None:
+    made = js.create_push_consumer(
+        stream.name, durable_name="pushed", deliver_subject=f"to.{unique}"
+    )
+    assert isinstance(made, jsync.PushConsumer)
+    assert js.push_consumer(stream.name, "pushed").config == made.config
+    changed = js.update_push_consumer(stream.name, name="pushed", ack_wait=7)
+    assert changed.config.ack_wait == 7
+    again = js.create_or_update_push_consumer(
+        stream.name, durable_name="pushed", deliver_subject=f"to.{unique}"
+    )
+    assert again.config.ack_wait == 30
+    with pytest.raises(errors.ConfigError, match="deliver_subject"):
+        js.create_push_consumer(stream.name, durable_name="pulled")
+
+
 @pytest.mark.parametrize(
     "options",
     [
