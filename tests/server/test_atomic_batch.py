@@ -25,17 +25,6 @@ pytestmark = pytest.mark.server
 
 
 @pytest.fixture
-def nc(server: LocalServer) -> Iterator[jsync.Connection]:
-    with jsync.connect(server.url) as nc:
-        yield nc
-
-
-@pytest.fixture
-def js(nc: jsync.Connection) -> jsync.JetStream:
-    return nc.jetstream()
-
-
-@pytest.fixture
 def stream(js: jsync.JetStream, unique: str) -> Iterator[jsync.Stream]:
     stream = js.create_stream(
         name=unique,

@@ -20,19 +20,10 @@ from .support import LONG
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from jsync.server import LocalServer
-
     from ..conftest import StartServer
     from ..proxy import FaultProxy, Side
 
 pytestmark = pytest.mark.server
-
-
-@pytest.fixture
-def nc(server: LocalServer) -> Iterator[jsync.Connection]:
-    """A connection that nothing happens to."""
-    with jsync.connect(server.url) as nc:
-        yield nc
 
 
 @pytest.fixture

@@ -32,17 +32,6 @@ pytestmark = pytest.mark.server
 
 
 @pytest.fixture
-def nc(server: LocalServer) -> Iterator[Connection]:
-    with jsync.connect(server.url) as nc:
-        yield nc
-
-
-@pytest.fixture
-def js(nc: Connection) -> JetStream:
-    return nc.jetstream()
-
-
-@pytest.fixture
 def stream(js: JetStream, unique: str) -> Iterator[Stream]:
     yield js.create_stream(name=unique, subjects=[f"{unique}.>"], allow_batched=True)
     with contextlib.suppress(errors.APIError):

@@ -14,32 +14,12 @@ from jsync import errors
 from ..servers import monitor, wait_for
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from jsync.server import LocalServer
 
     from ..conftest import StartServer
     from ..proxy import FaultProxy
 
 pytestmark = pytest.mark.server
-
-
-@pytest.fixture
-def nc(server: LocalServer) -> Iterator[jsync.Connection]:
-    with jsync.connect(server.url) as connection:
-        yield connection
-
-
-@pytest.fixture
-def js(nc: jsync.Connection) -> jsync.JetStream:
-    return nc.jetstream()
-
-
-@pytest.fixture
-def stream(js: jsync.JetStream, unique: str) -> Iterator[jsync.Stream]:
-    stream = js.create_stream(name=unique, subjects=[f"{unique}.>"], storage="memory")
-    yield stream
-    stream.delete()
 
 
 @pytest.fixture

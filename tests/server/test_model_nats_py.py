@@ -9,26 +9,16 @@ from typing import TYPE_CHECKING, Any
 import nats.js.api as nats_py
 import pytest
 
-import jsync
 from jsync.models import ConsumerConfig, StreamConfig
 
 from .raw_api import ask, create_consumer, create_stream, named
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from jsync.server import LocalServer
-
+    import jsync
 
 pytestmark = pytest.mark.server
 
 LONG_AGO = datetime(2020, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
-
-
-@pytest.fixture
-def nc(server: LocalServer) -> Iterator[jsync.Connection]:
-    with jsync.connect(server.url) as nc:
-        yield nc
 
 
 @pytest.mark.parametrize(

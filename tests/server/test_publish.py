@@ -30,12 +30,6 @@ pytestmark = pytest.mark.server
 
 
 @pytest.fixture
-def nc(server: LocalServer) -> Iterator[jsync.Connection]:
-    with jsync.connect(server.url) as nc:
-        yield nc
-
-
-@pytest.fixture
 def reader(server: LocalServer) -> Iterator[jsync.Connection]:
     """Another connection, so that what it reads has been on the server."""
     with jsync.connect(server.url) as reader:

@@ -173,12 +173,6 @@ def test_a_stream_deleted_in_the_middle_fails_what_comes_after(
     wait_for(lambda: len(told) == len(futures) - kinds[type(None)])
 
 
-@pytest.fixture
-def nc(server: LocalServer) -> Iterator[jsync.Connection]:
-    with jsync.connect(server.url) as connection:
-        yield connection
-
-
 def test_many_publishers_leave_nothing_behind(
     nc: jsync.Connection, stream: jsync.Stream
 ) -> None:

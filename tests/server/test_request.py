@@ -23,12 +23,6 @@ pytestmark = pytest.mark.server
 
 
 @pytest.fixture
-def nc(server: LocalServer) -> Iterator[jsync.Connection]:
-    with jsync.connect(server.url) as nc:
-        yield nc
-
-
-@pytest.fixture
 def service(server: LocalServer, unique: str) -> Iterator[str]:
     """The subject of a service on another connection that sends back what it is sent."""
     with jsync.connect(server.url) as other:

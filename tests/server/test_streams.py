@@ -26,24 +26,6 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.server
 
 
-@pytest.fixture
-def nc(server: LocalServer) -> Iterator[jsync.Connection]:
-    with jsync.connect(server.url) as connection:
-        yield connection
-
-
-@pytest.fixture
-def js(nc: jsync.Connection) -> jsync.JetStream:
-    return nc.jetstream()
-
-
-@pytest.fixture
-def stream(js: jsync.JetStream, unique: str) -> Iterator[jsync.Stream]:
-    stream = js.create_stream(name=unique, subjects=[f"{unique}.>"], storage="memory")
-    yield stream
-    stream.delete()
-
-
 @pytest.fixture(scope="module")
 def quiet_server() -> Iterator[LocalServer]:
     """A server of this module's own: nobody else has streams in it."""

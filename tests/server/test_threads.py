@@ -34,12 +34,6 @@ def _often_switched() -> Iterator[None]:
     sys.setswitchinterval(before)
 
 
-@pytest.fixture
-def nc(server: LocalServer) -> Iterator[jsync.Connection]:
-    with jsync.connect(server.url) as nc:
-        yield nc
-
-
 def all_at_once(*calls: Callable[[], object]) -> list[Thread[object]]:
     """Run the calls on a thread each, begun together."""
     barrier = threading.Barrier(len(calls))

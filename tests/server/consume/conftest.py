@@ -1,12 +1,8 @@
 from __future__ import annotations
 
-import contextlib
 from typing import TYPE_CHECKING
 
 import pytest
-
-import jsync
-from jsync import errors
 
 from ...faults import Events, connect
 from .support import (
@@ -16,28 +12,9 @@ from .support import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from jsync.server import LocalServer
+    import jsync
 
     from ...proxy import FaultProxy
-
-
-@pytest.fixture
-def nc(server: LocalServer) -> Iterator[jsync.Connection]:
-    with jsync.connect(server.url) as connection:
-        yield connection
-
-
-@pytest.fixture
-def js(nc: jsync.Connection) -> jsync.JetStream:
-    return nc.jetstream()
-
-
-@pytest.fixture
-def stream(js: jsync.JetStream, unique: str) -> Iterator[jsync.Stream]:
-    stream = js.create_stream(name=unique, subjects=[f"{unique}.>"], storage="memory")
-    yield stream
-    with contextlib.suppress(errors.StreamNotFoundError):
-        stream.delete()
 
 
 @pytest.fixture

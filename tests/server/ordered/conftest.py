@@ -14,15 +14,7 @@ from ..support import Recorder
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from jsync.server import LocalServer
-
     from ...proxy import FaultProxy
-
-
-@pytest.fixture
-def nc(server: LocalServer) -> Iterator[jsync.Connection]:
-    with jsync.connect(server.url) as connection:
-        yield connection
 
 
 @pytest.fixture

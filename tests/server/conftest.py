@@ -1,0 +1,36 @@
+"""What most tests on the shared server begin with; one that needs more makes its own."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING
+
+import pytest
+
+import jsync
+from jsync import errors
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from jsync.server import LocalServer
+
+
+@pytest.fixture
+def nc(server: LocalServer) -> Iterator[jsync.Connection]:
+    with jsync.connect(server.url) as connection:
+        yield connection
+
+
+@pytest.fixture
+def js(nc: jsync.Connection) -> jsync.JetStream:
+    return nc.jetstream()
+
+
+@pytest.fixture
+def stream(js: jsync.JetStream, unique: str) -> Iterator[jsync.Stream]:
+    """A stream in memory, of all below the test's own first token."""
+    stream = js.create_stream(name=unique, subjects=[f"{unique}.>"], storage="memory")
+    yield stream
+    with contextlib.suppress(errors.StreamNotFoundError):
+        stream.delete()
