@@ -22,6 +22,7 @@ ARGUMENTS = {
     "consume": "url stream consumer count batch ack handler",
     "consumers": "url stream consumer count batch ack consumers",
     "ordered": "url stream count batch",
+    "push": "url stream count flow",
     "next": "url stream consumer count",
     "publisher": "url subject size count window chunk",
     "ingest": "url subject size count flow outstanding chunk",

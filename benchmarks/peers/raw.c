@@ -4,6 +4,7 @@
  *   raw publish PORT SUBJECT SIZE COUNT     prebuilt chunks, until the PONG behind them
  *   raw spread PORT SUBJECT SIZE COUNT N    to SUBJECT.0 and so on to N, in turn
  *   raw read PORT SUBJECT SIZE COUNT        reads and counts bytes
+ *   raw pushed PORT SUBJECT COUNT           counts messages whose lengths differ
  *   raw echo PORT SUBJECT                   answers requests until it is ended
  *   raw request PORT SUBJECT SIZE COUNT     one at a time, its latency
  *   raw lone PORT COUNT INTERVAL_US SIZE    one stamped publish each interval
@@ -161,6 +162,43 @@ static char *next_line(char *b, size_t have, size_t *at) {
     end[-1] = 0;
     *at = end - b + 1;
     return line;
+}
+
+/* Reads messages of any length, and nothing of them but how long they are. */
+static void count_messages(char **v) {
+    char text[256];
+    int fd = dial(v[0]);
+    long left = atol(v[2]);
+    long count = left;
+    char *buffer = malloc(READ_SIZE);
+    size_t have = 0, skip = 0;
+    int64_t begin = 0;
+    snprintf(text, sizeof text, "SUB %s 1\r\nPING\r\n", v[1]);
+    send_text(fd, text);
+    await_pong(fd);
+    await_go();
+    double cpu = cpu_seconds();
+    while (left > 0) {
+        ssize_t n = recv(fd, buffer + have, READ_SIZE - have, 0);
+        if (n <= 0) fail("recv");
+        if (!begin) begin = now_ns();
+        have += n;
+        size_t at = 0;
+        while (left > 0) {
+            size_t some = skip < have - at ? skip : have - at;
+            at += some;
+            skip -= some;
+            if (skip) break;
+            char *line = next_line(buffer, have, &at);
+            if (line == NULL) break;
+            if (strncmp(line, "MSG ", 4) != 0) continue;
+            skip = strtoul(strrchr(line, ' '), NULL, 10) + 2;
+            left--;
+        }
+        memmove(buffer, buffer + at, have - at);
+        have -= at;
+    }
+    print_rate(count, (now_ns() - begin) / 1e9, cpu_seconds() - cpu);
 }
 
 static void echo(char **v) {
@@ -358,6 +396,7 @@ static void sink(char **v) {
 int main(int argc, char **argv) {
     struct { const char *name; int arguments; void (*run)(char **); } jobs[] = {
         {"publish", 4, publish}, {"spread", 5, spread}, {"read", 4, read_and_count}, {"echo", 2, echo},
+        {"pushed", 3, count_messages},
         {"request", 4, request}, {"lone", 4, lone}, {"source", 2, source}, {"sink", 1, sink},
     };
     for (size_t i = 0; argc > 1 && i < sizeof jobs / sizeof *jobs; i++)

@@ -229,6 +229,29 @@ def ordered(options: argparse.Namespace) -> Result:
     return result
 
 
+def push(options: argparse.Namespace) -> Result:
+    """A stream from its first message to its last, as the server pushes it."""
+    left, size = options.count, 0
+    with connect(options) as nc:
+        await_go()
+        cpu, begin = cpu_seconds(), now()
+        with nc.jetstream().subscribe(
+            stream=options.stream,
+            ack_policy="none",
+            flow_control=bool(options.flow),
+            pending_msgs_limit=options.count,
+            pending_bytes_limit=1 << 40,
+        ) as messages:
+            for msg in messages:
+                size += len(msg.data)
+                left -= 1
+                if not left:
+                    break
+            result = rate(options.count, begin, cpu)
+            assert messages.dropped == 0
+    return result
+
+
 def next_message(options: argparse.Namespace) -> Result:
     count = options.count
     latencies = []
@@ -339,6 +362,7 @@ JOBS = {
     "consume": consume,
     "consumers": consumers,
     "ordered": ordered,
+    "push": push,
     "next": next_message,
     "publisher": publisher,
     "ingest": ingest,

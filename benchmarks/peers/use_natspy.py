@@ -7,6 +7,7 @@ import ssl
 from typing import TYPE_CHECKING, Any
 
 import nats
+from nats.js.api import AckPolicy, ConsumerConfig
 
 from .jobs import main
 from .measure import (
@@ -216,6 +217,30 @@ async def ordered(options: argparse.Namespace) -> Result:
     return result
 
 
+async def push(options: argparse.Namespace) -> Result:
+    left, size = options.count, 0
+    nc = await connect(options)
+    await go()
+    cpu, begin = cpu_seconds(), now()
+    messages = await nc.jetstream().subscribe(
+        ">",
+        stream=options.stream,
+        config=ConsumerConfig(ack_policy=AckPolicy.NONE),
+        flow_control=bool(options.flow),
+        idle_heartbeat=5 if options.flow else None,
+        pending_msgs_limit=0,
+        pending_bytes_limit=0,
+    )
+    async for msg in messages.messages:
+        size += len(msg.data)
+        left -= 1
+        if left == 0:
+            break
+    result = rate(options.count, begin, cpu)
+    await nc.close()
+    return result
+
+
 JOBS = {
     "publish": publish,
     "read": read,
@@ -224,6 +249,7 @@ JOBS = {
     "fetch": fetch,
     "next": next_message,
     "ordered": ordered,
+    "push": push,
     "publisher": publisher,
     "single": single,
 }

@@ -14,6 +14,7 @@ from .many import CONSUMERS, KEPT, PROCESSES
 from .ordered import ORDERED
 from .payload import PAYLOADS
 from .publish import LONE_100, LONE_1000, PUBLISH
+from .push import PUSH
 from .read import PARSE, READ, READ_BUSY, READ_SIZES, SOURCE
 from .request import API, REQUEST, REQUEST_BUSY
 from .stalls import STALLS
@@ -48,6 +49,7 @@ SCENARIOS: dict[str, Scenario] = {
     "ingest": INGEST,
     **ATOMIC,
     "ordered": ORDERED,
+    "push": PUSH,
     **PAYLOADS,
     "consumers": CONSUMERS,
     "processes": PROCESSES,

@@ -97,10 +97,11 @@ def test_a_gap_is_made_up_for_by_another_consumer_on_another_subject(
         reset = problems.get()
         assert isinstance(reset, errors.OrderedConsumerResetError)
         assert "behind sequence 19" in str(reset)
+        # It may push before its creation has been answered.
+        wait_for(lambda: sub.consumer_name.endswith("_2"))
         info = sub.consumer_info()
         assert info.config.opt_start_seq == 20
         assert info.config.deliver_subject == sub.subject
-        assert info.name.endswith("_2")
         wait_for(lambda: list(stream.consumer_names()) == [info.name])
     assert list(stream.consumer_names()) == []
 
@@ -157,7 +158,7 @@ def test_a_consumer_that_is_deleted_is_made_up_for(
             stream.delete_consumer(name)
             publish(nc, subject, 1)
             assert sequences(take(sub, 1)) == [count]
-            assert sub.consumer_name != name
+            wait_for(lambda: sub.consumer_name != name)  # noqa: B023
             assert isinstance(problems.get(), errors.OrderedConsumerResetError)
 
 
