@@ -74,7 +74,7 @@ class ManagedConsumer:
     ) -> ConsumerInfo:
         """Change it; blocks. What keywords do not name stays as it is.
 
-        Raises `ConsumerDoesNotExistError`, and `APIError` for what cannot be changed.
+        Raises `ConsumerNotFoundError`, and `APIError` for what cannot be changed.
         """
         self._info = management.put_consumer(
             self._api, self._stream, "update", config, changes, timeout, name=self._name

@@ -278,7 +278,7 @@ class Stream:
 
         `durable_name` or `name` says which. A configuration replaces all, so that what is
         unset gets the server's default; keywords leave the rest as it is, None unsets.
-        Raises `ConsumerDoesNotExistError`, and `APIError` for what cannot be changed.
+        Raises `ConsumerNotFoundError`, and `APIError` for what cannot be changed.
         """
         return put_consumer(self._api, self.name, "update", config, fields, timeout)
 
