@@ -129,7 +129,8 @@ class PullSubscription:
                 return msgs
         while True:
             left = max(_SHORTEST, min(end - monotonic(), _LONGEST))
-            beat = None if heartbeat is None else min(heartbeat, left / 2)
+            # What is left of the time may be too short for any to be missed.
+            beat = 0.0 if heartbeat is not None and heartbeat * 2 > left else heartbeat
             pull = self._consumer.fetch(batch, timeout=left, idle_heartbeat=beat)
             if msgs := self._take(pull):
                 return msgs
