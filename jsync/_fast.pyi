@@ -269,6 +269,8 @@ class Mailbox(Sink):
     """Learns which messages have not come; None: nobody asks."""
     order: Order | None
     """Takes nothing but what is next in it; None: takes what comes."""
+    lent: bool
+    """Whether its subscription outlives it: nobody is told that it has all it expected."""
     sid: int
     """Of the subscription that delivers here; there may be another one later."""
 
@@ -303,6 +305,9 @@ class Mailbox(Sink):
     @property
     def closed(self) -> bool: ...
     @property
+    def full(self) -> bool:
+        """Whether all that was expected has come: see `end_after`."""
+    @property
     def last_arrival(self) -> float:
         """When something last came, a status included, by the monotonic clock."""
     @property
@@ -330,6 +335,26 @@ class Mailbox(Sink):
         """Take `on_first`, so that it is called once."""
 
 @final
+class Question:
+    """A request that is the same each time, but for the number at the end of `reply`.
+
+    One message answers it, which `mailbox` takes; it is asked again only after that.
+    """
+
+    def __init__(
+        self, mailbox: Mailbox, subject: str, reply: str, payload: bytes
+    ) -> None: ...
+    @property
+    def number(self) -> int:
+        """How often it has been asked."""
+    def ask(self, on_status: Callable[[Msg], object], deadline: float) -> Any:
+        """Ask and wait until `deadline`; None also when it has ended: see the mailbox.
+
+        `on_status` is the mailbox's until the answer has come. Raises
+        `ConnectionLostError` when it could not be asked.
+        """
+
+@final
 class Messages:
     """Iterates over a mailbox to its end; `owner` is kept alive meanwhile.
 
@@ -353,7 +378,10 @@ class Messages:
 class Waiter(Sink):
     """Waits for one thing: the reply to a request, a PONG, a state of the connection."""
 
-    def __init__(self, outbox: Outbox, subject: str = "") -> None: ...
+    def __init__(
+        self, outbox: Outbox, subject: str = "", *, local: bool = False
+    ) -> None:
+        """`local`: no message of the server brings it."""
     @property
     def done(self) -> bool: ...
     @property

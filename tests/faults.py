@@ -86,6 +86,12 @@ def waiting(connection: Connection) -> int:
     return len(connection._session.replies)
 
 
+def subscribed(connection: Connection) -> int:
+    """How many subscriptions `connection` has, but for those it keeps for later pulls."""
+    session = connection._session
+    return len(session.interests) - len(session.spare)
+
+
 def unsent(connection: Connection) -> int:
     """Bytes written that the socket has not taken."""
     return connection._outbox.pending

@@ -76,6 +76,7 @@ cdef class Line(Parser):
         self.outbox.io_thread = PyThread_get_thread_ident()
 
     def subscribe(self, sid: int, sink: Sink) -> None:
+        self.cached = NULL
         self.sinks[sid] = sink
 
     def unsubscribe(self, sid: int) -> None:
@@ -275,7 +276,7 @@ cdef class Line(Parser):
         self.receiving = True
         self.now = jsync_now()  # the GIL may have been waited for since the poll
         try:
-            while got < TURN_BYTES and jsync_now() - self.now < TURN_NS:
+            while got == 0 or (got < TURN_BYTES and jsync_now() - self.now < TURN_NS):
                 self.room()
                 space = self.capacity - self.end
                 n = c_recv(self.fd, self.buffer + self.end, space, MSG_DONTWAIT)
@@ -320,7 +321,7 @@ cdef class Line(Parser):
         self.borrowed = park.waiting = park.reading = True
         park.notify_fd = self.notify_fds[1]
         try:
-            while True:
+            while park.waiting:
                 # A signal that came while C code ran does not interrupt the poll below.
                 PyErr_CheckSignals()
                 self.now = jsync_now()
@@ -349,7 +350,7 @@ cdef class Line(Parser):
             self.aside_until = 0
             if self.is_readable(fd):
                 # Whoever waits is likely to do so again.
-                self.aside_until = jsync_now() + ASIDE_NS
+                self.aside_until = self.now + ASIDE_NS
             elif self.fd >= 0:
                 self.outbox.wake()
             if self.finished:

@@ -51,6 +51,8 @@ cdef class Mailbox(Sink):
     cdef uint64_t expected  # end after so many, 0: never
     cdef bint slow
     cdef readonly bint closed
+    cdef public bint lent
+    """Whether its subscription outlives it: nobody is told that it has all it expected."""
     cdef int64_t arrived
     cdef public bint ackless
     """Whether the messages to come are from a consumer that wants no acks."""
@@ -129,6 +131,11 @@ cdef class Mailbox(Sink):
         return self.controls > 0
 
     @property
+    def full(self) -> bool:
+        """Whether all that was expected has come: see `end_after`."""
+        return self.expected > 0 and self.delivered >= self.expected
+
+    @property
     def last_arrival(self) -> float:
         """When something last came, a status included, by the monotonic clock."""
         return self.arrived / 1e9
@@ -195,8 +202,9 @@ cdef class Mailbox(Sink):
         if self.expected and self.delivered >= self.expected:
             self.closed = True
             self.wake_all()
-            line.endings.append(("ENDED", self))
-            line.ended += 1
+            if not self.lent:
+                line.endings.append(("ENDED", self))
+                line.ended += 1
         if self.on_first is not None:
             line.events.append(("FIRST", self))
             self.wake_one()
@@ -331,9 +339,10 @@ cdef class Mailbox(Sink):
             seat = self.free_seat()
             seat.taken = True
             try:
-                # Many messages come at less cost in what the I/O thread reads meanwhile.
+                # An only reader reads the socket itself: to be woken costs more.
                 woken = wait_for_wake(
-                    self.outbox, &seat.park, deadline, self.expected == 1
+                    self.outbox, &seat.park, deadline,
+                    self.jetstream and self.readers == 1,
                 )
             finally:
                 seat.taken = False
@@ -487,11 +496,15 @@ cdef class Waiter(Sink):
     cdef object error
     cdef readonly bint done
     cdef readonly str subject
+    cdef bint local  # no message of the server brings it
 
     @cython.annotation_typing(False)
-    def __init__(self, outbox: Outbox, subject: str = "") -> None:
+    def __init__(
+        self, outbox: Outbox, subject: str = "", *, local: bool = False
+    ) -> None:
         self.outbox = outbox
         self.subject = str(subject)
+        self.local = local
 
     def __dealloc__(self):
         park_free(&self.park)
@@ -521,7 +534,10 @@ cdef class Waiter(Sink):
             check_may_wait(self.outbox)
             if self.park.waiting:
                 raise ConcurrentUseError("another thread is waiting on this object")
-            woken = wait_for_wake(self.outbox, &self.park, deadline, True)
+            if self.local:
+                woken = park_wait(&self.park, deadline)
+            else:
+                woken = wait_for_wake(self.outbox, &self.park, deadline, True)
             if not woken and jsync_now() >= deadline:
                 break
         return self.done

@@ -34,7 +34,7 @@ class Gate:
 
     def wait(self, timeout: float | None) -> bool:
         """Block until it is open, at most `timeout` seconds; whether it is."""
-        waiter = Waiter(self._outbox)
+        waiter = Waiter(self._outbox, local=True)
         self._waiting.add(waiter)
         try:
             # Opened before the waiter was there to be told?

@@ -394,8 +394,9 @@ class IOThread:
         """Act on an event of the line; raises what ends the connection."""
         match name, value:
             case "STATUS", (Mailbox() as mailbox, Msg() as msg):
-                if mailbox.on_status is not None:
-                    mailbox.on_status(msg)
+                tell = mailbox.on_status  # another thread may take it away
+                if tell is not None:
+                    tell(msg)
             case "PING", _:  # one that came with the end of the handshake
                 self._outbox.command(PONG)
             case "PONG", _:
@@ -415,8 +416,9 @@ class IOThread:
             case "ENDED", Mailbox() as mailbox:
                 self._session.ended(mailbox.sid)
             case "ORDER", Mailbox() as mailbox:
-                if mailbox.on_order is not None:
-                    mailbox.on_order()
+                look = mailbox.on_order
+                if look is not None:
+                    look()
             case "BROKEN", Exception() as error:
                 raise error
 

@@ -18,7 +18,7 @@ from enum import Enum
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from .._fast import Line, Mailbox, Outbox, Replies, Waiter, forks
+from .._fast import Line, Mailbox, Outbox, Replies, Sink, Waiter, forks
 from ..errors import (
     ConnectionClosedError,
     ConnectionLostError,
@@ -40,7 +40,6 @@ from .transport import Waker
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from .._fast import Sink
     from .options import Options
     from .servers import Server
 
@@ -49,6 +48,10 @@ logger = logging.getLogger("jsync.connection")
 CLOSE_SECONDS = 1.0
 """How long `close` may wait for the server to have read, and for the thread to end."""
 
+MOST_SPARE = 16
+"""How many subscriptions wait for the next pull at most."""
+
+_NOBODY = Sink()
 _numbers = itertools.count(1)
 _live: set[Session] = set()
 
@@ -106,6 +109,8 @@ class Session:
         self.lock = threading.RLock()
         self.state = State.CONNECTING
         self.interests: dict[int, Interest] = {}
+        self.spare: list[Interest] = []
+        """Of `interests`, those that are lent to nobody."""
         self._sids = itertools.count(1)
         self._replies_open = False
         self._waiting: set[Waiter] = set()
@@ -210,6 +215,43 @@ class Session:
             if interest is not None:
                 interest.silenced = True
                 self.outbox.command(unsubscribe_command(sid))
+
+    def borrow(
+        self, mailbox: Mailbox, on_lost: Callable[[ConnectionLostError], object]
+    ) -> Interest:
+        """A subscription of one's own, to `<inbox><sid>.*`, for `mailbox` and its sid.
+
+        One that was given back, which costs nothing, or a new one that rides in the write
+        that follows.
+        """
+        self.outbox.check_process()
+        while self.spare:
+            try:
+                interest = self.spare.pop()
+            except IndexError:  # another thread was quicker
+                break
+            if self.interests.get(interest.sid) is interest:
+                mailbox.sid = interest.sid
+                interest.sink, interest.on_lost = mailbox, on_lost
+                self.line.subscribe(interest.sid, mailbox)
+                return interest
+        sid = mailbox.sid = self.next_sid()
+        subject = f"{self.inbox}{sid}.*"
+        interest = Interest(sid, subject, None, mailbox, on_lost=on_lost)
+        self.subscribe(interest, riding=True)
+        return interest
+
+    def take_back(self, interest: Interest) -> None:
+        """Lend it again: nothing more will come of what it was borrowed for.
+
+        A finaliser may give it back, on any thread: this neither blocks nor takes a lock.
+        """
+        interest.sink, interest.on_lost = _NOBODY, None
+        self.line.unsubscribe(interest.sid)
+        if len(self.spare) < MOST_SPARE:
+            self.spare.append(interest)
+        else:
+            self.call_soon(lambda: self.unsubscribe(interest.sid, lazy=True))
 
     def open_replies(self) -> None:
         """Subscribe to the inbox of requests, once."""

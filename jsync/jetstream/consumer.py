@@ -9,11 +9,17 @@ from ..errors import ConfigError, TimeoutError as LateError
 from . import management
 from .consume import ConsumeContext, MessagesContext, check_callback
 from .continuous import ContinuousPull
-from .fetch import Batch, SinglePull
+from .fetch import Batch, PullOfOne, SinglePull
 from .inbox import Source
 from .managed import ManagedConsumer
 from .priority import claim
-from .pull import LONGEST_EXPIRY, check_seconds, consume_limits, fetch_request
+from .pull import (
+    LONGEST_EXPIRY,
+    check_seconds,
+    consume_limits,
+    fetch_request,
+    next_request,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,12 +30,13 @@ if TYPE_CHECKING:
     )
     from .api import API
     from .consume import OnException
+    from .pull import PullRequest
 
 
 class Consumer(ManagedConsumer):
     """A pull consumer, as `create_consumer` and `consumer` of streams and `JetStream` give.
 
-    Any thread may use it. Each call has a pull and a subscription of its own.
+    Any thread may use it. Each call has a pull of its own, and its subscription to itself.
     """
 
     def __init__(
@@ -37,6 +44,9 @@ class Consumer(ManagedConsumer):
     ) -> None:
         super().__init__(api, stream, name, info)
         self._pins: dict[str, Pin] = {}
+        # What who is in no group pulls as, and as of which info.
+        self._plain: tuple[Source, ConsumerInfo | None] | None = None
+        self._idle: list[PullOfOne] = []  # of the last `next`, one at most
 
     def unpin(self, group: str, *, timeout: float | None = None) -> None:
         """Have another client of a priority group pinned; blocks.
@@ -64,20 +74,38 @@ class Consumer(ManagedConsumer):
         leaves in `Batch.error`. In a loop this is one round trip for each message: prefer
         `fetch`. The other options are those of `fetch`.
         """
-        with self.fetch(
-            1,
-            timeout=timeout,
-            idle_heartbeat=idle_heartbeat,
-            group=group,
-            min_pending=min_pending,
-            min_ack_pending=min_ack_pending,
-            priority=priority,
-        ) as batch:
-            for msg in batch:
-                return msg
-            if batch.error is not None:
-                raise batch.error
-        raise LateError(f"no message within {timeout} s")
+        request = next_request(timeout, idle_heartbeat)
+        source = self._source(group, min_pending, min_ack_pending, priority)
+        pull = self._pull_of_one(source, request, timeout)
+        msg = None
+        try:
+            msg = pull.take()
+        finally:
+            if msg is None or not self._keep(pull):
+                pull.leave()
+        if msg is None:
+            raise pull.error or LateError(f"no message within {timeout} s")
+        return msg
+
+    def _pull_of_one(
+        self, source: Source, request: PullRequest, timeout: float
+    ) -> SinglePull:
+        if source.claim.group:  # with a pin id that may be another each time
+            return SinglePull(source, request, timeout)
+        try:
+            pull = self._idle.pop()
+        except IndexError:
+            return PullOfOne(source, request, timeout)
+        if pull.is_like(source, request):
+            return pull
+        return PullOfOne(source, request, timeout)
+
+    def _keep(self, pull: SinglePull) -> bool:
+        """Keep it for the next time, if it can be; whether it is kept."""
+        if isinstance(pull, PullOfOne) and not self._idle:
+            self._idle.append(pull)
+            return True
+        return False
 
     def fetch(
         self,
@@ -248,7 +276,16 @@ class Consumer(ManagedConsumer):
         priority: int | None,
     ) -> Source:
         """What a pull has to know; raises `ConfigError` and `UnsupportedFeatureError`."""
-        config = None if self._info is None else self._info.config
+        info, known = self._info, self._plain
+        plain = (
+            group is None
+            and min_pending is None
+            and min_ack_pending is None
+            and priority is None
+        )
+        if plain and known is not None and known[1] is info:
+            return known[0]
+        config = None if info is None else info.config
         claimed = claim(group, min_pending, min_ack_pending, priority, config)
         self._api.require(claimed.needs)
         pin = None
@@ -256,13 +293,16 @@ class Consumer(ManagedConsumer):
             config is None or config.priority_policy == "pinned_client"
         ):
             pin = self._pins.setdefault(group, Pin())
-        return Source(
+        source = Source(
             self._api,
             f"{self._stream}.{self._name}",
             acks=config is None or config.ack_policy != "none",
             claim=claimed,
             pin=pin,
         )
+        if plain:
+            self._plain = source, info
+        return source
 
     def __repr__(self) -> str:
         return f"<Consumer {self.name!r} of {self.stream_name!r}>"

@@ -13,7 +13,7 @@ from ..errors import (
     PullError,
     TimeoutError as LateError,
 )
-from .inbox import Inbox
+from .inbox import KeptInbox, LentInbox
 from .publish import RETRIES, RETRY_SECONDS
 from .pull import HEARTBEATS_MISSED, MARGIN, NANOSECONDS, Meaning, judge
 
@@ -41,39 +41,48 @@ class SinglePull:
         self._source = source
         self._request = request
         self._timeout = timeout
-        self._retries = self.retries
+        self.silence = HEARTBEATS_MISSED * request.idle_heartbeat / NANOSECONDS
         self.error: Exception | None = None
         """Why it ended early, when nobody is to blame for it."""
-        self.deadline = monotonic() + timeout + MARGIN
-        self.silence = HEARTBEATS_MISSED * request.idle_heartbeat / NANOSECONDS
+        self.inbox = self._inbox()
+        self._begin()
+
+    def _begin(self) -> None:
+        self._retries = self.retries
+        self.deadline = monotonic() + self._timeout + MARGIN
         while True:
-            self.inbox = self._inbox()
             try:
-                self.inbox.open(self._most)
-                self.inbox.pull(request)
+                self.inbox.open()
+                self.inbox.pull(self._request)
             except ConnectionLostError:
                 self.inbox.close()
-                source.api.connection.session.await_connected(self.deadline)
+                self._source.api.connection.session.await_connected(self.deadline)
+                self.inbox = self._inbox()
             except BaseException:
                 self.inbox.close()
                 raise
             else:
                 break
 
-    def _inbox(self) -> Inbox:
-        inbox = Inbox(self._source, on_status=self._on_status)
+    def _inbox(self) -> LentInbox:
+        inbox = LentInbox(self._source, on_status=self._on_status)
         if not self._request.max_bytes:
             inbox.mailbox.end_after(self._request.batch)
         return inbox
 
-    @property
-    def _most(self) -> int:
-        """How many answers can come; 0 is not known."""
-        request = self._request
-        # Bytes and heartbeats may end or fill it, and one that is pinned may pull twice.
-        if request.max_bytes or request.idle_heartbeat or self._source.pin is not None:
-            return 0
-        return request.batch
+    def __iter__(self) -> Iterator[JetStreamMsg]:
+        messages = Messages(self.inbox.mailbox, self, self.deadline, self.silence)
+        return cast("Iterator[JetStreamMsg]", messages)
+
+    def take(self) -> JetStreamMsg | None:
+        """Wait for the next message; None at the end, see `error`."""
+        return next(iter(self), None)
+
+    def leave(self) -> None:
+        """Give what is not read back to the server; blocks if it has not ended."""
+        self.inbox.collect()
+        self.inbox.give_back()
+        self.inbox.mailbox.on_status = None
 
     def waited(self) -> None:
         """Nothing has come for too long."""
@@ -91,11 +100,14 @@ class SinglePull:
             self._end()
 
     def _on_status(self, msg: Msg) -> None:
+        if not self.inbox.is_about(msg):
+            return  # a late word about a pull before this one
         verdict = judge(msg.status or 0, msg.status_text)
         match verdict.meaning:
             case Meaning.ALIVE:
                 return
             case Meaning.ENDED:
+                self.inbox.answered = True
                 self._end(self._too_small(msg))
             case Meaning.UNPINNED if self._pulls_again():
                 return
@@ -139,8 +151,6 @@ class SinglePull:
             return
         left = self.deadline - MARGIN - monotonic()
         try:
-            # The status may have been the last answer that the server was to give.
-            self.inbox.renew(self._most)
             self.inbox.pull(self._request.within(max(SHORTEST, left)))
         except Error as error:
             self._end(error)
@@ -160,6 +170,48 @@ class SinglePull:
 
     def __repr__(self) -> str:
         return f"<SinglePull {self.inbox!r}>"
+
+
+class PullOfOne(SinglePull):
+    """The pull behind `next`, which is sent again and again.
+
+    What it is made of is kept: to make it costs more than all that `next` does besides.
+    """
+
+    inbox: KeptInbox  # type: ignore[mutable-override]  # what `_inbox` has made
+
+    def __init__(self, source: Source, request: PullRequest, timeout: float) -> None:
+        super().__init__(source, request, timeout)
+        self._patience = timeout + MARGIN
+
+    def _inbox(self) -> KeptInbox:
+        return KeptInbox(self._source, self._request, on_status=self._on_status)
+
+    def _begin(self) -> None:
+        """`take` does."""
+
+    def is_like(self, source: Source, request: PullRequest) -> bool:
+        """Whether it asks the same."""
+        return self._source is source and self._request is request
+
+    def take(self) -> JetStreamMsg | None:
+        begin = monotonic()
+        self.deadline = begin + self._patience
+        self._retries = self.retries
+        while True:
+            try:
+                # The iteration sees to what follows, and to heartbeats.
+                until = begin + (self.silence or self._patience)
+                msg = self.inbox.ask(self._on_status, until)
+            except ConnectionLostError:
+                self.inbox.close()
+                self._source.api.connection.session.await_connected(self.deadline)
+                self.inbox = self._inbox()
+            else:
+                return msg or super().take()
+
+    def __del__(self) -> None:
+        self.inbox.abandon()
 
 
 class Batch:
@@ -195,12 +247,8 @@ class Batch:
         server will not send them again. Blocks for a round trip, a second at most, when
         the pull has not ended; a second call does nothing.
         """
-        self._leave()
+        self._pull.leave()
         return self._pull.inbox.take_rest()
-
-    def _leave(self) -> None:
-        self._pull.inbox.collect()
-        self._pull.inbox.give_back()
 
     def __enter__(self) -> Self:
         return self
@@ -211,7 +259,7 @@ class Batch:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self._leave()
+        self._pull.leave()
 
     def __del__(self) -> None:
         self._pull.inbox.abandon()

@@ -1,4 +1,4 @@
-"""Where the answers to pulls come: a subscription of their own, and its backlog."""
+"""Where the answers to pulls come: a subscription, for them alone, and its backlog."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import TYPE_CHECKING, cast
 
-from .._fast import Mailbox
+from .._fast import Mailbox, Question
 from ..core.session import Interest
 from ..errors import Error
 
@@ -58,60 +58,57 @@ class Inbox:
         # Of a forgotten connection, whose messages are still read.
         self._owner = source.api.connection
         self._session = session = source.api.connection.session
-        session.outbox.check_process()
-        self._sid = session.next_sid()
         self.use(source)
-        self.reply = f"{session.inbox}{self._sid}"
-        """Where the answers come."""
+        self.reply = ""
+        """Where the answers come, once it is open."""
         self._pulled_as = ""
         self._rest: list[JetStreamMsg] = []
         self._leaving: Timer | None = None  # abandoned, with messages on their way
-        self.mailbox = Mailbox(
-            session.outbox, self._sid, jetstream=True, readers=readers
-        )
+        self.mailbox = Mailbox(session.outbox, 0, jetstream=True, readers=readers)
         self.mailbox.on_status = on_status
         self.mailbox.ackless = not source.acks
         self.mailbox.pin = source.pin
-        self._on_lost, self._on_connected = on_lost or self.close, on_connected
+        self._on_lost, self._on_connected = on_lost, on_connected
 
-    def open(self, most: int = 0) -> None:
-        """Subscribe; that rides in the write of the first pull.
-
-        After `most` answers, statuses included, the server forgets it by itself; 0 is never.
-        """
+    def open(self) -> None:
+        """Subscribe; that rides in the write of the first pull."""
+        self._session.outbox.check_process()
+        sid = self.mailbox.sid = self._session.next_sid()
+        self.reply = f"{self._session.inbox}{sid}"
         interest = Interest(
-            self._sid,
+            sid,
             self.reply,
             None,
             self.mailbox,
-            on_lost=self._on_lost,
+            on_lost=self._on_lost or self.close,
             on_connected=self._on_connected,
-            expected=most,
         )
         self._session.subscribe(interest, riding=True)
 
     def use(self, source: Source) -> None:
         """Pull from another consumer from now on."""
         self._source = source
+        self._claims = bool(source.claim.group)
         self._subject = f"{source.api.prefix}.CONSUMER.MSG.NEXT.{source.consumer}"
 
-    def renew(self, most: int = 0) -> None:
+    def renew(self) -> None:
         """Take no answer any more to what was pulled so far, but what comes from now on.
 
-        On the I/O thread, where nothing comes meanwhile; `most` as for `open`.
+        On the I/O thread, where nothing comes meanwhile.
         """
-        self._session.unsubscribe(self._sid, lazy=True)
-        self._sid = self.mailbox.sid = self._session.next_sid()
-        self.reply = f"{self._session.inbox}{self._sid}"
-        self.open(most)
+        self._unsubscribe()
+        self.open()
 
     def pull(self, request: PullRequest) -> None:
         """Send a pull; raises `ConnectionLostError` while disconnected."""
-        source = self._source
-        if source.pin is not None:
-            self._pulled_as = source.pin.id
-        payload = source.claim.on(request, self._pulled_as).encode()
-        self._session.outbox.publish(self._subject, payload, self.reply, request=True)
+        if self._claims:
+            source = self._source
+            if source.pin is not None:
+                self._pulled_as = source.pin.id
+            request = source.claim.on(request, self._pulled_as)
+        self._session.outbox.publish(
+            self._subject, request.encode(), self.reply, request=True
+        )
 
     def unpinned(self) -> bool:
         """The server does not take the pin id; whether the last pull had one.
@@ -129,16 +126,19 @@ class Inbox:
         """Take no more: readers get what is there, then `error` or the end."""
         if not self.mailbox.closed:
             self.mailbox.close(error)
-        self._session.unsubscribe(self._sid, lazy=True)
+        self._unsubscribe()
         if self._leaving is not None:
             self._leaving.cancel()  # it would keep this alive until then
             self._abandoned()
+
+    def _unsubscribe(self) -> None:
+        self._session.unsubscribe(self.mailbox.sid, lazy=True)
 
     def collect(self) -> None:
         """Close, once all that the server had sent has come; a second at most."""
         if self.mailbox.closed:
             return
-        self._session.silence(self._sid)
+        self._session.silence(self.mailbox.sid)
         with contextlib.suppress(Error):
             # With the PONG, all that the server had sent has come.
             self._session.ping(monotonic() + ON_ITS_WAY)
@@ -177,7 +177,7 @@ class Inbox:
 
     def _abandon(self) -> None:
         if not self.mailbox.closed:
-            self._session.silence(self._sid)
+            self._session.silence(self.mailbox.sid)
             self._leaving = self._session.call_later(ON_ITS_WAY, self._abandoned)
         self.give_back()
 
@@ -189,10 +189,124 @@ class Inbox:
     def _end(self) -> None:
         self.mailbox.close()
         self.mailbox.on_status = self.mailbox.on_credit = None
-        self._session.forget(self._sid)
+        self._forget()
+
+    def _forget(self) -> None:
+        self._session.forget(self.mailbox.sid)
 
     def __repr__(self) -> str:
         state = "closed" if self.mailbox.closed else "open"
         return (
             f"<Inbox of {self._source.consumer} {state}, {len(self.mailbox)} messages>"
         )
+
+
+class LentInbox(Inbox):
+    """For a single pull: its subscription was another's before, and is the next one's.
+
+    It is given back once the pull has been answered in full, so that nothing more can
+    come of it. A pull that is left earlier takes its subscription along: the server has
+    nobody to send the rest to, and nothing is swallowed.
+    """
+
+    def __init__(self, source: Source, *, on_status: Callable[[Msg], object]) -> None:
+        super().__init__(source, on_status=on_status)
+        self.mailbox.lent = True
+        self.answered = False
+        """Whether the server has said that the pull has ended."""
+        self._loan: list[Interest] = []  # taken from here by who ends it, once
+
+    def open(self) -> None:
+        self._loan.append(self._session.borrow(self.mailbox, self.close))
+
+    def pull(self, request: PullRequest) -> None:
+        # Each at a subject of its own: what is said late of another is not for this one.
+        session = self._session
+        self.reply = f"{session.inbox}{self.mailbox.sid}.{session.next_sid()}"
+        super().pull(request)
+
+    def is_about(self, msg: Msg) -> bool:
+        """Whether a status is about the last pull."""
+        return msg.subject == self.reply
+
+    def collect(self) -> None:
+        if self.mailbox.closed:
+            self._unsubscribe()
+        else:
+            super().collect()
+
+    def abandon(self) -> None:
+        if self.is_settled:
+            self._unsubscribe()
+        super().abandon()
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether nothing more can come of the pull."""
+        return self.answered or self.mailbox.full
+
+    def _unsubscribe(self) -> None:
+        """Give the subscription back, or have it end with the pull; once."""
+        try:
+            interest = self._loan.pop()
+        except IndexError:
+            return
+        if self.is_settled and not interest.silenced:
+            self._session.take_back(interest)
+        else:
+            self._session.unsubscribe(interest.sid, lazy=True)
+
+    def _forget(self) -> None:
+        try:
+            interest = self._loan.pop()
+        except IndexError:
+            return
+        self._session.forget(interest.sid)
+
+
+class KeptInbox(LentInbox):
+    """For pulls of one message, one after the other and all alike.
+
+    Between two of them the connection, which knows of its subscription, does not know of
+    it: so it may be kept by what is to be collected when it is forgotten.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        request: PullRequest,
+        *,
+        on_status: Callable[[Msg], object],
+    ) -> None:
+        super().__init__(source, on_status=on_status)
+        self._request = request
+        self._question: Question | None = None
+        self._numbered = ""
+
+    def open(self) -> None:
+        session = self._session
+        self._loan.append(session.borrow(self.mailbox, self.mailbox.close))
+        self._numbered = f"{session.inbox}{self.mailbox.sid}.{session.next_sid()}_"
+        payload = self._request.encode()
+        self._question = Question(self.mailbox, self._subject, self._numbered, payload)
+
+    def ask(
+        self, on_status: Callable[[Msg], object], deadline: float
+    ) -> JetStreamMsg | None:
+        """Pull, and wait for the message; None when it has ended, or at `deadline`.
+
+        Raises `ConnectionLostError` while disconnected, and nothing was sent then.
+        """
+        question = self._question
+        if question is None:
+            self.open()
+            question = self._question
+            assert question is not None
+        self.reply = ""
+        msg: JetStreamMsg | None = question.ask(on_status, deadline)
+        return msg
+
+    def is_about(self, msg: Msg) -> bool:
+        if self.reply or self._question is None:
+            return super().is_about(msg)
+        return msg.subject == f"{self._numbered}{self._question.number}"

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
-    from .inbox import Inbox
+    from .inbox import LentInbox
     from .place import Place
     from .pull import PullRequest
 
@@ -40,7 +40,7 @@ class InOrder(SinglePull):
         self.passed_over = 0
         super().__init__(place.source(), request, timeout)
 
-    def _inbox(self) -> Inbox:
+    def _inbox(self) -> LentInbox:
         inbox = super()._inbox()
         inbox.mailbox.order = self.order
         inbox.mailbox.on_order = self._on_order
@@ -123,6 +123,7 @@ class OrderedFetch:
 
     def _go_on(self, pull: InOrder) -> None:
         """The pull has ended, and is read: end with it, or send another one."""
+        pull.leave()
         cursor, order = self._place.cursor, pull.order
         span = cursor.range()
         cursor.reached(order.stream_sequence, order.consumer_sequence)

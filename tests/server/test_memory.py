@@ -20,6 +20,7 @@ from ..faults import (
     leave,
     open_files,
     resident_bytes,
+    subscribed,
     waiting,
 )
 from ..proxy import FaultProxy
@@ -245,7 +246,7 @@ def test_fetches_leave_nothing(server: LocalServer, unique: str, cycles: int) ->
                 for msg in batch:
                     msg.ack()
 
-        before = len(nc.session.interests)
+        before = subscribed(nc)
         assert growth(cycle, cycles) < MOST
-        wait_for(lambda: len(nc.session.interests) == before)
+        wait_for(lambda: subscribed(nc) == before)
         stream.delete()

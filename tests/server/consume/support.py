@@ -59,7 +59,12 @@ class Pulls:
     @property
     def replies(self) -> set[bytes]:
         """Where the answers are to go."""
-        return {reply for reply, _ in self.PATTERN.findall(bytes(self._seen))}
+        return set(self.each_reply)
+
+    @property
+    def each_reply(self) -> list[bytes]:
+        """Where the answers to each pull are to go."""
+        return [reply for reply, _ in self.PATTERN.findall(bytes(self._seen))]
 
     def has_sent(self, command: bytes) -> bool:
         return b"\r\n" + command in self._seen
@@ -77,13 +82,19 @@ class Pulls:
     def count(self) -> int:
         return len(self.requests)
 
-    def answer(self, status: str, *headers: str) -> None:
-        """Inject a status as the server's answer to the last pull."""
+    def answer(self, status: str, *headers: str, pull: int = -1) -> None:
+        """Inject a status as the server's answer to a pull, by default the last."""
         wait_for(lambda: self.count > 0)
-        inbox = self.PATTERN.findall(bytes(self._seen))[-1][0]
+        inbox = self.each_reply[pull]
         lines = [f"NATS/1.0 {status}", *headers, "", ""]
         block = "\r\n".join(lines).encode()
-        sid = inbox.rpartition(b".")[2]
+        # Of a subscription of its own, or with one token more of one that is lent.
+        sids = re.findall(
+            rb"SUB (?:%b|%b\.\*) (\d+)\r\n"
+            % (re.escape(inbox), re.escape(inbox.rpartition(b".")[0])),
+            bytes(self._seen),
+        )
+        sid = sids[-1]
         frame = b"HMSG %s %s %d %d\r\n%s\r\n" % (
             *(inbox, sid, len(block), len(block)),
             block,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pytest
 
-from ...faults import resident_bytes
+from ...faults import resident_bytes, subscribed
 from ...servers import wait_for
 from ..support import SOON, Recorder, run_child
 from .support import QUICK, Pulls, fill, numbers, take
@@ -45,7 +45,7 @@ def test_a_loop_that_is_left_gives_the_rest_back(
     nc: jsync.Connection, stream: jsync.Stream, worker: jsync.Consumer, way: Way
 ) -> None:
     fill(nc, stream, 50)
-    before = len(nc.session.interests)
+    before = subscribed(nc)
     for msg in way(worker):
         assert int(msg.data) == 0
         wait_for(lambda: worker.info().num_ack_pending >= 30)
@@ -54,7 +54,7 @@ def test_a_loop_that_is_left_gives_the_rest_back(
     # The ack_wait is a minute.
     with worker.fetch(49, timeout=SOON) as rest:
         assert sorted(numbers(rest)) == list(range(1, 50))
-    wait_for(lambda: len(nc.session.interests) == before)
+    wait_for(lambda: subscribed(nc) == before)
 
 
 @ways
@@ -133,11 +133,11 @@ def test_without_acks_it_only_ends(
 ) -> None:
     reader = stream.create_consumer(name="reader", ack_policy="none")
     fill(nc, stream, 50)
-    before, sent = len(nc.session.interests), nc.stats.out_messages
+    before, sent = subscribed(nc), nc.stats.out_messages
     for msg in way(reader):
         assert int(msg.data) == 0
         break
-    wait_for(lambda: len(nc.session.interests) <= before)
+    wait_for(lambda: subscribed(nc) <= before)
     assert nc.stats.out_messages <= sent + 2  # the pull, and one more of messages()
 
 
@@ -232,7 +232,7 @@ def test_nothing_leaks_with_each_pull(
     reader = stream.create_consumer(
         name="reader", ack_policy="none", mem_storage=True, deliver_policy="all"
     )
-    before = len(nc.session.interests)
+    before = subscribed(nc)
 
     def pull() -> None:
         if way == "messages":
@@ -248,7 +248,7 @@ def test_nothing_leaks_with_each_pull(
         for _ in range(count):
             pull()
         nc.flush()
-        wait_for(lambda: len(nc.session.interests) == before)
+        wait_for(lambda: subscribed(nc) == before)
         gc.collect()
         return resident_bytes()
 

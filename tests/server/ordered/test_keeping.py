@@ -8,6 +8,7 @@ import pytest
 
 from jsync import errors
 
+from ...faults import subscribed
 from ...servers import wait_for
 from .support import by_next, consumers, delete_consumers, fill, numbers, take
 
@@ -57,10 +58,11 @@ def test_nothing_piles_up_in_the_connection(
 ) -> None:
     session = nc._session
     consumer = stream.ordered_consumer()
-    begun = len(session.interests), len(session.replies)
+    begun = subscribed(nc), len(session.replies)
     for _ in range(30):
-        fill(nc, stream, 4)
+        fill(nc, stream, 6)
         assert consumer.next().data
+        assert len(list(consumer.fetch(2))) == 2
         for _ in consumer.fetch(5):
             break
         for msg in consumer.messages():
@@ -69,7 +71,7 @@ def test_nothing_piles_up_in_the_connection(
             break
         assert consumer.next().data
     consumer.messages().stop()
-    wait_for(lambda: (len(session.interests), len(session.replies)) == begun)
+    wait_for(lambda: (subscribed(nc), len(session.replies)) == begun)
 
 
 def test_polling_an_idle_stream_keeps_its_consumer(
