@@ -2,11 +2,12 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
-from typing import Any, Final, Literal, final
+from typing import Any, Final, Literal, Unpack, final
 
 from typing_extensions import disjoint_base
 
 from .headers import Headers, HeadersLike
+from .jetstream.publish_options import PublishOptions
 from .models import PubAck
 
 MAX_CONTROL_LINE: Final[int]
@@ -770,6 +771,28 @@ class BatchWriter:
         """
     def end(self) -> bool:
         """End the batch, without storing anything more; False: not connected."""
+
+@disjoint_base
+class MessageAdder:
+    """The part of `FastIngest` that is done once a message."""
+
+    def __init__(self, writer: BatchWriter) -> None: ...
+    @property
+    def _writer(self) -> BatchWriter: ...
+    def add(
+        self,
+        subject: str,
+        data: bytes | bytearray | memoryview = b"",
+        **options: Unpack[PublishOptions],
+    ) -> FastPubAck:
+        """Add a message; its number in this ingest, and the last that is acknowledged.
+
+        Blocks while as many as the server allows are under way, and the first time until
+        the server has answered. Returns before the message is stored: the block's end
+        tells that. What has gone wrong meanwhile is raised by the next call.
+
+        The options are those of `JetStream.publish`, but for `expected_last_msg_id`.
+        """
 
 def forks() -> int:
     """How often this process, or an ancestor since the import, has been forked off."""

@@ -200,9 +200,21 @@ cdef class BatchWriter:
 
         `headers` may be a header block already.
         """
+        cdef bytes block = None
+        if headers:
+            if PyBytes_CheckExact(headers):
+                block = <bytes>headers
+            else:
+                block = encode_headers(headers)
+            return self.next(subject, data, block, operation, has_msg_id(block))
+        return self.next(subject, data, None, operation, False)
+
+    cdef FastPubAck next(
+        self, subject, data, bytes block, int operation, bint repeatable
+    ):
         cdef Py_ssize_t size = 0
         cdef const char* s
-        cdef bytes block = None, payload
+        cdef bytes payload
         if self.writing or self.owner and self.owner != PyThread_get_thread_ident():
             self.refuse()
         if subject is self.subject:
@@ -210,12 +222,8 @@ cdef class BatchWriter:
         else:
             s = publish_subject(subject, &size)
             self.subject = subject
-        if headers:
-            if not self.outbox.headers_supported:
-                raise InvalidHeaderError("this server does not support headers")
-            block = (
-                <bytes>headers if PyBytes_CheckExact(headers) else encode_headers(headers)
-            )
+        if block is not None and not self.outbox.headers_supported:
+            raise InvalidHeaderError("this server does not support headers")
         payload = <bytes>data if PyBytes_CheckExact(data) else payload_bytes(data)
         self.check_size(payload, block)
         if not self.may_write():
@@ -230,7 +238,7 @@ cdef class BatchWriter:
         finally:
             self.writing = False
         if self.keep:
-            self.push(subject, payload, block, operation)
+            self.push(subject, payload, block, operation, repeatable)
             self.trim()
         return self.ack()
 
@@ -316,7 +324,7 @@ cdef class BatchWriter:
                 if self.keep:
                     self.push(
                         subjects if one else (<list>subjects)[at], payload, None,
-                        BATCH_APPEND,
+                        BATCH_APPEND, False,
                     )
             at = end
             self.outbox.finish(True)
@@ -375,7 +383,9 @@ cdef class BatchWriter:
         self.head = 0
         return 0
 
-    cdef void push(self, object subject, bytes data, bytes block, int operation) noexcept:
+    cdef void push(
+        self, object subject, bytes data, bytes block, int operation, bint repeatable
+    ) noexcept:
         cdef Kept* one = &self.kept[(self.head + self.count) & (self.capacity - 1)]
         Py_INCREF(subject)
         Py_INCREF(data)
@@ -383,13 +393,12 @@ cdef class BatchWriter:
         one.data = <PyObject*>data
         one.block = NULL
         one.operation = operation
-        one.repeatable = False
+        one.repeatable = repeatable
         if block is not None:
             Py_INCREF(block)
             one.block = <PyObject*>block
-            one.repeatable = has_msg_id(block)
-            self.has_ids |= one.repeatable
-        self.unrepeatable += not one.repeatable
+        self.has_ids |= repeatable
+        self.unrepeatable += not repeatable
         self.count += 1
         self.kept_bytes += PyBytes_GET_SIZE(data)
 
@@ -507,3 +516,49 @@ cdef class BatchWriter:
         if size:
             out = put(out, data, size)
         return put(out, b"\r\n", 2)
+
+
+cdef class MessageAdder:
+    """The part of `FastIngest` that is done once a message."""
+
+    cdef readonly BatchWriter _writer
+
+    def __init__(self, writer: BatchWriter) -> None:
+        self._writer = writer
+
+    @cython.annotation_typing(False)
+    def add(
+        self, subject: str, data: "bytes | bytearray | memoryview" = b"", **options: object
+    ) -> FastPubAck:
+        """Add a message; its number in this ingest, and the last that is acknowledged.
+
+        Blocks while as many as the server allows are under way, and the first time until
+        the server has answered. Returns before the message is stored: the block's end
+        tells that. What has gone wrong meanwhile is raised by the next call.
+
+        The options are those of `JetStream.publish`, but for `expected_last_msg_id`.
+        Raises `ConfigError`, `InvalidSubjectError`, `InvalidHeaderError` and
+        `MaxPayloadError` before anything is sent; for the first message the `APIError` of
+        a stream that does not take it, `NoStreamResponseError`, and `UnsupportedFeatureError`
+        when the server is older than 2.14, `IngestUnsupportedError` when that shows by what
+        it has stored; and `IngestError` and its kinds
+        `IngestTimeoutError` and `IngestConnectionError`, once it has ended early.
+        """
+        cdef bytes block = None
+        cdef bint repeatable = False
+        cdef FastPubAck ack
+        if options:
+            msg_id = options.get("msg_id")
+            if msg_id is not None and len(options) == 1:
+                # The most frequent one goes the shortest way.
+                block = block_with_id(None, msg_id)
+                repeatable = True
+            else:
+                headers = self._headers_of(subject, data, options)
+                if headers:
+                    block = encode_headers(headers)
+                    repeatable = has_msg_id(block)
+        ack = self._writer.next(subject, data, block, BATCH_APPEND, repeatable)
+        if ack is not None:
+            return ack
+        return self._add((subject, data, block, BATCH_APPEND))

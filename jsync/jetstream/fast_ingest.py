@@ -9,7 +9,7 @@ from collections import deque
 from time import monotonic
 from typing import TYPE_CHECKING, Final, NoReturn, TypeAlias
 
-from .._fast import BatchWriter, FastPubAck, Mailbox
+from .._fast import BatchWriter, FastPubAck, Mailbox, MessageAdder
 from ..core.session import Interest, State as SessionState
 from ..errors import (
     ConfigError,
@@ -63,7 +63,7 @@ _UNSUPPORTED: Final = {
 }
 
 
-class FastIngest:
+class FastIngest(MessageAdder):
     """Messages into a stream, as fast as it takes them, with a few acks for all of them.
 
     Use it in a `with` block: its end waits until all is stored, and raises if that cannot
@@ -110,7 +110,7 @@ class FastIngest:
         self._repair = min(REPAIR_SECONDS, ack_timeout / 3)
         self._on_error = on_error
         self._session.outbox.check_process()
-        self._writer = BatchWriter(self._session.outbox, resume_bytes)
+        super().__init__(BatchWriter(self._session.outbox, resume_bytes))
         self._mailbox: Mailbox | None = None
         self._again: deque[Message] = deque()
         self._timer: Timer | None = None
@@ -124,33 +124,6 @@ class FastIngest:
         self._pending = 0
 
     # Adding -----------------------------------------------------------------------------
-
-    def add(
-        self, subject: str, data: Data = b"", **options: Unpack[PublishOptions]
-    ) -> FastPubAck:
-        """Add a message; its number in this ingest, and the last that is acknowledged.
-
-        Blocks while as many as the server allows are under way, and the first time until
-        the server has answered. Returns before the message is stored: the block's end
-        tells that. What has gone wrong meanwhile is raised by the next call.
-
-        The options are those of `JetStream.publish`, but for `expected_last_msg_id`.
-        Raises `ConfigError`, `InvalidSubjectError`, `InvalidHeaderError` and
-        `MaxPayloadError` before anything is sent; for the first message the `APIError` of
-        a stream that does not take it, `NoStreamResponseError`, and `UnsupportedFeatureError`
-        when the server is older than 2.14, `IngestUnsupportedError` when that shows by what
-        it has stored; and `IngestError` and its kinds
-        `IngestTimeoutError` and `IngestConnectionError`, once it has ended early.
-        """
-        if options:
-            headers = publish_headers(subject, data, options, _UNSUPPORTED)
-            ack = self._writer.write(subject, data, headers)
-        else:
-            headers = None
-            ack = self._writer.write(subject, data)
-        if ack is not None:
-            return ack
-        return self._add((subject, data, headers, Operation.APPEND.value))
 
     def add_many(
         self, subjects: str | Iterable[str], payloads: Iterable[Data]
@@ -170,6 +143,11 @@ class FastIngest:
                 at = self._writer.write_many(names, those, at + 1)
             self._engine.wrote(self._writer.sequence)
             return self._writer.last
+
+    def _headers_of(
+        self, subject: str, data: Data, options: PublishOptions
+    ) -> HeadersLike | None:
+        return publish_headers(subject, data, options, _UNSUPPORTED)
 
     def _add(self, message: Message) -> FastPubAck:
         with self._writer:
@@ -195,9 +173,7 @@ class FastIngest:
 
         It saves the round trip of the first answer when it is the only message.
         """
-        headers = (
-            publish_headers(subject, data, options, _UNSUPPORTED) if options else None
-        )
+        headers = self._headers_of(subject, data, options) if options else None
         operation = Operation.COMMIT
         if self._engine.gaps == "ok":
             # From 2.14.0 to 2.14.2 such a commit may never be answered, and its batch
