@@ -410,6 +410,18 @@ class Replies(Sink):
     def add(self, sink: Sink) -> int:
         """Expect replies for `sink`; the token to put behind `prefix`."""
     def discard(self, token: int) -> None: ...
+    def ask(
+        self,
+        outbox: Outbox,
+        subject: str,
+        data: bytes | bytearray | memoryview,
+        timeout: float,
+        headers: HeadersLike | None = None,
+    ) -> Msg | Literal[False] | None:
+        """Send a request and wait for its reply: None after `timeout` seconds.
+
+        False: nothing was sent, being disconnected.
+        """
     def waiters(self) -> list[Sink]:
         """All that wait, for telling them of a failure."""
 

@@ -559,9 +559,11 @@ cdef class Replies(Sink):
     cdef dict waiting
     cdef uint64_t token
     cdef readonly str prefix
+    cdef bytes raw_prefix
 
     def __init__(self, prefix: str) -> None:
         self.prefix = prefix
+        self.raw_prefix = prefix.encode()
         self.waiting = {}
 
     def __len__(self) -> int:
@@ -575,6 +577,40 @@ cdef class Replies(Sink):
 
     def discard(self, token: int) -> None:
         self.waiting.pop(token, None)
+
+    @cython.annotation_typing(False)
+    def ask(
+        self,
+        outbox: Outbox,
+        subject: str,
+        data: "bytes | bytearray | memoryview",
+        timeout: float,
+        headers: "HeadersLike | None" = None,
+    ) -> "Msg | Literal[False] | None":
+        """Send a request and wait for its reply: None after `timeout` seconds.
+
+        False: nothing was sent, being disconnected.
+        """
+        cdef Waiter waiter = Waiter(outbox, subject)
+        cdef Py_ssize_t size = PyBytes_GET_SIZE(self.raw_prefix)
+        cdef bytes reply = PyBytes_FromStringAndSize(NULL, size + 20)
+        cdef char* out = PyBytes_AS_STRING(reply)
+        cdef char* end
+        self.token += 1
+        token = self.token
+        end = write_number(put(out, PyBytes_AS_STRING(self.raw_prefix), size), self.token)
+        # A new one each time: the loss of the connection has failed the last.
+        self.waiting[token] = waiter
+        try:
+            try:
+                (<Outbox>outbox).put_message(subject, data, out, end - out, headers, True)
+            except ConnectionLostError:
+                return False
+            if not waiter.wait(timeout):
+                return None
+            return waiter.value()
+        finally:
+            self.waiting.pop(token, None)
 
     def waiters(self) -> list:
         """All that wait, for telling them of a failure."""

@@ -200,13 +200,20 @@ cdef class Outbox:
         A request leaves at once and with it all that waits; and it is not held while
         disconnected but refused with ConnectionLostError.
         """
-        cdef Py_ssize_t subject_size = 0, reply_size = 0
-        cdef const char* s = publish_subject(subject, &subject_size)
+        cdef Py_ssize_t reply_size = 0
         cdef const char* r = NULL
-        cdef bytes block = None
-        cdef Py_buffer view
         if reply is not None:
             r = publish_subject(reply, &reply_size)
+        self.put_message(subject, data, r, reply_size, headers, request)
+
+    cdef int put_message(
+        self, subject, data, const char* r, Py_ssize_t reply_size, headers, bint request
+    ) except -1:
+        cdef Py_ssize_t subject_size = 0
+        cdef const char* s = publish_subject(subject, &subject_size)
+        cdef bytes block = None
+        cdef Py_buffer view
+        if r != NULL:
             check_together(subject_size, reply_size)
         if headers:
             block = self.header_block(headers)
@@ -215,7 +222,7 @@ cdef class Outbox:
                 s, subject_size, r, reply_size, block,
                 PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data), request,
             )
-            return
+            return 0
         check_buffer(data)
         PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
         try:
@@ -225,6 +232,7 @@ cdef class Outbox:
             )
         finally:
             PyBuffer_Release(&view)
+        return 0
 
     cdef bytes header_block(self, headers):
         if not self.headers_supported:

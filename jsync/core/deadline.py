@@ -9,6 +9,8 @@ from ..errors import ConfigError
 
 def deadline_after(timeout: float, name: str = "timeout") -> float:
     """When `timeout` seconds from now is; `ConfigError` for what is no number of seconds."""
+    if type(timeout) is float and timeout == timeout:
+        return monotonic() + timeout
     if isinstance(timeout, bool) or not isinstance(timeout, int | float):
         raise ConfigError(f"{name} has to be a number of seconds, not {timeout!r}")
     if timeout != timeout:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from .._fast import Mailbox, Waiter
+from .._fast import Mailbox
 from ..errors import (
     ConfigError,
     ConnectionLostError,
@@ -33,28 +33,33 @@ def request(
     headers: HeadersLike | None = None,
 ) -> Msg:
     """What `Connection.request` does."""
-    deadline = deadline_after(timeout)
+    return ask(session, subject, data, timeout, deadline_after(timeout), headers)
+
+
+def ask(
+    session: Session,
+    subject: str,
+    data: Data,
+    timeout: float,
+    deadline: float,
+    headers: HeadersLike | None,
+) -> Msg:
+    """A request whose `timeout` has been looked at, and ends at `deadline`."""
     outbox, replies = session.outbox, session.replies
     outbox.check_process()
     if timeout <= 0:
         # The service would do work that nobody waits for.
         raise LateError(f"no time for a request to {subject!r}: timeout is {timeout} s")
     session.open_replies()
-    while True:
-        # A new one each time: the loss of the connection has failed the last.
-        waiter = Waiter(outbox, subject)
-        token = replies.add(waiter)
-        try:
-            if not _published(session, subject, data, token, headers, deadline):
-                continue
-            if not waiter.wait(deadline - monotonic()):
-                raise LateError(f"no reply to {subject!r} within {timeout} s")
-            msg: Msg = waiter.value()
-        finally:
-            replies.discard(token)
-        if msg.status == 503 and not msg.data:
-            raise NoRespondersError(f"nobody is subscribed to {subject!r}")
-        return msg
+    msg = replies.ask(outbox, subject, data, timeout, headers)
+    while msg is False:
+        session.await_connected(deadline)
+        msg = replies.ask(outbox, subject, data, deadline - monotonic(), headers)
+    if msg is None:
+        raise LateError(f"no reply to {subject!r} within {timeout} s")
+    if msg.status == 503 and not msg.data:
+        raise NoRespondersError(f"nobody is subscribed to {subject!r}")
+    return msg
 
 
 def request_many(

@@ -6,6 +6,7 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from ..core.deadline import deadline_after
+from ..core.requests import ask
 from ..errors import NoRespondersError, NoStreamResponseError
 from ..models import decode_pub_ack
 from .api import api_error
@@ -33,15 +34,15 @@ def publish(
     was not stored then, so nothing is doubled (ADR-22).
     """
     deadline = deadline_after(timeout)
-    left = timeout
+    session, left = connection.session, timeout
     for attempt in range(RETRIES + 1):
         try:
-            msg = connection.request(subject, data, timeout=left, headers=headers)
+            msg = ask(session, subject, data, left, deadline, headers)
         except NoRespondersError as error:
             left = deadline - monotonic() - RETRY_SECONDS
             if attempt == RETRIES or left <= 0:
                 raise no_stream(subject) from error
-            connection.session.sleep(RETRY_SECONDS)
+            session.sleep(RETRY_SECONDS)
         else:
             return read_ack(msg.data)
     raise AssertionError
