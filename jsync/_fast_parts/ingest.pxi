@@ -539,7 +539,7 @@ cdef class MessageAdder:
         The options are those of `JetStream.publish`, but for `expected_last_msg_id`.
         Raises `ConfigError`, `InvalidSubjectError`, `InvalidHeaderError` and
         `MaxPayloadError` before anything is sent; for the first message the `APIError` of
-        a stream that does not take it, `NoStreamResponseError`, and `UnsupportedFeatureError`
+        a stream that does not take it, `NoStreamResponseError`, `UnsupportedFeatureError`
         when the server is older than 2.14, `IngestUnsupportedError` when that shows by what
         it has stored; and `IngestError` and its kinds
         `IngestTimeoutError` and `IngestConnectionError`, once it has ended early.
