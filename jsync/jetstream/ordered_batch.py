@@ -252,6 +252,12 @@ class OrderedBatch:
     def __del__(self) -> None:
         self._fetch.abandon()
 
+    def __reduce__(self) -> str:
+        # The end of a copy would be the end of this.
+        raise TypeError(
+            "a batch is neither copied nor pickled: its messages' data can be"
+        )
+
     def __repr__(self) -> str:
         return f"<OrderedBatch {self._fetch!r}, {self._fetch.pending} pending>"
 
