@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from ...proxy import FaultProxy, Side
 
 QUICK: dict[str, Any] = {"expires": 1.0, "idle_heartbeat": 0.5}
+CALM: dict[str, Any] = {"expires": 3.0, "idle_heartbeat": 1.5}
+"""For what is to be told nothing: heartbeats are late after 3 s, not 1 s, of a busy machine."""
 
 
 SIZE = 64

@@ -14,6 +14,7 @@ from jsync import errors
 from ...servers import wait_for
 from ..support import SOON, Recorder
 from .support import (
+    CALM,
     QUICK,
     Handler,
     Pulls,
@@ -55,7 +56,7 @@ def test_after_a_reconnect_heartbeats_are_watched_again(
     far_worker: jsync.Consumer, proxy: FaultProxy, pulls: Pulls, events: Events
 ) -> None:
     told = Recorder()
-    with far_worker.messages(**QUICK, on_error=told):
+    with far_worker.messages(**CALM, on_error=told):
         wait_for(lambda: pulls.count == 1)
         proxy.cut()
         events.wait("reconnect")
@@ -71,10 +72,10 @@ def test_the_heartbeats_of_a_quiet_stream_keep_it_silent(
     far_worker: jsync.Consumer, pulls: Pulls, face: str
 ) -> None:
     told = Recorder()
-    with at_work(face, far_worker, print, **QUICK, on_error=told):
-        # Each pull ends after a second.
-        wait_for(lambda: pulls.count >= 4)
-        assert pulls.count <= 5
+    with at_work(face, far_worker, print, **CALM, on_error=told):
+        # Each pull ends after three seconds.
+        wait_for(lambda: pulls.count >= 2)
+        assert pulls.count <= 3
     assert told.waiting == 0
 
 
@@ -87,9 +88,9 @@ def test_a_full_buffer_that_nobody_reads_is_no_missed_heartbeat(
     with contextlib.ExitStack() as running:
         both: list[dict[str, Any]] = [{"max_messages": 4}, {"max_bytes": 500}]
         for options in both:
-            consuming = worker.consume(handler, **options, **QUICK, on_error=told)
+            consuming = worker.consume(handler, **options, **CALM, on_error=told)
             running.enter_context(consuming)
-        until = monotonic() + 2.5
+        until = monotonic() + 4.5
         wait_for(lambda: monotonic() > until or told.waiting > 0)
         assert told.waiting == 0
         handler.open.set()
@@ -110,13 +111,13 @@ def test_a_slow_handler_starves_nothing(
     told, slow, quick = Recorder(), Handler(), Handler()
     slow.open.clear()
     with (
-        far_worker.consume(slow, max_messages=100, **QUICK, on_error=told),
-        swift.consume(quick, max_messages=100, **QUICK, on_error=told),
+        far_worker.consume(slow, max_messages=100, **CALM, on_error=told),
+        swift.consume(quick, max_messages=100, **CALM, on_error=told),
     ):
         assert slow.entered.wait(SOON)
-        # Its pulls go on, and so do pings and other consumers.
+        # Its pulls go on, and so do pings and other consumers: each pulls every 3 s.
         before = pulls.count
-        wait_for(lambda: pulls.count >= before + 6)
+        wait_for(lambda: pulls.count >= before + 2)
         far.rtt()
         fill(nc, stream, 10)
         wait_for(lambda: len(quick.numbers) == 20)

@@ -13,7 +13,7 @@ from jsync import errors
 
 from ...servers import wait_for
 from ..support import Recorder
-from .support import QUICK, Handler, Pulls, at_work, both_faces, fill, take
+from .support import CALM, QUICK, Handler, Pulls, at_work, both_faces, fill, take
 
 if TYPE_CHECKING:
     import jsync
@@ -75,7 +75,7 @@ def test_when_a_pull_expires_what_it_was_not_given_is_asked_for_again(
     fill(nc, stream, 3)
     told = Recorder()
     options: dict[str, Any] = {"max_messages": 10, "threshold_messages": 5}
-    with far_worker.messages(**options, **QUICK, on_error=told) as messages:
+    with far_worker.messages(**options, **CALM, on_error=told) as messages:
         wait_for(lambda: pulls.batches == [10, 7])
         assert pulls.statuses == ["408 Request Timeout"]
         assert messages.pending == 3

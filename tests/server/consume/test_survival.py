@@ -14,7 +14,7 @@ from jsync import errors
 from ...faults import Events, connect
 from ...servers import wait_for
 from ..support import LONG, SOON, Recorder, Thread
-from .support import QUICK, Handler, at_work, both_faces, fill
+from .support import CALM, QUICK, Handler, at_work, both_faces, fill
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -274,9 +274,9 @@ def test_with_as_many_unacked_as_may_be_it_waits_and_goes_on(
     with strict.fetch(1, timeout=0.2) as batch:
         assert list(batch) == []
     told, handler = Recorder(), Handler()
-    with at_work(face, strict, handler, **QUICK, on_error=told):
+    with at_work(face, strict, handler, **CALM, on_error=told):
         with pytest.raises(TimeoutError):  # and nothing is told
-            wait_for(lambda: bool(handler.numbers or told.waiting), 1.5)
+            wait_for(lambda: bool(handler.numbers or told.waiting), 3.5)
         for msg in unacked:
             msg.ack()
         wait_for(lambda: handler.numbers == list(range(3, 9)))
