@@ -67,9 +67,9 @@ class Subscribing:
         `messages`. Iterate over what is returned, call its `next`, or give a `callback`,
         which is called with each message on a thread of its own. `callback` is the word of
         `Connection.subscribe`, `cb` that of nats-py, since a call that moves over is to
-        need no other change; so are `ordered` and `ordered_consumer`. Both are an error.
-        A message is acked when the callback has returned, unless `manual_ack`; when it
-        raises there is no ack, and `on_error` is told.
+        need no other change; giving both is an error. So are `ordered` and
+        `ordered_consumer` the same. A message is acked when the callback has returned,
+        unless `manual_ack`; when it raises there is no ack, and `on_error` is told.
 
         Which consumer:
 
@@ -87,21 +87,24 @@ class Subscribing:
         with the subject as its filter and with `config`, a `ConsumerConfig` or anything
         with `as_dict()`, such as nats-py's. Further keywords are fields of the
         configuration: `ack_wait=60`. Flow control is given heartbeats every 5 seconds if
-        nothing is said of them. The consumer is deleted by `unsubscribe` and `drain` of
-        the subscription if this call created it, and only then.
+        nothing is said of them. If this call created the consumer, `unsubscribe` and
+        `drain` of the subscription delete it, and so does `Connection.drain`; to have it
+        stay, create it with `create_consumer` first.
 
         One that is there has to fit, and is not changed: else `DuplicateSubscriptionError`
-        when it has a subscription already, `DeliverGroupError`, `FilterMismatchError`,
-        `PullRequiredError`, and `ConfigMismatchError` for each field that was given and is
+        when it has a subscription already (of which its server hears a moment late, most
+        of all in a cluster), `DeliverGroupError`, `FilterMismatchError`,
+        `PullRequiredError`, or `ConfigMismatchError` for fields that were given and are
         otherwise. If somebody else creates it in the same moment, that holds as well, and
         only a `queue` can share it. What cannot be is a `ConfigError` before anything is
         sent: a queue with heartbeats or flow control, neither subject nor stream.
 
         Blocks, at most `timeout` seconds for each request, by default the context's.
-        `on_error` is by default the connection's; among else it is told when nothing has
-        come for `heartbeat_patience` seconds, by default three heartbeats. A reader that lags by more than
-        `pending_msgs_limit` or `pending_bytes_limit` loses what comes then, and gets it
-        again after the `ack_wait`.
+        `on_error` is by default the connection's; it is told, too, when nothing has come
+        for `heartbeat_patience` seconds, by default three heartbeats. A reader that lags by
+        more than `pending_msgs_limit` or `pending_bytes_limit` loses what comes then, and
+        gets it again after the `ack_wait`; an ordered one has no limits, since flow control
+        holds the server back.
         """
         called = check_call(
             callback, cb, on_error, pending_msgs_limit, pending_bytes_limit
