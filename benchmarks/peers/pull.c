@@ -1,7 +1,8 @@
 /* Bare sockets that pull from a JetStream consumer: the ceilings of consuming.
  *
  *   pull consume PORT STREAM CONSUMER COUNT WINDOW ACK   asks again when half is left
- *   pull next PORT STREAM CONSUMER COUNT                 one message a pull, its latency
+ *   pull next PORT STREAM CONSUMER COUNT [EACH]          one message a pull, its latency;
+ *                                                        EACH 1: a reply subject for each
  *
  * Frames are found, as they have to be, but nothing is made of them.
  */
@@ -36,7 +37,7 @@ static void dial(const char *port) {
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
     const char *hello = "CONNECT {\"verbose\":false,\"pedantic\":false,\"headers\":true,"
                         "\"no_responders\":true,\"lang\":\"c\",\"version\":\"0\"}\r\n"
-                        "SUB _INBOX.raw 1\r\nPING\r\n";
+                        "SUB _INBOX.raw 1\r\nSUB _INBOX.raw.* 2\r\nPING\r\n";
     send_all(hello, strlen(hello));
     while (have < 6 || memcmp(in + have - 6, "PONG\r\n", 6) != 0) {
         ssize_t n = recv(fd, in + have, sizeof in - have, 0);
@@ -46,12 +47,16 @@ static void dial(const char *port) {
     have = 0;
 }
 
+static int each; /* whether each pull has a reply subject of its own */
+
 static void pull(const char *stream, const char *consumer, long batch) {
-    char body[128], frame[512];
+    static long number;
+    char body[128], frame[512], own[32] = "";
     int n = sprintf(body, "{\"batch\":%ld,\"expires\":30000000000,"
                           "\"idle_heartbeat\":15000000000}", batch);
-    n = sprintf(frame, "PUB $JS.API.CONSUMER.MSG.NEXT.%s.%s _INBOX.raw %d\r\n%s\r\n",
-                stream, consumer, n, body);
+    if (each) sprintf(own, ".%ld", ++number);
+    n = sprintf(frame, "PUB $JS.API.CONSUMER.MSG.NEXT.%s.%s _INBOX.raw%s %d\r\n%s\r\n",
+                stream, consumer, own, n, body);
     send_all(frame, n);
 }
 
@@ -150,8 +155,10 @@ static void next(char **v) {
 int main(int argc, char **argv) {
     if (argc == 8 && strcmp(argv[1], "consume") == 0)
         consume(argv + 2);
-    else if (argc == 6 && strcmp(argv[1], "next") == 0)
+    else if ((argc == 6 || argc == 7) && strcmp(argv[1], "next") == 0) {
+        each = argc == 7 && atoi(argv[6]);
         next(argv + 2);
+    }
     else {
         fputs("pull: see the top of pull.c for the arguments\n", stderr);
         return 2;

@@ -271,6 +271,11 @@ def next_jobs(place: Place) -> Iterator[tuple[str, Job]]:
         return lambda: fetched(place, command, ack=False)
 
     yield RAW, job(lambda c: program(place.pull, "next", port, STREAM, c, count))
+    yield (
+        # As jsync does, so that a late status is not taken for that of another pull.
+        "raw socket, a reply subject for each",
+        job(lambda c: program(place.pull, "next", port, STREAM, c, count, 1)),
+    )
     yield "jsync next", job(lambda c: use_jsync("next", url, STREAM, c, count))
     if (natsgo := place.natsgo) is not None:
         yield (

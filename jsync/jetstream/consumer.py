@@ -13,13 +13,7 @@ from .fetch import Batch, PullOfOne, SinglePull
 from .inbox import Source
 from .managed import ManagedConsumer
 from .priority import claim
-from .pull import (
-    LONGEST_EXPIRY,
-    check_seconds,
-    consume_limits,
-    fetch_request,
-    next_request,
-)
+from .pull import LONGEST_EXPIRY, check_seconds, consume_limits, fetch_request
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,7 +24,6 @@ if TYPE_CHECKING:
     )
     from .api import API
     from .consume import OnException
-    from .pull import PullRequest
 
 
 class Consumer(ManagedConsumer):
@@ -44,8 +37,6 @@ class Consumer(ManagedConsumer):
     ) -> None:
         super().__init__(api, stream, name, info)
         self._pins: dict[str, Pin] = {}
-        # What who is in no group pulls as, and as of which info.
-        self._plain: tuple[Source, ConsumerInfo | None] | None = None
         self._idle: list[PullOfOne] = []  # of the last `next`, one at most
 
     def unpin(self, group: str, *, timeout: float | None = None) -> None:
@@ -74,38 +65,47 @@ class Consumer(ManagedConsumer):
         leaves in `Batch.error`. In a loop this is one round trip for each message: prefer
         `fetch`. The other options are those of `fetch`.
         """
-        request = next_request(timeout, idle_heartbeat)
-        source = self._source(group, min_pending, min_ack_pending, priority)
-        pull = self._pull_of_one(source, request, timeout)
+        pull: SinglePull | None = None
+        if (
+            self._idle
+            and group is None
+            and min_pending is None
+            and min_ack_pending is None
+            and priority is None
+        ):
+            pull = self._idle_pull(timeout, idle_heartbeat)
+        if pull is None:
+            what = self._info, timeout, idle_heartbeat
+            request = fetch_request(1, None, timeout, idle_heartbeat)
+            source = self._source(group, min_pending, min_ack_pending, priority)
+            if group is None:
+                pull = PullOfOne(source, request, timeout, what)
+            else:  # its pin id may be another each time
+                pull = SinglePull(source, request, timeout)
         msg = None
         try:
             msg = pull.take()
         finally:
-            if msg is None or not self._keep(pull):
+            if msg is not None and isinstance(pull, PullOfOne) and not self._idle:
+                self._idle.append(pull)
+            else:
                 pull.leave()
         if msg is None:
             raise pull.error or LateError(f"no message within {timeout} s")
         return msg
 
-    def _pull_of_one(
-        self, source: Source, request: PullRequest, timeout: float
-    ) -> SinglePull:
-        if source.claim.group:  # with a pin id that may be another each time
-            return SinglePull(source, request, timeout)
+    def _idle_pull(
+        self, timeout: float, idle_heartbeat: float | None
+    ) -> PullOfOne | None:
+        """The pull of the last `next`, if it asks for the same."""
         try:
             pull = self._idle.pop()
-        except IndexError:
-            return PullOfOne(source, request, timeout)
-        if pull.is_like(source, request):
+        except IndexError:  # another thread was quicker
+            return None
+        info, seconds, heartbeat = pull.what
+        if seconds is timeout and heartbeat is idle_heartbeat and info is self._info:
             return pull
-        return PullOfOne(source, request, timeout)
-
-    def _keep(self, pull: SinglePull) -> bool:
-        """Keep it for the next time, if it can be; whether it is kept."""
-        if isinstance(pull, PullOfOne) and not self._idle:
-            self._idle.append(pull)
-            return True
-        return False
+        return None
 
     def fetch(
         self,
@@ -276,16 +276,7 @@ class Consumer(ManagedConsumer):
         priority: int | None,
     ) -> Source:
         """What a pull has to know; raises `ConfigError` and `UnsupportedFeatureError`."""
-        info, known = self._info, self._plain
-        plain = (
-            group is None
-            and min_pending is None
-            and min_ack_pending is None
-            and priority is None
-        )
-        if plain and known is not None and known[1] is info:
-            return known[0]
-        config = None if info is None else info.config
+        config = None if self._info is None else self._info.config
         claimed = claim(group, min_pending, min_ack_pending, priority, config)
         self._api.require(claimed.needs)
         pin = None
@@ -293,16 +284,13 @@ class Consumer(ManagedConsumer):
             config is None or config.priority_policy == "pinned_client"
         ):
             pin = self._pins.setdefault(group, Pin())
-        source = Source(
+        return Source(
             self._api,
             f"{self._stream}.{self._name}",
             acks=config is None or config.ack_policy != "none",
             claim=claimed,
             pin=pin,
         )
-        if plain:
-            self._plain = source, info
-        return source
 
     def __repr__(self) -> str:
         return f"<Consumer {self.name!r} of {self.stream_name!r}>"

@@ -180,19 +180,24 @@ class PullOfOne(SinglePull):
 
     inbox: KeptInbox  # type: ignore[mutable-override]  # what `_inbox` has made
 
-    def __init__(self, source: Source, request: PullRequest, timeout: float) -> None:
+    def __init__(
+        self,
+        source: Source,
+        request: PullRequest,
+        timeout: float,
+        what: tuple[object, object, object],
+    ) -> None:
         super().__init__(source, request, timeout)
+        self.what = what
+        """What `source` and `request` were made from."""
         self._patience = timeout + MARGIN
+        self._until = self.silence or self._patience
 
     def _inbox(self) -> KeptInbox:
         return KeptInbox(self._source, self._request, on_status=self._on_status)
 
     def _begin(self) -> None:
         """`take` does."""
-
-    def is_like(self, source: Source, request: PullRequest) -> bool:
-        """Whether it asks the same."""
-        return self._source is source and self._request is request
 
     def take(self) -> JetStreamMsg | None:
         begin = monotonic()
@@ -201,8 +206,7 @@ class PullOfOne(SinglePull):
         while True:
             try:
                 # The iteration sees to what follows, and to heartbeats.
-                until = begin + (self.silence or self._patience)
-                msg = self.inbox.ask(self._on_status, until)
+                msg = self.inbox.ask(self._on_status, begin + self._until)
             except ConnectionLostError:
                 self.inbox.close()
                 self._source.api.connection.session.await_connected(self.deadline)

@@ -5,7 +5,6 @@ Pure: no socket, thread or clock.
 
 from __future__ import annotations
 
-import functools
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final
@@ -128,20 +127,6 @@ def fetch_request(
         idle_heartbeat=round(idle_heartbeat * NANOSECONDS),
         no_wait=no_wait,
     )
-
-
-_last_next = functools.lru_cache(16, typed=True)(
-    lambda timeout, idle_heartbeat: fetch_request(1, None, timeout, idle_heartbeat)
-)
-
-
-def next_request(timeout: float, idle_heartbeat: float | None) -> PullRequest:
-    """The pull of one message: the same object for the same arguments, if it can."""
-    try:
-        request: PullRequest = _last_next(timeout, idle_heartbeat)
-    except TypeError:  # no number, nor anything that can be looked up
-        return fetch_request(1, None, timeout, idle_heartbeat)
-    return request
 
 
 class Meaning(Enum):
