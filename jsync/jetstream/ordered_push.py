@@ -14,6 +14,7 @@ from .._fast import Order
 from ..core.deadline import deadline_after
 from ..errors import (
     ConsumerDeletedError,
+    ConsumerExistsError,
     JetStreamError,
     NoRespondersError,
     OrderedConsumerResetError,
@@ -65,15 +66,16 @@ class OrderedPush(PushDelivery):
 
     def begin(self, timeout: float, patience: float | None) -> None:
         """Listen, and have the first consumer made; blocks. Raises what the server says."""
+        deadline = deadline_after(timeout)
         self._listen()
         try:
-            self._place.create(deadline_after(timeout))
+            while (info := self._make(deadline)) is None:
+                self._listen_anew()
+                self.mailbox.take_rest()
         except BaseException:
             self.end(discard=True)
             self._place.retire()
             raise
-        info = self._place.info
-        assert info is not None
         self.bind(info, created=True, patience=patience)
         with self._lock:
             self._begun = self._live = True
@@ -81,14 +83,38 @@ class OrderedPush(PushDelivery):
         # What has happened meanwhile is looked at where it happens.
         self.session.call_soon(self._look)
 
+    def _make(self, deadline: float) -> ConsumerInfo | None:
+        """Have the first one made; None if what it sends before it is known may be lost.
+
+        Where that has begun nobody could say, so that another one has to begin.
+        """
+        try:
+            info = self._place.make(deadline)
+        except ConsumerExistsError:
+            # The name is ours alone: the answer was lost with the connection.
+            info = None
+        arrived = self._order.consumer_sequence
+        if info is None or (info.delivered.consumer_seq and not arrived):
+            self._place.retire()
+            return None
+        self._cursor.began(info)
+        if arrived:
+            self._cursor.position = self._order.stream_sequence
+        return info
+
     def _look(self) -> None:
         if self._order.stopped is not None:
             self._on_order()
 
     # One consumer ---------------------------------------------------------------------
 
+    def _listen_anew(self) -> None:
+        """Take nothing of the last consumer any more, but what the next one sends."""
+        self.session.unsubscribe(self.mailbox.sid, lazy=True)
+        self.mailbox.sid = self.session.next_sid()
+        self._listen()
+
     def _listen(self) -> None:
-        """Take what the next consumer sends, and nothing of the last one any more."""
         self.subject = f"{self.session.inbox}{self.mailbox.sid}"
         self._place.deliver_subject = self.subject
         span = self._cursor.coming()
@@ -158,9 +184,7 @@ class OrderedPush(PushDelivery):
             )
             self._place.retire()
             self._succession.cancel()
-            self.session.unsubscribe(self.mailbox.sid, lazy=True)
-            self.mailbox.sid = self.session.next_sid()
-            self._listen()
+            self._listen_anew()
         if reason is not None:
             error = OrderedConsumerResetError(
                 f"consumer {self.name} is lost, and another goes on behind sequence "

@@ -36,8 +36,6 @@ class Place:
         self.cursor = cursor
         self.deliver_subject: str | None = None
         """Where the next consumer sends to; None: it is pulled from."""
-        self.info: ConsumerInfo | None = None
-        """Of the consumer that `create` has made."""
         self._names: list[str] = []  # of consumers that may be there on the server
 
     def source(self) -> Source:
@@ -61,6 +59,10 @@ class Place:
 
     def create(self, deadline: float) -> None:
         """Have the next consumer made; blocks. Raises what the server says against it."""
+        self.cursor.began(self.make(deadline))
+
+    def make(self, deadline: float) -> ConsumerInfo:
+        """The same, but the cursor is not told that it has begun."""
         try:
             info = self.stream_info(deadline)
         except PermissionsError:
@@ -71,8 +73,7 @@ class Place:
             self.cursor.seen(info)
         subject, payload, needs = self.creation()
         reply = self._request(subject, payload, deadline, needs)
-        self.info = ConsumerInfo.from_wire(reply)
-        self.cursor.began(self.info)
+        return ConsumerInfo.from_wire(reply)
 
     def stream_info(self, deadline: float) -> StreamInfo:
         """Ask for the stream; blocks."""

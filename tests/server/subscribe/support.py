@@ -18,10 +18,7 @@ FLOW = "FlowControl Request"
 
 
 class Traffic:
-    """What a server pushes through a proxy, what is answered, and what of it is lost.
-
-    For one connection.
-    """
+    """What a server pushes through a proxy, what is answered, and what of it is lost."""
 
     REQUEST = re.compile(rb"HMSG \S+ \d+ (\S+) \d+ \d+\r\nNATS/1\.0 100 FlowControl")
     MESSAGE = re.compile(rb"H?MSG \S+ \d+ (\$JS\.ACK\.\S+) ")
@@ -39,7 +36,20 @@ class Traffic:
         self.answers: list[str] = []
         """What they were answered by, lost answers included."""
         self.heartbeats = 0
-        proxy.rewrite(frame_filter(self._look))
+        self._frames = frame_filter(self._look)
+        proxy.rewrite(self._pass)
+
+    def _pass(self, data: bytes, to: Side) -> bytes:
+        if to == "client" and data.startswith(b"INFO "):
+            # A new connection, to which no half of a frame of the last one belongs.
+            self._frames = frame_filter(self._look)
+        return self._frames(data, to)
+
+    @property
+    def has_lost(self) -> bool:
+        """Whether all that was to be lost is."""
+        with self._lock:
+            return not self._lost
 
     def lose(self, words: bytes, to: Side) -> None:
         """Have the next frame with these words never arrive."""
@@ -72,12 +82,13 @@ def say(
     text: str = "",
     *headers: str,
     reply: str = "",
+    times: int = 1,
 ) -> None:
-    """Publish a status, as servers do."""
+    """Publish a status, as servers do; several times in one write."""
     lines = [f"NATS/1.0 {status} {text}".rstrip(), *headers, "", ""]
     block = "\r\n".join(lines).encode()
     frame = f"HPUB {subject} {reply} {len(block)} {len(block)}\r\n".encode()
-    nc.session.outbox.command(frame + block + b"\r\n")
+    nc.session.outbox.command((frame + block + b"\r\n") * times)
     nc.flush()
 
 

@@ -182,6 +182,18 @@ def test_a_word_of_the_server_that_it_is_gone_is_believed(
         assert sequences(take(sub, 1)) == [2]
 
 
+def test_a_word_that_comes_twice_ends_one_consumer(
+    nc: jsync.Connection, js: jsync.JetStream, problems: Recorder, subject: str
+) -> None:
+    with js.subscribe(subject, ordered=True, on_error=problems) as sub:
+        say(nc, sub.subject, 409, "Consumer Deleted", times=5)
+        assert isinstance(problems.get(), errors.OrderedConsumerResetError)
+        publish(nc, subject, 1)
+        assert sequences(take(sub, 1)) == [1]
+        nc.session.callbacks.post(problems, None)
+        assert problems.get() is None
+
+
 def test_silence_is_made_up_for(
     nc: jsync.Connection, proxy: FaultProxy, problems: Recorder, subject: str
 ) -> None:
@@ -231,6 +243,25 @@ def test_the_end_of_a_connection_in_the_middle_of_a_message(
         proxy.cut_after(100_000, "client")
         with far.jetstream().subscribe(subject, ordered=True, **QUICK) as sub:
             assert sequences(take(sub, 200)) == list(range(1, 201))
+
+
+def test_an_answer_to_its_creation_that_is_lost_doubles_and_loses_nothing(
+    nc: jsync.Connection,
+    traffic: Traffic,
+    proxy: FaultProxy,
+    distant: jsync.JetStream,
+    subject: str,
+) -> None:
+    publish(nc, subject, 20)
+    traffic.lose(b"consumer_create_response", "client")
+    subscribing = Thread(
+        lambda: distant.subscribe(subject, ordered=True, timeout=LONG, **QUICK)
+    )
+    wait_for(lambda: traffic.has_lost)
+    proxy.cut()  # what it has pushed by now may have arrived, or not
+    with subscribing.result() as sub:
+        publish(nc, subject, 20)
+        assert sequences(take(sub, 40)) == list(range(1, 41))
 
 
 def test_a_callback_gets_them_in_order_too(
