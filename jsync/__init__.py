@@ -11,12 +11,13 @@ The map of the package, lowest first; each part imports only from those above it
     server      a local nats-server for demos, scripts and tests
 """
 
-from ._fast import FastPubAck, JetStreamMsg, Metadata, Msg, PubAckFuture
+from ._fast import ArrowBatch, FastPubAck, JetStreamMsg, Metadata, Msg, PubAckFuture
 from ._version import __version__
 from .core.connection import Connection, Statistics, connect
 from .core.subscription import Subscription
 from .headers import Headers
 from .jetstream.advisory import BatchAdvisories
+from .jetstream.arrow import ArrowBatches, ArrowRange
 from .jetstream.atomic import AtomicBatch
 from .jetstream.batch import BatchState
 from .jetstream.consume import ConsumeContext, MessagesContext
@@ -64,6 +65,9 @@ __all__ = [
     "MessagesContext",
     "ConsumeContext",
     "PullSubscription",
+    "ArrowBatch",
+    "ArrowBatches",
+    "ArrowRange",
     "JetStreamMsg",
     "Metadata",
     "PubAck",

@@ -171,12 +171,8 @@ class Parser:
 class Sink:
     """Something that messages of one sid are delivered to."""
 
-@disjoint_base
-class Sequences:
-    """Reads the ack subjects of one consumer, quickly when one begins as the last did."""
-
 @final
-class Order(Sequences):
+class Order:
     """The order in which the messages of one ordered consumer have to come.
 
     A mailbox that has one takes what is next and nothing else. Consumer sequences count
@@ -207,7 +203,7 @@ class Order(Sequences):
         """Messages and bytes passed over since the last call."""
 
 @final
-class Trail(Sequences):
+class Trail:
     """Which messages of a push consumer have not come, by its consumer sequences (ADR-15).
 
     They count by one, so that each step that is missing is a message that was sent and
@@ -241,6 +237,99 @@ class Pin:
         """What to send along with pulls; empty when not pinned."""
     def drop(self, refused: str) -> None:
         """Forget an id that the server has refused; a newer one is kept."""
+
+@final
+class Columns:
+    """Takes messages as rows of the wanted columns, in chunks of `most_rows`.
+
+    With `acks` the rows can be acknowledged; `together` says that one ack is for all
+    before it. `limit` is how many bytes of payloads, and of all else, a chunk may have.
+    """
+
+    def __init__(
+        self,
+        columns: Sequence[str] | None = None,
+        *,
+        most_rows: int = 0,
+        acks: bool = False,
+        together: bool = False,
+        limit: int = ...,
+    ) -> None: ...
+
+@final
+class ArrowBatch:
+    """Messages as columns: an Arrow record batch, for whatever takes Arrow.
+
+    `pyarrow.record_batch(batch)`, `polars.DataFrame(batch)` and DuckDB, `FROM batch`, use
+    its memory without a copy, and keep it as long as they need. The columns are those
+    that were asked for, of:
+
+    - `subject`: `utf8`, not null. What is no UTF-8 has U+FFFD in its place.
+    - `data`: `binary`, not null. The payload.
+    - `sequence`: `uint64`, not null. The stream sequence.
+    - `timestamp`: `timestamp[ns, UTC]`, not null. When the stream stored the message.
+    - `headers`: `map<utf8, list<utf8>>`, null where there are none, or none that can be
+      read. Each name once, with its values in their order.
+
+    One that is larger than 2 GiB consists of several record batches, for which there is
+    `__arrow_c_stream__` alone: it is a table to those who take it.
+
+    It can be acknowledged like its messages, from any thread, and `JetStreamMsg` says how.
+    """
+
+    def __init__(self, *args: object, **kwargs: object) -> None: ...
+    def __len__(self) -> int: ...
+    @property
+    def num_rows(self) -> int:
+        """How many messages it has."""
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The names of its columns."""
+    @property
+    def size(self) -> int:
+        """Bytes of its messages, as the server counts (ADR-37)."""
+    @property
+    def last_sequence(self) -> int | None:
+        """The highest stream sequence in it, also without that column; None: no rows."""
+    @property
+    def is_acked(self) -> bool:
+        """Whether a terminal ack has been written."""
+    def __arrow_c_schema__(self) -> object:
+        """Its schema, as a capsule."""
+    @property
+    def __arrow_c_array__(self) -> Callable[..., tuple[object, object]]:
+        """Called: schema and record batch, as capsules.
+
+        What is too large for one record batch does not have it.
+        """
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        """A stream of its record batches, as a capsule; each call gives another one."""
+    def ack(self) -> None:
+        """Tell the server that all these messages are done. Does not wait for it.
+
+        With ack policy `all` that is one ack, at the highest sequence, which stands for
+        everything before it too; with `explicit` one for each message, and with `none`
+        nothing. Without the consumer's configuration, as of `JetStream.consumer`, each is
+        acknowledged. After a terminal ack any further one is a silent no-op; one that an
+        error has cut short may be called again. Raises `ConnectionClosedError`, and while
+        the write buffer is full `WriteTimeoutError`.
+        """
+    def nak(self, delay: float | None = None) -> None:
+        """Ask for another delivery of each, after `delay` seconds or at once."""
+    def term(self, reason: str | None = None) -> None:
+        """Give them all up; none is delivered again. `reason`: nats-server 2.10.4."""
+    def in_progress(self) -> None:
+        """Have the server wait for another `ack_wait` before it delivers them again."""
+
+@final
+class ArrowStream:
+    """What is behind a stream: an iterator of `ArrowBatch`, asked as it is read."""
+
+def arrow_schema(columns: Columns) -> object:
+    """The schema of these columns, as a capsule."""
+
+def arrow_stream(columns: Columns, batches: Iterator[ArrowBatch]) -> object:
+    """A stream of batches that have these columns, as a capsule."""
 
 @final
 class Mailbox(Sink):
@@ -332,6 +421,18 @@ class Mailbox(Sink):
         """Take no more; readers get what is there, then `error` or the end."""
     def take_rest(self) -> list[Msg]:
         """Take all that is here, at once: no reader gets a part of it."""
+    @property
+    def columns(self) -> Columns | None:
+        """Takes the messages to come as rows, instead of the backlog; None: does not."""
+    def use_columns(self, columns: Columns) -> None:
+        """Take what is here, and what comes from now on, as rows."""
+    def await_rows(self, rows: int, size: int, deadline: float) -> bool:
+        """Wait until so many rows, or so many bytes of them, are here: True.
+
+        False at `deadline`, of the monotonic clock, or when it has ended: see `closed`.
+        """
+    def take_rows(self, *, whole: bool = False) -> ArrowBatch:
+        """What is here, up to the most rows of a chunk, or the whole of it."""
     def claim_first(self) -> Callable[[], object] | None:
         """Take `on_first`, so that it is called once."""
 

@@ -10,8 +10,13 @@ One extension module in parts, each with one idea, lowest first:
     block.pxi      frames that wait to be sent, and how a publish is written
     outbox.pxi     the write buffer: who may write, when it leaves, what survives a loss
     message.pxi    Msg, JetStreamMsg and the ack subject's Metadata
+    ack_reader.pxi ack subjects, one after the other
     order.pxi      whether the messages of a consumer come in their order: Order, Trail
-    mailbox.pxi    where messages wait for their reader: Mailbox, Waiter, Replies
+    columns.pxi    messages as rows of columns, without an object each: Columns
+    arrow.pxi      columns in the Arrow C data interface: ArrowBatch
+    arrow_stream.pxi  and streams of them
+    mailbox.pxi    where messages wait for their reader: Mailbox
+    replies.pxi    what waits for an answer: Waiter, Replies
     future.pxi     the future of one publish
     window.pxi     publishing ahead of the acks
     ingest.pxi     the numbered publishes of fast-ingest batches
@@ -66,8 +71,8 @@ from cpython.mem cimport (
 )
 from cpython.ref cimport Py_DECREF, Py_INCREF, PyObject
 from cpython.unicode cimport PyUnicode_DecodeUTF8
-from libc.stdint cimport INT64_MAX, UINT64_MAX, int64_t, uint32_t, uint64_t
-from libc.string cimport memchr, memcmp, memcpy, memmove
+from libc.stdint cimport INT64_MAX, UINT64_MAX, int32_t, int64_t, uint32_t, uint64_t
+from libc.string cimport memchr, memcmp, memcpy, memmove, memset
 
 include "_fast_parts/platform.pxi"
 include "_fast_parts/parking.pxi"
@@ -76,9 +81,14 @@ include "_fast_parts/header.pxi"
 include "_fast_parts/block.pxi"
 include "_fast_parts/outbox.pxi"
 include "_fast_parts/message.pxi"
+include "_fast_parts/ack_reader.pxi"
 include "_fast_parts/order.pxi"
 include "_fast_parts/pin.pxi"
+include "_fast_parts/columns.pxi"
+include "_fast_parts/arrow.pxi"
+include "_fast_parts/arrow_stream.pxi"
 include "_fast_parts/mailbox.pxi"
+include "_fast_parts/replies.pxi"
 include "_fast_parts/question.pxi"
 include "_fast_parts/future.pxi"
 include "_fast_parts/window.pxi"

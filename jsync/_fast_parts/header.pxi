@@ -33,54 +33,90 @@ cdef int header_status(const char* s, Py_ssize_t n) noexcept nogil:
     return <int>number
 
 
+cdef struct HeaderLine:
+    const char* name
+    const char* value
+    Py_ssize_t name_size, value_size
+
+
+cdef bint is_header_block(const char* s, Py_ssize_t n) noexcept nogil:
+    return n >= 8 and memcmp(s, b"NATS/1.0", 8) == 0 and (
+        n == 8 or is_blank(s[8]) or s[8] == 10
+        or s[8] == 13 and (n == 9 or s[9] == 10)
+    )
+
+
+cdef Py_ssize_t line_end(const char* s, Py_ssize_t n, Py_ssize_t i) noexcept nogil:
+    cdef const char* found = <const char*>memchr(s + i, 10, n - i)
+    return found - s if found != NULL else n
+
+
+cdef bint next_header(
+    const char* s, Py_ssize_t n, Py_ssize_t* at, HeaderLine* line
+) noexcept nogil:
+    """Read the next header of a block, from behind its first line on; False at the end."""
+    cdef Py_ssize_t a, b, end
+    cdef const char* colon
+    while at[0] < n:
+        a = at[0]
+        b = end = line_end(s, n, a)
+        if b > a and s[b - 1] == 13:
+            b -= 1
+        if a == b:
+            return False
+        at[0] = end + 1
+        colon = <const char*>memchr(s + a, 58, b - a)
+        if colon == NULL or colon == s + a:
+            continue
+        line.name = s + a
+        line.name_size = colon - line.name
+        a += line.name_size + 1
+        while a < b and is_blank(s[a]):
+            a += 1
+        while b > a and is_blank(s[b - 1]):
+            b -= 1
+        line.value = s + a
+        line.value_size = b - a
+        return True
+    return False
+
+
+cdef str status_words(const char* s, Py_ssize_t end):
+    """What stands behind the number of a status."""
+    cdef Py_ssize_t a = 9, b = end
+    if b > a and s[b - 1] == 13:
+        b -= 1
+    while is_blank(s[a]):
+        a += 1
+    a += 3
+    while a < b and is_blank(s[a]):
+        a += 1
+    while b > a and is_blank(s[b - 1]):
+        b -= 1
+    return decode_text(s + a, b - a)
+
+
 def parse_headers(block: bytes) -> tuple[int | None, str, Headers]:
     cdef const char* s = PyBytes_AS_STRING(block)
     cdef Py_ssize_t n = PyBytes_GET_SIZE(block)
-    cdef Py_ssize_t i, end, colon, a, b
-    cdef const char* found
+    cdef Py_ssize_t i
+    cdef HeaderLine line
     cdef dict values = {}
     cdef str name, text = ""
-    if n < 8 or memcmp(s, b"NATS/1.0", 8) != 0:
+    if not is_header_block(s, n):
         raise ProtocolError("a header block does not begin with NATS/1.0")
     cdef int status = header_status(s, n)
-    i = 0
-    while i < n:
-        found = <const char*>memchr(s + i, 10, n - i)
-        end = found - s if found != NULL else n
-        a, b = i, end
-        if b > a and s[b - 1] == 13:
-            b -= 1
-        if i == 0:
-            if b > 8 and not is_blank(s[8]):
-                raise ProtocolError("a header block does not begin with NATS/1.0")
-            if status:
-                a = 9
-                while is_blank(s[a]):
-                    a += 1
-                a += 3
-                while a < b and is_blank(s[a]):
-                    a += 1
-                while b > a and is_blank(s[b - 1]):
-                    b -= 1
-                text = decode_text(s + a, b - a)
+    i = line_end(s, n, 0)
+    if status:
+        text = status_words(s, i)
+    i += 1
+    while next_header(s, n, &i, &line):
+        name = decode_text(line.name, line.name_size)
+        value = decode_text(line.value, line.value_size)
+        if name in values:
+            (<list>values[name]).append(value)
         else:
-            if a == b:
-                break
-            found = <const char*>memchr(s + a, 58, b - a)
-            if found != NULL and found - s > a:
-                colon = found - s
-                name = decode_text(s + a, colon - a)
-                a = colon + 1
-                while a < b and is_blank(s[a]):
-                    a += 1
-                while b > a and is_blank(s[b - 1]):
-                    b -= 1
-                value = decode_text(s + a, b - a)
-                if name in values:
-                    (<list>values[name]).append(value)
-                else:
-                    values[name] = [value]
-        i = end + 1
+            values[name] = [value]
     headers = Headers.__new__(Headers)
     headers._values = values
     return (status or None), text, headers

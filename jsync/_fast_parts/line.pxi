@@ -148,7 +148,12 @@ cdef class Line(Parser):
             self.cached = <PyObject*>found  # the dict holds it, `unsubscribe` clears this
             self.cached_sid = sid
         self.sink = <Sink>self.cached
+        if self.sink.columnar:
+            return COLUMNAR
         return JETSTREAM if self.sink.jetstream else PLAIN
+
+    cdef bint take_row(self, Frame* frame) except -1:
+        return (<Mailbox>self.sink).take_row(frame, self)
 
     cdef int complete(self, Msg msg) except -1:
         cdef Sink sink = self.sink

@@ -1,4 +1,4 @@
-# Where messages wait for their reader: Mailbox, Waiter, Replies.
+# Where messages wait for their reader: Mailbox, and Messages, which iterates over it.
 #
 # The I/O thread delivers and wakes; readers take. Both hold the GIL and neither runs
 # bytecode in between, so a mailbox needs no lock.
@@ -8,6 +8,7 @@ cdef class Sink:
     """Something that messages of one sid are delivered to."""
 
     cdef bint jetstream  # the parser makes JetStreamMsg for it
+    cdef bint columnar   # it is a mailbox that takes messages without objects
 
     cdef int deliver(self, Msg msg, Line line) except -1:
         raise NotImplementedError
@@ -56,6 +57,9 @@ cdef class Mailbox(Sink):
     cdef int64_t arrived
     cdef public bint ackless
     """Whether the messages to come are from a consumer that wants no acks."""
+    cdef readonly Columns columns
+    """Takes the messages to come as rows, instead of the backlog; None: does not."""
+    cdef size_t wake_count, wake_bytes  # of rows: the reader sleeps until so much is here
     cdef public Pin pin
     """Learns the pin id of the messages to come, which is not counted in their size."""
     # A continuous pull counts what its reader takes, and asks again after `credit`.
@@ -141,6 +145,9 @@ cdef class Mailbox(Sink):
         return self.arrived / 1e9
 
     cdef void discard(self) noexcept:
+        if self.columns is not None:
+            self.columns.clear()
+            self.count = 0
         while self.count:
             Py_DECREF(<object>self.ring[self.head])
             self.head = (self.head + 1) & (self.capacity - 1)
@@ -179,6 +186,8 @@ cdef class Mailbox(Sink):
             return 0
         if self.trail is not None and self.trail.follow(msg):
             line.events.append(("ORDER", self))
+        if self.columns is not None:
+            return self.deliver_row(msg, line)
         if self.order is not None and not self.takes_in_order(msg, line):
             return 0
         if self.jetstream:
@@ -199,6 +208,10 @@ cdef class Mailbox(Sink):
             self.append(msg)
             self.bytes += size
             self.wake_one()
+        self.end_if_complete(line)
+        return 0
+
+    cdef inline int end_if_complete(self, Line line) except -1:
         if self.expected and self.delivered >= self.expected:
             self.closed = True
             self.wake_all()
@@ -264,12 +277,124 @@ cdef class Mailbox(Sink):
         return 0
 
     cdef bint takes_in_order(self, Msg msg, Line line) except -1:
+        cdef bint taken = self.order.takes(msg)
+        self.tell_of_order(line)
+        return taken
+
+    cdef inline int tell_of_order(self, Line line) except -1:
         cdef Order order = self.order
-        cdef bint taken = order.takes(msg)
         if (order.stopped is not None or order.passed_over) and not order.told:
             order.told = True
             line.events.append(("ORDER", self))
-        return taken
+        return 0
+
+    # Rows instead of messages ---------------------------------------------------------
+
+    def use_columns(self, columns: Columns) -> None:
+        """Take what is here, and what comes from now on, as rows."""
+        cdef Msg msg
+        if self.columns is not None:
+            raise ConcurrentUseError("these messages are being read as columns already")
+        for msg in self.take_rest():
+            self.count += add_row(columns, msg, self.size_of(msg), &self.bytes)
+        self.columns = columns
+        self.columnar = True
+
+    cdef bint take_row(self, Frame* frame, Line line) except -1:
+        """Take a message as a row; False when it has to come as an object."""
+        cdef AckNumbers ack
+        if (
+            self.closed or self.pin is not None or frame.reply_size == 0
+            or not read_ack(&self.columns.reader, frame.reply, frame.reply_size, &ack)
+        ):
+            return False
+        self.arrived = line.now
+        self.add_row(frame, &ack, (
+            frame.subject_size + frame.reply_size + frame.block_size + frame.data_size
+        ), line)
+        return True
+
+    cdef int deliver_row(self, Msg msg, Line line) except -1:
+        cdef AckNumbers ack
+        cdef Frame frame
+        if not read_ack(
+            &self.columns.reader, msg.head + msg.subject_size, msg.reply_size, &ack
+        ):
+            return 0  # no message of a stream: it has no sequence
+        if self.pin is not None:
+            self.pin.learn(msg)
+        frame_of(msg, &frame)
+        return self.add_row(&frame, &ack, self.size_of(msg), line)
+
+    cdef int add_row(
+        self, Frame* frame, AckNumbers* ack, size_t size, Line line
+    ) except -1:
+        cdef bint taken
+        if self.order is not None:
+            taken = self.order.accepts(ack, size)
+            self.tell_of_order(line)
+            if not taken:
+                return 0
+        self.columns.append(frame, ack, size)
+        self.delivered += 1
+        self.count += 1
+        self.bytes += size
+        if self.count >= self.wake_count or self.bytes >= self.wake_bytes:
+            self.wake_one()
+        return self.end_if_complete(line)
+
+    def await_rows(self, rows: int, size: int, deadline: float) -> bool:
+        """Wait until so many rows, or so many bytes of them, are here: True.
+
+        False at `deadline`, of the monotonic clock, or when it has ended: see `closed`.
+        """
+        cdef int64_t until = (
+            <int64_t>(deadline * 1e9) if deadline < 1e9 else NEVER
+        )
+        cdef bint flushed = False
+        self.wake_count = max(1, min(rows, <size_t>INT64_MAX))
+        self.wake_bytes = max(1, min(size, <size_t>INT64_MAX))
+        while self.count < self.wake_count and self.bytes < self.wake_bytes:
+            if self.closed:
+                if self.count == 0:
+                    self.ended()
+                return False
+            if jsync_now() >= until:
+                return False
+            check_may_wait(self.outbox)
+            if self.outbox.lazy_since and not flushed:  # see `wait`
+                flushed = True
+                self.outbox.flush_now()
+                continue
+            self.park(until)
+        return True
+
+    def take_rows(self, *, whole: bool = False) -> ArrowBatch:
+        """What is here, up to the most rows of a chunk, or the whole of it."""
+        cdef Columns columns = self.columns
+        cdef Chunk* chunks
+        cdef Chunk* last
+        cdef ArrowBatch batch
+        check_fork(self.outbox.generation)  # the rows are the parent's
+        chunks = last = columns.take()
+        while whole and last != NULL:
+            last.next = columns.take()
+            last = last.next
+        last = chunks
+        while last != NULL:
+            self.count -= last.rows
+            self.bytes -= last.wire
+            self.taken += last.rows
+            self.taken_bytes += last.wire
+            last = last.next
+        batch = batch_of(columns, chunks, self.outbox)
+        if self.on_credit is not None and (
+            self.taken >= self.credit or self.taken_bytes >= self.credit_bytes
+        ):
+            self.on_credit()
+        return batch
+
+    # ----------------------------------------------------------------------------------
 
     cdef inline size_t size_of(self, Msg msg) noexcept:
         """The size as the server counts it, for which a pin id is no part of it."""
@@ -289,6 +414,8 @@ cdef class Mailbox(Sink):
 
     cdef Msg pop(self):
         check_fork(self.outbox.generation)  # the backlog is the parent's
+        if self.columnar:
+            raise ConcurrentUseError("these messages are being read as columns")
         cdef Msg msg = <Msg>self.ring[self.head]
         Py_DECREF(msg)  # the ring's reference; the local one holds it
         self.head = (self.head + 1) & (self.capacity - 1)
@@ -322,8 +449,7 @@ cdef class Mailbox(Sink):
 
     cdef Msg wait(self, int64_t deadline):
         """The next message; None at the deadline or when it has ended: see `closed`."""
-        cdef Seat* seat
-        cdef bint woken, flushed = False
+        cdef bint flushed = False
         while not self.ready():
             if self.closed:
                 self.ended()
@@ -336,20 +462,22 @@ cdef class Mailbox(Sink):
                 flushed = True
                 self.outbox.flush_now()
                 continue
-            seat = self.free_seat()
-            seat.taken = True
-            try:
-                # An only reader reads the socket itself: to be woken costs more.
-                woken = wait_for_wake(
-                    self.outbox, &seat.park, deadline,
-                    self.jetstream and self.readers == 1,
-                )
-            finally:
-                seat.taken = False
-            if not woken:
+            if not self.park(deadline):
                 if self.count == 0 and not self.closed and jsync_now() >= deadline:
                     return None
         return self.pop()
+
+    cdef bint park(self, int64_t deadline) except -1:
+        """Wait until woken, True, or the deadline."""
+        cdef Seat* seat = self.free_seat()
+        seat.taken = True
+        try:
+            # An only reader reads the socket itself: to be woken costs more.
+            return wait_for_wake(
+                self.outbox, &seat.park, deadline, self.jetstream and self.readers == 1
+            )
+        finally:
+            seat.taken = False
 
     cdef Seat* free_seat(self) except NULL:
         cdef int i
@@ -406,6 +534,8 @@ cdef class Mailbox(Sink):
         """Take all that is here, at once: no reader gets a part of it."""
         rest = []
         cdef Msg msg
+        if self.columns is not None:
+            return [self.take_rows(whole=True)] if self.count else rest
         while self.count:
             msg = <Msg>self.ring[self.head]
             if msg.ack_state != CONTROL:
@@ -484,147 +614,3 @@ cdef class Messages:
         if self.idle and begun + self.idle < when:
             when = begun + self.idle
         return when
-
-
-@cython.final
-cdef class Waiter(Sink):
-    """Waits for one thing: the reply to a request, a PONG, a state of the connection."""
-
-    cdef Park park
-    cdef Outbox outbox
-    cdef object result
-    cdef object error
-    cdef readonly bint done
-    cdef readonly str subject
-    cdef bint local  # no message of the server brings it
-
-    @cython.annotation_typing(False)
-    def __init__(
-        self, outbox: Outbox, subject: str = "", *, local: bool = False
-    ) -> None:
-        self.outbox = outbox
-        self.subject = str(subject)
-        self.local = local
-
-    def __dealloc__(self):
-        park_free(&self.park)
-
-    cdef int deliver(self, Msg msg, Line line) except -1:
-        self.set(msg)
-        return 0
-
-    cpdef set(self, object result):
-        """Be done; only the first time counts."""
-        if not self.done:
-            self.result = result
-            self.done = True
-            park_wake(&self.park)
-
-    def fail(self, error: "Exception") -> None:
-        """Be done with an error; only the first time counts."""
-        if not self.done:
-            self.error = error
-            self.done = True
-            park_wake(&self.park)
-
-    def wait(self, timeout: float | None = None) -> bool:
-        """Whether it is done, waiting up to `timeout` seconds. One thread at a time."""
-        cdef int64_t deadline = deadline_after(timeout)
-        while not self.done:
-            check_may_wait(self.outbox)
-            if self.park.waiting:
-                raise ConcurrentUseError("another thread is waiting on this object")
-            if self.local:
-                woken = park_wait(&self.park, deadline)
-            else:
-                woken = wait_for_wake(self.outbox, &self.park, deadline, True)
-            if not woken and jsync_now() >= deadline:
-                break
-        return self.done
-
-    def value(self) -> object:
-        """What `set` was given; raises what `fail` was given."""
-        if self.error is not None:
-            raise fresh(self.error)
-        return self.result
-
-
-@cython.final
-cdef class Replies(Sink):
-    """Routes messages on `<prefix><token>` to who waits for that token.
-
-    Tokens are never used twice: a late reply finds nobody and is dropped.
-    """
-
-    cdef dict waiting
-    cdef uint64_t token
-    cdef readonly str prefix
-    cdef bytes raw_prefix
-
-    def __init__(self, prefix: str) -> None:
-        self.prefix = prefix
-        self.raw_prefix = prefix.encode()
-        self.waiting = {}
-
-    def __len__(self) -> int:
-        return len(self.waiting)
-
-    def add(self, sink: Sink) -> int:
-        """Expect replies for `sink`; the token to put behind `prefix`."""
-        self.token += 1
-        self.waiting[self.token] = sink
-        return self.token
-
-    def discard(self, token: int) -> None:
-        self.waiting.pop(token, None)
-
-    @cython.annotation_typing(False)
-    def ask(
-        self,
-        outbox: Outbox,
-        subject: str,
-        data: "bytes | bytearray | memoryview",
-        timeout: float,
-        headers: "HeadersLike | None" = None,
-    ) -> "Msg | Literal[False] | None":
-        """Send a request and wait for its reply: None after `timeout` seconds.
-
-        False: nothing was sent, being disconnected.
-        """
-        cdef Waiter waiter = Waiter(outbox, subject)
-        cdef Py_ssize_t size = PyBytes_GET_SIZE(self.raw_prefix)
-        cdef bytes reply = PyBytes_FromStringAndSize(NULL, size + 20)
-        cdef char* out = PyBytes_AS_STRING(reply)
-        cdef char* end
-        self.token += 1
-        token = self.token
-        end = write_number(put(out, PyBytes_AS_STRING(self.raw_prefix), size), self.token)
-        # A new one each time: the loss of the connection has failed the last.
-        self.waiting[token] = waiter
-        try:
-            try:
-                (<Outbox>outbox).put_message(subject, data, out, end - out, headers, True)
-            except ConnectionLostError:
-                return False
-            if not waiter.wait(timeout):
-                return None
-            return waiter.value()
-        finally:
-            self.waiting.pop(token, None)
-
-    def waiters(self) -> list:
-        """All that wait, for telling them of a failure."""
-        return list(self.waiting.values())
-
-    cdef int deliver(self, Msg msg, Line line) except -1:
-        cdef Py_ssize_t i = msg.subject_size
-        cdef uint64_t token = 0
-        while i > 0 and msg.head[i - 1] != 46:
-            i -= 1
-        if parse_number(msg.head + i, msg.subject_size - i, &token):
-            sink = self.waiting.get(token)
-            if sink is not None:
-                (<Sink>sink).deliver(msg, line)
-                if isinstance(sink, Waiter):
-                    del self.waiting[token]
-        return 0

@@ -168,6 +168,25 @@ cdef class Msg:
         return f"<{type(self).__name__} {', '.join(parts)}>"
 
 
+cdef bytes nak_payload(delay):
+    if delay is None:
+        return b"-NAK"
+    if not 0 <= delay <= LONGEST_DELAY:
+        raise ConfigError(
+            f"a nak can be delayed by 0 to {LONGEST_DELAY} seconds, not by {delay!r}"
+        )
+    return b'-NAK {"delay": %d}' % round(delay * 1_000_000_000)
+
+
+cdef bytes term_payload(str reason):
+    if not reason:
+        return b"+TERM"
+    try:
+        return b"+TERM " + reason.encode()
+    except UnicodeEncodeError:
+        raise ConfigError(f"reason is not valid Unicode: {reason!r}") from None
+
+
 @cython.final
 @cython.no_gc
 cdef class JetStreamMsg(Msg):
@@ -213,24 +232,12 @@ cdef class JetStreamMsg(Msg):
 
     def nak(self, delay: float | None = None) -> None:
         """Ask for another delivery, after `delay` seconds or at once."""
-        cdef bytes data = b"-NAK"
-        if delay is not None:
-            if not 0 <= delay <= LONGEST_DELAY:
-                raise ConfigError(
-                    f"a nak can be delayed by 0 to {LONGEST_DELAY} seconds, "
-                    f"not by {delay!r}"
-                )
-            data = b'-NAK {"delay": %d}' % round(delay * 1_000_000_000)
+        cdef bytes data = nak_payload(delay)
         self.acknowledge(PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data), True)
 
     def term(self, reason: str | None = None) -> None:
         """Give the message up; it is not delivered again. `reason`: nats-server 2.10.4."""
-        cdef bytes data = b"+TERM"
-        if reason:
-            try:
-                data = b"+TERM " + reason.encode()
-            except UnicodeEncodeError:
-                raise ConfigError(f"reason is not valid Unicode: {reason!r}") from None
+        cdef bytes data = term_payload(reason)
         self.acknowledge(PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data), True)
 
     def in_progress(self) -> None:

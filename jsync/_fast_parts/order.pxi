@@ -1,68 +1,8 @@
 # Whether the messages of a consumer come in their order, each one and once: Order; and
 # which of a push consumer's are missing: Trail.
 
-cdef inline bint next_number(
-    const char** p, const char* end, uint64_t* number
-) noexcept nogil:
-    """Read digits up to a dot or the end, and go behind that; False for anything else."""
-    cdef const char* begin = p[0]
-    cdef uint64_t value = 0
-    cdef uint64_t digit
-    while p[0] < end and p[0][0] != 46:
-        digit = <uint64_t><unsigned char>p[0][0] - 48
-        if digit > 9:
-            return False
-        value = value * 10 + digit
-        p[0] += 1
-    if p[0] == begin or p[0] - begin > 19:  # it might not fit
-        return False
-    p[0] += 1
-    number[0] = value
-    return True
-
-
-cdef class Sequences:
-    """Reads the ack subjects of one consumer, quickly when one begins as the last did."""
-
-    cdef char beginning[128]  # up to the stream sequence
-    cdef Py_ssize_t beginning_size
-
-    @cython.final
-    cdef bint read(
-        self, const char* s, Py_ssize_t n,
-        uint64_t* stream_sequence, uint64_t* consumer_sequence, uint64_t* pending,
-    ) noexcept:
-        """The sequences and what is pending; False for what is no ack subject."""
-        cdef AckSubject ack
-        cdef const char* p = s + self.beginning_size
-        cdef const char* end = s + n
-        cdef uint64_t timestamp
-        if (
-            self.beginning_size
-            and n > self.beginning_size
-            and memcmp(s, self.beginning, self.beginning_size) == 0
-            and next_number(&p, end, stream_sequence)
-            and next_number(&p, end, consumer_sequence)
-            and next_number(&p, end, &timestamp)
-            and next_number(&p, end, pending)
-        ):
-            return True
-        if not (
-            split_ack_subject(s, n, &ack)
-            and ack_number(&ack, STREAM_SEQUENCE, stream_sequence)
-            and ack_number(&ack, CONSUMER_SEQUENCE, consumer_sequence)
-            and ack_number(&ack, NUM_PENDING, pending)
-        ):
-            return False
-        n = ack.at[ack.base + STREAM_SEQUENCE] - s
-        if n <= <Py_ssize_t>sizeof(self.beginning):
-            memcpy(self.beginning, s, n)
-            self.beginning_size = n
-        return True
-
-
 @cython.final
-cdef class Order(Sequences):
+cdef class Order:
     """The order in which the messages of one ordered consumer have to come.
 
     A mailbox that has one takes what is next and nothing else. Consumer sequences count
@@ -82,6 +22,7 @@ cdef class Order(Sequences):
     """Why nothing more is taken: `gap`, `last`, `end`; None while it is."""
     cdef size_t passed_over, passed_over_bytes
     cdef bint told
+    cdef AckReader reader
 
     def __init__(
         self,
@@ -111,35 +52,38 @@ cdef class Order(Sequences):
 
     cdef bint takes(self, Msg msg) noexcept:
         """Whether it is the next one; anything but a consumer's message is not."""
-        cdef uint64_t stream_sequence, consumer_sequence, pending
+        cdef AckNumbers ack
+        return self.stopped is None and read_ack(
+            &self.reader, msg.head + msg.subject_size, msg.reply_size, &ack
+        ) and self.accepts(&ack, msg.wire_size())
+
+    cdef bint accepts(self, AckNumbers* ack, size_t size) noexcept:
+        """Whether the message of `size` bytes that these stand for is the next one."""
         cdef bint taken = False
-        if self.stopped is not None or not self.read(
-            msg.head + msg.subject_size, msg.reply_size,
-            &stream_sequence, &consumer_sequence, &pending,
-        ):
+        if self.stopped is not None:
             return False
-        if consumer_sequence != self.consumer_sequence + 1:
+        if ack.consumer_sequence != self.consumer_sequence + 1:
             self.stopped = "gap"
             return False
-        if stream_sequence > self.last:
+        if ack.stream_sequence > self.last:
             self.stopped = "last"
             return False
         self.consumer_sequence += 1
-        if stream_sequence > self.stream_sequence:
-            self.stream_sequence = stream_sequence
+        if ack.stream_sequence > self.stream_sequence:
+            self.stream_sequence = ack.stream_sequence
             taken = True
         else:
             self.passed_over += 1
-            self.passed_over_bytes += msg.wire_size()
-        if stream_sequence == self.last:
+            self.passed_over_bytes += size
+        if ack.stream_sequence == self.last:
             self.stopped = "last"
-        elif self.to_end and pending == 0:
+        elif self.to_end and ack.pending == 0:
             self.stopped = "end"
         return taken
 
 
 @cython.final
-cdef class Trail(Sequences):
+cdef class Trail:
     """Which messages of a push consumer have not come, by its consumer sequences (ADR-15).
 
     They count by one, so that each step that is missing is a message that was sent and
@@ -154,6 +98,7 @@ cdef class Trail(Sequences):
     cdef uint64_t first, first_stream  # the first message, until it has begun
     cdef bint begun
     cdef list gaps
+    cdef AckReader reader
 
     def __cinit__(self):
         self.gaps = []
@@ -202,20 +147,19 @@ cdef class Trail(Sequences):
 
     cdef bint follow(self, Msg msg) except -1:
         """Take note of a message; whether a gap was found."""
-        cdef uint64_t stream_sequence, consumer_sequence, pending
-        if not self.read(
-            msg.head + msg.subject_size, msg.reply_size,
-            &stream_sequence, &consumer_sequence, &pending,
+        cdef AckNumbers ack
+        if not read_ack(
+            &self.reader, msg.head + msg.subject_size, msg.reply_size, &ack
         ):
             return False
-        cdef bint gap = consumer_sequence > self.consumer_sequence + 1
+        cdef bint gap = ack.consumer_sequence > self.consumer_sequence + 1
         if self.first == 0 and not self.begun:
-            self.first, self.first_stream = consumer_sequence, stream_sequence
+            self.first, self.first_stream = ack.consumer_sequence, ack.stream_sequence
             gap = False
         if gap:
-            self.miss(consumer_sequence, stream_sequence)
-        self.consumer_sequence = consumer_sequence
-        self.stream_sequence = stream_sequence
+            self.miss(ack.consumer_sequence, ack.stream_sequence)
+        self.consumer_sequence = ack.consumer_sequence
+        self.stream_sequence = ack.stream_sequence
         return gap and self.begun
 
     cdef int miss(self, uint64_t consumer_sequence, uint64_t stream_sequence) except -1:

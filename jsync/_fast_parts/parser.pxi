@@ -5,6 +5,7 @@ cdef enum:
     CONTROL_LINE = 64 * 1024
     LONGEST_LINE = 1024 * 1024  # INFO and -ERR
     READ_SIZE = 256 * 1024
+    MOST_FIELDS = 5  # of a message line
 
 MAX_CONTROL_LINE = CONTROL_LINE
 
@@ -12,6 +13,7 @@ cdef enum Wanted:
     SKIPPED
     PLAIN
     JETSTREAM
+    COLUMNAR
 
 
 cdef class Parser:
@@ -47,6 +49,10 @@ cdef class Parser:
     cdef int complete(self, Msg msg) except -1:
         self.events.append(("MSG", (self.sid, msg)))
         return 0
+
+    cdef bint take_row(self, Frame* frame) except -1:
+        """Take a columnar message without an object; False: it has to be one."""
+        return False
 
     # --------------------------------------------------------------------------------
 
@@ -167,29 +173,20 @@ cdef class Parser:
 
     cdef int message_line(self, const char* s, size_t n, bint with_headers) except -1:
         """`subject sid [reply] [header size] total size`"""
-        cdef const char* token[5]
-        cdef size_t size[5]
-        cdef size_t i = 0, a
-        cdef int count = 0
+        cdef const char* token[MOST_FIELDS]
+        cdef size_t size[MOST_FIELDS]
+        cdef int count
         cdef int numbers = 2 if with_headers else 1
         cdef uint64_t block = 0, total = 0
         cdef Wanted wanted
         cdef Msg msg
+        cdef Frame frame
         cdef const char* subject
         cdef const char* reply = NULL
         cdef size_t reply_size = 0
-        while True:
-            while i < n and is_blank(s[i]):
-                i += 1
-            if i == n:
-                break
-            a = i
-            while i < n and not is_blank(s[i]):
-                i += 1
-            if count < 5:
-                token[count] = s + a
-                size[count] = i - a
-            count += 1
+        count = split_at_spaces(s, n, token, size)
+        if count == 0:
+            count = split_at_blanks(s, n, token, size)
         if count != 2 + numbers and count != 3 + numbers:
             self.refuse(f"a message line has {count} fields: {excerpt(s, n)}")
         if count == 3 + numbers:
@@ -218,7 +215,18 @@ cdef class Parser:
             self.message = None
             return 0
         subject = token[0]
-        if wanted == JETSTREAM:
+        if wanted == COLUMNAR and self.is_whole():
+            frame.subject, frame.subject_size = subject, size[0]
+            frame.reply, frame.reply_size = reply, reply_size
+            frame.block, frame.block_size = self.buffer + self.begin, block
+            frame.data, frame.data_size = frame.block + block, total - block
+            if self.take_row(&frame):
+                self.begin += total + 2
+                self.in_payload = False
+                self.in_msgs += 1
+                self.in_bytes += total
+                return 0
+        if wanted != PLAIN:
             msg = JetStreamMsg.__new__(JetStreamMsg)
         else:
             msg = Msg.__new__(Msg)
@@ -229,6 +237,13 @@ cdef class Parser:
             msg.block = PyBytes_FromStringAndSize(NULL, block)
         self.message = msg
         return 0
+
+    cdef inline bint is_whole(self) noexcept:
+        """Whether all of the payload is in the buffer, and ends as it should."""
+        cdef const char* end = self.buffer + self.begin + self.total
+        return (
+            self.end - self.begin >= self.total + 2 and end[0] == 13 and end[1] == 10
+        )
 
     cdef bint collect(self) except -1:
         """Move what has come of the payload; True when it is complete."""
@@ -268,6 +283,51 @@ cdef class Parser:
         if msg is not None:
             self.complete(msg)
         return True
+
+
+cdef int split_at_spaces(
+    const char* s, size_t n, const char** token, size_t* size
+) noexcept nogil:
+    """How many fields a line has whose blanks are single spaces; 0 for any other line."""
+    cdef const char* end = s + n
+    cdef const char* space
+    cdef int count = 0
+    if n == 0 or memchr(s, 9, n) != NULL:
+        return 0
+    while True:
+        space = <const char*>memchr(s, 32, end - s)
+        if space == NULL:
+            space = end
+        if space == s or count == MOST_FIELDS:
+            return 0
+        token[count] = s
+        size[count] = space - s
+        count += 1
+        if space == end:
+            return count
+        s = space + 1
+        if s == end:
+            return 0
+
+
+cdef int split_at_blanks(
+    const char* s, size_t n, const char** token, size_t* size
+) noexcept nogil:
+    """How many fields a line has, of which the first five are given."""
+    cdef size_t i = 0, a
+    cdef int count = 0
+    while True:
+        while i < n and is_blank(s[i]):
+            i += 1
+        if i == n:
+            return count
+        a = i
+        while i < n and not is_blank(s[i]):
+            i += 1
+        if count < MOST_FIELDS:
+            token[count] = s + a
+            size[count] = i - a
+        count += 1
 
 
 cdef str excerpt(const char* s, size_t n):

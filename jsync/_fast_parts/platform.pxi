@@ -60,6 +60,14 @@ cdef extern from *:
     #endif
     }
 
+    static int jsync_finalizing(void) {
+    #if PY_VERSION_HEX >= 0x030D0000
+        return Py_IsFinalizing();
+    #else
+        return _Py_IsFinalizing();
+    #endif
+    }
+
     static int jsync_errno(void) { return errno; }
     static int jsync_would_block(int e) {
         return e == EAGAIN || e == EWOULDBLOCK || e == EINTR;
@@ -68,6 +76,7 @@ cdef extern from *:
     int64_t jsync_now() nogil
     int jsync_forks
     int jsync_watch_forks()
+    bint jsync_finalizing() nogil
     int jsync_errno() nogil
     bint jsync_would_block(int e) nogil
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from .._fast import Pin
 from ..errors import ConfigError, TimeoutError as LateError
 from . import management
+from .arrow import AHEAD_BYTES, MOST_ROWS, ArrowBatches, arrow_batches
 from .consume import ConsumeContext, MessagesContext, check_callback
 from .continuous import ContinuousPull
 from .fetch import Batch, PullOfOne, SinglePull
@@ -16,7 +17,7 @@ from .priority import claim
 from .pull import LONGEST_EXPIRY, check_seconds, consume_limits, fetch_request
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from .._fast import JetStreamMsg
     from ..models import (
@@ -218,6 +219,58 @@ class Consumer(ManagedConsumer):
         check_callback(on_error)
         return MessagesContext(ContinuousPull(source, limits, on_error), idle_timeout)
 
+    def arrow_batches(
+        self,
+        *,
+        columns: Sequence[str] | None = None,
+        max_rows: int = MOST_ROWS,
+        max_wait: float = 0.1,
+        max_messages: int | None = None,
+        max_bytes: int | None = None,
+        expires: float = 30.0,
+        idle_heartbeat: float | None = None,
+        stop_after: int | None = None,
+        idle_timeout: float | None = None,
+        group: str | None = None,
+        min_pending: int | None = None,
+        min_ack_pending: int | None = None,
+        priority: int | None = None,
+        on_error: Callable[[Exception], object] | None = None,
+    ) -> ArrowBatches:
+        """Messages without end as Arrow record batches, prefetched; does not block.
+
+        Without an object for each message: see `ArrowBatch` for the columns, of which
+        `columns` names those that are wanted, in that order, and for the acks. A batch has
+        `max_rows` messages, or those that have come within `max_wait` seconds behind its
+        first one; also less than `max_rows` when no more can come before it is handed over:
+        half of what is asked for ahead, or the consumer's `max_ack_pending`.
+
+        Ahead is asked for `max_messages` or `max_bytes`, 16 MiB by default. Everything
+        else is as with `messages`.
+        """
+        if max_messages is None and max_bytes is None:
+            max_bytes = AHEAD_BYTES
+        limits = consume_limits(
+            max_messages=max_messages,
+            max_bytes=max_bytes,
+            expires=expires,
+            idle_heartbeat=idle_heartbeat,
+            stop_after=stop_after,
+        )
+        source = self._source(group, min_pending, min_ack_pending, priority)
+        check_callback(on_error)
+        return arrow_batches(
+            lambda: ContinuousPull(source, limits, on_error),
+            source,
+            None if self._info is None else self._info.config,
+            columns=columns,
+            max_rows=max_rows,
+            max_wait=max_wait,
+            max_messages=max_messages,
+            max_bytes=max_bytes,
+            idle_timeout=idle_timeout,
+        )
+
     def consume(
         self,
         handler: Callable[[JetStreamMsg], object],
@@ -290,6 +343,7 @@ class Consumer(ManagedConsumer):
             acks=config is None or config.ack_policy != "none",
             claim=claimed,
             pin=pin,
+            acks_all=config is not None and config.ack_policy == "all",
         )
 
     def __repr__(self) -> str:

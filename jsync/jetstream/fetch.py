@@ -13,16 +13,17 @@ from ..errors import (
     PullError,
     TimeoutError as LateError,
 )
+from .arrow import fetched
 from .inbox import KeptInbox, LentInbox
 from .publish import RETRIES, RETRY_SECONDS
 from .pull import HEARTBEATS_MISSED, MARGIN, NANOSECONDS, Meaning, judge
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from types import TracebackType
     from typing import Self
 
-    from .._fast import Msg
+    from .._fast import ArrowBatch, Msg
     from .inbox import Source
     from .pull import PullRequest
 
@@ -38,7 +39,7 @@ class SinglePull:
     """How often it is sent again when nobody took it."""
 
     def __init__(self, source: Source, request: PullRequest, timeout: float) -> None:
-        self._source = source
+        self._source = self.source = source
         self._request = request
         self._timeout = timeout
         self.silence = HEARTBEATS_MISSED * request.idle_heartbeat / NANOSECONDS
@@ -239,6 +240,17 @@ class Batch:
         pull = self._pull
         messages = Messages(pull.inbox.mailbox, self, pull.deadline, pull.silence)
         return cast("Iterator[JetStreamMsg]", messages)
+
+    def to_arrow(self, columns: Sequence[str] | None = None) -> ArrowBatch:
+        """Block until the batch is full or has ended; its messages as columns.
+
+        Without an object for each: see `ArrowBatch` for the columns, of which `columns`
+        names those that are wanted, in that order, and for the acks. What has been read
+        by iterating before is not in it. Raises what iterating raises when nothing has
+        come; behind messages that is in `error` alone. A second call raises
+        `ConcurrentUseError`.
+        """
+        return fetched(self._pull, self._pull.source, columns)
 
     def waited(self) -> None:
         """Called by the iteration when nothing has come for too long."""

@@ -37,6 +37,8 @@ class Source:
     claim: Claim
     pin: Pin | None
     """Of a priority group, shared by all that pull as the same client."""
+    acks_all: bool = False
+    """True for a consumer whose ack policy is known to be `all`."""
 
 
 class Inbox:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from . import management, stored
+from .arguments import at_least
+from .arrow import AHEAD_BYTES, READ_ROWS, ArrowRange
 from .consumer import Consumer
 from .direct import (
     MOST_SUBJECTS,
@@ -17,7 +19,7 @@ from .ordered_consumer import ordered_consumer
 from .push_consumer import push_consumer, put_push_consumer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
     from datetime import datetime
     from typing import Unpack
 
@@ -225,6 +227,45 @@ class Stream:
             max_bytes=max_bytes,
         )
         return stored.get_messages(self._api, self.name, pages, timeout)
+
+    def read_arrow(
+        self,
+        start: int | None = None,
+        end: int | None = None,
+        *,
+        columns: Sequence[str] | None = None,
+        filter_subjects: str | Iterable[str] | None = None,
+        max_rows: int = READ_ROWS,
+        max_bytes: int = AHEAD_BYTES,
+        timeout: float | None = None,
+    ) -> ArrowRange:
+        """The messages from sequence `start` to `end`, both included, as Arrow.
+
+        Without an object for each message; what has been deleted is not in it. By default
+        from the first to the last that the stream holds now, of all subjects: for that the
+        call asks for the stream, which blocks, `timeout` seconds at most, and raises
+        `StreamNotFoundError`. What it returns is read when something takes it, as
+        `pyarrow.table(...)`, `polars.DataFrame(...)` and DuckDB do, or by iterating over it.
+        It reads as an `OrderedConsumer` does, in exact order, whatever happens to the
+        server; `max_bytes` are asked for ahead. See `ArrowBatch` for the columns, of which
+        `columns` names those that are wanted, in that order; a batch has `max_rows` or
+        fewer.
+        """
+        start = at_least(1, 1 if start is None else start, "start")
+        if end is not None:
+            at_least(0, end, "end")
+        last = self.info(timeout=timeout).state.last_seq
+        return ArrowRange(
+            self._api,
+            self.name,
+            start,
+            last if end is None else min(end, last),
+            columns=columns,
+            filter_subjects=filter_subjects,
+            max_rows=max_rows,
+            max_bytes=max_bytes,
+            timeout=timeout,
+        )
 
     def delete_message(self, sequence: int, *, timeout: float | None = None) -> None:
         """Delete one message; blocks. On the disk it may stay until it is overwritten.

@@ -49,6 +49,7 @@ DOORS = {
         "core/subscription.py",
         "core/requests.py",
         "core/deadline.py",
+        "jetstream/arrow.py",
         "jetstream/atomic_driver.py",
         "jetstream/continuous.py",
         "jetstream/fast_ingest.py",

@@ -1,0 +1,483 @@
+# Columns in the Arrow C data interface, through the PyCapsule interface.
+# https://arrow.apache.org/docs/format/CDataInterface.html
+#
+# What is handed out refers to a chunk alone. To release it takes no GIL, and what is taken
+# out of it, a child for one, lives on by itself.
+
+from cpython.pycapsule cimport PyCapsule_GetPointer, PyCapsule_IsValid, PyCapsule_New
+
+cdef extern from *:
+    """
+    #ifndef ARROW_C_DATA_INTERFACE
+    #define ARROW_C_DATA_INTERFACE
+    #define ARROW_FLAG_DICTIONARY_ORDERED 1
+    #define ARROW_FLAG_NULLABLE 2
+    #define ARROW_FLAG_MAP_KEYS_SORTED 4
+    struct ArrowSchema {
+        const char* format;
+        const char* name;
+        const char* metadata;
+        int64_t flags;
+        int64_t n_children;
+        struct ArrowSchema** children;
+        struct ArrowSchema* dictionary;
+        void (*release)(struct ArrowSchema*);
+        void* private_data;
+    };
+    struct ArrowArray {
+        int64_t length;
+        int64_t null_count;
+        int64_t offset;
+        int64_t n_buffers;
+        int64_t n_children;
+        const void** buffers;
+        struct ArrowArray** children;
+        struct ArrowArray* dictionary;
+        void (*release)(struct ArrowArray*);
+        void* private_data;
+    };
+    #endif
+    #ifndef ARROW_C_STREAM_INTERFACE
+    #define ARROW_C_STREAM_INTERFACE
+    struct ArrowArrayStream {
+        int (*get_schema)(struct ArrowArrayStream*, struct ArrowSchema*);
+        int (*get_next)(struct ArrowArrayStream*, struct ArrowArray*);
+        const char* (*get_last_error)(struct ArrowArrayStream*);
+        void (*release)(struct ArrowArrayStream*);
+        void* private_data;
+    };
+    #endif
+    """
+    int ARROW_FLAG_NULLABLE
+    struct ArrowSchema:
+        const char* format
+        const char* name
+        const char* metadata
+        int64_t flags
+        int64_t n_children
+        ArrowSchema** children
+        ArrowSchema* dictionary
+        void (*release)(ArrowSchema*) noexcept nogil
+        void* private_data
+    struct ArrowArray:
+        int64_t length
+        int64_t null_count
+        int64_t offset
+        int64_t n_buffers
+        int64_t n_children
+        const void** buffers
+        ArrowArray** children
+        ArrowArray* dictionary
+        void (*release)(ArrowArray*) noexcept nogil
+        void* private_data
+    struct ArrowArrayStream:
+        int (*get_schema)(ArrowArrayStream*, ArrowSchema*) noexcept nogil
+        int (*get_next)(ArrowArrayStream*, ArrowArray*) noexcept nogil
+        const char* (*get_last_error)(ArrowArrayStream*) noexcept nogil
+        void (*release)(ArrowArrayStream*) noexcept nogil
+        void* private_data
+
+cdef enum:
+    MOST_BUFFERS = 3
+    MOST_CHILDREN = 5
+
+cdef struct SchemaRoom:  # what a schema needs of its own
+    ArrowSchema children[MOST_CHILDREN]
+    ArrowSchema* pointers[MOST_CHILDREN]
+
+cdef struct ArrayRoom:
+    Chunk* chunk
+    const void* buffers[MOST_BUFFERS]
+    ArrowArray children[MOST_CHILDREN]
+    ArrowArray* pointers[MOST_CHILDREN]
+
+
+# Schemas -------------------------------------------------------------------------------
+
+cdef void release_schema(ArrowSchema* schema) noexcept nogil:
+    cdef int64_t i
+    for i in range(schema.n_children):
+        if schema.children[i].release != NULL:
+            schema.children[i].release(schema.children[i])
+    PyMem_RawFree(schema.private_data)
+    schema.release = NULL
+
+
+cdef bint make_schema(
+    ArrowSchema* out, const char* format, const char* name, bint nullable, int children
+) noexcept nogil:
+    """A schema whose children, empty as yet, are to be made next."""
+    cdef SchemaRoom* room = NULL
+    cdef int i
+    memset(out, 0, sizeof(ArrowSchema))
+    if children:
+        room = <SchemaRoom*>PyMem_RawCalloc(1, sizeof(SchemaRoom))
+        if room == NULL:
+            return False
+        for i in range(children):
+            room.pointers[i] = &room.children[i]
+        out.children = room.pointers
+    out.format = format
+    out.name = name
+    out.flags = ARROW_FLAG_NULLABLE if nullable else 0
+    out.n_children = children
+    out.private_data = room
+    out.release = release_schema
+    return True
+
+
+cdef bint make_column_schema(ArrowSchema* out, int column) noexcept nogil:
+    if column == SUBJECTS:
+        return make_schema(out, b"u", b"subject", False, 0)
+    if column == PAYLOADS:
+        return make_schema(out, b"z", b"data", False, 0)
+    if column == SEQUENCES:
+        return make_schema(out, b"L", b"sequence", False, 0)
+    if column == TIMESTAMPS:
+        return make_schema(out, b"tsn:UTC", b"timestamp", False, 0)
+    return (
+        make_schema(out, b"+m", b"headers", True, 1)
+        and make_schema(out.children[0], b"+s", b"entries", False, 2)
+        and make_schema(out.children[0].children[0], b"u", b"key", False, 0)
+        and make_schema(out.children[0].children[1], b"+l", b"value", False, 1)
+        and make_schema(
+            out.children[0].children[1].children[0], b"u", b"item", False, 0
+        )
+    )
+
+
+cdef bint make_batch_schema(ArrowSchema* out, Shape* shape) noexcept nogil:
+    cdef int i
+    if not make_schema(out, b"+s", b"", False, shape.width):
+        return False
+    for i in range(shape.width):
+        if not make_column_schema(out.children[i], shape.column[i]):
+            release_schema(out)
+            return False
+    return True
+
+
+# Arrays --------------------------------------------------------------------------------
+
+cdef const char* NOTHING_THERE = b"\0\0\0\0\0\0\0"  # where a buffer has no bytes
+
+
+cdef void release_array(ArrowArray* array) noexcept nogil:
+    cdef ArrayRoom* room = <ArrayRoom*>array.private_data
+    cdef int64_t i
+    for i in range(array.n_children):
+        if array.children[i].release != NULL:
+            array.children[i].release(array.children[i])
+    chunk_let_go(room.chunk)
+    PyMem_RawFree(room)
+    array.release = NULL
+
+
+cdef bint make_array(
+    ArrowArray* out, Chunk* chunk, int64_t length, int children, int buffers,
+    const void* first, const void* second, const void* third,
+) noexcept nogil:
+    """An array whose children, empty as yet, are to be made next."""
+    cdef ArrayRoom* room = <ArrayRoom*>PyMem_RawCalloc(1, sizeof(ArrayRoom))
+    cdef int i
+    memset(out, 0, sizeof(ArrowArray))
+    if room == NULL:
+        return False
+    jsync_hold(&chunk.holders)
+    room.chunk = chunk
+    room.buffers[0] = first
+    room.buffers[1] = second if second != NULL or buffers < 2 else NOTHING_THERE
+    room.buffers[2] = third if third != NULL or buffers < 3 else NOTHING_THERE
+    for i in range(children):
+        room.pointers[i] = &room.children[i]
+    out.length = length
+    out.n_buffers = buffers
+    out.n_children = children
+    out.buffers = room.buffers
+    out.children = room.pointers
+    out.private_data = room
+    out.release = release_array
+    return True
+
+
+cdef bint make_values(
+    ArrowArray* out, Chunk* chunk, int64_t length, Values* values
+) noexcept nogil:
+    return make_array(out, chunk, length, 0, 3, NULL, values.ends, values.bytes)
+
+
+cdef bint make_headers(ArrowArray* out, Chunk* chunk) noexcept nogil:
+    cdef ArrowArray* entries
+    cdef ArrowArray* lists
+    if not make_array(
+        out, chunk, chunk.rows, 1, 2, chunk.has_headers, chunk.entry_ends, NULL
+    ):
+        return False
+    out.null_count = chunk.without_headers
+    entries = out.children[0]
+    if not make_array(entries, chunk, chunk.entries, 2, 1, NULL, NULL, NULL):
+        return False
+    lists = entries.children[1]
+    return (
+        make_values(entries.children[0], chunk, chunk.entries, &chunk.names)
+        and make_array(lists, chunk, chunk.entries, 1, 2, NULL, chunk.value_ends, NULL)
+        and make_values(lists.children[0], chunk, chunk.value_count, &chunk.values)
+    )
+
+
+cdef bint make_column(ArrowArray* out, Chunk* chunk, int column) noexcept nogil:
+    if column == SUBJECTS:
+        return make_values(out, chunk, chunk.rows, &chunk.subjects)
+    if column == PAYLOADS:
+        return make_values(out, chunk, chunk.rows, &chunk.payloads)
+    if column == SEQUENCES:
+        return make_array(out, chunk, chunk.rows, 0, 2, NULL, chunk.sequences, NULL)
+    if column == TIMESTAMPS:
+        return make_array(out, chunk, chunk.rows, 0, 2, NULL, chunk.timestamps, NULL)
+    return make_headers(out, chunk)
+
+
+cdef bint make_batch(ArrowArray* out, Chunk* chunk, Shape* shape) noexcept nogil:
+    cdef int i
+    if not make_array(out, chunk, chunk.rows, shape.width, 1, NULL, NULL, NULL):
+        return False
+    for i in range(shape.width):
+        if not make_column(out.children[i], chunk, shape.column[i]):
+            release_array(out)
+            return False
+    return True
+
+
+# Capsules ------------------------------------------------------------------------------
+
+cdef void drop_schema(object capsule) noexcept:
+    cdef ArrowSchema* schema
+    schema = <ArrowSchema*>PyCapsule_GetPointer(capsule, "arrow_schema")
+    if schema.release != NULL:
+        schema.release(schema)
+    PyMem_RawFree(schema)
+
+
+cdef void drop_array(object capsule) noexcept:
+    cdef ArrowArray* array = <ArrowArray*>PyCapsule_GetPointer(capsule, "arrow_array")
+    if array.release != NULL:
+        array.release(array)
+    PyMem_RawFree(array)
+
+
+cdef object schema_capsule(Shape* shape):
+    cdef ArrowSchema* schema = <ArrowSchema*>PyMem_RawCalloc(1, sizeof(ArrowSchema))
+    if schema == NULL:
+        raise MemoryError
+    if not make_batch_schema(schema, shape):
+        PyMem_RawFree(schema)
+        raise MemoryError
+    return PyCapsule_New(schema, "arrow_schema", drop_schema)
+
+
+cdef object array_capsule(Chunk* chunk, Shape* shape):
+    cdef ArrowArray* array = <ArrowArray*>PyMem_RawCalloc(1, sizeof(ArrowArray))
+    if array == NULL:
+        raise MemoryError
+    if not make_batch(array, chunk, shape):
+        PyMem_RawFree(array)
+        raise MemoryError
+    return PyCapsule_New(array, "arrow_array", drop_array)
+
+
+# A batch -------------------------------------------------------------------------------
+
+@cython.final
+@cython.no_gc
+cdef class ArrowBatch:
+    """Messages as columns: an Arrow record batch, for whatever takes Arrow.
+
+    `pyarrow.record_batch(batch)`, `polars.DataFrame(batch)` and DuckDB, `FROM batch`, use
+    its memory without a copy, and keep it as long as they need. The columns are those
+    that were asked for, of:
+
+    - `subject`: `utf8`, not null. What is no UTF-8 has U+FFFD in its place.
+    - `data`: `binary`, not null. The payload.
+    - `sequence`: `uint64`, not null. The stream sequence.
+    - `timestamp`: `timestamp[ns, UTC]`, not null. When the stream stored the message.
+    - `headers`: `map<utf8, list<utf8>>`, null where there are none, or none that can be
+      read. Each name once, with its values in their order.
+
+    One that is larger than 2 GiB consists of several record batches, for which there is
+    `__arrow_c_stream__` alone: it is a table to those who take it.
+
+    It can be acknowledged like its messages, from any thread, and `JetStreamMsg` says how.
+    """
+
+    cdef Chunk* first
+    cdef Shape shape
+    cdef size_t rows, bytes_in_all
+    cdef Outbox outbox
+    cdef bint acks, together, done
+    cdef Chunk* acked      # how far the acks have come, for one that was cut short
+    cdef size_t acked_row
+
+    def __init__(self, *args: object, **kwargs: object) -> None:
+        raise TypeError("a batch comes from fetch, arrow_batches or read_arrow")
+
+    def __dealloc__(self):
+        cdef Chunk* chunk
+        while self.first != NULL:
+            chunk = self.first
+            self.first = chunk.next
+            chunk_let_go(chunk)
+
+    def __len__(self) -> int:
+        return self.rows
+
+    @property
+    def num_rows(self) -> int:
+        """How many messages it has."""
+        return self.rows
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The names of its columns."""
+        return tuple([
+            COLUMN_NAMES[self.shape.column[i]] for i in range(self.shape.width)
+        ])
+
+    @property
+    def size(self) -> int:
+        """Bytes of its messages, as the server counts (ADR-37)."""
+        return self.bytes_in_all
+
+    @property
+    def last_sequence(self) -> int | None:
+        """The highest stream sequence in it, also without that column; None: no rows."""
+        cdef uint64_t highest = 0
+        cdef Chunk* chunk = self.first
+        while chunk != NULL:
+            highest = max(highest, chunk.highest)
+            chunk = chunk.next
+        return highest if self.rows else None
+
+    def __repr__(self) -> str:
+        return f"<ArrowBatch of {self.rows} messages: {', '.join(self.columns)}>"
+
+    # Arrow ----------------------------------------------------------------------------
+
+    def __arrow_c_schema__(self) -> object:
+        """Its schema, as a capsule."""
+        return schema_capsule(&self.shape)
+
+    @property
+    def __arrow_c_array__(self) -> object:
+        """Called: schema and record batch, as capsules.
+
+        What is too large for one record batch does not have it.
+        """
+        if self.first == NULL or self.first.next != NULL:
+            raise AttributeError(
+                "this batch is too large for one record batch: take it as a stream, "
+                "as a table does (__arrow_c_stream__)"
+            )
+        return self._as_one
+
+    @cython.annotation_typing(False)
+    def _as_one(self, requested_schema: object = None) -> tuple[object, object]:
+        return schema_capsule(&self.shape), array_capsule(self.first, &self.shape)
+
+    @cython.annotation_typing(False)
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """A stream of its record batches, as a capsule; each call gives another one."""
+        return stream_capsule(ArrowStream.of((self,), &self.shape))
+
+    # Acks -----------------------------------------------------------------------------
+
+    def ack(self) -> None:
+        """Tell the server that all these messages are done. Does not wait for it.
+
+        With ack policy `all` that is one ack, at the highest sequence, which stands for
+        everything before it too; with `explicit` one for each message, and with `none`
+        nothing. Without the consumer's configuration, as of `JetStream.consumer`, each is
+        acknowledged. After a terminal ack any further one is a silent no-op; one that an
+        error has cut short may be called again. Raises `ConnectionClosedError`, and while
+        the write buffer is full `WriteTimeoutError`.
+        """
+        if self.together and not self.done:
+            self.acknowledge_highest()
+        else:
+            self.acknowledge(b"+ACK", True)
+
+    def nak(self, delay: float | None = None) -> None:
+        """Ask for another delivery of each, after `delay` seconds or at once."""
+        self.acknowledge(nak_payload(delay), True)
+
+    def term(self, reason: str | None = None) -> None:
+        """Give them all up; none is delivered again. `reason`: nats-server 2.10.4."""
+        self.acknowledge(term_payload(reason), True)
+
+    def in_progress(self) -> None:
+        """Have the server wait for another `ack_wait` before it delivers them again."""
+        self.acknowledge(b"+WPI", False)
+
+    @property
+    def is_acked(self) -> bool:
+        """Whether a terminal ack has been written."""
+        return self.done and self.acks
+
+    cdef int acknowledge_highest(self) except -1:
+        cdef Chunk* chunk = self.first
+        cdef Chunk* best = NULL
+        while chunk != NULL:
+            if chunk.rows and (best == NULL or chunk.highest > best.highest):
+                best = chunk
+            chunk = chunk.next
+        if best != NULL:
+            self.answer(best, best.highest_row, b"+ACK", 4)
+        self.done = True
+        return 0
+
+    cdef int acknowledge(self, bytes data, bint terminal) except -1:
+        cdef Chunk* chunk
+        cdef size_t row
+        if self.done or not self.acks:
+            return 0
+        chunk, row = self.first, 0
+        if terminal and self.acked != NULL:
+            chunk, row = self.acked, self.acked_row
+        while chunk != NULL:
+            while row < chunk.rows:
+                self.answer(
+                    chunk, row, PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data)
+                )
+                row += 1
+                if terminal:
+                    self.acked, self.acked_row = chunk, row
+            chunk, row = chunk.next, 0
+        if terminal:
+            self.done = True
+        return 0
+
+    cdef int answer(
+        self, Chunk* chunk, size_t row, const char* data, Py_ssize_t size
+    ) except -1:
+        cdef int32_t begin = chunk.replies.ends[row]
+        return self.outbox.write_ack(
+            chunk.replies.bytes + begin, chunk.replies.ends[row + 1] - begin, data, size
+        )
+
+
+cdef ArrowBatch batch_of(Columns columns, Chunk* chunks, Outbox outbox):
+    """A batch that takes `chunks` over, which may be none."""
+    cdef ArrowBatch batch = ArrowBatch.__new__(ArrowBatch)
+    cdef Chunk* chunk = chunks
+    batch.first = chunks
+    batch.shape = columns.shape
+    batch.outbox = outbox
+    batch.acks = columns.acks
+    batch.together = columns.together
+    if chunks == NULL:
+        chunk = batch.first = columns.begin_empty()
+    while chunk != NULL:
+        chunk_finish(chunk, &batch.shape)
+        batch.rows += chunk.rows
+        batch.bytes_in_all += chunk.wire
+        chunk = chunk.next
+    return batch

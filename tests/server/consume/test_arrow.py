@@ -1,0 +1,544 @@
+"""Messages as columns from a real server: the same as by objects, whatever happens."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+import polars
+import pyarrow as pa
+import pytest
+
+import jsync
+from jsync import errors
+
+from ...servers import wait_for
+from ...unit.arrow_support import Row, row_of, rows
+from ..support import LONG, SOON, Thread, run_child
+from .support import QUICK, Pulls, fill, settled
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from jsync.server import LocalServer
+
+    from ...faults import Events
+    from ...proxy import FaultProxy
+
+pytestmark = pytest.mark.server
+
+
+def sequences(batches: Iterable[object]) -> list[int]:
+    return [row["sequence"] for row in rows(*batches)]
+
+
+def store(nc: jsync.Connection, stream: jsync.Stream) -> list[Row]:
+    """Messages of several kinds, some of them deleted; the rows that stand for the rest."""
+    for number in range(40):
+        headers: Any = None
+        if number % 3 == 0:
+            headers = {"Kind": ["a", "b"], "Number": str(number), "Größe"[:2]: "é"}
+        nc.publish(
+            f"{stream.name}.{number % 4}.é", b"%d" % number * number, headers=headers
+        )
+    nc.flush()
+    wait_for(lambda: stream.info().state.messages == 40)
+    for sequence in (1, 7, 8, 40):
+        stream.delete_message(sequence)
+    reader = stream.create_consumer(ack_policy="none")
+    expected = [row_of(msg) for msg in reader.fetch(36, timeout=SOON)]
+    assert len(expected) == 36
+    return expected
+
+
+# Fetching -----------------------------------------------------------------------------
+
+
+def test_a_fetch_has_as_columns_what_it_has_as_messages(
+    nc: jsync.Connection, stream: jsync.Stream, worker: jsync.Consumer
+) -> None:
+    expected = store(nc, stream)
+    batch = worker.fetch(36, timeout=SOON).to_arrow()
+    assert rows(batch) == expected
+    assert batch.last_sequence == 39
+    batch.ack()
+    nc.flush()
+    wait_for(lambda: settled(worker))
+
+
+def test_a_fetch_ends_with_what_there_is(
+    nc: jsync.Connection, stream: jsync.Stream, worker: jsync.Consumer
+) -> None:
+    fill(nc, stream, 3)
+    batch = worker.fetch_nowait(10).to_arrow(["sequence"])
+    assert rows(batch) == [{"sequence": number} for number in (1, 2, 3)]
+    assert len(worker.fetch(10, timeout=0.1).to_arrow()) == 0
+
+
+def test_what_has_been_read_before_is_no_row(
+    nc: jsync.Connection, stream: jsync.Stream, worker: jsync.Consumer
+) -> None:
+    fill(nc, stream, 5)
+    batch = worker.fetch(5, timeout=SOON)
+    assert next(iter(batch)).metadata.stream_sequence == 1
+    assert sequences([batch.to_arrow()]) == [2, 3, 4, 5]
+    with pytest.raises(errors.ConcurrentUseError):
+        batch.to_arrow()
+
+
+def test_a_consumer_that_is_deleted_ends_a_fetch(
+    nc: jsync.Connection, stream: jsync.Stream, worker: jsync.Consumer
+) -> None:
+    fill(nc, stream, 2)
+    batch = worker.fetch(5, timeout=LONG)
+    waiting = Thread(batch.to_arrow)
+    wait_for(lambda: worker.info().num_ack_pending == 2)
+    worker.delete()
+    # What has come is not lost; the error stands beside it.
+    assert len(waiting.result()) == 2
+    assert isinstance(batch.error, errors.ConsumerDeletedError)
+    with pytest.raises(errors.NoRespondersError):
+        worker.fetch(5, timeout=SOON).to_arrow()
+
+
+def test_a_silent_server_ends_a_fetch(
+    far_worker: jsync.Consumer, proxy: FaultProxy
+) -> None:
+    proxy.deaf("server")
+    with pytest.raises(errors.PullError, match="heartbeat"):
+        far_worker.fetch(5, timeout=LONG, idle_heartbeat=0.5).to_arrow()
+    proxy.hear()
+
+
+def test_columns_that_there_are_not_are_refused_and_nothing_is_lost(
+    nc: jsync.Connection, stream: jsync.Stream, worker: jsync.Consumer
+) -> None:
+    fill(nc, stream, 2)
+    batch = worker.fetch(2, timeout=SOON)
+    with pytest.raises(errors.ConfigError):
+        batch.to_arrow(["payload"])
+    assert len(list(batch)) == 2
+    with pytest.raises(errors.ConfigError):
+        worker.arrow_batches(columns=["payload"])
+    with pytest.raises(errors.ConfigError):
+        stream.read_arrow(columns=["payload"])
+
+
+def test_ctrl_c_ends_a_fetch_and_what_had_come_is_given_back(
+    nc: jsync.Connection, stream: jsync.Stream, worker: jsync.Consumer
+) -> None:
+    fill(nc, stream, 3)
+    main = threading.main_thread().ident
+    assert main is not None
+
+    def interrupt() -> None:
+        wait_for(lambda: worker.info().num_ack_pending == 3)
+        signal.pthread_kill(main, signal.SIGINT)
+
+    interrupter = threading.Thread(target=interrupt)
+    with worker.fetch(10, timeout=LONG) as batch:
+        interrupter.start()
+        with pytest.raises(KeyboardInterrupt):
+            batch.to_arrow()
+    interrupter.join(SOON)
+    again = worker.fetch(3, timeout=SOON).to_arrow(["sequence"])
+    assert sorted(sequences([again])) == [1, 2, 3]
+
+
+# Without end --------------------------------------------------------------------------
+
+
+def test_batches_are_full_until_the_end(
+    nc: jsync.Connection, stream: jsync.Stream, worker: jsync.Consumer
+) -> None:
+    expected = store(nc, stream)
+    found = []
+    with worker.arrow_batches(
+        max_rows=10, max_wait=LONG * 10, stop_after=36
+    ) as batches:
+        for batch in batches:
+            found.append(batch)
+            batch.ack()
+    assert [len(batch) for batch in found] == [10, 10, 10, 6]
+    assert rows(*found) == expected
+    wait_for(lambda: settled(worker))
+
+
+def test_a_batch_that_is_not_full_is_handed_over_after_a_while(
+    nc: jsync.Connection, stream: jsync.Stream, worker: jsync.Consumer
+) -> None:
+    fill(nc, stream, 3)
+    seen: list[int] = []
+    with worker.arrow_batches(columns=["sequence"], max_wait=0.01) as batches:
+        while len(seen) < 3:
+            seen += sequences([batches.next(SOON)])
+    assert seen == [1, 2, 3]
+
+
+def test_it_ends_when_nothing_comes_any_more(
+    nc: jsync.Connection, stream: jsync.Stream, worker: jsync.Consumer
+) -> None:
+    with worker.arrow_batches(idle_timeout=0.05) as batches:
+        assert list(batches) == []
+
+
+def test_a_batch_is_no_larger_than_what_the_server_sends_without_acks(
+    nc: jsync.Connection, stream: jsync.Stream
+) -> None:
+    fill(nc, stream, 12)
+    narrow = stream.create_consumer(durable_name="narrow", max_ack_pending=4)
+    # A wait for more than four would end with this test.
+    with narrow.arrow_batches(max_wait=LONG * 10, stop_after=12) as batches:
+        found = []
+        for batch in batches:
+            found.append(len(batch))
+            batch.ack()
+    assert found == [4, 4, 4]
+
+
+def test_small_pulls_fill_their_half_and_go_on(
+    nc: jsync.Connection, stream: jsync.Stream, worker: jsync.Consumer
+) -> None:
+    fill(nc, stream, 100)
+    with worker.arrow_batches(
+        columns=["sequence"], max_messages=10, max_wait=LONG * 10, stop_after=100
+    ) as batches:
+        found = list(batches)
+    assert sequences(found) == list(range(1, 101))
+    assert all(5 <= len(batch) <= 10 for batch in found)
+
+
+def test_one_ack_stands_for_all_before_it(
+    nc: jsync.Connection, stream: jsync.Stream
+) -> None:
+    fill(nc, stream, 30)
+    worker = stream.create_consumer(durable_name="all", ack_policy="all")
+    with worker.arrow_batches(max_rows=10, max_wait=LONG * 10) as batches:
+        first, second, third = (batches.next(SOON) for _ in range(3))
+        second.ack()
+        nc.flush()
+        wait_for(lambda: worker.info().ack_floor.stream_seq == 20)
+        assert worker.info().num_ack_pending == 10
+        first.ack()  # behind it already
+        third.ack()
+        wait_for(lambda: worker.info().ack_floor.stream_seq == 30)
+
+
+def test_with_ack_policy_all_a_redelivered_message_is_not_taken_for_the_last(
+    nc: jsync.Connection, stream: jsync.Stream
+) -> None:
+    fill(nc, stream, 6)
+    worker = stream.create_consumer(durable_name="all", ack_policy="all", ack_wait=60)
+    early = list(worker.fetch(3, timeout=SOON))
+    early[1].nak()
+    nc.flush()
+
+    def delivered(batch: jsync.ArrowBatch) -> list[int]:
+        return sequences([batch])
+
+    batch = worker.fetch(4, timeout=SOON).to_arrow(["sequence"])
+    assert sorted(delivered(batch)) == [2, 4, 5, 6]
+    batch.ack()
+    wait_for(lambda: settled(worker))
+    assert worker.info().ack_floor.stream_seq == 6
+
+
+def test_what_is_not_handed_over_is_given_back(
+    nc: jsync.Connection, stream: jsync.Stream, worker: jsync.Consumer
+) -> None:
+    fill(nc, stream, 30)
+    with worker.arrow_batches(max_rows=10, max_wait=LONG * 10) as batches:
+        batches.next(SOON).ack()
+        wait_for(lambda: batches.pending == 20)
+    assert batches.closed
+    assert batches.stop() == []
+    again = worker.fetch(20, timeout=SOON).to_arrow(["sequence"])
+    assert sorted(sequences([again])) == list(range(11, 31))
+
+
+def test_without_acks_it_is_returned(
+    nc: jsync.Connection, stream: jsync.Stream
+) -> None:
+    fill(nc, stream, 30)
+    reader = stream.create_consumer(durable_name="reader", ack_policy="none")
+    with reader.arrow_batches(
+        columns=["sequence"], max_rows=10, max_wait=LONG * 10
+    ) as batches:
+        first = batches.next(SOON)
+        wait_for(lambda: batches.pending == 20)
+    assert sequences([first, *batches.stop()]) == list(range(1, 31))
+    assert batches.stop() == []
+
+
+def test_a_drain_hands_over_what_has_come(
+    nc: jsync.Connection, stream: jsync.Stream, worker: jsync.Consumer
+) -> None:
+    fill(nc, stream, 30)
+    batches = worker.arrow_batches(columns=["sequence"], max_rows=20)
+    wait_for(lambda: batches.pending == 30)
+    batches.drain()
+    assert sequences(batches) == list(range(1, 31))
+    with pytest.raises(errors.SubscriptionClosedError):
+        batches.next(SOON)
+
+
+def test_nothing_to_read_is_a_timeout(worker: jsync.Consumer) -> None:
+    with worker.arrow_batches() as batches:
+        with pytest.raises(errors.TimeoutError):
+            batches.next(0.05)
+
+
+def test_batches_are_for_one_thread(worker: jsync.Consumer) -> None:
+    with worker.arrow_batches() as batches:
+        waiting = Thread(lambda: next(batches))
+        waiting.wait_until_blocked()
+        with pytest.raises(errors.ConcurrentUseError):
+            batches.next(SOON)
+    assert isinstance(waiting.error(), StopIteration)
+
+
+def test_a_deleted_consumer_ends_it_after_what_had_come(
+    nc: jsync.Connection, stream: jsync.Stream, worker: jsync.Consumer
+) -> None:
+    fill(nc, stream, 3)
+    found: list[jsync.ArrowBatch] = []
+    batches = worker.arrow_batches(columns=["sequence"], max_wait=LONG * 10)
+    wait_for(lambda: batches.pending == 3)
+    worker.delete()
+    with pytest.raises(errors.ConsumerDeletedError):
+        found.extend(batches)
+    assert [len(batch) for batch in found] == [3]
+
+
+def test_a_reconnect_loses_nothing(
+    nc: jsync.Connection,
+    stream: jsync.Stream,
+    far_worker: jsync.Consumer,
+    proxy: FaultProxy,
+    events: Events,
+) -> None:
+    fill(nc, stream, 20)
+    seen: set[int] = set()
+    with far_worker.arrow_batches(
+        columns=["sequence"], max_rows=10, max_wait=LONG * 10, **QUICK
+    ) as batches:
+        for batch in batches:
+            seen.update(sequences([batch]))
+            if len(seen) == 10:
+                proxy.cut()
+                events.wait("reconnect")
+            batch.ack()
+            if len(seen) == 20:
+                break
+    assert seen == set(range(1, 21))
+
+
+def test_closing_the_connection_ends_it(
+    server: LocalServer, stream: jsync.Stream, worker: jsync.Consumer
+) -> None:
+    nc = jsync.connect(server.url)
+    batches = nc.jetstream().stream(stream.name).consumer("worker").arrow_batches()
+    waiting = Thread(lambda: next(batches))
+    waiting.wait_until_blocked()
+    nc.close()
+    assert isinstance(waiting.error(), errors.ConnectionClosedError)
+
+
+# A range of a stream ------------------------------------------------------------------
+
+
+def test_a_stream_has_as_columns_what_it_has_as_messages(
+    nc: jsync.Connection, stream: jsync.Stream
+) -> None:
+    expected = store(nc, stream)
+    everything = stream.read_arrow()
+    assert rows(everything) == expected
+    assert rows(*everything) == expected
+    part = stream.read_arrow(5, 20, max_rows=3)
+    assert rows(part) == [row for row in expected if 5 <= row["sequence"] <= 20]
+    assert [len(batch) for batch in part][:2] == [3, 3]
+
+
+def test_a_range_is_what_the_stream_held_when_it_was_asked_for(
+    nc: jsync.Connection, stream: jsync.Stream
+) -> None:
+    fill(nc, stream, 5)
+    whole, tail = stream.read_arrow(), stream.read_arrow(4, 100)
+    fill(nc, stream, 5)
+    stream.delete_message(5)
+    assert sequences(whole) == [1, 2, 3, 4]
+    assert sequences(tail) == [4]
+    assert sequences(stream.read_arrow(11)) == []
+    assert sequences(stream.read_arrow(3, 2)) == []
+    with pytest.raises(errors.ConfigError):
+        stream.read_arrow(0)
+
+
+def test_a_range_may_be_of_some_subjects(
+    nc: jsync.Connection, stream: jsync.Stream
+) -> None:
+    expected = store(nc, stream)
+    subjects = {f"{stream.name}.1.é", f"{stream.name}.3.é"}
+    part = stream.read_arrow(columns=["data"], filter_subjects=subjects)
+    assert rows(part) == [
+        {"data": row["data"]} for row in expected if row["subject"] in subjects
+    ]
+
+
+def test_polars_and_duckdb_read_a_stream_as_often_as_they_like(
+    nc: jsync.Connection, stream: jsync.Stream
+) -> None:
+    fill(nc, stream, 100)
+    orders = stream.read_arrow(11, max_rows=7)
+    with duckdb.connect() as db:
+        db.register("orders", orders)
+        for _ in range(2):
+            found = db.sql("SELECT count(*), min(sequence), max(sequence) FROM orders")
+            assert found.fetchall() == [(90, 11, 100)]
+    assert polars.DataFrame(orders)["sequence"].to_list() == list(range(11, 101))
+    wait_for(lambda: list(stream.consumer_names()) == [])
+
+
+def test_a_reading_that_is_left_early_gives_its_consumer_back(
+    nc: jsync.Connection, stream: jsync.Stream
+) -> None:
+    fill(nc, stream, 50)
+    reader = pa.RecordBatchReader.from_stream(
+        stream.read_arrow(max_rows=10, max_bytes=2000)
+    )
+    assert reader.read_next_batch().num_rows == 10
+    assert len(list(stream.consumer_names())) == 1
+    reader.close()
+    del reader
+    wait_for(lambda: list(stream.consumer_names()) == [])
+    with iter(stream.read_arrow(max_rows=10, max_bytes=2000)) as reading:
+        assert len(next(reading)) == 10
+    assert list(reading) == []
+    wait_for(lambda: list(stream.consumer_names()) == [])
+
+
+def test_a_reading_goes_on_in_order_behind_a_lost_connection(
+    nc: jsync.Connection,
+    stream: jsync.Stream,
+    far: jsync.Connection,
+    proxy: FaultProxy,
+    pulls: Pulls,
+) -> None:
+    fill(nc, stream, 2000)
+    proxy.cut_after(40_000, "client")
+    found = far.jetstream().stream(stream.name).read_arrow(columns=["sequence"])
+    assert sequences(found) == list(range(1, 2001))
+    assert proxy.connections > 1
+
+
+def test_a_stream_that_is_gone_is_told_to_who_reads(
+    nc: jsync.Connection, stream: jsync.Stream
+) -> None:
+    fill(nc, stream, 5)
+    orders = stream.read_arrow()
+    stream.delete()
+    with pytest.raises(errors.StreamNotFoundError):
+        list(orders)
+    with pytest.raises(OSError, match="StreamNotFoundError"):
+        pa.table(orders)
+
+
+# The process --------------------------------------------------------------------------
+
+INTERRUPTED = """
+    import signal, sys, threading, time
+    import jsync, pyarrow as pa
+
+    nc = jsync.connect(sys.argv[1])
+    consumer = nc.jetstream().consumer(*sys.argv[2:4])
+    class Endless:
+        def __arrow_c_stream__(self, requested_schema=None):
+            from jsync._fast import Columns, arrow_stream
+            return arrow_stream(Columns(["data"]), batches)
+    with consumer.arrow_batches(columns=["data"]) as batches:
+        reader = pa.RecordBatchReader.from_stream(Endless())
+        main = threading.main_thread().ident
+        reading = threading.Event()
+        def interrupt():
+            reading.wait()
+            time.sleep(0.3)
+            signal.pthread_kill(main, signal.SIGINT)
+        threading.Thread(target=interrupt).start()
+        try:
+            reading.set()
+            reader.read_all()
+        except (KeyboardInterrupt, OSError) as error:
+            try:
+                time.sleep(0)
+            except KeyboardInterrupt:
+                pass
+            print("interrupted")
+    nc.close()
+"""
+
+FORKED = """
+    import os, sys, warnings
+    import jsync, pyarrow as pa
+    from jsync import errors
+    warnings.simplefilter("ignore", DeprecationWarning)
+    nc = jsync.connect(sys.argv[1])
+    stream = nc.jetstream().stream(sys.argv[2])
+    consumer = stream.consumer(sys.argv[3])
+    reading = iter(stream.read_arrow(max_rows=2))
+    batch = next(reading)
+    fetched = consumer.fetch(2, timeout=10).to_arrow()
+    pid = os.fork()
+    if pid == 0:
+        status = 1
+        try:
+            assert pa.record_batch(batch).num_rows == 2
+            for call in (lambda: next(reading), fetched.ack):
+                try:
+                    call()
+                except errors.ForkedProcessError:
+                    status += 1
+            del batch
+        finally:
+            os._exit(status)
+    print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+    assert len(list(reading)) == 2
+    fetched.ack()
+    nc.close()
+"""
+
+LEFT_OPEN = """
+    import sys
+    import jsync, pyarrow as pa
+    nc = jsync.connect(sys.argv[1])
+    reader = pa.RecordBatchReader.from_stream(
+        nc.jetstream().stream(sys.argv[2]).read_arrow(max_rows=2)
+    )
+    batch = reader.read_next_batch()
+    sys.modules["kept"] = (reader, batch)
+    print("left open")
+"""
+
+
+def test_ctrl_c_ends_a_read_by_who_takes_arrow(
+    server: LocalServer, stream: jsync.Stream, worker: jsync.Consumer
+) -> None:
+    assert "interrupted" in run_child(INTERRUPTED, server.url, stream.name, "worker")
+
+
+def test_a_forked_child_has_the_rows_and_not_the_connection(
+    server: LocalServer,
+    nc: jsync.Connection,
+    stream: jsync.Stream,
+    worker: jsync.Consumer,
+) -> None:
+    fill(nc, stream, 5)
+    assert run_child(FORKED, server.url, stream.name, "worker").split() == ["3"]
+
+
+def test_an_interpreter_ends_with_a_stream_left_open(
+    server: LocalServer, nc: jsync.Connection, stream: jsync.Stream
+) -> None:
+    fill(nc, stream, 10)
+    assert "left open" in run_child(LEFT_OPEN, server.url, stream.name)
