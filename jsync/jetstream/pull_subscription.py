@@ -168,6 +168,7 @@ class PullSubscription:
         the server says against the deletion; a second call does nothing, unless it has
         failed.
         """
+        self._session.outbox.check_process()
         self._closed = True
         self._delete(self._timeout)
 
@@ -177,6 +178,7 @@ class PullSubscription:
         Blocks for them at most `timeout` seconds, then raises `DrainTimeoutError`. A
         failure to delete the consumer goes to `on_error`. `Connection.drain` does it too.
         """
+        self._session.outbox.check_process()
         deadline = deadline_after(timeout)
         self.silence()
         self.wait_finished(deadline, timeout)
