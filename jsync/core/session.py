@@ -401,8 +401,9 @@ class Session:
         self.line.fail_pings(loss)
         _fail(unanswered, loss)
         for interest in interests:
-            if interest.on_lost is not None:
-                interest.on_lost(loss)
+            tell = interest.on_lost  # another thread may take it away
+            if tell is not None:
+                tell(loss)
         logger.info("%s: %s", self.name, loss)
         self.callbacks.post(self.options.on_disconnect, loss)
 
