@@ -71,12 +71,19 @@ def test_a_callback_gets_them_one_after_the_other_on_one_thread(
     wait_for(lambda: not thread.is_alive())
 
 
-def test_a_callback_without_messages_has_no_thread(
-    js: jsync.JetStream, subject: str
+def test_a_callback_has_no_thread_before_its_first_message(
+    nc: jsync.Connection, js: jsync.JetStream, subject: str
 ) -> None:
-    before = threading.active_count()
-    with js.subscribe(subject, callback=Recorder()):
-        assert threading.active_count() == before
+    def threads() -> int:
+        begin = f"{nc.session.name}-push-"
+        return sum(t.name.startswith(begin) for t in threading.enumerate())
+
+    handler = Recorder()
+    with js.subscribe(subject, callback=handler):
+        assert threads() == 0
+        publish(nc, subject, 1)
+        handler.get()
+        assert threads() == 1
 
 
 def test_a_callback_that_exits_goes_on_with_the_next_message(
