@@ -7,6 +7,7 @@ fits in `subscribe_checks`; what a subscription delivers is in `push_subscriptio
 from __future__ import annotations
 
 import secrets
+from time import monotonic
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..errors import (
@@ -20,7 +21,7 @@ from . import management
 from .consumer import Consumer
 from .pull_subscription import PullSubscription
 from .push_subscription import PushSubscription
-from .subscribe_checks import check_existing
+from .subscribe_checks import can_be_made_within, check_existing
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -82,11 +83,12 @@ def pull_subscribe(api: API, wanted: Wanted, timeout: float | None) -> PullSubsc
         unknown = Consumer(api, stream, name)
         return PullSubscription(api, unknown, created=False, timeout=timeout)
     if info is None:
+        begun = monotonic()
         try:
             info = management.put_consumer(
                 api, stream, "create", wanted.config, {}, timeout
             )
-            created = True
+            created = can_be_made_within(monotonic() - begun, info)
         except ConsumerExistsError:
             info = management.consumer_info(api, stream, name, timeout)
     if not created:

@@ -41,6 +41,17 @@ def check_existing(wanted: Wanted, info: ConsumerInfo, *, raced: bool = False) -
     _check_config(wanted, info)
 
 
+def can_be_made_within(seconds: float, info: ConsumerInfo) -> bool:
+    """Whether a creation that took so long can be the one that made this consumer.
+
+    To create what is there already, alike in all, is answered as if it had been created.
+    Of several servers the clocks differ.
+    """
+    if info.ts is None or info.created is None or info.cluster is not None:
+        return True
+    return (info.ts - info.created).total_seconds() <= seconds
+
+
 def check_push(info: ConsumerInfo) -> None:
     if not info.config.deliver_subject:
         raise PullRequiredError(

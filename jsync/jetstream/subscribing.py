@@ -198,10 +198,10 @@ class Subscribing:
         consumer, `config` and further keywords are as with `subscribe`; there are no
         queues, since everybody may pull. Its `ack_policy` is explicit. For a `consumer`
         that cannot be asked for it goes on, and the first `fetch` shows whether it is
-        there: `NoRespondersError`. Two that create the same durable consumer in the same
-        moment, alike in all, are both told that they did, and so `unsubscribe` of either
-        deletes it. Blocks, and raises, as `subscribe` does; `PushRequiredError` for a push
-        consumer.
+        there: `NoRespondersError`. Servers answer alike to who creates a durable consumer
+        and to who wants the very same a moment later: within a round trip, and longer in a
+        cluster, both are taken for its creator, whose `unsubscribe` deletes it. Blocks, and
+        raises, as `subscribe` does; `PushRequiredError` for a push consumer.
 
         Pulls hold no backlog here, so that the limits say nothing; they are there for
         calls that move over. The prefix of inboxes is the connection's: `inbox_prefix` of

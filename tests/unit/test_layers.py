@@ -67,6 +67,7 @@ DOORS = {
         "jetstream/push_subscription.py",
         "jetstream/resolve.py",
         "jetstream/stored.py",
+        "jetstream/subscribe.py",
         "server.py",
     },
     "asyncio": set[str](),

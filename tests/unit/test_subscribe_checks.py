@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -9,9 +10,10 @@ from nats.js import api as nats_py
 
 from jsync import errors
 from jsync.jetstream import subscribe_options
-from jsync.jetstream.subscribe_checks import check_existing
+from jsync.jetstream.subscribe_checks import can_be_made_within, check_existing
 from jsync.jetstream.subscribe_options import Call, Wanted
 from jsync.models import ConsumerConfig, ConsumerInfo
+from jsync.models.cluster import ClusterInfo
 
 
 def push_wanted(subject: str | None, **said: Any) -> Wanted:
@@ -179,6 +181,17 @@ def test_race_a_subscription_without_queue_is_a_duplicate_even_when_not_bound_ye
     group = pushing(deliver_group="q")
     check_existing(push_wanted("a", queue="q", durable="c"), group, raced=True)
     check_existing(pull_wanted("a", durable="c"), pulling(), raced=True)
+
+
+def test_race_a_consumer_older_than_the_creation_took_is_of_somebody_else() -> None:
+    created = datetime(2026, 1, 1, tzinfo=UTC)
+    info = ConsumerInfo(created=created, ts=created + timedelta(seconds=0.5))
+    assert can_be_made_within(0.6, info)
+    assert not can_be_made_within(0.4, info)
+    # Where that cannot be known, it is ours.
+    assert can_be_made_within(0.4, ConsumerInfo(created=created))
+    clustered = ConsumerInfo(created=created, ts=info.ts, cluster=ClusterInfo())
+    assert can_be_made_within(0.4, clustered)
 
 
 def test_every_refusal_is_a_subscribe_error() -> None:
