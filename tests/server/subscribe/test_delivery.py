@@ -131,9 +131,11 @@ def test_it_may_listen_elsewhere_before_it_is_bound(
     sub.rebind(f"b.{stream.name}")
     made = stream.create_push_consumer(deliver_subject=f"b.{stream.name}")
     nc.publish(f"a.{stream.name}", b"of another consumer")
+    nc.flush()
     sub.bind(made.cached_info, created=True)
     assert sub.subject == f"b.{stream.name}"
-    assert sequences(take(sub, 2)) == [1, 2]
+    publish(nc, subject, 1)
+    assert sequences(take(sub, 3)) == [1, 2, 3]
     sub.unsubscribe()
 
 
