@@ -290,9 +290,10 @@ class Session:
                 if interest.sink is self.replies:
                     self._replies_open = False
         for interest in refused:
-            if isinstance(interest.sink, Mailbox):
-                interest.sink.close(error)
-            if interest.sink is self.replies:
+            sink = interest.sink
+            if isinstance(sink, Mailbox):
+                sink.close(error)
+            if sink is self.replies:
                 _fail(self.replies.waiters(), error)
             if interest.on_closed is not None:
                 interest.on_closed(error)
@@ -428,8 +429,9 @@ class Session:
         self.line.fail_pings(closed)
         _fail(self.replies.waiters(), closed)
         for interest in interests:
-            if isinstance(interest.sink, Mailbox):
-                interest.sink.close(closed)
+            sink = interest.sink  # another thread may give it back
+            if isinstance(sink, Mailbox):
+                sink.close(closed)
             if interest.on_closed is not None:
                 interest.on_closed(closed)
         _live.discard(self)
