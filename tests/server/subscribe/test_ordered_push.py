@@ -91,7 +91,9 @@ def test_a_gap_is_made_up_for_by_another_consumer_on_another_subject(
 ) -> None:
     traffic.lose(b".20.20.", "client")
     publish(nc, subject, 50)
-    with distant.subscribe(subject, ordered=True, on_error=problems) as sub:
+    with distant.subscribe(
+        subject, ordered=True, on_error=problems, inactive_threshold=60
+    ) as sub:
         seen = sequences(take(sub, 50))
         assert seen == list(range(1, 51))
         reset = problems.get()
@@ -386,7 +388,7 @@ def test_a_forgotten_one_is_ended(
     nc: jsync.Connection, js: jsync.JetStream, stream: jsync.Stream, subject: str
 ) -> None:
     before = set(nc.session.interests)
-    sub = js.subscribe(subject, ordered=True)
+    sub = js.subscribe(subject, ordered=True, inactive_threshold=60)
     assert set(nc.session.interests) != before
     del sub
     wait_for(lambda: set(nc.session.interests) == before)

@@ -183,7 +183,7 @@ def test_unsubscribing_after_some_messages(
     callback: bool,
 ) -> None:
     handler = Recorder()
-    sub = js.subscribe(subject, callback=handler if callback else None)
+    sub = js.subscribe(subject, callback=handler if callback else None, durable="made")
     sub.unsubscribe(3)
     publish(nc, subject, 5)
     if callback:
@@ -261,7 +261,7 @@ def test_a_callback_may_drain_its_own_subscription(
             subs.get(timeout=SOON).drain()
         seen.put(msg.metadata.stream_sequence)
 
-    sub = js.subscribe(subject, callback=handle)
+    sub = js.subscribe(subject, callback=handle, durable="made")
     publish(nc, subject, 3)
     wait_for(lambda: sub.delivered == 3)
     subs.put(sub)
