@@ -61,6 +61,7 @@ cdef class PubAckFuture:
     def cancelled(self) -> bool:
         return False
 
+    @cython.annotation_typing(False)  # what is no number has an error of ours
     def result(self, timeout: float | None = None) -> object:
         self.wait(timeout)
         if self.error is not None:
@@ -68,6 +69,7 @@ cdef class PubAckFuture:
             raise fresh(self.error)
         return self.pub_ack()
 
+    @cython.annotation_typing(False)
     def exception(self, timeout: float | None = None) -> "Exception | None":
         self.wait(timeout)
         if self.error is None:
@@ -101,7 +103,7 @@ cdef class PubAckFuture:
 
     cdef int wait(self, timeout) except -1:
         cdef int64_t deadline
-        if self.finished:
+        if timeout is None and self.finished:
             return 0
         deadline = deadline_after(timeout)
         while not self.finished:

@@ -170,6 +170,12 @@ class Session:
     def next_sid(self) -> int:
         return next(self._sids)
 
+    def check_open(self) -> None:
+        """Raise when it is closed for good, or another process's."""
+        self.outbox.check_process()
+        if self.state is State.CLOSED:
+            raise self.closed_error()
+
     def subscribe(self, interest: Interest, *, riding: bool = False) -> None:
         """Register `interest`; the server hears of it now or at the next connect.
 

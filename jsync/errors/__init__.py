@@ -253,6 +253,7 @@ from .client import (
     InvalidHeaderError as InvalidHeaderError,
     InvalidSubjectError as InvalidSubjectError,
     JetStreamError as JetStreamError,
+    Lost as Lost,
     MaxPayloadError as MaxPayloadError,
     MessageGapError as MessageGapError,
     MessagesLostError as MessagesLostError,

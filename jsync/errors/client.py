@@ -256,6 +256,15 @@ class UnclearCommitError(AtomicBatchError):
         return _rebuild, (type(self), self.args, {**vars(self), "_resolver": None})
 
 
+class Lost(NamedTuple):
+    """Messages that were not stored, as far as is known, and why."""
+
+    first: int
+    last: int
+    error: Exception | None
+    """None: they did not arrive at the stream, or behind one that was refused."""
+
+
 class IngestError(JetStreamError):
     """A fast ingest ended before its end. `__cause__` says why.
 
@@ -267,7 +276,7 @@ class IngestError(JetStreamError):
         message: str,
         *,
         acked: int = 0,
-        lost: tuple[tuple[int, int, Exception | None], ...] = (),
+        lost: tuple[Lost, ...] = (),
         unconfirmed: tuple[int, int] | None = None,
         pub_ack: object = None,
     ) -> None:

@@ -57,6 +57,7 @@ class AtomicBatch:
         timeout: float | None = None,
     ) -> None:
         self._session = api.connection.session
+        self._session.check_open()
         self._timeout = api.timeout if timeout is None else timeout
         self._engine = AtomicEngine(secrets.token_hex(11), max_messages)
         self._driver = AtomicDriver(api, lookup, self._engine, ack_first=ack_first)

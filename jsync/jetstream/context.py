@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from .ingest import Gaps
     from .ordered_consumer import OrderedConsumer, OrderedOptions
     from .publish_options import PublishOptions
-    from .publisher import OnError
+    from .publisher_acks import OnError
     from .push_consumer import PushConsumer
 
 

@@ -21,7 +21,7 @@ from ..errors import (
     MessagesLostError,
     TimeoutError as LateError,
 )
-from .ingest import IngestEngine, Lost, State
+from .ingest import IngestEngine, State
 from .ingest_answer import Kind, Operation, read_answer
 from .ingest_tail import doubt_about
 from .publish_options import publish_headers
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from .._fast import Msg
     from ..core.requests import Data
     from ..core.timers import Timer
-    from ..errors import PermissionsError
+    from ..errors import Lost, PermissionsError
     from ..headers import HeadersLike
     from ..models import PubAck
     from .api import API
@@ -109,7 +109,7 @@ class FastIngest(MessageAdder):
         self._ack_timeout = float(ack_timeout)
         self._repair = min(REPAIR_SECONDS, ack_timeout / 3)
         self._on_error = on_error
-        self._session.outbox.check_process()
+        self._session.check_open()
         super().__init__(BatchWriter(self._session.outbox, resume_bytes))
         self._mailbox: Mailbox | None = None
         self._again: deque[Message] = deque()

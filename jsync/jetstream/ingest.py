@@ -25,6 +25,7 @@ from ..errors import (
     IngestTimeoutError,
     IngestUnsupportedError,
     JetStreamError,
+    Lost,
     NoStreamResponseError,
     PermissionsError,
     RequiredAPILevelError,
@@ -46,15 +47,6 @@ MOST_REPEATS: Final = 2
 """How often a batch may be begun anew without any progress, while connected."""
 MOST_LOST: Final = 10_000
 """Ranges of lost messages that are remembered."""
-
-
-class Lost(NamedTuple):
-    """Messages that were not stored, as far as is known, and why."""
-
-    first: int
-    last: int
-    error: Exception | None
-    """None: they did not arrive at the stream, or behind one that was refused."""
 
 
 class Tail(NamedTuple):

@@ -3,43 +3,27 @@
 from __future__ import annotations
 
 import contextlib
-from time import monotonic
 from typing import TYPE_CHECKING
 
-from .._fast import AckWindow
 from ..core.deadline import deadline_after
-from ..core.session import Interest
-from ..errors import (
-    ConfigError,
-    Error,
-    FailedMessage,
-    PublisherClosedError,
-    PublisherError,
-    TimeoutError as LateError,
-    WriteTimeoutError,
-)
-from ..models import PubAck
-from .publish import RETRY_SECONDS, no_stream, read_ack
+from ..errors import ConfigError, Error, TimeoutError as LateError
 from .publish_options import newer_options, publish_headers
+from .publisher_acks import PublisherAcks
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
     from types import TracebackType
     from typing import Self, Unpack
 
     from .._fast import PubAckFuture
     from ..core.requests import Data
-    from ..core.timers import Timer
     from ..headers import HeadersLike
     from .api import API
     from .publish_options import PublishOptions
-
-    OnError = Callable[[PubAckFuture, Exception], object]
+    from .publisher_acks import OnError
 
 WIDEST = 1 << 20
 LONGEST = 1e9
-DOUBT_SECONDS = 2.0
-"""How long a message that may be sent again goes without an answer."""
 
 
 class Publisher:
@@ -47,7 +31,9 @@ class Publisher:
 
     Any thread may publish, and each one's messages keep their order. Use it in a `with`
     statement: its end waits for the acks, and raises `PublisherError` when some did not
-    come and nobody has seen that yet.
+    come and nobody has seen that yet. One that is forgotten without a `close` ends once all
+    its acks have come; what failed then goes to the connection's `on_error`. It does not
+    keep the connection, which is closed when that is forgotten too.
     """
 
     def __init__(
@@ -68,42 +54,18 @@ class Publisher:
         if on_error is not None and not callable(on_error):
             raise ConfigError("on_error has to be callable")
         self._api = api
-        self._session = session = api.connection.session
-        self._on_error = on_error
-        self._ack_timeout = ack_timeout
-        self._timer: Timer | None = None
-        self._sid = session.next_sid()
-        prefix = f"{session.inbox}{self._sid}."
-        self._window = AckWindow(
-            session.outbox,
-            prefix,
-            window,
-            window_bytes,
-            ack_timeout,
-            stall_timeout,
+        self._session = api.connection.session
+        self._closed = False
+        self._acks = PublisherAcks(
+            self._session,
+            window=window,
+            window_bytes=window_bytes,
+            ack_timeout=ack_timeout,
+            stall_timeout=stall_timeout,
             resend=resend,
-            pub_ack=PubAck,
-            read_ack=read_ack,
-            no_stream=no_stream,
+            on_error=on_error,
         )
-        self._window.watched = on_error is not None
-        self._window.on_done = self._done
-        self._window.on_timer = self._watch
-        self._window.on_refused = self._refused
-        session.outbox.check_process()
-        session.subscribe(
-            Interest(
-                self._sid,
-                f"{prefix}*",
-                None,
-                self._window,
-                on_lost=self._window.lost,
-                on_connected=self._connected,
-                on_denied=lambda error: self._window.deny(error.subject, error),
-                on_closed=self._window.close,
-            ),
-            riding=True,
-        )
+        self._window = self._acks.window
 
     # Publishing -----------------------------------------------------------------------
 
@@ -176,7 +138,7 @@ class Publisher:
             raise LateError(
                 f"{self.pending} messages had no ack within {timeout} s: still pending"
             )
-        self._raise_failures()
+        self._acks.raise_failures()
 
     def close(self, timeout: float | None = None) -> None:
         """Wait for the acks like `flush`, then take no more messages. May be called twice.
@@ -192,7 +154,7 @@ class Publisher:
                 self._window.flush(timeout)
         finally:
             self._end()
-        self._raise_failures()
+        self._acks.raise_failures()
 
     def __enter__(self) -> Self:
         return self
@@ -208,106 +170,18 @@ class Publisher:
             return
         with contextlib.suppress(Error):
             self._end()
-        failures = self._failures()
+        failures = self._acks.failures()
         if failures is not None:
             error.add_note(f"and {failures}")
 
     def _end(self) -> None:
-        self._session.outbox.check_process()
-        self._session.unsubscribe(self._sid, lazy=True)
-        self._window.close(
-            PublisherClosedError(
-                "the publisher was closed before the ack came: the message may have "
-                "been stored"
-            ),
-            PublisherClosedError("the publisher is closed: the message was not sent"),
-        )
-        timer, self._timer = self._timer, None
-        if timer is not None:
-            timer.cancel()
+        self._acks.end()
+        self._closed = True
 
-    def _failures(self) -> PublisherError | None:
-        futures, more = self._window.take_failures()
-        if not futures and not more:
-            return None
-        failures = [
-            FailedMessage(future.subject, future.data, future.headers, error)
-            for future in futures
-            if (error := future.exception()) is not None
-        ]
-        count = len(failures) + more
-        text = "1 message was" if count == 1 else f"{count} messages were"
-        text += " not acknowledged"
-        if failures:
-            text += f"{'; the first' if count > 1 else ''}: {failures[0].error}"
-        error = PublisherError(text, failures=failures, count=count)
-        error.__cause__ = failures[0].error if failures else None
-        return error
-
-    def _raise_failures(self) -> None:
-        error = self._failures()
-        if error is not None:
-            raise error
-
-    # What the window asks for ---------------------------------------------------------
-
-    def _done(self) -> None:
-        if not self._session.callbacks.put(self._call_back):
-            self._call_back()
-
-    def _call_back(self) -> None:
-        """On the connection's callback thread."""
-        for future, callbacks, error in self._window.take_done():
-            if error is not None and self._on_error is not None:
-                self._call("on_error", self._on_error, future, error)
-            for callback in callbacks:
-                self._call("a callback of a publish", callback, future)
-
-    def _call(self, what: str, call: Callable[..., object], *args: object) -> None:
-        try:
-            call(*args)
-        except BaseException as error:  # noqa: BLE001 (SystemExit would end the thread)
-            self._session.callbacks.raised(what, error)
-
-    def _watch(self) -> None:
-        self._call_later(self._ack_timeout)
-
-    def _call_later(self, seconds: float) -> None:
-        if self._window.resend:
-            seconds = min(seconds, DOUBT_SECONDS)
-        self._timer = self._session.call_later(seconds, self._expire)
-
-    def _expire(self) -> None:
-        due = self._window.expire()
-        if due is not None:
-            if self._window.resend and self._window.doubt(DOUBT_SECONDS):
-                self._start_sending_again()
-            self._call_later(due - monotonic())
-
-    def _connected(self) -> None:
-        if self._window.connected():
-            self._start_sending_again()
-
-    def _refused(self) -> None:
-        self._session.call_later(RETRY_SECONDS, self._retry)
-
-    def _retry(self) -> None:
-        self._window.retry()
-        self._start_sending_again()
-
-    def _start_sending_again(self) -> None:
-        # The write buffer may fill up, and the I/O thread has to go on.
-        name = f"{self._session.name}-publisher-{self._sid}"
-        self._session.spawner.start(name, self._send_again)
-
-    def _send_again(self) -> None:
-        while True:
-            try:
-                return self._window.send_again()
-            except WriteTimeoutError:  # until `ack_timeout` ends it
-                continue
-            except Error:  # closed, and all that waited knows
-                return None
+    def __del__(self) -> None:
+        with contextlib.suppress(Exception):
+            if not self._closed:
+                self._acks.forget()
 
     def __repr__(self) -> str:
         return f"<Publisher {self._window!r}>"

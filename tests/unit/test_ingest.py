@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 
 from jsync import PubAck, errors
-from jsync.jetstream.ingest import LEGAL, MOST_REPEATS, IngestEngine, Lost, State, Tail
+from jsync.errors import Lost
+from jsync.jetstream import ingest
+from jsync.jetstream.ingest import LEGAL, MOST_REPEATS, IngestEngine, State, Tail
 
 from .ingest_answers import (
     APPEND,
@@ -522,3 +524,42 @@ def test_late_words_about_a_batch_that_is_over_change_nothing() -> None:
         for body in (flow(3), gap(1, 2), refusal(2), final(1), refused(10205), None):
             engine.take(answer(3, APPEND, body))
         assert repr(vars(engine)) == before
+
+
+def test_of_two_refusals_the_first_one_ends_it() -> None:
+    engine = opened(sent=30)
+    engine.take(answer(25, APPEND, refusal(25)))
+    engine.take(answer(27, APPEND, refusal(27, 10054)))
+    engine.take(answer(25, APPEND, final(24)))
+    error = engine.error()
+    assert isinstance(error, errors.IngestError)
+    assert isinstance(error.__cause__, errors.WrongLastSequenceError)
+    assert [lost[:2] for lost in error.lost] == [(25, 25), (26, 30)]
+
+
+def test_ok_counts_what_finds_nobody_as_lost_and_a_ping_not() -> None:
+    engine = opened("ok", sent=9)
+    engine.take(answer(9, PING, None))
+    assert not engine.lost
+    engine.take(answer(4, APPEND, None))
+    assert (engine.lost, engine.state) == ([Lost(4, 4, None)], State.BLOCKED)
+
+
+def test_a_ping_that_finds_nobody_says_nothing_of_the_start() -> None:
+    engine = IngestEngine()
+    engine.wrote(1)
+    engine.take(answer(1, PING, None))
+    assert now(engine) is State.STARTING
+    engine.take(answer(1, START, None))
+    assert now(engine) is State.BROKEN
+
+
+def test_so_many_ranges_of_lost_messages_are_kept_and_all_are_counted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(ingest, "MOST_LOST", 3)
+    engine = opened("ok", sent=30)
+    for sequence in range(2, 12, 2):
+        engine.take(answer(sequence, APPEND, refusal(sequence)))
+    assert [lost.first for lost in engine.lost] == [2, 4, 6]
+    assert engine.lost_count == 5

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from hypothesis import given, settings, strategies as st
 
 from jsync import errors
-from jsync.jetstream.ingest import IngestEngine, Lost, State
+from jsync.jetstream.ingest import IngestEngine, State
 
 from .ingest_answers import (
     APPEND,
@@ -24,6 +24,7 @@ from .ingest_answers import (
 )
 
 if TYPE_CHECKING:
+    from jsync.errors import Lost
     from jsync.jetstream.ingest_answer import Operation
 
 

@@ -61,7 +61,7 @@ DOORS = {
         "jetstream/ordered_push.py",
         "jetstream/place.py",
         "jetstream/publish.py",
-        "jetstream/publisher.py",
+        "jetstream/publisher_acks.py",
         "jetstream/pull_subscription.py",
         "jetstream/push_delivery.py",
         "jetstream/push_subscription.py",

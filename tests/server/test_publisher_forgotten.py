@@ -1,0 +1,99 @@
+"""A publisher that nobody closes, and those that are asked of a closed connection."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import jsync
+from jsync import errors
+
+from ..servers import wait_for
+from .support import LONG, Recorder
+
+if TYPE_CHECKING:
+    from jsync.core.connection import Connection
+    from jsync.server import LocalServer
+
+    from ..proxy import FaultProxy
+
+pytestmark = pytest.mark.server
+
+
+def test_its_acks_come_and_then_nothing_is_left_of_it(
+    server: LocalServer, proxy: FaultProxy, unique: str
+) -> None:
+    with jsync.connect(proxy.url) as nc:
+        js = nc.jetstream()
+        js.create_stream(name=unique, subjects=[unique])
+        js.publish(unique)  # the inbox of requests is open
+        before = set(nc.session.interests)
+        proxy.deaf("server")
+        future = js.publisher().publish(unique, b"x")
+        gc.collect()
+        assert set(nc.session.interests) != before
+        proxy.hear("server")
+        assert future.result(LONG).seq == 2
+        wait_for(lambda: set(nc.session.interests) == before)
+        js.delete_stream(unique)
+
+
+def test_it_does_not_keep_the_connection(server: LocalServer) -> None:
+    def forget() -> tuple[weakref.ref[Connection], Any]:
+        nc = jsync.connect(server.url)
+        nc.jetstream().publisher()
+        found = weakref.ref(nc), nc.session
+        del nc
+        gc.collect()
+        return found
+
+    with pytest.warns(ResourceWarning):
+        there, session = forget()
+    assert there() is None
+    wait_for(lambda: session.state.name == "CLOSED")
+
+
+def test_what_fails_then_is_reported(server: LocalServer, unique: str) -> None:
+    told = Recorder()
+    with jsync.connect(server.url, on_error=told) as nc:
+        nc.jetstream().publisher().publish(unique, b"x")
+        error = told.get()
+    assert isinstance(error, errors.PublisherError)
+    (failure,) = error.failures
+    assert isinstance(failure, errors.FailedMessage)
+    assert isinstance(failure.error, errors.NoStreamResponseError)
+
+
+@pytest.mark.parametrize("what", ["publisher", "fast_ingest", "atomic_batch"])
+def test_a_closed_connection_refuses_it_at_once(server: LocalServer, what: str) -> None:
+    with jsync.connect(server.url) as nc:
+        js = nc.jetstream()
+    with pytest.raises(errors.ConnectionClosedError):
+        getattr(js, what)()
+
+
+@pytest.mark.parametrize("timeout", ["1", float("nan"), []])
+def test_a_timeout_that_is_none_is_refused_by_its_futures(
+    server: LocalServer, unique: str, timeout: Any
+) -> None:
+    with jsync.connect(server.url) as nc:
+        js = nc.jetstream()
+        js.create_stream(name=unique, subjects=[unique])
+        with js.publisher() as publisher:
+            future = publisher.publish(unique)
+            for wait in (future.result, future.exception):
+                with pytest.raises(errors.ConfigError, match="timeout"):
+                    wait(timeout)
+        consumer = js.create_consumer(unique, ack_policy="none")
+        with consumer.messages() as messages:
+            with pytest.raises(errors.ConfigError, match="timeout"):
+                messages.next(timeout)
+        js.delete_stream(unique)
+
+
+def test_what_users_meet_on_errors_has_a_name_there() -> None:
+    error = errors.IngestError("x", lost=(errors.Lost(1, 2, None),))
+    assert error.lost[0].last == 2
