@@ -11,7 +11,8 @@ from jsync import errors
 from jsync.server import LocalServer
 
 from ..server.support import Recorder
-from ..server.test_fast_ingest import end, held, is_alone, numbers, stored
+from ..server.test_fast_ingest import held, is_alone, numbers, stored
+from ..server.test_fast_ingest_refusals import end
 from .leaf import leaf_before
 from .lines import binary_of
 

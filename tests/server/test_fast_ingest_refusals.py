@@ -1,0 +1,256 @@
+"""What a fast ingest refuses, and what becomes of messages that its stream refuses."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from jsync import errors
+
+from .support import SOON, Recorder
+
+if TYPE_CHECKING:
+    from jsync import FastIngest, JetStream, Stream
+
+from .test_fast_ingest import held, numbers, run, stored, stream as stream
+
+pytestmark = pytest.mark.server
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"gaps": "maybe"},
+        {"flow": 0},
+        {"flow": 65536},
+        {"flow": 1.5},
+        {"outstanding": 0},
+        {"ack_timeout": 0},
+        {"ack_timeout": float("nan")},
+        {"resume_bytes": 0},
+    ],
+    ids=str,
+)
+def test_options_that_cannot_be_are_refused(
+    js: JetStream, options: dict[str, Any]
+) -> None:
+    with pytest.raises(errors.ConfigError, match=next(iter(options))):
+        js.fast_ingest(**options)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options", "kind"),
+    [
+        (("",), {}, errors.InvalidSubjectError),
+        (("a.*",), {}, errors.InvalidSubjectError),
+        (("{}.a", "text"), {}, TypeError),
+        (("{}.a", b"x" * 1_048_577), {}, errors.MaxPayloadError),
+        (("{}.a",), {"headers": {"a": "b\r\n"}}, errors.InvalidHeaderError),
+        (("{}.a",), {"expected_last_msg_id": "1"}, errors.ConfigError),
+        (("{}.a",), {"headers": {"Nats-Batch-Id": "1"}}, errors.ConfigError),
+        (("{}.a",), {"msg_idd": "1"}, TypeError),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("first", [True, False])
+def test_a_bad_message_is_refused_and_the_ingest_goes_on(
+    js: JetStream,
+    stream: Stream,
+    unique: str,
+    arguments: tuple[Any, ...],
+    options: dict[str, Any],
+    kind: type[Exception],
+    first: bool,
+) -> None:
+    subject, *data = arguments
+    with js.fast_ingest() as ingest:
+        if not first:
+            ingest.add(f"{unique}.a", b"0")
+        for add in (ingest.add, ingest.commit):
+            with pytest.raises(kind):
+                add(subject.format(unique), *data, **options)
+        ingest.add(f"{unique}.a", b"last")
+    assert stored(js, unique) == ([] if first else [b"0"]) + [b"last"]
+
+
+@pytest.mark.parametrize(
+    ("subjects", "payloads", "kind"),
+    [
+        ("{}.*", [b"1"], errors.InvalidSubjectError),
+        (["{}.a", "{}."], [b"1", b"2"], errors.InvalidSubjectError),
+        (["{}.a"], [b"1", b"2"], errors.ConfigError),
+        ("{}.a", [b"1", "2"], TypeError),
+        ("{}.a", [b"1", b"x" * 1_048_577], errors.MaxPayloadError),
+    ],
+    ids=["subject", "subjects", "lengths", "str", "too large"],
+)
+def test_of_many_none_is_sent_when_one_is_bad(
+    js: JetStream,
+    stream: Stream,
+    unique: str,
+    subjects: Any,
+    payloads: Any,
+    kind: type[Exception],
+) -> None:
+    with js.fast_ingest() as ingest:
+        with pytest.raises(kind):
+            ingest.add_many(
+                subjects.format(unique)
+                if isinstance(subjects, str)
+                else [subject.format(unique) for subject in subjects],
+                payloads,
+            )
+        ingest.add(f"{unique}.a", b"good")
+    assert stored(js, unique) == [b"good"]
+
+
+def test_an_option_that_it_cannot_carry_says_why(js: JetStream, unique: str) -> None:
+    with pytest.raises(errors.ConfigError, match="expected_last_sequence"):
+        js.fast_ingest().add(unique, expected_last_msg_id="1")
+
+
+def test_a_stream_without_the_feature_refuses_the_first(
+    js: JetStream, unique: str
+) -> None:
+    js.create_stream(name=unique, subjects=[f"{unique}.>"])
+    with pytest.raises(errors.BatchPublishDisabledError):
+        with js.fast_ingest() as ingest:
+            ingest.add(f"{unique}.a")
+    assert not held(js, unique)
+    js.delete_stream(unique)
+
+
+def test_no_stream_at_all_is_an_error_soon(js: JetStream, unique: str) -> None:
+    began = time.monotonic()
+    with pytest.raises(errors.NoStreamResponseError):
+        with js.fast_ingest() as ingest:
+            ingest.add(f"{unique}.a")
+    assert time.monotonic() - began < SOON
+
+
+@pytest.mark.parametrize("gaps", ["fail", "ok"])
+def test_one_api_level_too_high_ends_it(
+    js: JetStream, stream: Stream, unique: str, gaps: Any
+) -> None:
+    too_high = {"headers": {"Nats-Required-Api-Level": "99"}}
+    with pytest.raises(errors.IngestError) as caught:
+        run(js.fast_ingest(gaps=gaps), f"{unique}.a", {}, too_high)
+    assert isinstance(caught.value.__cause__, errors.RequiredAPILevelError)
+
+
+def test_fail_stops_at_the_message_that_is_refused(
+    js: JetStream, stream: Stream, unique: str
+) -> None:
+    messages: list[dict[str, Any]] = [{"data": each} for each in numbers(3000)]
+    messages[700]["expected_last_sequence"] = 5
+    ingest = js.fast_ingest()
+    with pytest.raises(errors.IngestError) as caught:
+        run(ingest, f"{unique}.a", *messages)
+    error = caught.value
+    assert isinstance(error.__cause__, errors.WrongLastSequenceError)
+    assert (error.acked, error.unconfirmed) == (700, None)
+    (refused, *rest) = error.lost
+    assert refused[:2] == (701, 701)
+    assert refused[2] is error.__cause__
+    assert [r[:2] for r in rest] in ([], [(702, ingest.added)])
+    assert stored(js, unique) == numbers(700)
+    with pytest.raises(errors.IngestError):
+        ingest.add(f"{unique}.a")
+    with pytest.raises(errors.IngestError):
+        _ = ingest.pub_ack
+
+
+def end(
+    ingest: FastIngest, subject: str, options: dict[str, Any], *, commit: bool
+) -> None:
+    """Add a last message, in one of two ways, and end it."""
+    if commit:
+        ingest.commit(subject, **options)
+    else:
+        run(ingest, subject, options)
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_fail_stops_at_a_last_message_that_is_refused(
+    js: JetStream, stream: Stream, unique: str, commit: bool
+) -> None:
+    ingest = js.fast_ingest()
+    ingest.add(f"{unique}.a", b"0")
+    wrong: dict[str, Any] = {"expected_last_sequence": 5}
+    with pytest.raises(errors.IngestError) as caught:
+        end(ingest, f"{unique}.a", wrong, commit=commit)
+    assert isinstance(caught.value.__cause__, errors.WrongLastSequenceError)
+    assert caught.value.acked == 1
+    assert [lost[:2] for lost in caught.value.lost] == [(2, 2)]
+    assert stored(js, unique) == [b"0"]
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_fail_raises_what_the_only_message_is_refused_for(
+    js: JetStream, stream: Stream, unique: str, commit: bool
+) -> None:
+    wrong: dict[str, Any] = {"expected_last_sequence": 5}
+    with pytest.raises(errors.WrongLastSequenceError):
+        end(js.fast_ingest(), f"{unique}.a", wrong, commit=commit)
+    assert not held(js, unique)
+
+
+def test_ok_goes_on_and_tells_what_is_refused(
+    js: JetStream, stream: Stream, unique: str
+) -> None:
+    told = Recorder()
+    with js.fast_ingest(gaps="ok", on_error=told) as ingest:
+        ingest.add(f"{unique}.a", b"0", expected_last_sequence=5)
+        ingest.add(f"{unique}.a", b"1")
+        ingest.add(f"{unique}.a", b"2", expected_last_sequence=5)
+        ingest.add(f"{unique}.a", b"3", expected_last_sequence=5)
+        ingest.add(f"{unique}.a", b"4")
+    assert stored(js, unique) == [b"1", b"4"]
+    assert [lost[:2] for lost in ingest.lost] == [(1, 1), (3, 4)]
+    assert all(
+        isinstance(lost.error, errors.WrongLastSequenceError) for lost in ingest.lost
+    )
+    assert ingest.lost_count == 3
+    seen = [told.get() for _ in range(3)]
+    assert [(error.first, error.last) for error in seen] == [(1, 1), (3, 3), (4, 4)]
+    assert all(isinstance(error, errors.MessagesLostError) for error in seen)
+
+
+@pytest.mark.parametrize("gaps", ["fail", "ok"])
+def test_a_message_larger_than_the_stream_takes(
+    js: JetStream, unique: str, gaps: Any
+) -> None:
+    js.create_stream(
+        name=unique, subjects=[f"{unique}.>"], allow_batched=True, max_msg_size=100
+    )
+    ingest = js.fast_ingest(gaps=gaps, on_error=Recorder())
+    messages = [{"data": data} for data in (b"0", b"x" * 1000, b"2")]
+    if gaps == "fail":
+        with pytest.raises(errors.IngestError) as caught:
+            run(ingest, f"{unique}.a", *messages)
+        assert isinstance(caught.value.__cause__, errors.MessageTooLargeError)
+        assert (caught.value.acked, caught.value.unconfirmed) == (1, None)
+        assert stored(js, unique) == [b"0"]
+    else:
+        run(ingest, f"{unique}.a", *messages)
+        assert [lost[:2] for lost in ingest.lost] == [(2, 2)]
+        assert stored(js, unique) == [b"0", b"2"]
+    js.delete_stream(unique)
+
+
+def test_a_full_stream_ends_it_with_what_it_has(js: JetStream, unique: str) -> None:
+    js.create_stream(
+        name=unique,
+        subjects=[f"{unique}.>"],
+        allow_batched=True,
+        max_msgs=1234,
+        discard="new",
+    )
+    with pytest.raises(errors.IngestError) as caught:
+        with js.fast_ingest() as ingest:
+            ingest.add_many(f"{unique}.a", numbers(5000))
+    assert (caught.value.acked, caught.value.unconfirmed) == (1234, None)
+    assert stored(js, unique) == numbers(1234)
+    js.delete_stream(unique)
