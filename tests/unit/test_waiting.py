@@ -33,7 +33,7 @@ class Wire:
         self.line = Line(self.outbox, waker.read_fd)
         self.line.open(near.fileno(), direct=True)
         self.outbox.open(near.fileno(), b"", direct=True)
-        self.mailbox = Mailbox(self.outbox, SID)
+        self.mailbox = Mailbox(self.outbox, SID, jetstream=True)
         self.line.subscribe(SID, self.mailbox)
         waker.clear()
 
@@ -73,7 +73,7 @@ def test_who_reads_in_its_place_tells_the_io_thread_of_the_first_that_ends(
     assert wire.mailbox.next(10).data == b"x"
     assert wire.has_woken_the_io_thread()
     # It has been told: what ends next keeps the first company.
-    other = Mailbox(wire.outbox, SID + 1)
+    other = Mailbox(wire.outbox, SID + 1, jetstream=True)
     other.end_after(1)
     wire.line.subscribe(SID + 1, other)
     wire.far.sendall(b"MSG a %d 1\r\nx\r\n" % (SID + 1))
