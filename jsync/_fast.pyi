@@ -325,6 +325,39 @@ class ArrowBatch:
 class ArrowStream:
     """What is behind a stream: an iterator of `ArrowBatch`, asked as it is read."""
 
+@final
+class ArrowSource:
+    """The messages in a table: any object with `__arrow_c_stream__`.
+
+    `subject`, `msg_id`, `headers` and `data` are names of its columns, `subject` a
+    subject for all where it has no such column. For one thread at a time.
+    """
+
+    def __init__(
+        self,
+        table: object,
+        *,
+        subject: str,
+        data: str,
+        msg_id: str | None = None,
+        headers: str | None = None,
+    ) -> None: ...
+    def take(
+        self, most: int
+    ) -> (
+        tuple[
+            str | list[str],
+            list[bytes],
+            list[str | None] | None,
+            list[dict[str, list[str]] | None] | None,
+        ]
+        | None
+    ):
+        """The next rows: subjects, payloads, message ids and headers; None at the end.
+
+        Subjects are one for all, ids and headers None, where there are no such columns.
+        """
+
 def arrow_schema(columns: Columns) -> object:
     """The schema of these columns, as a capsule."""
 
@@ -622,7 +655,7 @@ class AckWindow(Sink):
         subjects: str | Sequence[str],
         payloads: Sequence[bytes | bytearray | memoryview],
         headers: HeadersLike | None = None,
-        msg_ids: Sequence[str] | None = None,
+        msg_ids: Sequence[str | None] | None = None,
     ) -> list[PubAckFuture]:
         """Write messages in order, all of them checked first.
 

@@ -15,6 +15,7 @@ One extension module in parts, each with one idea, lowest first:
     columns.pxi    messages as rows of columns, without an object each: Columns
     arrow.pxi      columns in the Arrow C data interface: ArrowBatch
     arrow_stream.pxi  and streams of them
+    arrow_source.pxi  columns of others, to be published: ArrowSource
     mailbox.pxi    where messages wait for their reader: Mailbox
     replies.pxi    what waits for an answer: Waiter, Replies
     future.pxi     the future of one publish
@@ -72,7 +73,7 @@ from cpython.mem cimport (
 from cpython.ref cimport Py_DECREF, Py_INCREF, PyObject
 from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.stdint cimport INT64_MAX, UINT64_MAX, int32_t, int64_t, uint32_t, uint64_t
-from libc.string cimport memchr, memcmp, memcpy, memmove, memset
+from libc.string cimport memchr, memcmp, memcpy, memmove, memset, strlen
 
 include "_fast_parts/platform.pxi"
 include "_fast_parts/parking.pxi"
@@ -87,6 +88,7 @@ include "_fast_parts/pin.pxi"
 include "_fast_parts/columns.pxi"
 include "_fast_parts/arrow.pxi"
 include "_fast_parts/arrow_stream.pxi"
+include "_fast_parts/arrow_source.pxi"
 include "_fast_parts/mailbox.pxi"
 include "_fast_parts/replies.pxi"
 include "_fast_parts/question.pxi"

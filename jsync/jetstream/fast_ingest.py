@@ -9,7 +9,7 @@ from collections import deque
 from time import monotonic
 from typing import TYPE_CHECKING, Final, NoReturn, TypeAlias
 
-from .._fast import BatchWriter, FastPubAck, Mailbox, MessageAdder
+from .._fast import ArrowSource, BatchWriter, FastPubAck, Mailbox, MessageAdder
 from ..core.session import Interest, State as SessionState
 from ..errors import (
     ConfigError,
@@ -21,6 +21,7 @@ from ..errors import (
     MessagesLostError,
     TimeoutError as LateError,
 )
+from .arrow_publish import each, publish_table
 from .ingest import IngestEngine, State
 from .ingest_answer import Kind, Operation, read_answer
 from .ingest_tail import doubt_about
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from ..headers import HeadersLike
     from ..models import PubAck
     from .api import API
+    from .arrow_publish import ArrowTable
     from .publish_options import PublishOptions
 
 Message: TypeAlias = "tuple[str, Data, HeadersLike | bytes | None, int]"
@@ -143,6 +145,28 @@ class FastIngest(MessageAdder):
                 at = self._writer.write_many(names, those, at + 1)
             self._engine.wrote(self._writer.sequence)
             return self._writer.last
+
+    def publish_arrow(
+        self,
+        table: ArrowTable,
+        *,
+        subject: str,
+        data: str,
+        msg_id: str | None = None,
+        headers: str | None = None,
+    ) -> int:
+        """Add the rows of a table in their order, and return how many those were.
+
+        As `add` for each of them, and without `msg_id` and `headers` several times faster.
+        `Publisher.publish_arrow` says what tables and columns may be.
+        """
+        source = ArrowSource(
+            table, subject=subject, data=data, msg_id=msg_id, headers=headers
+        )
+        add_many = each(self.add)
+        if msg_id is None:
+            add_many = lambda subjects, payloads, _: self.add_many(subjects, payloads)  # noqa: E731
+        return publish_table(source, self.add, add_many)
 
     def _headers_of(
         self, subject: str, data: Data, options: PublishOptions

@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING
 
+from .._fast import ArrowSource
 from ..core.deadline import deadline_after
 from ..errors import ConfigError, Error, TimeoutError as LateError
+from .arrow_publish import publish_table
 from .publish_options import newer_options, publish_headers
 from .publisher_acks import PublisherAcks
 
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from ..core.requests import Data
     from ..headers import HeadersLike
     from .api import API
+    from .arrow_publish import ArrowTable
     from .publish_options import PublishOptions
     from .publisher_acks import OnError
 
@@ -109,6 +112,39 @@ class Publisher:
         subject = subjects if isinstance(subjects, str) else ""
         headers = self._headers(subject, b"", options) if options else None
         return self._window.publish_many(subjects, payloads, headers, msg_ids)
+
+    def publish_arrow(
+        self,
+        table: ArrowTable,
+        *,
+        subject: str,
+        data: str,
+        msg_id: str | None = None,
+        headers: str | None = None,
+    ) -> int:
+        """Publish the rows of a table in their order; how many those were.
+
+        `table` is any object with `__arrow_c_stream__`, of pyarrow, polars or DuckDB.
+        `data` names a column of text or binary, `subject` one of text, or is the subject
+        of all where there is no such column; `msg_id` may name one of text, and `headers`
+        a map of names to values or lists of values. Data and subjects cannot be null.
+
+        Blocks like `publish`. Up to 1000 rows at a time are looked at before the first of
+        them is sent. Raises what `publish` raises, `ConfigError` for columns that are not
+        there or not such, and `OSError` when the table ends with an error; an error on the
+        way says in its attribute `published` how many messages are on theirs. Those whose
+        acks do not come are told by `flush` and the end of `with`.
+        """
+        source = ArrowSource(
+            table, subject=subject, data=data, msg_id=msg_id, headers=headers
+        )
+        return publish_table(
+            source,
+            self.publish,
+            lambda subjects, payloads, ids: self._window.publish_many(
+                subjects, payloads, None, ids
+            ),
+        )
 
     def _headers(
         self, subject: str, data: Data, options: PublishOptions

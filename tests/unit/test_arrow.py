@@ -15,7 +15,6 @@ from hypothesis import example, given, settings, strategies as st
 from jsync._fast import ArrowBatch, Columns, Order
 from jsync.errors import ConcurrentUseError, ConfigError
 
-from ..faults import resident_bytes
 from .arrow_support import Reader, Sent, row_of, rows
 
 SCHEMA = pa.schema(
@@ -300,29 +299,6 @@ def test_any_thread_may_let_go() -> None:
     for thread in threads:
         thread.join(30)
     assert not tables
-
-
-def test_memory_is_given_back() -> None:
-    block = b"NATS/1.0\r\nA: 1\r\n\r\n"
-    wire = b"".join(
-        Sent(sequence=n, data=b"d" * 1000, block=block).wire for n in range(1, 1001)
-    )
-
-    def cycle() -> None:
-        reader = Reader(Columns(acks=True))
-        reader.bring(wire)
-        (batch,) = reader.batches()
-        assert pa.table(batch).num_rows == pa.record_batch(batch).num_rows == 1000
-        reader.bring(wire)  # and what nobody takes
-        del reader, batch
-        gc.collect()
-
-    for _ in range(10):
-        cycle()
-    before = resident_bytes()
-    for _ in range(60):
-        cycle()
-    assert resident_bytes() - before < 40 << 20  # of 150 MB
 
 
 # Acks ---------------------------------------------------------------------------------

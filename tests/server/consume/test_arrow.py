@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import signal
 import threading
 from typing import TYPE_CHECKING, Any
@@ -13,9 +14,11 @@ import pytest
 
 import jsync
 from jsync import errors
+from jsync._fast import Columns
 
+from ...faults import resident_bytes
 from ...servers import wait_for
-from ...unit.arrow_support import Row, row_of, rows
+from ...unit.arrow_support import Reader, Row, Sent, row_of, rows
 from ..support import LONG, SOON, Thread, run_child
 from .support import QUICK, Pulls, fill, settled
 
@@ -443,6 +446,29 @@ def test_a_stream_that_is_gone_is_told_to_who_reads(
         list(orders)
     with pytest.raises(OSError, match="StreamNotFoundError"):
         pa.table(orders)
+
+
+def test_memory_is_given_back() -> None:
+    block = b"NATS/1.0\r\nA: 1\r\n\r\n"
+    wire = b"".join(
+        Sent(sequence=n, data=b"d" * 1000, block=block).wire for n in range(1, 1001)
+    )
+
+    def cycle() -> None:
+        reader = Reader(Columns(acks=True))
+        reader.bring(wire)
+        (batch,) = reader.batches()
+        assert pa.table(batch).num_rows == pa.record_batch(batch).num_rows == 1000
+        reader.bring(wire)  # and what nobody takes
+        del reader, batch
+        gc.collect()
+
+    for _ in range(10):
+        cycle()
+    before = resident_bytes()
+    for _ in range(60):
+        cycle()
+    assert resident_bytes() - before < 40 << 20  # of 150 MB
 
 
 # The process --------------------------------------------------------------------------
