@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from jsync.server import LocalServer
 
     from ..conftest import StartServer
-    from ..proxy import FaultProxy
+    from ..proxy import FaultProxy, Side
 
 pytestmark = pytest.mark.server
 
@@ -199,6 +199,26 @@ def test_a_loss_while_nothing_is_added_is_mended(
         assert ingest._engine.base > 0  # it went on in another batch
     assert stored(js, unique) == numbers(201)
     assert ingest.pub_ack.count == 201
+
+
+def test_a_new_connection_asks_at_once_while_nothing_is_added(
+    js: JetStream, proxy: FaultProxy, unique: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fast_ingest, "KEEP_ALIVE", LONG)
+    events, seen = Events(), b""
+
+    def watch(chunk: bytes, to: Side) -> bytes:
+        nonlocal seen
+        seen += chunk if to == "server" else b""
+        return chunk
+
+    with connect(proxy.url, events) as nc, nc.jetstream().fast_ingest() as ingest:
+        ingest.add(f"{unique}.a", b"0")
+        proxy.rewrite(watch)
+        proxy.cut()
+        wait_for(lambda: b".1.4.$FI 0" in seen, LONG)
+        proxy.rewrite(None)
+    assert stored(js, unique) == [b"0"]
 
 
 def test_what_does_not_fit_into_the_resume_buffer_cannot_be_sent_again(
