@@ -147,9 +147,13 @@ def test_ctrl_c_ends_a_fetch_and_what_had_come_is_given_back(
     interrupter = threading.Thread(target=interrupt)
     with worker.fetch(10, timeout=LONG) as batch:
         interrupter.start()
-        with pytest.raises(KeyboardInterrupt):
+
+        def read() -> None:
             reading.set()
             batch.to_arrow()
+
+        with pytest.raises(KeyboardInterrupt):
+            read()
     interrupter.join(SOON)
     again = worker.fetch(3, timeout=SOON).to_arrow(["sequence"])
     assert sorted(sequences([again])) == [1, 2, 3]
