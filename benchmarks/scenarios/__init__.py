@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from .arrow import ARROW
 from .atomic import ATOMIC
 from .distance import DISTANCE
 from .flat import IDLE, LENGTH, SPREAD
@@ -49,6 +50,7 @@ SCENARIOS: dict[str, Scenario] = {
     "ingest": INGEST,
     **ATOMIC,
     "ordered": ORDERED,
+    "arrow": ARROW,
     "push": PUSH,
     **PAYLOADS,
     "consumers": CONSUMERS,
