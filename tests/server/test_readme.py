@@ -38,12 +38,13 @@ def test_what_the_readme_shows_works(own_server: StartServer) -> None:
             outputs.append(run.stdout)
             # For the blocks that read what the first has published, and acked.
             nc.jetstream().publish("orders.more", b"{}")
-    first, ahead, worker, log, looked_up, batch, ingest, pushed = outputs
+    first, ahead, worker, log, looked_up, batch, ingest, arrow, pushed = outputs
     assert first == "orders.new b'{\"id\": 42}' 1\n"
     assert (ahead, worker) == ("", "orders.more\n")
     last, *more, purged = looked_up.splitlines()
     assert (last, len(more), purged) == ("b'{}'", 4, "3")
     assert (batch, ingest, pushed) == ("2\n", "20000\n", "orders.more\n")
+    assert arrow == "250\n500\n0\n"
     assert int(log) == len(b'{"id": 42}') + 10_000 * len(b"{}") + 3 * len(b"{}")
 
 
