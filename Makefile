@@ -11,7 +11,7 @@ FLIGHTS := .cache/flights.csv.zip
 SERVERS := $(foreach line,2.10 2.11 2.12 2.14.0 2.14 2.15,.cache/nats-server/$(line)/bin/nats-server)
 
 .DEFAULT_GOAL := help
-.PHONY: defects help demo servers test fault lint types unit bench sanitize fuzz clean
+.PHONY: help demo servers test fault lint types unit bench sanitize fuzz clean
 
 help:
 	@echo 'make demo      336,776 flights into JetStream and out again'
@@ -58,11 +58,8 @@ test: $(VENV)/.test servers lint types
 	VENV=$(VENV) scripts/test-pythons
 
 fault: $(VENV)/.test
-	$(VENV)/bin/pytest -q --cache-clear -o cache_dir=$(VENV)/cache -m 'fault and not defect' || \
-		scripts/again $(VENV) $(VENV)/cache -m 'fault and not defect'
-
-defects: $(VENV)/.test
-	$(VENV)/bin/pytest -q -m defect
+	$(VENV)/bin/pytest -q --cache-clear -o cache_dir=$(VENV)/cache -m fault || \
+		scripts/again $(VENV) $(VENV)/cache -m fault
 
 lint: $(VENV)/.test
 	$(VENV)/bin/ruff check .

@@ -19,6 +19,7 @@ from .counts import check_count
 from .deadline import deadline_after
 from .gate import Gate
 from .session import Interest, Session
+from .single import Single
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from typing import Self
 
 
-class Subscription:
+class Subscription(Single):
     """Messages of one subject, as `Connection.subscribe` gives it.
 
     Iterate over it, or call `next`; with a callback neither, since the callback's own

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from ..core.single import Single
 from ..errors import JetStreamError
 from ..models import BatchAbandoned, check_name
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 SUBJECT = "$JS.EVENT.ADVISORY.STREAM.BATCH_ABANDONED"
 
 
-class BatchAdvisories:
+class BatchAdvisories(Single):
     """What `JetStream.batch_advisories` gives: iterate, or call `next`.
 
     For one reading thread at a time; `close` may be called from any. They are messages of

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from .._fast import Columns, arrow_schema, arrow_stream
 from ..core.deadline import deadline_after
+from ..core.single import Single
 from ..errors import ConfigError, SubscriptionClosedError, TimeoutError as LateError
 from .arguments import at_least
 from .ordered import Cursor, ordered_config
@@ -80,7 +81,7 @@ def fetched(
 # The continuous pull ------------------------------------------------------------------
 
 
-class ArrowBatches:
+class ArrowBatches(Single):
     """Record batches without end, prefetched: what `Consumer.arrow_batches` returns.
 
     Iterate, or call `next`; from one thread. Leaving the `with` block stops it, and so
@@ -317,7 +318,7 @@ class _RangePull(OrderedPull):
         super().stop()
 
 
-class ArrowReading:
+class ArrowReading(Single):
     """One reading of a range: an iterator of `ArrowBatch`, for one thread at a time.
 
     Leaving it early through `with`, `close`, or by dropping it, gives its consumer back.

@@ -7,6 +7,7 @@ import secrets
 from typing import TYPE_CHECKING, Any
 
 from ..core.deadline import deadline_after
+from ..core.single import Single
 from ..errors import AtomicBatchError, ConcurrentUseError, ConfigError, Error
 from .atomic_driver import AtomicDriver
 from .batch import MAX_MESSAGES, AtomicEngine, BatchState
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     BatchMessage: TypeAlias = tuple[str, Data] | tuple[str, Data, PublishOptions]
 
 
-class AtomicBatch:
+class AtomicBatch(Single):
     """A batch of which a stream stores all messages or none, from `JetStream.atomic_batch`.
 
     As a context manager it commits at the end, and is discarded when the body raises,

@@ -10,7 +10,14 @@ from .._fast import JetStreamMsg, Messages
 from ..core.callbacks import wrap
 from ..core.deadline import deadline_after
 from ..core.gate import Gate
-from ..errors import ConfigError, DrainTimeoutError, Error, TimeoutError as LateError
+from ..core.single import Single
+from ..errors import (
+    BlockingCallError,
+    ConfigError,
+    DrainTimeoutError,
+    Error,
+    TimeoutError as LateError,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -48,7 +55,7 @@ def check_callback(on_error: object) -> None:
         raise ConfigError("on_error has to be callable")
 
 
-class MessagesContext:
+class MessagesContext(Single):
     """Messages without end, prefetched: what `Consumer.messages` returns.
 
     Iterate, or call `next`; from one thread. Leaving the `with` block stops it, and so
@@ -132,7 +139,7 @@ class MessagesContext:
         return f"<MessagesContext {state}, {self.pending} pending>"
 
 
-class ConsumeContext:
+class ConsumeContext(Single):
     """A handler at work, on one thread or several: what `consume` of a consumer returns.
 
     It goes on when this is dropped. Leaving the `with` block drains it, or stops it when
@@ -167,10 +174,15 @@ class ConsumeContext:
         """Block until it has ended, at most `timeout` seconds; whether it has.
 
         Raises what ended it: `ConsumerDeletedError`, `ConnectionClosedError`, or with
-        `on_exception="stop"` the `CallbackError` of the handler.
+        `on_exception="stop"` the `CallbackError` of the handler. `BlockingCallError` when
+        its own handler waits for it.
         """
         if timeout is not None:
             deadline_after(timeout)
+        if threading.current_thread() in self._workers:
+            raise BlockingCallError(
+                "its own handler would wait for itself: return from it, or call stop()"
+            )
         done = self._finished.wait(timeout)
         if done and self._error is not None:
             raise self._error

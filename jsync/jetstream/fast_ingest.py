@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, NoReturn, TypeAlias
 
 from .._fast import ArrowSource, BatchWriter, FastPubAck, Mailbox, MessageAdder
 from ..core.session import Interest, State as SessionState
+from ..core.single import Single
 from ..errors import (
     ConfigError,
     ConnectionClosedError,
@@ -65,7 +66,7 @@ _UNSUPPORTED: Final = {
 }
 
 
-class FastIngest(MessageAdder):
+class FastIngest(Single, MessageAdder):
     """Messages into a stream, as fast as it takes them, with a few acks for all of them.
 
     Use it in a `with` block: its end waits until all is stored, and raises if that cannot

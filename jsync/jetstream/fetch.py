@@ -6,6 +6,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, cast
 
 from .._fast import JetStreamMsg, Messages
+from ..core.single import Single
 from ..errors import (
     ConnectionLostError,
     Error,
@@ -219,7 +220,7 @@ class PullOfOne(SinglePull):
         self.inbox.abandon()
 
 
-class Batch:
+class Batch(Single):
     """The messages of one fetch: iterate over it once, from one thread.
 
     Read it to its end, or leave it through `with` or `close`: those give what is not

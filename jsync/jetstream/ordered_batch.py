@@ -6,6 +6,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, cast
 
 from .._fast import JetStreamMsg, Messages
+from ..core.single import Single
 from ..errors import (
     BlockingCallError,
     ConcurrentUseError,
@@ -208,7 +209,7 @@ class OrderedFetch:
         return f"<OrderedFetch {'ended' if self._ended else 'open'}>"
 
 
-class OrderedBatch:
+class OrderedBatch(Single):
     """The messages of one fetch, in exact order: iterate over it, from one thread.
 
     Read it to its end, or leave it through `with` or `close`: what is not read then is
@@ -251,12 +252,6 @@ class OrderedBatch:
 
     def __del__(self) -> None:
         self._fetch.abandon()
-
-    def __reduce__(self) -> str:
-        # The end of a copy would be the end of this.
-        raise TypeError(
-            "a batch is neither copied nor pickled: its messages' data can be"
-        )
 
     def __repr__(self) -> str:
         return f"<OrderedBatch {self._fetch!r}, {self._fetch.pending} pending>"

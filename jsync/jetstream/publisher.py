@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from .._fast import ArrowSource
 from ..core.deadline import deadline_after
+from ..core.single import Single
 from ..errors import ConfigError, Error, TimeoutError as LateError
 from .arrow_publish import publish_table
 from .publish_options import newer_options, publish_headers
@@ -29,7 +30,7 @@ WIDEST = 1 << 20
 LONGEST = 1e9
 
 
-class Publisher:
+class Publisher(Single):
     """Publishes without waiting for each ack. What `JetStream.publisher` returns.
 
     Any thread may publish, and each one's messages keep their order. Use it in a `with`

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from ..core.deadline import deadline_after
 from ..core.gate import Gate
 from ..core.session import State
+from ..core.single import Single
 from ..errors import (
     ConnectionClosedError,
     ConsumerNotFoundError,
@@ -37,7 +38,7 @@ _SHORTEST = 0.001
 """Seconds that a pull is for at least."""
 
 
-class PullSubscription:
+class PullSubscription(Single):
     """A pull consumer, and lists of messages from it, as `JetStream.pull_subscribe` gives.
 
     Any thread may use it. As a context manager it unsubscribes at the end. What else can

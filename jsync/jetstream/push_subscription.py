@@ -11,6 +11,7 @@ from .._fast import Messages
 from ..core.callbacks import wrap
 from ..core.deadline import deadline_after
 from ..core.gate import Gate
+from ..core.single import Single
 from ..errors import (
     BlockingCallError,
     ConfigError,
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from .api import API
 
 
-class PushSubscription:
+class PushSubscription(Single):
     """The messages of a push consumer, as `JetStream.subscribe` gives it.
 
     Iterate over it, or call `next`; with a callback neither, since the callback's own

@@ -144,6 +144,28 @@ def test_ending_a_consume_from_its_own_handler(
         assert sorted(int(msg.data) for msg in rest) == list(range(len(numbers), 20))
 
 
+def test_a_handler_that_waits_for_itself_is_an_error(
+    nc: jsync.Connection, stream: jsync.Stream, worker: jsync.Consumer
+) -> None:
+    fill(nc, stream, 1)
+    made: list[jsync.ConsumeContext] = []
+    raised: list[Exception] = []
+    ready = threading.Event()
+
+    def handle(msg: jsync.JetStreamMsg) -> None:
+        assert ready.wait(SOON)
+        try:
+            made[0].wait()
+        except errors.BlockingCallError as error:
+            raised.append(error)
+        msg.ack()
+
+    made.append(worker.consume(handle))
+    ready.set()
+    wait_for(lambda: len(raised) == 1)
+    made[0].stop()
+
+
 @both_faces
 @pytest.mark.parametrize("how", ["stop", "drain"])
 def test_ending_it_from_many_threads_at_once_and_again(

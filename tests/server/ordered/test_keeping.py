@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-import pickle
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,7 +10,6 @@ from jsync import errors
 
 from ...faults import subscribed
 from ...servers import wait_for
-from ..support import SOON
 from .support import by_next, consumers, delete_consumers, fill, numbers, take
 
 if TYPE_CHECKING:
@@ -89,12 +86,3 @@ def test_polling_an_idle_stream_keeps_its_consumer(
     fill(nc, stream, 3)
     assert by_next(consumer, 3) == [0, 1, 2]
     assert consumers(nc, stream) == names
-
-
-def test_a_batch_is_not_copied(nc: jsync.Connection, stream: jsync.Stream) -> None:
-    fill(nc, stream, 3)
-    with stream.ordered_consumer().fetch(3, timeout=SOON) as batch:
-        for duplicate in (copy.copy, copy.deepcopy, pickle.dumps):
-            with pytest.raises(TypeError, match="neither copied nor pickled"):
-                duplicate(batch)
-        assert numbers(batch) == [0, 1, 2]
