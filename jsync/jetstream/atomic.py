@@ -170,7 +170,8 @@ class AtomicBatch(Single):
         """Give the batch up: nothing of it is stored. Does not block.
 
         The server is told, so that it can take another batch in its place. A batch that
-        has ended stays as it is.
+        has ended stays as it is, and a commit that is under way on another thread is not
+        stopped. A batch that is dropped while it is open is given up like this.
         """
         self._session.outbox.check_process()
         if self._engine.state is BatchState.OPEN:
@@ -223,6 +224,12 @@ class AtomicBatch(Single):
             ) from engine.failure
         else:
             self.discard()
+
+    def __del__(self) -> None:
+        # A stream has room for 50, and keeps a forgotten one for ten seconds.
+        engine = getattr(self, "_engine", None)
+        if engine is not None and engine.state is BatchState.OPEN and engine.sent:
+            self._session.call_soon(self._driver.release)
 
     def publish_all(
         self, messages: Iterable[BatchMessage], timeout: float | None

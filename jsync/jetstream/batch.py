@@ -21,6 +21,7 @@ from ..errors import (
 )
 from ..models import decode_pub_ack
 from .api import api_error
+from .arguments import at_least
 from .publish_options import publish_headers
 
 if TYPE_CHECKING:
@@ -119,10 +120,8 @@ class AtomicEngine:
     """The state of one atomic batch. What it returns has to be sent, in that order."""
 
     def __init__(self, batch_id: str, max_messages: int | None = MAX_MESSAGES) -> None:
-        if max_messages is not None and max_messages < 1:
-            raise ConfigError(
-                f"max_messages has to be at least 1, or None, not {max_messages!r}"
-            )
+        if max_messages is not None:
+            at_least(1, max_messages, "max_messages")
         self.id = batch_id
         self._header = f"Nats-Batch-Id: {batch_id}\r\nNats-Batch-Sequence: ".encode()
         self.max_messages = max_messages
@@ -399,7 +398,11 @@ def has_settled(info: StreamInfo, seconds: float) -> bool:
     Alone it stores at once. With replicas it waits for a majority: those that are current
     and were heard of since then have all it has sent them.
     """
-    if info.cluster is None or not info.cluster.replicas:
+    if info.cluster is None:
+        return True
+    if not info.cluster.is_of_leader:
+        return False
+    if not info.cluster.replicas:
         return True
     replicas = info.cluster.replicas
     heard = sum(

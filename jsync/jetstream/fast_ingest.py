@@ -10,6 +10,8 @@ from time import monotonic
 from typing import TYPE_CHECKING, Final, NoReturn, TypeAlias
 
 from .._fast import ArrowSource, BatchWriter, FastPubAck, Mailbox, MessageAdder
+from ..core.counts import check_count
+from ..core.deadline import deadline_after
 from ..core.session import Interest, State as SessionState
 from ..core.single import Single
 from ..errors import (
@@ -23,6 +25,7 @@ from ..errors import (
     TimeoutError as LateError,
 )
 from .arrow_publish import each, publish_table
+from .consume import check_callback
 from .ingest import IngestEngine, State
 from .ingest_answer import Kind, Operation, read_answer
 from .ingest_tail import doubt_about
@@ -101,10 +104,11 @@ class FastIngest(Single, MessageAdder):
         resume_bytes: int,
         on_error: Callable[[Exception], object] | None,
     ) -> None:
-        if not ack_timeout > 0:
+        deadline_after(ack_timeout, "ack_timeout")
+        if ack_timeout <= 0:
             raise ConfigError(f"ack_timeout has to be above 0 s, not {ack_timeout!r}")
-        if type(resume_bytes) is not int or resume_bytes < 1:
-            raise ConfigError(f"resume_bytes: an int from 1, not {resume_bytes!r}")
+        check_count("resume_bytes", resume_bytes, 1)
+        check_callback(on_error)
         self._api = api
         self._session = api.connection.session
         self._owner = api.connection

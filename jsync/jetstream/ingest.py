@@ -480,7 +480,14 @@ class IngestEngine:
                 self._refusal = 1, error
             self.fail(error)
         elif answer.operation in (Operation.END, Operation.PING):
-            self._block()  # it stored nothing anyhow: ask again
+            if self.state is State.STARTING:
+                # Its first message was refused, and nothing follows that one.
+                self.known_to_server = False
+                self._exact = True
+                self._refusal = 1, error
+                self.fail(error)
+            else:
+                self._block()  # it stored nothing anyhow: ask again
         else:
             self._message_refused(answer.sequence, error)
 

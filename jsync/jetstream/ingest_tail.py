@@ -65,8 +65,7 @@ def _led(api: API, stream: str, deadline: float) -> StreamInfo:
                 raise
             continue
         cluster = info.cluster
-        # Without a leader, and in the first seconds of a stream, others answer too.
-        if cluster is None or cluster.raft_group is None or cluster.leader_since:
+        if cluster is None or cluster.is_of_leader:
             return info
         if left <= POLL_SECONDS:
             raise LateError("the stream has no leader")

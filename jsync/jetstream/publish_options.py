@@ -103,7 +103,7 @@ def publish_headers(
     added: dict[str, str] = {}
     for name, value in options.items():
         if name not in _KNOWN:
-            near = did_you_mean(name, _KNOWN)
+            near = did_you_mean(str(name), _KNOWN)
             raise TypeError(f"{name!r} is no option of a message{near}")
         if value is None or name == "headers":
             continue

@@ -79,3 +79,11 @@ class ClusterInfo(Model, kw_only=True, frozen=True):
     """The others."""
     desired: DesiredClusterInfo | None = None
     """Where it is to be, while it is being moved. Since nats-server 2.15."""
+
+    @property
+    def is_of_leader(self) -> bool:
+        """Whether this comes from the leader itself, by nats-server 2.11.9 or newer.
+
+        Without a leader, and in the first seconds of a stream, others answer too.
+        """
+        return self.raft_group is None or self.leader_since is not None

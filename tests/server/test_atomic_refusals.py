@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from functools import partial
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 import jsync
 from jsync import BatchState, errors
 
+from ..servers import wait_for
 from ..stored import contents
 from .test_atomic_batch import fill, stream as stream
 
@@ -207,3 +209,26 @@ def test_nothing_is_left_waiting_for_answers(
         with pytest.raises(errors.AtomicPublishTooLargeBatchError):
             js.publish_batch(one * 1001, max_messages=None)
     assert len(nc.session.replies) == 0
+
+
+def test_a_batch_that_is_dropped_makes_room_for_another(
+    js: jsync.JetStream, stream: jsync.Stream, unique: str
+) -> None:
+    for number in range(60):
+        # They are given up in the background: the server may hear of it a little later.
+        wait_for(partial(begins, js, f"{unique}.{number}"))
+    assert contents(stream) == []
+
+
+def begins(js: jsync.JetStream, subject: str) -> bool:
+    try:
+        js.atomic_batch().add(subject, ack=True)
+    except errors.AtomicPublishTooManyInflightError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("most", ["9", 1.5, float("nan"), 0, True])
+def test_a_limit_that_is_no_count_is_refused(js: jsync.JetStream, most: Any) -> None:
+    with pytest.raises(errors.ConfigError, match="max_messages"):
+        js.atomic_batch(max_messages=most)

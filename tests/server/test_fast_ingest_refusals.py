@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
 
+import jsync
 from jsync import errors
 
 from .support import SOON, Recorder
 
 if TYPE_CHECKING:
     from jsync import FastIngest, JetStream, Stream
+
+    from ..conftest import StartServer
 
 from .test_fast_ingest import held, numbers, run, stored, stream as stream
 
@@ -29,7 +32,11 @@ pytestmark = pytest.mark.server
         {"outstanding": 0},
         {"ack_timeout": 0},
         {"ack_timeout": float("nan")},
+        {"ack_timeout": None},
+        {"ack_timeout": "1"},
+        {"on_error": 5},
         {"resume_bytes": 0},
+        {"resume_bytes": 10**400},
     ],
     ids=str,
 )
@@ -254,3 +261,20 @@ def test_a_full_stream_ends_it_with_what_it_has(js: JetStream, unique: str) -> N
     assert (caught.value.acked, caught.value.unconfirmed) == (1234, None)
     assert stored(js, unique) == numbers(1234)
     js.delete_stream(unique)
+
+
+@pytest.mark.parametrize("gaps", ["fail", "ok"])
+def test_a_store_that_is_full_is_said_at_once(
+    own_server: StartServer, unique: str, gaps: Literal["fail", "ok"]
+) -> None:
+    server = own_server(config="jetstream { max_file_store: 1MB }")
+    with jsync.connect(server.url) as nc:
+        js = nc.jetstream()
+        js.create_stream(name=unique, subjects=[unique], allow_batched=True)
+        for _ in range(4):  # the last of them is above it
+            js.publish(unique, bytes(300_000))
+        with (
+            pytest.raises(errors.InsufficientResourcesError),
+            js.fast_ingest(gaps=gaps, ack_timeout=2 * SOON) as ingest,
+        ):
+            ingest.add(unique, bytes(300_000))

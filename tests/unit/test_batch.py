@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -516,3 +517,11 @@ def test_a_leader_has_stored_what_a_majority_has(
     )
     assert has_settled(StreamInfo(cluster=cluster), 1.0) is settled
     assert has_settled(StreamInfo(), 1.0)
+
+
+def test_nobody_but_the_leader_says_what_is_stored() -> None:
+    replicas = [PeerInfo(current=True, active=0.1)] * 2
+    cluster = ClusterInfo(raft_group="S-R3F-x", replicas=replicas)
+    assert not has_settled(StreamInfo(cluster=cluster), 1.0)
+    led = cluster.replace(leader_since=datetime.now(UTC))
+    assert has_settled(StreamInfo(cluster=led), 1.0)

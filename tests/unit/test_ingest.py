@@ -554,6 +554,15 @@ def test_a_ping_that_finds_nobody_says_nothing_of_the_start() -> None:
     assert now(engine) is State.BROKEN
 
 
+def test_ok_fails_when_its_start_was_refused_and_a_ping_is_as_well() -> None:
+    engine = IngestEngine("ok")
+    engine.wrote(1)
+    engine.take(answer(1, START, refused(10023)))
+    assert now(engine) is State.STARTING
+    engine.take(answer(1, PING, refused(10023)))
+    assert now(engine) is State.FAILED
+
+
 def test_so_many_ranges_of_lost_messages_are_kept_and_all_are_counted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
