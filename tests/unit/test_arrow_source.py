@@ -121,3 +121,10 @@ def test_a_batch_of_its_own_can_be_read() -> None:
     ]
     for table in (batch, pa.table(batch), polars.DataFrame(batch)):
         assert taken(table, subject="subject", headers="headers") == expected
+
+
+def test_a_slice_of_structs_is_a_table_too() -> None:
+    # Its offset is its own, and not that of the columns.
+    structs = pa.array([{"data": text} for text in "abcde"])
+    sliced = pa.chunked_array([structs.slice(1, 3), structs.slice(4)])
+    assert [data for _, data, _, _ in taken(sliced)] == [b"b", b"c", b"d", b"e"]
