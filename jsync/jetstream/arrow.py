@@ -196,7 +196,9 @@ class ArrowBatches(Single):
         self._pull.stop()
 
     def __del__(self) -> None:
-        self._pull.abandon()
+        pull = getattr(self, "_pull", None)
+        if pull is not None:  # else Ctrl-C came as it was made
+            pull.abandon()
 
     def __repr__(self) -> str:
         state = "ended" if self.closed else "open"
@@ -371,8 +373,9 @@ class ArrowReading(Single):
         self.close()
 
     def __del__(self) -> None:
-        if self._pull is not None:
-            self._pull.abandon()
+        pull = getattr(self, "_pull", None)
+        if pull is not None:
+            pull.abandon()
 
     def __repr__(self) -> str:
         return f"<ArrowReading {self._pull or 'at rest'!r}>"

@@ -132,7 +132,9 @@ class MessagesContext(Single):
         self._pull.stop()
 
     def __del__(self) -> None:
-        self._pull.abandon()
+        pull = getattr(self, "_pull", None)
+        if pull is not None:  # else Ctrl-C came as it was made
+            pull.abandon()
 
     def __repr__(self) -> str:
         state = "ended" if self.closed else "open"

@@ -217,7 +217,9 @@ class PullOfOne(SinglePull):
                 return msg or super().take()
 
     def __del__(self) -> None:
-        self.inbox.abandon()
+        inbox = getattr(self, "inbox", None)
+        if inbox is not None:  # else Ctrl-C came as it was made
+            inbox.abandon()
 
 
 class Batch(Single):
@@ -279,7 +281,9 @@ class Batch(Single):
         self._pull.leave()
 
     def __del__(self) -> None:
-        self._pull.inbox.abandon()
+        pull = getattr(self, "_pull", None)
+        if pull is not None:  # else Ctrl-C came as it was made
+            pull.inbox.abandon()
 
     def __repr__(self) -> str:
         mailbox = self._pull.inbox.mailbox

@@ -251,7 +251,9 @@ class OrderedBatch(Single):
         self.close()
 
     def __del__(self) -> None:
-        self._fetch.abandon()
+        fetch = getattr(self, "_fetch", None)
+        if fetch is not None:  # else Ctrl-C came as it was made
+            fetch.abandon()
 
     def __repr__(self) -> str:
         return f"<OrderedBatch {self._fetch!r}, {self._fetch.pending} pending>"

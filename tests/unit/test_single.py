@@ -1,0 +1,37 @@
+"""Objects at work on a connection, when Ctrl-C came while one was being made."""
+
+from __future__ import annotations
+
+import gc
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import jsync
+from jsync.core.single import Single
+from jsync.jetstream.fetch import SinglePull
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+def below(kind: type[Any]) -> Iterator[type[Any]]:
+    for one in kind.__subclasses__():
+        yield one
+        yield from below(one)
+
+
+def test_all_of_them_are_known() -> None:
+    assert {jsync.Batch, jsync.OrderedBatch, jsync.Publisher} <= set(below(Single))
+
+
+@pytest.mark.parametrize("kind", [*below(Single), SinglePull, *below(SinglePull)])
+def test_one_that_was_never_whole_goes_quietly(
+    kind: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[object] = []
+    monkeypatch.setattr(sys, "unraisablehook", told.append)
+    kind.__new__(kind)
+    gc.collect()
+    assert not told
