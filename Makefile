@@ -11,10 +11,10 @@ FLIGHTS := .cache/flights.csv.zip
 SERVERS := $(foreach line,2.10 2.11 2.12 2.14.0 2.14 2.15,.cache/nats-server/$(line)/bin/nats-server)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo servers test fault lint types unit bench sanitize fuzz clean
+.PHONY: help demo java servers test fault lint types unit bench sanitize fuzz clean
 
 help:
-	@echo 'make demo      336,776 flights into JetStream and out again'
+	@echo 'make demo      336,776 flights into JetStream and out again, by Spark too where Java is'
 	@echo 'make test      lint, types, stubs and every test, on each Python found here'
 	@echo 'make servers   a nats-server of each line, for the tests of versions'
 	@echo 'make fault     the long fault campaigns'
@@ -41,6 +41,15 @@ $(VENV)/.test: $(VENV)/.installed
 	$(PIP) --group test --group lint --group bench
 	@touch $@
 
+# Spark and what its data source needs, 800 MB: for the tests, the types and the demo.
+$(VENV)/.spark: $(VENV)/.installed
+	$(PIP) --group spark
+	@touch $@
+
+# Before anything that takes long: without a Java nothing of Spark can be tested.
+java:
+	@scripts/need-java --install >/dev/null
+
 # The package cannot be imported with a new setuptools; its data can be read as a file.
 $(FLIGHTS): | $(VENV)/bin/python
 	@mkdir -p .cache
@@ -54,10 +63,11 @@ servers: $(SERVERS)
 demo: $(VENV)/.demo $(FLIGHTS)
 	$(VENV)/bin/python examples/flights.py $(FLIGHTS)
 
-test: $(VENV)/.test servers lint types
+test fault: export JAVA_HOME = $(shell scripts/need-java 2>/dev/null)
+test: java $(VENV)/.test $(VENV)/.spark servers lint types
 	VENV=$(VENV) scripts/test-pythons
 
-fault: $(VENV)/.test
+fault: java $(VENV)/.test $(VENV)/.spark
 	$(VENV)/bin/pytest -q --cache-clear -o cache_dir=$(VENV)/cache -m fault || \
 		scripts/again $(VENV) $(VENV)/cache -m fault
 
@@ -66,7 +76,7 @@ lint: $(VENV)/.test
 	$(VENV)/bin/ruff format --check .
 	PATH="$(abspath $(VENV))/bin:$$PATH" cython-lint jsync
 
-types: $(VENV)/.test
+types: $(VENV)/.test $(VENV)/.spark
 	$(VENV)/bin/mypy
 	$(VENV)/bin/python -m mypy.stubtest --mypy-config-file pyproject.toml jsync._fast
 
