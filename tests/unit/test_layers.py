@@ -128,6 +128,25 @@ def test_a_file_imports_downwards_and_through_its_own_doors(path: Path) -> None:
             assert LAYERS.index(head) <= LAYERS.index(layer), f"{name} imports {head}"
 
 
+# What a user has, and so `cli`: the package itself and its public modules.
+PUBLIC = {
+    "jsync",
+    "jsync.errors",
+    "jsync.headers",
+    "jsync.models",
+    "jsync.server",
+    "jsync.spark.pipeline",
+}
+
+
+def test_the_command_uses_public_names_only() -> None:
+    for path in (ROOT / "cli").glob("*.py"):
+        for level, module in imports(path):
+            assert level < 2, f"{path.name} imports {module} past the public names"
+            if level == 0 and module.split(".")[0] == "jsync":
+                assert module in PUBLIC, f"{path.name} imports {module}"
+
+
 def test_no_file_has_two_things_in_it() -> None:
     long = {
         path.relative_to(ROOT).as_posix(): lines

@@ -1,0 +1,7 @@
+"""`python -m jsync` is the `jsync` command."""
+
+import sys
+
+from .cli import main
+
+sys.exit(main())

@@ -1,0 +1,36 @@
+"""The `jsync` command.
+
+    app         the frame: commands loaded when they are used, options that all of them take
+    commands    the table of commands: where each is, and its line of help
+    settings    what those options come to: a connection
+    contexts    the contexts of the nats command line tool
+    values      durations, sizes and times as people write them
+    output      tables for people, tab-separated lines for pipes, JSON for programs
+    failures    errors to one line and an exit code
+
+and a module for each family of commands.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line `arguments`, by default the process's own.
+
+    Blocks until the command has ended, and returns its exit code; raises nothing. Errors
+    are one line on the standard error.
+    """
+    try:
+        from .app import run
+    except ModuleNotFoundError as error:
+        if error.name not in ("click", "rich"):
+            raise
+        sys.stderr.write('jsync: the command needs pip install "jsync[cli]"\n')
+        return 1
+    return run(sys.argv[1:] if arguments is None else arguments)

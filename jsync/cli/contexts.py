@@ -1,0 +1,135 @@
+"""The contexts that the nats command line tool stores, and reads of the environment.
+
+They are JSON files, `$XDG_CONFIG_HOME/nats/context/NAME.json`, and `context.txt` beside
+the directory has the name of the one that is selected.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+VARIABLES: Final = {
+    "server": "NATS_URL",
+    "user": "NATS_USER",
+    "password": "NATS_PASSWORD",
+    "token": "NATS_TOKEN",
+    "creds": "NATS_CREDS",
+    "nkey": "NATS_NKEY",
+    "jwt": "NATS_JWT",
+    "seed": "NATS_SEED",
+    "tlscert": "NATS_CERT",
+    "tlskey": "NATS_KEY",
+    "tlsca": "NATS_CA",
+    "timeout": "NATS_TIMEOUT",
+    "context": "NATS_CONTEXT",
+}
+"""The environment variables of the nats command line tool, by our options."""
+
+_FIELDS: Final = {
+    "url": "server",
+    "user": "user",
+    "password": "password",
+    "token": "token",
+    "creds": "creds",
+    "nkey": "nkey",
+    "cert": "tlscert",
+    "key": "tlskey",
+    "ca": "tlsca",
+    "user_jwt": "jwt",
+    "user_seed": "seed",
+    "jetstream_domain": "domain",
+    "jetstream_api_prefix": "js_api_prefix",
+    "inbox_prefix": "inbox_prefix",
+    "tls_first": "tlsfirst",
+}
+_FILES: Final = ("creds", "nkey", "tlscert", "tlskey", "tlsca")
+_REFUSED: Final = {
+    "nsc": "the nsc tool",
+    "socks_proxy": "a SOCKS proxy",
+    "windows_cert_store": "the certificate store of Windows",
+}
+CREDENTIALS: Final = ("user", "password", "token", "creds", "nkey", "jwt", "seed")
+
+
+def directory(environ: Mapping[str, str]) -> Path:
+    """Where contexts are stored."""
+    config = environ.get("XDG_CONFIG_HOME")
+    return (Path(config) if config else Path.home() / ".config") / "nats"
+
+
+def names(root: Path) -> list[str]:
+    """The contexts there are."""
+    return sorted(path.stem for path in (root / "context").glob("*.json"))
+
+
+def selected(root: Path) -> str | None:
+    """The context that is used when none is named, if there is one."""
+    try:
+        return (root / "context.txt").read_text().strip() or None
+    except FileNotFoundError:
+        return None
+
+
+def load(root: Path, name: str, environ: Mapping[str, str]) -> dict[str, Any]:
+    """The options that a context stands for; `name` may be the path of its file."""
+    path = Path(name) if name.endswith(".json") else root / "context" / f"{name}.json"
+    try:
+        stored = json.loads(path.read_text())
+    except FileNotFoundError:
+        known = ", ".join(names(root)) or "none"
+        raise click.UsageError(
+            f"there is no context {name!r} in {root / 'context'} (known: {known})"
+        ) from None
+    except ValueError:
+        raise click.UsageError(f"{path} is not JSON") from None
+    if not isinstance(stored, dict):
+        raise click.UsageError(f"{path} is no context")
+    for field, what in _REFUSED.items():
+        if stored.get(field):
+            raise click.UsageError(f"{path}: jsync cannot use {what} ({field})")
+    options = {
+        option: stored[field] for field, option in _FIELDS.items() if stored.get(field)
+    }
+    for option in _FILES:
+        if option in options:
+            options[option] = _expanded(options[option], environ)
+    return options
+
+
+def _expanded(path: str, environ: Mapping[str, str]) -> str:
+    for name, value in environ.items():
+        path = path.replace(f"${{{name}}}", value)
+    return os.path.expanduser(os.path.expandvars(path))
+
+
+def resolve(given: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str, Any]:
+    """All options: those given, then the environment's, then the context's.
+
+    Credentials go together: any that is given or in the environment takes the place of all
+    that the context has.
+    """
+    options = {
+        option: environ[variable]
+        for option, variable in VARIABLES.items()
+        if environ.get(variable)
+    }
+    options.update(given)
+    if options.pop("no_context", False):
+        return options
+    root = directory(environ)
+    name = options.pop("context", None) or selected(root)
+    if name is None:
+        return options
+    context = load(root, name, environ)
+    if any(option in options for option in CREDENTIALS):
+        for option in CREDENTIALS:
+            context.pop(option, None)
+    return {**context, **options}

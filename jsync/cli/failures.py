@@ -1,0 +1,102 @@
+"""Errors to one line on the standard error and an exit code; never a traceback."""
+
+from __future__ import annotations
+
+import enum
+import os
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from jsync import errors
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+class Code(enum.IntEnum):
+    """How a command ended."""
+
+    DONE = 0
+    FAILED = 1
+    """The server or the system refused, or something broke."""
+    USAGE = 2
+    """The command line, or a value in it, cannot be."""
+    NOT_FOUND = 3
+    """There is no such stream, consumer or message, or nobody answers the subject."""
+    TIMEOUT = 4
+    """It did not come, or was not done, in time."""
+    INTERRUPTED = 130
+    """Ctrl-C, as shells have it."""
+    BROKEN_PIPE = 141
+    """The reader of the output has gone, as shells have it."""
+
+
+_CODES: tuple[tuple[type[BaseException], Code], ...] = (
+    (errors.NotFoundError, Code.NOT_FOUND),
+    (errors.NoRespondersError, Code.NOT_FOUND),
+    (errors.NoStreamResponseError, Code.NOT_FOUND),
+    (errors.AuthenticationError, Code.FAILED),
+    (TimeoutError, Code.TIMEOUT),
+    (errors.ConfigError, Code.USAGE),
+    (errors.InvalidSubjectError, Code.USAGE),
+    (errors.InvalidHeaderError, Code.USAGE),
+    (errors.Error, Code.FAILED),
+    (OSError, Code.FAILED),
+)
+
+
+def code_of(error: BaseException) -> Code:
+    """The exit code for an error."""
+    for kind, code in _CODES:
+        if isinstance(error, kind):
+            return code
+    return Code.FAILED
+
+
+def say(line: str) -> None:
+    """A line for people, on the standard error."""
+    click.echo(f"jsync: {line}", err=True)
+
+
+def guard(command: Callable[[], object]) -> int:
+    """Run a command; the exit code, once what went wrong has been said."""
+    try:
+        ended = command()
+        sys.stdout.flush()
+    except click.Abort:  # Ctrl-C, or the end of the input, at a question
+        click.echo(err=True)
+        return Code.INTERRUPTED
+    except click.exceptions.Exit as end:
+        return end.exit_code
+    except click.ClickException as error:
+        return _explain(error)
+    except KeyboardInterrupt:
+        return Code.INTERRUPTED
+    except BrokenPipeError:
+        # What is still in the buffer cannot be written at the interpreter's exit either.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return Code.BROKEN_PIPE
+    except Exception as error:  # noqa: BLE001 - a traceback helps nobody at a prompt
+        say(words_of(error))
+        return code_of(error)
+    return ended if isinstance(ended, int) else Code.DONE
+
+
+def words_of(error: BaseException) -> str:
+    """What to say of an error, in one line."""
+    if isinstance(error, OSError) and error.strerror:
+        where = f"{error.filename}: " if error.filename else ""
+        return f"{where}{error.strerror}"
+    words = " ".join(str(error).split()) or type(error).__name__
+    if isinstance(error, errors.Error | OSError):
+        return words
+    return f"{type(error).__name__}: {words}"
+
+
+def _explain(error: click.ClickException) -> int:
+    say(" ".join(error.format_message().split()))
+    if isinstance(error, click.UsageError) and error.ctx is not None:
+        click.echo(f"Try: {error.ctx.command_path} --help", err=True)
+    return error.exit_code

@@ -1,0 +1,134 @@
+"""What the options of all commands come to: how to connect, and how to write."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+import jsync
+
+from .contexts import resolve
+from .failures import say, words_of
+from .values import seconds
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_TIMEOUT = 5.0
+
+
+class Settings:
+    """The options of all commands, as they are given: before the command, or behind it."""
+
+    def __init__(self) -> None:
+        self.given: dict[str, Any] = {}
+        self._options: dict[str, Any] | None = None
+
+    @property
+    def json(self) -> bool:
+        """Whether to write JSON."""
+        return bool(self.given.get("json"))
+
+    @property
+    def timeout(self) -> float:
+        """Seconds that the answer to one request may take."""
+        timeout = self._all.get("timeout", _TIMEOUT)
+        if isinstance(timeout, str):  # of the environment
+            try:
+                return seconds(timeout)
+            except ValueError as error:
+                raise click.UsageError(f"NATS_TIMEOUT: {error}") from None
+        return float(timeout)
+
+    @property
+    def _all(self) -> Mapping[str, Any]:
+        if self._options is None:
+            self._options = resolve(self.given, os.environ)
+        return self._options
+
+    def connect(self, *, flow: bool = False, **options: Any) -> jsync.Connection:
+        """Connect; blocks. A `flow` says on the standard error what becomes of the line."""
+        if flow:
+            options.setdefault("on_error", _say_error)
+            options.setdefault("on_disconnect", _say_disconnected)
+            options.setdefault("on_reconnect", lambda: say("connected again"))
+        else:
+            options.setdefault("on_error", _ignore)
+        return jsync.connect(
+            **connect_options(self._all),
+            **{
+                "name": "jsync",
+                "connect_timeout": self.timeout,
+                "max_reconnects": -1,
+                **options,
+            },
+        )
+
+    def jetstream(self, nc: jsync.Connection) -> jsync.JetStream:
+        """JetStream, of the domain or with the prefix that the options name."""
+        return nc.jetstream(
+            domain=self._all.get("domain"),
+            prefix=self._all.get("js_api_prefix"),
+            timeout=self.timeout,
+        )
+
+    def __repr__(self) -> str:
+        return f"<Settings {', '.join(self.given) or 'of nothing'}>"
+
+
+def connect_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The keywords of `jsync.connect` for options; raises `click.UsageError`."""
+    keywords = {
+        "servers": options.get("server") or "nats://127.0.0.1:4222",
+        "tls_ca": options.get("tlsca"),
+        "tls_cert": options.get("tlscert"),
+        "tls_key": options.get("tlskey"),
+        "tls_handshake_first": options.get("tlsfirst"),
+        "inbox_prefix": options.get("inbox_prefix"),
+        "token": options.get("token"),
+        "creds": options.get("creds"),
+    }
+    user, password = options.get("user"), options.get("password")
+    if user and password:
+        keywords |= {"user": user, "password": password}
+    elif user:  # as the nats command line tool has it
+        keywords["token"] = user
+    elif password:
+        raise click.UsageError("a password needs a user: --user NAME --password WORD")
+    if nkey := options.get("nkey"):
+        keywords["nkey_seed"] = _read(nkey, "nkey").strip()
+    jwt, seed = options.get("jwt"), options.get("seed")
+    if jwt and seed:
+        keywords["creds"] = _creds(jwt, seed)
+    elif jwt or seed:
+        raise click.UsageError("--jwt and --seed go together")
+    return {name: value for name, value in keywords.items() if value}
+
+
+def _read(path: str, what: str) -> str:
+    try:
+        return Path(path).read_text()
+    except OSError as error:
+        raise click.UsageError(f"{what}: {words_of(error)}") from None
+
+
+def _creds(jwt: str, seed: str) -> bytes:
+    return (
+        f"-----BEGIN NATS USER JWT-----\n{jwt}\n------END NATS USER JWT------\n\n"
+        f"-----BEGIN USER NKEY SEED-----\n{seed}\n------END USER NKEY SEED------\n"
+    ).encode()
+
+
+def _say_error(error: Exception) -> None:
+    say(words_of(error))
+
+
+def _say_disconnected(error: Exception) -> None:
+    say(f"connection lost, connecting again: {words_of(error)}")
+
+
+def _ignore(error: Exception) -> None:
+    """What matters to a single request, that raises itself."""

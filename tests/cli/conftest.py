@@ -1,0 +1,35 @@
+"""What the tests of the command share."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ..server.conftest import js, nc, stream
+from .support import Jsync
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from jsync.server import LocalServer
+
+__all__ = ["js", "nc", "stream"]
+
+
+@pytest.fixture(autouse=True)
+def config_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where contexts are: nothing of the machine's own reaches a test."""
+    for name in [name for name in os.environ if name.startswith("NATS_")]:
+        if name != "NATS_SERVER":
+            monkeypatch.delenv(name)
+    home = tmp_path / "config"
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(home))
+    return home
+
+
+@pytest.fixture
+def jsync(server: LocalServer) -> Jsync:
+    """The command, for the server that tests share."""
+    return Jsync(server)
