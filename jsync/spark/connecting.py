@@ -1,0 +1,172 @@
+"""One connection a process, from the `nats.*` options.
+
+What travels to the executors says where to find the secrets, never what they are: files
+and environment variables are read where the connection is made.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .. import connect
+from ..errors import ConfigError
+from .options import exclusive
+
+if TYPE_CHECKING:
+    from .. import Connection, JetStream
+    from .options import Options
+
+_SERVERS = ("nats://127.0.0.1:4222",)
+_TIMEOUT = 5.0
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class ConnectionOptions:
+    """How to connect; it can be pickled, compared, and shown to anybody."""
+
+    servers: tuple[str, ...] = _SERVERS
+    name: str = "jsync.spark"
+    user: str | None = None
+    secret: tuple[str, str, str] | None = None
+    """What for (`password`, ...), `env` or `file`, and the variable or path."""
+    tls: bool | None = None
+    tls_ca: str | None = None
+    tls_cert: str | None = None
+    tls_key: str | None = None
+    tls_hostname: str | None = None
+    tls_handshake_first: bool = False
+    inbox_prefix: str = "_INBOX"
+    connect_timeout: float = _TIMEOUT
+    timeout: float = _TIMEOUT
+    """Seconds that a request to JetStream may take."""
+    domain: str | None = None
+    api_prefix: str | None = None
+
+    @classmethod
+    def of(cls, options: Options) -> ConnectionOptions:
+        """Read the `nats.*` options; raises `ConfigError`."""
+        servers = options.list("nats.servers") or _SERVERS
+        if any("@" in server for server in servers):
+            raise ConfigError(
+                "option nats.servers: credentials in a URL would show in plans and logs; "
+                "give nats.user and nats.passwordEnv, or nats.credentialsFile"
+            )
+        exclusive(options, "nats.domain", "nats.apiPrefix")
+        secret = _secret(options)
+        user = options.text("nats.user")
+        if user is not None and (secret is None or secret[0] != "password"):
+            raise ConfigError("nats.user needs nats.passwordEnv or nats.passwordFile")
+        if user is None and secret is not None and secret[0] == "password":
+            raise ConfigError("a password needs nats.user")
+        tls = options.text("nats.tls")
+        return cls(
+            servers=servers,
+            name=options.text("nats.name") or cls.name,
+            user=user,
+            secret=secret,
+            tls=None if tls is None else options.flag("nats.tls", False),
+            tls_ca=options.text("nats.tlsCa"),
+            tls_cert=options.text("nats.tlsCert"),
+            tls_key=options.text("nats.tlsKey"),
+            tls_hostname=options.text("nats.tlsHostname"),
+            tls_handshake_first=options.flag("nats.tlsHandshakeFirst", False),
+            inbox_prefix=options.text("nats.inboxPrefix") or cls.inbox_prefix,
+            connect_timeout=options.seconds("nats.connectTimeout") or _TIMEOUT,
+            timeout=options.seconds("nats.timeout") or _TIMEOUT,
+            domain=options.text("nats.domain"),
+            api_prefix=options.text("nats.apiPrefix"),
+        )
+
+    def __repr__(self) -> str:
+        shown = ", ".join(
+            f"{field.name}={value!r}"
+            for field in fields(self)
+            if (value := getattr(self, field.name)) != field.default
+        )
+        return f"ConnectionOptions({shown})"
+
+
+def _secret(options: Options) -> tuple[str, str, str] | None:
+    """Where the secret is found."""
+    kinds = {
+        "nats.password": "password",
+        "nats.token": "token",
+        "nats.nkeySeed": "nkey_seed",
+        "nats.credentials": "creds",
+    }
+    places = [f"{kind}{place}" for kind in kinds for place in ("Env", "File")]
+    given = exclusive(options, *places)
+    if given is None:
+        return None
+    place = "env" if given.endswith("Env") else "file"
+    kind = kinds[given.removesuffix("Env").removesuffix("File")]
+    return kind, place, options.text(given) or ""
+
+
+_open: dict[tuple[int, ConnectionOptions], Connection] = {}
+
+
+def connection(options: ConnectionOptions) -> Connection:
+    """This process's connection with these options; blocks while it is made.
+
+    It stays open for the next task of the same Python worker. Raises what `jsync.connect`
+    raises, and `ConfigError` for a secret that is not where the options say.
+    """
+    key = os.getpid(), options
+    nc = _open.get(key)
+    if nc is None or nc.is_closed:
+        nc = _open[key] = _connect(options)
+    return nc
+
+
+def jetstream(options: ConnectionOptions) -> JetStream:
+    """JetStream through this process's connection; blocks while that is made."""
+    nc = connection(options)
+    return nc.jetstream(
+        domain=options.domain, prefix=options.api_prefix, timeout=options.timeout
+    )
+
+
+def _connect(options: ConnectionOptions) -> Connection:
+    secret: dict[str, Any] = {}
+    if options.secret is not None:
+        kind, place, where = options.secret
+        if kind == "creds" and place == "file":
+            secret["creds"] = where  # read anew for every reconnect
+        else:
+            text = _from_env(where) if place == "env" else _from_file(where)
+            secret[kind] = text.encode() if kind == "creds" else text
+    return connect(
+        options.servers,
+        name=options.name,
+        user=options.user,
+        tls=options.tls,
+        tls_ca=options.tls_ca,
+        tls_cert=options.tls_cert,
+        tls_key=options.tls_key,
+        tls_hostname=options.tls_hostname,
+        tls_handshake_first=options.tls_handshake_first,
+        inbox_prefix=options.inbox_prefix,
+        connect_timeout=options.connect_timeout,
+        **secret,
+    )
+
+
+def _from_env(name: str) -> str:
+    text = os.environ.get(name)
+    if not text:
+        raise ConfigError(
+            f"the environment variable {name} is not set where this runs: set it for the "
+            "driver, and for executors with spark.executorEnv." + name
+        )
+    return text
+
+
+def _from_file(name: str) -> str:
+    try:
+        return Path(name).read_text().strip()
+    except OSError as error:
+        raise ConfigError(f"{name} cannot be read: {error.strerror}") from error

@@ -1,0 +1,50 @@
+"""`format("jetstream")`, as Spark's Python data source API wants it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSource
+
+from .options import Options
+from .schema import source_schema
+
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import (
+        DataSourceReader,
+        DataSourceStreamWriter,
+        DataSourceWriter,
+    )
+    from pyspark.sql.types import StructType
+
+
+class JetStreamDataSource(DataSource):
+    """Streams of JetStream to read and write; see `jsync.spark` for columns and options.
+
+    Spark makes it from the options, in processes of its own, and calls it by keyword.
+    """
+
+    @classmethod
+    def name(cls) -> str:
+        return "jetstream"
+
+    def schema(self) -> StructType:
+        options = Options(self.options)
+        return source_schema(include_headers=options.flag("includeHeaders", False))
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        from .source import JetStreamReader  # noqa: PLC0415
+
+        return JetStreamReader(Options(self.options), schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        from .sink import JetStreamWriter  # noqa: PLC0415
+
+        return JetStreamWriter(Options(self.options), schema, overwrite)
+
+    def streamWriter(
+        self, schema: StructType, overwrite: bool
+    ) -> DataSourceStreamWriter:
+        from .sink import JetStreamStreamWriter  # noqa: PLC0415
+
+        return JetStreamStreamWriter(Options(self.options), schema, overwrite)

@@ -1,0 +1,187 @@
+"""The options of a read or a write: what they are called, and how they are read.
+
+Pure. Spark hands options over as text, with names of any case. What is unknown or cannot
+be is refused by a `ConfigError` that names the option, on the driver, before anything is
+asked of a server. The options of the source and of the sink are known to both, since a
+table in SQL has one set of them for reading and for writing.
+"""
+
+from __future__ import annotations
+
+import difflib
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from ..errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+SOURCE = (
+    "stream",
+    "streams",
+    "subjects",
+    "startingOffsets",
+    "startingTimestamp",
+    "endingOffsets",
+    "endingTimestamp",
+    "maxOffsetsPerTrigger",
+    "maxBytesPerTrigger",
+    "minPartitions",
+    "maxRecordsPerPartition",
+    "failOnDataLoss",
+    "includeHeaders",
+    "readMode",
+)
+SINK = (
+    "stream",
+    "subject",
+    "delivery",
+    "publisher",
+    "fenceBucket",
+    "deadLetterSubject",
+    "overwrite",
+    "allowPurge",
+    "jobId",
+)
+NATS = (
+    "nats.servers",
+    "nats.name",
+    "nats.user",
+    "nats.passwordEnv",
+    "nats.passwordFile",
+    "nats.tokenEnv",
+    "nats.tokenFile",
+    "nats.nkeySeedEnv",
+    "nats.nkeySeedFile",
+    "nats.credentialsEnv",
+    "nats.credentialsFile",
+    "nats.tls",
+    "nats.tlsCa",
+    "nats.tlsCert",
+    "nats.tlsKey",
+    "nats.tlsHostname",
+    "nats.tlsHandshakeFirst",
+    "nats.inboxPrefix",
+    "nats.connectTimeout",
+    "nats.timeout",
+    "nats.domain",
+    "nats.apiPrefix",
+)
+_KNOWN = {name.lower(): name for name in (*SOURCE, *SINK, *NATS)}
+
+# What would end up in plans and logs, and where it belongs.
+_SECRETS = {
+    "nats.password": "nats.passwordEnv or nats.passwordFile",
+    "nats.token": "nats.tokenEnv or nats.tokenFile",
+    "nats.nkeyseed": "nats.nkeySeedEnv or nats.nkeySeedFile",
+    "nats.credentials": "nats.credentialsEnv or nats.credentialsFile",
+    "nats.creds": "nats.credentialsEnv or nats.credentialsFile",
+}
+
+
+class Options:
+    """What was given; each method reads one option, or raises `ConfigError`.
+
+    An option that was given as an empty text counts as not given.
+    """
+
+    def __init__(self, given: Mapping[str, str]) -> None:
+        self._given: dict[str, str] = {}
+        for name, value in given.items():
+            known = name.lower()
+            if known in _KNOWN:
+                self._given[known] = str(value).strip()
+            else:
+                raise _unknown(name)
+
+    def text(self, name: str) -> str | None:
+        return self._given.get(name.lower()) or None
+
+    def list(self, name: str) -> tuple[str, ...]:
+        """What is separated by commas."""
+        parts = (part.strip() for part in (self.text(name) or "").split(","))
+        return tuple(part for part in parts if part)
+
+    def flag(self, name: str, default: bool) -> bool:
+        text = self.text(name)
+        if text is None:
+            return default
+        if text.lower() not in ("true", "false"):
+            raise refused(name, "true or false", text)
+        return text.lower() == "true"
+
+    def choice(self, name: str, choices: tuple[str, ...], default: str) -> str:
+        text = self.text(name)
+        if text is None:
+            return default
+        if text.lower() not in choices:
+            raise refused(name, " or ".join(choices), text)
+        return text.lower()
+
+    def count(self, name: str) -> int | None:
+        """A whole number from 1 on."""
+        text = self.text(name)
+        if text is None:
+            return None
+        if not (text.isascii() and text.isdigit() and int(text) > 0):
+            raise refused(name, "a whole number from 1 on", text)
+        return int(text)
+
+    def seconds(self, name: str) -> float | None:
+        text = self.text(name)
+        if text is None:
+            return None
+        try:
+            value = float(text)
+        except ValueError:
+            value = 0.0
+        if not 0 < value < float("inf"):
+            raise refused(name, "a number of seconds above 0", text)
+        return value
+
+    def time(self, name: str) -> datetime | None:
+        """A moment: ISO 8601 with its offset from UTC, or milliseconds since 1970."""
+        text = self.text(name)
+        if text is None:
+            return None
+        try:
+            if text.lstrip("-").isdigit():
+                return datetime.fromtimestamp(int(text) / 1000, UTC)
+            moment: datetime | None = datetime.fromisoformat(text)
+        except (ValueError, OverflowError):
+            moment = None
+        if moment is None or moment.tzinfo is None:
+            wanted = "a time as 2026-01-31T12:00:00Z, or milliseconds since 1970"
+            raise refused(name, wanted, text)
+        return moment.astimezone(UTC)
+
+    def __repr__(self) -> str:
+        return f"<Options {', '.join(_KNOWN[name] for name in self._given)}>"
+
+
+def refused(name: str, wanted: str, text: str) -> ConfigError:
+    return ConfigError(f"option {name} has to be {wanted}, not {text!r}")
+
+
+def exclusive(options: Options, *names: str) -> str | None:
+    """The one of these options that is given, or None; `ConfigError` for two."""
+    given = [name for name in names if options.text(name) is not None]
+    if len(given) > 1:
+        raise ConfigError(f"options {' and '.join(given)} exclude each other: give one")
+    return given[0] if given else None
+
+
+def _unknown(name: str) -> ConfigError:
+    if place := _SECRETS.get(name.lower()):
+        return ConfigError(
+            f"option {name} would show a secret in plans and logs: give {place}, "
+            "which the executors read where they run"
+        )
+    near = difflib.get_close_matches(name.lower(), _KNOWN, n=1)
+    hint = (
+        f": is it {_KNOWN[near[0]]}?"
+        if near
+        else f"; there are {', '.join(_KNOWN.values())}"
+    )
+    return ConfigError(f"there is no option {name}{hint}")

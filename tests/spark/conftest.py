@@ -1,0 +1,94 @@
+"""One Spark session for all of these tests, beside the one server."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+import jsync
+from jsync import errors
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import SparkSession
+
+    from jsync.server import LocalServer
+
+HERE = Path(__file__).parent
+ROOT = HERE.parent.parent
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if HERE in item.path.parents:
+            item.add_marker("spark")
+
+
+@pytest.fixture(scope="session")
+def spark_environment() -> Iterator[None]:
+    """What Spark's processes are to find: Java, this Python, and the clone."""
+    with pytest.MonkeyPatch.context() as patch:
+        if "JAVA_HOME" not in os.environ:
+            need_java = [str(ROOT / "scripts" / "need-java")]
+            found = subprocess.run(need_java, check=True, stdout=subprocess.PIPE)
+            patch.setenv("JAVA_HOME", found.stdout.decode().strip())
+        patch.setenv("PYSPARK_PYTHON", sys.executable)
+        patch.setenv("PYSPARK_DRIVER_PYTHON", sys.executable)
+        patch.setenv("PYTHONPATH", str(ROOT))
+        patch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
+        yield
+
+
+@pytest.fixture(scope="session")
+def spark(
+    spark_environment: None, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[SparkSession]:
+    """Spark with two threads in this process's JVM, for all tests; leave it as it was."""
+    from pyspark.sql import SparkSession  # noqa: PLC0415
+
+    builder = SparkSession.builder.master("local[2]").appName("jsync's tests")
+    for name, value in {
+        "spark.driver.memory": "1g",
+        "spark.driver.host": "127.0.0.1",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
+    }.items():
+        builder = builder.config(name, value)
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("ERROR")
+    yield session
+    gateway = session.sparkContext._gateway
+    session.stop()
+    gateway.shutdown()  # type: ignore[union-attr]
+
+
+@pytest.fixture
+def nc(server: LocalServer) -> Iterator[jsync.Connection]:
+    with jsync.connect(server.url) as connection:
+        yield connection
+
+
+@pytest.fixture
+def js(nc: jsync.Connection) -> jsync.JetStream:
+    return nc.jetstream()
+
+
+@pytest.fixture
+def stream(js: jsync.JetStream, unique: str) -> Iterator[jsync.Stream]:
+    """A stream in memory, of all below the test's own first token, for direct gets too."""
+    stream = js.create_stream(
+        name=unique, subjects=[f"{unique}.>"], storage="memory", allow_direct=True
+    )
+    yield stream
+    with contextlib.suppress(errors.StreamNotFoundError):
+        stream.delete()
