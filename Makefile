@@ -11,14 +11,15 @@ FLIGHTS := .cache/flights.csv.zip
 SERVERS := $(foreach line,2.10 2.11 2.12 2.14.0 2.14 2.15,.cache/nats-server/$(line)/bin/nats-server)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo java servers test fault lint types unit bench sanitize fuzz clean
+.PHONY: help demo java servers test fault lint types unit docs bench sanitize fuzz clean
 
 help:
 	@echo 'make demo      336,776 flights into JetStream and out again, by Spark too where Java is'
-	@echo 'make test      lint, types, stubs and every test, on each Python found here'
+	@echo 'make test      lint, types, docs and every test, on each Python found here'
 	@echo 'make servers   a nats-server of each line, for the tests of versions'
 	@echo 'make fault     the long fault campaigns'
 	@echo 'make unit      the tests that need no server'
+	@echo 'make docs      the documentation, into .cache/site; fails on a warning'
 	@echo 'make bench     the figures beside other clients, with a table and a chart: half an hour'
 	@echo 'make sanitize  the unit tests under ASAN and UBSAN'
 	@echo 'make fuzz      a bounded run of the fuzzer'
@@ -38,7 +39,7 @@ $(VENV)/.demo: $(VENV)/.installed
 	@touch $@
 
 $(VENV)/.test: $(VENV)/.installed
-	$(PIP) --group test --group lint --group bench
+	$(PIP) --group test --group lint --group bench --group docs
 	@touch $@
 
 # Spark and what its data source needs, 800 MB: for the tests, the types and the demo.
@@ -64,7 +65,7 @@ demo: $(VENV)/.demo $(FLIGHTS)
 	$(VENV)/bin/python examples/flights.py $(FLIGHTS)
 
 test fault: export JAVA_HOME = $(shell scripts/need-java 2>/dev/null)
-test: java $(VENV)/.test $(VENV)/.spark servers lint types
+test: java $(VENV)/.test $(VENV)/.spark servers lint types docs
 	VENV=$(VENV) scripts/test-pythons
 
 fault: java $(VENV)/.test $(VENV)/.spark
@@ -82,6 +83,9 @@ types: $(VENV)/.test $(VENV)/.spark
 
 unit: $(VENV)/.test
 	$(VENV)/bin/pytest -q tests/unit
+
+docs: $(VENV)/.test
+	NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --quiet --strict
 
 bench: $(VENV)/.test
 	$(VENV)/bin/python -m benchmarks.compare

@@ -1,0 +1,78 @@
+"""The pages of the documentation, and the blocks of code in them."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from itertools import zip_longest
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+OUTPUT = 'text title="output"'
+"""What the block before it prints, all of it."""
+
+FENCE = re.compile(
+    r"^(?P<indent> *)```(?P<info>.*)\n(?P<text>(?:.*\n)*?)(?P=indent)```$", re.MULTILINE
+)
+TITLE = re.compile(r'title="(?P<title>.*?)"')
+
+
+@dataclass(frozen=True)
+class Block:
+    """What stands between two fences."""
+
+    page: Path
+    line: int
+    """Where its text begins, from 1."""
+    info: str
+    """The language, and what else stands behind the opening fence."""
+    text: str
+    output: str | None
+    """What it prints, when the page says so."""
+
+    @property
+    def language(self) -> str:
+        return self.info.partition(" ")[0]
+
+    @property
+    def title(self) -> str | None:
+        """The file that it is, when it is one."""
+        found = TITLE.search(self.info)
+        return found and found["title"]
+
+    @property
+    def is_script(self) -> bool:
+        """Whether it has to be the main program of a process."""
+        return '__name__ == "__main__"' in self.text
+
+    def __str__(self) -> str:
+        return f"{name_of(self.page)}:{self.line}"
+
+
+def name_of(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+def blocks(page: Path) -> Iterator[Block]:
+    text = page.read_text()
+    found = list(FENCE.finditer(text))
+    for match, after in zip_longest(found, found[1:]):
+        output = None
+        if after is not None and after["info"] == OUTPUT:
+            between = text[match.end() : after.start()].strip()
+            assert not between, f"{page}: what prints this? {after['text']}"
+            output = after["text"]
+        assert not match["indent"], f"{page}: a block has to begin a line: {match[0]}"
+        yield Block(
+            page,
+            text.count("\n", 0, match.start("text")) + 1,
+            match["info"],
+            match["text"],
+            output,
+        )

@@ -1,0 +1,66 @@
+"""Runs a block of code as a reader would: against a server, and with its own output."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from .markdown import Block
+
+SECONDS = 60
+"""How long a block may take; each takes well below one."""
+
+
+def run(block: Block, urls: Mapping[str, str]) -> str:
+    """Run it with the real `urls` in the place of those that the page names; its output."""
+    code = block.text
+    for named, real in urls.items():
+        code = code.replace(named, real)
+    return run_script(code) if block.is_script else run_here(code, block)
+
+
+def run_here(code: str, block: Block) -> str:
+    """In a namespace of its own; the lines of its errors are those of the page."""
+    compiled = compile("\n" * (block.line - 1) + code, str(block.page), "exec")
+    output = io.StringIO()
+    with contextlib.redirect_stdout(output):
+        exec(compiled, {"__name__": "__main__"})
+    return output.getvalue()
+
+
+def run_script(code: str, *options: str) -> str:
+    """As the main program of a process, which may say nothing on stderr."""
+    process = subprocess.run(
+        [sys.executable, *(options or ("-W", "error")), "-c", code],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=SECONDS,
+    )
+    assert (process.returncode, process.stderr) == (0, ""), process.stderr
+    return process.stdout
+
+
+def run_command(line: str, urls: Mapping[str, str]) -> str:
+    """A `jsync ...` line of a shell block; its output."""
+    for named, real in urls.items():
+        line = line.replace(named, real)
+    process = subprocess.run(
+        line,
+        shell=True,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=SECONDS,
+        env=os.environ
+        | {"PATH": f"{os.path.dirname(sys.executable)}:{os.environ['PATH']}"},
+    )
+    assert process.returncode == 0, f"{line}: {process.stdout}{process.stderr}"
+    return process.stdout

@@ -1,0 +1,78 @@
+"""Every block of code in README and docs is run, and prints what the page says."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import pytest
+
+from .markdown import OUTPUT, PAGES, Block, blocks, name_of
+from .running import run, run_command
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ..conftest import StartServer
+
+pytestmark = [pytest.mark.server, pytest.mark.docs]
+
+BLOCKS = {name_of(page): list(blocks(page)) for page in PAGES}
+
+ELSEWHERE = {
+    "docs/migrating-from-nats-py.md": "test_migrating.py",
+    "docs/guides/tls-auth.md": "test_tls_auth.py",
+    "docs/guides/web.md": "test_web.py",
+    "docs/guides/spark.md": "tests/spark",
+    "docs/cli.md": "tests/cli",
+}
+"""Pages whose code needs more than a server, and what runs it."""
+
+NOT_RUN = {"text", "json"}
+"""What is no code: pictures and what something prints."""
+
+
+def runs(block: Block) -> bool:
+    return block.language in ("python", "sh")
+
+
+@pytest.mark.parametrize(
+    "page",
+    [page for page in BLOCKS if page not in ELSEWHERE and any(map(runs, BLOCKS[page]))],
+)
+def test_what_a_page_shows_works(
+    page: str,
+    own_server: StartServer,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    urls = {"nats://127.0.0.1:4222": own_server().url}
+    monkeypatch.setenv("NATS_URL", urls["nats://127.0.0.1:4222"])
+    for block in BLOCKS[page]:
+        if block.language == "python":
+            output = run(block, urls)
+            assert block.output in (None, output), f"{block} prints {output}"
+        elif block.language == "sh":
+            for line in block.text.splitlines():
+                if line.startswith("jsync "):
+                    run_command(line, urls)
+
+
+def test_there_is_no_block_of_another_kind() -> None:
+    kinds = Counter(
+        block.info
+        for page in BLOCKS.values()
+        for block in page
+        if not runs(block) and block.language not in NOT_RUN
+    )
+    assert not kinds
+
+
+def test_what_is_printed_stands_behind_what_prints_it() -> None:
+    for page in BLOCKS.values():
+        printed = [block.output for block in page if block.output is not None]
+        assert len(printed) == sum(block.info == OUTPUT for block in page)
+        assert all(
+            block.language == "python" for block in page if block.output is not None
+        )
