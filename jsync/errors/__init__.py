@@ -67,6 +67,8 @@ Error
         ├── OrderedConsumerResetError  an ordered consumer goes on with a new consumer
         ├── MessageGapError           messages that a push consumer has sent have not come
         ├── PushError                 the server has sent an error to a push subscription
+        ├── DataLossError             what was to be read went before it was (`jsync.spark`)
+        ├── CheckpointError           a checkpoint that a query cannot go on from
         └── PullError                 the server refused or ended a pull
 
 An error reply has a class for its condition, found by the reply's `err_code`, below a class
@@ -226,6 +228,7 @@ from .client import (
     AuthenticationError as AuthenticationError,
     BlockingCallError as BlockingCallError,
     CallbackError as CallbackError,
+    CheckpointError as CheckpointError,
     ConcurrentUseError as ConcurrentUseError,
     ConfigError as ConfigError,
     ConfigMismatchError as ConfigMismatchError,
@@ -234,6 +237,7 @@ from .client import (
     ConnectionLostError as ConnectionLostError,
     ConsumerDeletedError as ConsumerDeletedError,
     ConsumerKindError as ConsumerKindError,
+    DataLossError as DataLossError,
     DeliverGroupError as DeliverGroupError,
     DeliverGroupFeatureError as DeliverGroupFeatureError,
     DirectGetError as DirectGetError,

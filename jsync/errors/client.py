@@ -525,3 +525,19 @@ class PushError(JetStreamError):
     def __init__(self, message: str, *, status: int = 0) -> None:
         super().__init__(message)
         self.status = status
+
+
+class DataLossError(JetStreamError):
+    """What was still to be read of a stream is not in it any more. `stream` is its name.
+
+    By a limit, a purge, a delete of the first messages, or since another stream has that
+    name now. Raised by `jsync.spark`, unless its option failOnDataLoss is false.
+    """
+
+    def __init__(self, message: str, *, stream: str = "") -> None:
+        super().__init__(message)
+        self.stream = stream
+
+
+class CheckpointError(JetStreamError):
+    """A checkpoint of Spark that this query cannot go on from."""

@@ -261,8 +261,10 @@ class ArrowRange:
         *,
         columns: Sequence[str] | None,
         filter_subjects: str | Iterable[str] | None,
+        headers_only: bool,
         max_rows: int,
         max_bytes: int,
+        inactive_threshold: float | None,
         timeout: float | None,
     ) -> None:
         self._api = api
@@ -271,7 +273,12 @@ class ArrowRange:
         self._max_rows = at_least(1, max_rows, "max_rows")
         self._limits = consume_limits(max_bytes=max_bytes, idle_heartbeat=5.0)
         self._config = ordered_config(
-            {"opt_start_seq": start, "filter_subjects": filter_subjects}
+            {
+                "opt_start_seq": start,
+                "filter_subjects": filter_subjects,
+                "headers_only": headers_only or None,
+                "inactive_threshold": inactive_threshold,
+            }
         )
         self._timeout = api.timeout if timeout is None else timeout
         deadline_after(self._timeout)

@@ -235,8 +235,10 @@ class Stream:
         *,
         columns: Sequence[str] | None = None,
         filter_subjects: str | Iterable[str] | None = None,
+        headers_only: bool = False,
         max_rows: int = READ_ROWS,
         max_bytes: int = AHEAD_BYTES,
+        inactive_threshold: float | None = None,
         timeout: float | None = None,
     ) -> ArrowRange:
         """The messages from sequence `start` to `end`, both included, as Arrow.
@@ -249,7 +251,9 @@ class Stream:
         It reads as an `OrderedConsumer` does, in exact order, whatever happens to the
         server; `max_bytes` are asked for ahead. See `ArrowBatch` for the columns, of which
         `columns` names those that are wanted, in that order; a batch has `max_rows` or
-        fewer.
+        fewer. With `headers_only` no payloads are sent: `data` is empty, and the headers
+        have its size as `Nats-Msg-Size`. A consumer that its reader has left without a word
+        goes after `inactive_threshold` seconds, by default 300.
         """
         start = at_least(1, 1 if start is None else start, "start")
         if end is not None:
@@ -262,8 +266,10 @@ class Stream:
             last if end is None else min(end, last),
             columns=columns,
             filter_subjects=filter_subjects,
+            headers_only=headers_only,
             max_rows=max_rows,
             max_bytes=max_bytes,
+            inactive_threshold=inactive_threshold,
             timeout=timeout,
         )
 

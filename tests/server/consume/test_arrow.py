@@ -399,6 +399,18 @@ def test_a_range_may_be_of_some_subjects(
     ]
 
 
+def test_a_range_may_be_of_headers_without_payloads(
+    nc: jsync.Connection, stream: jsync.Stream
+) -> None:
+    expected = store(nc, stream)
+    found = rows(stream.read_arrow(columns=["data", "headers"], headers_only=True))
+    assert len(found) == len(expected)
+    for row, whole in zip(found, expected, strict=True):
+        size = {"Nats-Msg-Size": [str(len(whole["data"]))]}
+        assert row["data"] == b""
+        assert dict(row["headers"]) == dict(whole["headers"] or {}) | size
+
+
 def test_polars_and_duckdb_read_a_stream_as_often_as_they_like(
     nc: jsync.Connection, stream: jsync.Stream
 ) -> None:
@@ -418,10 +430,11 @@ def test_a_reading_that_is_left_early_gives_its_consumer_back(
 ) -> None:
     fill(nc, stream, 50)
     reader = pa.RecordBatchReader.from_stream(
-        stream.read_arrow(max_rows=10, max_bytes=2000)
+        stream.read_arrow(max_rows=10, max_bytes=2000, inactive_threshold=7)
     )
     assert reader.read_next_batch().num_rows == 10
-    assert len(list(stream.consumer_names())) == 1
+    (consumer,) = stream.consumers()
+    assert consumer.cached_info.config.inactive_threshold == 7
     reader.close()
     del reader
     wait_for(lambda: list(stream.consumer_names()) == [])

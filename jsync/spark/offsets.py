@@ -1,0 +1,196 @@
+"""Where a query is in its streams: what a checkpoint holds, and how it moves on.
+
+Pure: no Spark, socket or clock. The offset of a query is JSON:
+
+    {"v": 1, "streams": {"ORDERS": {"created": "...", "from": 1, "next": 101, "parts": 2}}}
+
+`next` is the sequence to go on from. An offset is also the end of a batch, and says by
+itself what that batch is: it begins at `from`, in `parts` partitions, of the stream that
+was created at `created`. So a batch that Spark does again after a crash is the same one,
+whatever the options say by then, and also the first batch, of which Spark keeps no start.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Final
+
+from ..errors import CheckpointError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+VERSION: Final = 1
+MOST_ROWS: Final = 1_000_000
+"""Sequences of one partition, when nothing is said of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """What a stream holds, as its leader says."""
+
+    stream: str
+    created: str
+    first: int
+    """The sequence of its first message, or of the next one when it is empty."""
+    next: int
+    """The sequence that the next message will have."""
+    message_bytes: float
+    """The size of a message, on average."""
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """The part of one stream that a batch reads: from `start` to before `next`."""
+
+    created: str
+    start: int | None
+    """None: the offset before says it; Spark before 4.2 does not tell."""
+    next: int
+    parts: int = 0
+
+    def to_json(self) -> dict[str, Any]:
+        start = {} if self.start is None else {"from": self.start}
+        return {
+            "created": self.created,
+            **start,
+            "next": self.next,
+            "parts": self.parts,
+        }
+
+
+Spans = dict[str, Span]
+
+
+def to_json(spans: Mapping[str, Span]) -> dict[str, Any]:
+    return {
+        "v": VERSION,
+        "streams": {name: span.to_json() for name, span in spans.items()},
+    }
+
+
+def from_json(offset: Mapping[str, Any]) -> Spans:
+    """Read an offset; raises `CheckpointError` for what is none."""
+    version = offset.get("v")
+    if isinstance(version, int) and version > VERSION:
+        raise CheckpointError(
+            f"the checkpoint was written by a newer jsync: its offsets have version "
+            f"{version}, and this one knows {VERSION}"
+        )
+    try:
+        return {
+            str(name): Span(
+                str(span["created"]),
+                int(span["from"]) if "from" in span else None,
+                int(span["next"]),
+                int(span["parts"]),
+            )
+            for name, span in offset["streams"].items()
+        }
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise CheckpointError(f"not an offset of JetStream: {offset!r}") from error
+
+
+def check_streams(spans: Mapping[str, Span], streams: Iterable[str]) -> list[str]:
+    """The streams that the query has left, whose places it would forget."""
+    return [name for name in spans if name not in set(streams)]
+
+
+# Is what was to be read still there ----------------------------------------------------
+
+
+def lost(created: str, start: int, upto: int, holding: Holding) -> str | None:
+    """What of `start` to before `upto` cannot be read any more, in words; None: nothing."""
+    if holding.created != created:
+        return (
+            f"stream {holding.stream} was deleted and created anew at {holding.created}, "
+            f"and was read to sequence {start - 1} before"
+        )
+    if holding.next < upto:
+        return (
+            f"stream {holding.stream} ends at sequence {holding.next - 1}, and was known "
+            f"to reach {upto - 1}"
+        )
+    gone = min(holding.first, upto) - start
+    if gone > 0:
+        which = f"sequence {start}" if gone == 1 else f"{start} to {start + gone - 1}"
+        return (
+            f"stream {holding.stream} holds messages from sequence {holding.first} on: "
+            f"{which} went before it was read (a limit, a purge or a delete)"
+        )
+    return None
+
+
+def resumed(span: Span, holding: Holding) -> int:
+    """Where to go on behind a span, of which something may be lost."""
+    if holding.created != span.created:
+        return holding.first
+    return min(max(span.next, holding.first), holding.next)
+
+
+# How far the next batch goes ----------------------------------------------------------
+
+
+def admitted(backlogs: Mapping[str, int], limit: int | None) -> dict[str, int]:
+    """How much each backlog gives when all together may give `limit`, in proportion.
+
+    Where there is a backlog there is at least one, so that no stream waits for ever.
+    """
+    total = sum(backlogs.values())
+    if limit is None or total <= limit:
+        return dict(backlogs)
+    shares = {
+        name: min(count, max(1, limit * count // total)) if count else 0
+        for name, count in backlogs.items()
+    }
+    rest = limit - sum(shares.values())
+    for name, count in backlogs.items():
+        more = max(0, min(rest, count - shares[name]))
+        shares[name] += more
+        rest -= more
+    return shares
+
+
+def rows_of(
+    limit_bytes: int, backlogs: Mapping[str, int], sizes: Mapping[str, float]
+) -> int:
+    """About how many messages these bytes are; 1 at least."""
+    total = sum(backlogs.values())
+    size = sum(count * sizes[name] for name, count in backlogs.items())
+    return max(1, int(limit_bytes * total / size)) if size else max(1, total)
+
+
+def parts_of(
+    counts: Mapping[str, int], least: int | None, most_rows: int | None
+) -> dict[str, int]:
+    """In how many partitions each stream is read."""
+    total = sum(counts.values())
+    parts = {}
+    for name, count in counts.items():
+        wanted = -(-count // (most_rows or MOST_ROWS))
+        if least is not None and total:
+            wanted = max(wanted, -(-count * least // total))
+        parts[name] = min(count, wanted)
+    return parts
+
+
+def planned(
+    spans: Mapping[str, Span], least: int | None, most_rows: int | None
+) -> Spans:
+    """The same spans, with the partitions that they are read in."""
+    counts = {
+        name: span.next - (span.start or span.next) for name, span in spans.items()
+    }
+    parts = parts_of(counts, least, most_rows)
+    return {name: replace(span, parts=parts[name]) for name, span in spans.items()}
+
+
+def split(start: int, upto: int, parts: int) -> list[tuple[int, int]]:
+    """Ranges, both ends included, that are `start` to before `upto` together."""
+    count = upto - start
+    if count <= 0:
+        return []
+    parts = max(1, min(parts, count))
+    edges = [start + count * part // parts for part in range(parts + 1)]
+    return [(low, high - 1) for low, high in pairwise(edges)]
