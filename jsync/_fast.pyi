@@ -326,11 +326,17 @@ class ArrowStream:
     """What is behind a stream: an iterator of `ArrowBatch`, asked as it is read."""
 
 @final
+class BlockWriter:
+    """Header blocks, written one after the other into the same room."""
+
+@final
 class ArrowSource:
     """The messages in a table: any object with `__arrow_c_stream__`.
 
-    `subject`, `msg_id`, `headers` and `data` are names of its columns, `subject` a
-    subject for all where it has no such column. For one thread at a time.
+    `subject`, `data` and `headers` are names of its columns, and so are the `options`,
+    which are those of a message; `subject` and `expected_stream` are what holds for all
+    where it has no such column. `check_header` raises for names that `headers` may not
+    have. For one thread at a time.
     """
 
     def __init__(
@@ -339,23 +345,17 @@ class ArrowSource:
         *,
         subject: str,
         data: str,
-        msg_id: str | None = None,
         headers: str | None = None,
+        check_header: Callable[[str], object] | None = None,
+        **options: str | None,
     ) -> None: ...
     def take(
         self, most: int
-    ) -> (
-        tuple[
-            str | list[str],
-            list[bytes],
-            list[str | None] | None,
-            list[dict[str, list[str]] | None] | None,
-        ]
-        | None
-    ):
-        """The next rows: subjects, payloads, message ids and headers; None at the end.
+    ) -> tuple[str | list[str], list[bytes], list[bytes | None] | None, bool] | None:
+        """The next rows: subjects, payloads, header blocks, and whether all have an id.
 
-        Subjects are one for all, ids and headers None, where there are no such columns.
+        None at the end. Subjects are one for all, and blocks None, where there are no
+        columns for them; a row without headers has no block.
         """
 
 def arrow_schema(columns: Columns) -> object:
@@ -642,6 +642,12 @@ class AckWindow(Sink):
     def acknowledged(self) -> int: ...
     @property
     def failed(self) -> int: ...
+    @property
+    def duplicates(self) -> int: ...
+    @property
+    def first_stored(self) -> int: ...
+    @property
+    def last_stored(self) -> int: ...
     def publish(
         self,
         subject: str,
@@ -661,6 +667,14 @@ class AckWindow(Sink):
 
         An error on the way says in `published` how many were written before it.
         """
+    def publish_rows(
+        self,
+        subjects: str | list[str],
+        payloads: list[bytes],
+        blocks: list[bytes | None] | None,
+        all_ids: bool,
+    ) -> None:
+        """What `ArrowSource.take` gives, as `publish_many` does it."""
     def take_failures(self) -> tuple[list[PubAckFuture], int]:
         """The failed whose errors nobody has seen, the first ones, and how many more."""
     def take_done(
@@ -901,12 +915,30 @@ class BatchWriter:
         payloads: Iterable[bytes | bytearray | memoryview],
     ) -> tuple[str | list[str], list[bytes]]:
         """What `write_many` takes, of one's own; raises for what cannot be sent."""
+    def check_rows(
+        self,
+        subjects: str | list[str],
+        payloads: list[bytes],
+        blocks: list[bytes | None] | None,
+        all_ids: bool,
+    ) -> bytes | None:
+        """Which of the rows that `ArrowSource.take` has given have a message id.
+
+        A byte for each, not 0 if it has; None when there are no header blocks. Raises for
+        what cannot be sent.
+        """
     def write_many(
-        self, subjects: str | list[str], payloads: list[bytes], begin: int
+        self,
+        subjects: str | list[str],
+        payloads: list[bytes],
+        begin: int,
+        blocks: list[bytes | None] | None = None,
+        ids: bytes | None = None,
     ) -> int:
         """Write as much of `payloads` from `begin` on as may be; where it stopped.
 
-        What `checked_many` has checked, and nobody else can change.
+        What `checked_many` or `check_rows` has checked, and nobody else can change.
+        `blocks` are their header blocks, and `ids` is what `check_rows` gave.
         """
     def awaits(self, subject: str) -> bool:
         """Whether a message to `subject` is kept, being not acknowledged."""

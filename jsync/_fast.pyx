@@ -18,6 +18,7 @@ One extension module in parts, each with one idea, lowest first:
     arrow_source.pxi  columns of others, to be published: ArrowSource
     mailbox.pxi    where messages wait for their reader: Mailbox
     replies.pxi    what waits for an answer: Waiter, Replies
+    plain_ack.pxi  acks of the usual form
     future.pxi     the future of one publish
     window.pxi     publishing ahead of the acks
     ingest.pxi     the numbered publishes of fast-ingest batches
@@ -92,6 +93,7 @@ include "_fast_parts/arrow_source.pxi"
 include "_fast_parts/mailbox.pxi"
 include "_fast_parts/replies.pxi"
 include "_fast_parts/question.pxi"
+include "_fast_parts/plain_ack.pxi"
 include "_fast_parts/future.pxi"
 include "_fast_parts/window.pxi"
 include "_fast_parts/ingest.pxi"

@@ -56,36 +56,67 @@ cdef int64_t code_of(ArrowArray* array, const char* form, int64_t row) noexcept:
     return (<const int64_t*>codes)[row]
 
 
-cdef bytes text_at(ArrowArray* array, ArrowSchema* schema, int64_t row):
-    """The value of a text or binary column, or None."""
+cdef bint text_span(
+    ArrowArray* array, ArrowSchema* schema, int64_t row, const char** s, Py_ssize_t* size
+) noexcept:
+    """Where the value of a text or binary column is; False for null."""
     cdef int kind = text_kind(schema)
     cdef const int32_t* narrow
     cdef const int64_t* wide
     cdef const View* view
     cdef int64_t at
     if is_null(array, row):
-        return None
+        return False
     if kind == CODED:
-        return text_at(array.dictionary, schema.dictionary, code_of(
-            array, schema.format, row
-        ))
+        return text_span(
+            array.dictionary, schema.dictionary, code_of(array, schema.format, row),
+            s, size,
+        )
     at = row + array.offset
     if kind == NARROW:
         narrow = <const int32_t*>array.buffers[1]
-        return PyBytes_FromStringAndSize(
-            <const char*>array.buffers[2] + narrow[at], narrow[at + 1] - narrow[at]
-        )
-    if kind == WIDE:
+        s[0] = <const char*>array.buffers[2] + narrow[at]
+        size[0] = narrow[at + 1] - narrow[at]
+    elif kind == WIDE:
         wide = <const int64_t*>array.buffers[1]
-        return PyBytes_FromStringAndSize(
-            <const char*>array.buffers[2] + wide[at], wide[at + 1] - wide[at]
-        )
-    view = <const View*>array.buffers[1] + at
-    if view.size <= 12:
-        return PyBytes_FromStringAndSize(view.prefix, view.size)
-    return PyBytes_FromStringAndSize(
-        <const char*>array.buffers[2 + view.buffer] + view.offset, view.size
-    )
+        s[0] = <const char*>array.buffers[2] + wide[at]
+        size[0] = <Py_ssize_t>(wide[at + 1] - wide[at])
+    else:
+        view = <const View*>array.buffers[1] + at
+        size[0] = view.size
+        if view.size <= 12:
+            s[0] = view.prefix
+        else:
+            s[0] = <const char*>array.buffers[2 + view.buffer] + view.offset
+    return True
+
+
+cdef bytes text_at(ArrowArray* array, ArrowSchema* schema, int64_t row):
+    """The value of a text or binary column, or None."""
+    cdef const char* s = NULL
+    cdef Py_ssize_t size = 0
+    if not text_span(array, schema, row, &s, &size):
+        return None
+    return PyBytes_FromStringAndSize(s, size)
+
+
+cdef bint is_whole(ArrowSchema* schema) noexcept:
+    """Whether it is a column of whole numbers."""
+    cdef bytes form = schema.format
+    return len(form) == 1 and form in b"cCsSiIlL"
+
+
+cdef uint64_t whole_at(
+    ArrowArray* array, ArrowSchema* schema, int64_t row, bint* negative
+) noexcept:
+    """The value of a column of whole numbers, which is not null, without its sign."""
+    cdef char form = schema.format[0]
+    cdef int64_t value
+    if form == 76:  # "L": up to 2**64
+        return (<const uint64_t*>array.buffers[1])[row + array.offset]
+    value = code_of(array, schema.format, row)
+    negative[0] = value < 0
+    return <uint64_t>value
 
 
 cdef int list_span(
@@ -127,46 +158,90 @@ cdef object as_text(bytes raw):
     )
 
 
-cdef dict headers_at(ArrowArray* array, ArrowSchema* schema, int64_t row):
-    """The headers of a row, or None."""
-    cdef ArrowArray* pairs = array.children[0]
-    cdef ArrowArray* values = pairs.children[1]
-    cdef ArrowSchema* form = schema.children[0].children[1]
-    cdef int64_t i, j, begin = 0, end = 0, first = 0, last = 0
-    cdef dict headers = {}
-    cdef bytes name, value
-    if is_null(array, row):
-        return None
-    list_span(array, schema, row, &begin, &end)
-    for i in range(begin, end):
-        name = text_at(
-            pairs.children[0], schema.children[0].children[0], i + pairs.offset
-        )
-        if name is None:
-            raise ConfigError(f"headers: a name of row {row} is null")
-        those = headers.setdefault(as_text(name), [])
-        j = i + pairs.offset
-        if is_list(form):
-            if is_null(values, j):
-                continue
-            list_span(values, form, j, &first, &last)
-            for j in range(first, last):
-                value = text_at(values.children[0], form.children[0], j)
-                if value is not None:
-                    those.append(as_text(value))
-        else:
-            value = text_at(values, form, j)
-            if value is not None:
-                those.append(as_text(value))
-    return {key: found for key, found in headers.items() if found}
+@cython.final
+cdef class BlockWriter:
+    """Header blocks, written one after the other into the same room."""
+
+    cdef char* data
+    cdef size_t size, capacity
+
+    def __dealloc__(self):
+        PyMem_RawFree(self.data)
+
+    cdef int put(self, const char* s, size_t n) except -1:
+        cdef size_t capacity = self.capacity if self.capacity else 512
+        cdef void* grown
+        if self.size + n > self.capacity:
+            while capacity < self.size + n:
+                capacity *= 2
+            grown = PyMem_RawRealloc(self.data, capacity)
+            if grown == NULL:
+                raise MemoryError
+            self.data = <char*>grown
+            self.capacity = capacity
+        memcpy(self.data + self.size, s, n)
+        self.size += n
+        return 0
+
+    cdef int line(
+        self, const char* name, size_t name_size, const char* s, size_t n
+    ) except -1:
+        if self.size == 0:
+            self.put(b"NATS/1.0\r\n", 10)
+        self.put(name, name_size)
+        self.put(b": ", 2)
+        self.put(s, n)
+        self.put(b"\r\n", 2)
+        return 0
+
+    cdef bytes take(self):
+        """The block, or None when there is no line in it; the next one begins."""
+        cdef bytes block = None
+        if self.size:
+            self.put(b"\r\n", 2)
+            block = PyBytes_FromStringAndSize(self.data, self.size)
+        self.size = 0
+        return block
+
+
+cdef enum OptionKind:
+    ID        # of the message: one without control characters and blanks around it
+    WORD      # likewise
+    SEQUENCE
+    LIFETIME  # whole seconds, or "never"
+
+cdef struct OptionColumn:
+    int column  # -1: the same for all, which the source has as its `constant`
+    int which   # of OPTION_COLUMNS
+    OptionKind kind
+    const char* header
+    size_t header_size
+
+cdef tuple OPTION_COLUMNS = (
+    ("msg_id", ID, b"Nats-Msg-Id"),
+    ("expected_stream", WORD, b"Nats-Expected-Stream"),
+    ("expected_last_sequence", SEQUENCE, b"Nats-Expected-Last-Sequence"),
+    (
+        "expected_last_subject_sequence", SEQUENCE,
+        b"Nats-Expected-Last-Subject-Sequence",
+    ),
+    ("expected_last_msg_id", WORD, b"Nats-Expected-Last-Msg-Id"),
+    ("ttl", LIFETIME, b"Nats-TTL"),
+)
+
+cdef enum:
+    MOST_OPTIONS = 6
+    LONGEST_TTL = 9223372036  # seconds: what Go counts in nanoseconds
 
 
 @cython.final
 cdef class ArrowSource:
     """The messages in a table: any object with `__arrow_c_stream__`.
 
-    `subject`, `msg_id`, `headers` and `data` are names of its columns, `subject` a
-    subject for all where it has no such column. For one thread at a time.
+    `subject`, `data` and `headers` are names of its columns, and so are the `options`,
+    which are those of a message; `subject` and `expected_stream` are what holds for all
+    where it has no such column. `check_header` raises for names that `headers` may not
+    have. For one thread at a time.
     """
 
     cdef object capsule
@@ -175,8 +250,14 @@ cdef class ArrowSource:
     cdef ArrowArray batch
     cdef int64_t row     # the next one of the batch
     cdef int64_t number  # and of all
-    cdef object subject
-    cdef int subjects, payloads, msg_ids, headers  # columns, -1: none
+    cdef object subject, check_header
+    cdef dict checked    # names of headers that were looked at, and their bytes
+    cdef int subjects, payloads, headers  # columns, -1: none
+    cdef OptionColumn options[MOST_OPTIONS]
+    cdef int option_count
+    cdef bint has_ids    # a column of them
+    cdef bytes constant
+    cdef BlockWriter block
 
     @cython.annotation_typing(False)
     def __init__(
@@ -185,8 +266,9 @@ cdef class ArrowSource:
         *,
         subject: str,
         data: str,
-        msg_id: str | None = None,
         headers: str | None = None,
+        check_header: object = None,
+        **options: str | None,
     ) -> None:
         cdef Py_ssize_t size = 0
         if self.stream != NULL:
@@ -205,6 +287,9 @@ cdef class ArrowSource:
         self.check(self.stream.get_schema(self.stream, &self.schema))
         if bytes(self.schema.format) != b"+s":
             raise ConfigError("a table has columns: this is a single one")
+        self.block = BlockWriter()
+        self.checked = {}
+        self.check_header = check_header
         self.subject = subject
         self.subjects = self.find(subject)
         if self.subjects < 0:
@@ -213,10 +298,7 @@ cdef class ArrowSource:
             self.check_text(self.subjects, "subject")
         self.payloads = self.need(data, "data")
         self.check_text(self.payloads, "data")
-        self.msg_ids = self.headers = -1
-        if msg_id is not None:
-            self.msg_ids = self.need(msg_id, "msg_id")
-            self.check_text(self.msg_ids, "msg_id")
+        self.headers = -1
         if headers is not None:
             self.headers = self.need(headers, "headers")
             if not are_headers(self.schema.children[self.headers]):
@@ -224,6 +306,40 @@ cdef class ArrowSource:
                     f"headers: column {headers!r} is no map of names to values, and no "
                     "list of such pairs"
                 )
+        for which, (name, kind, header) in enumerate(OPTION_COLUMNS):
+            wanted = options.pop(name, None)
+            if wanted is not None:
+                self.add_option(which, name, kind, header, wanted)
+        for name in options:
+            raise TypeError(f"{name!r} is no option of a message that a column can be")
+
+    cdef int add_option(
+        self, int which, str name, OptionKind kind, bytes header, object wanted
+    ) except -1:
+        cdef OptionColumn* option = &self.options[self.option_count]
+        cdef ArrowSchema* schema
+        cdef bytes raw
+        option.which, option.kind = which, kind
+        option.header = PyBytes_AS_STRING(header)  # OPTION_COLUMNS has it
+        option.header_size = PyBytes_GET_SIZE(header)
+        option.column = self.find(wanted)
+        if option.column < 0 and name == "expected_stream":
+            self.constant = raw = header_bytes(wanted, name)
+            self.check_word(which, PyBytes_AS_STRING(raw), PyBytes_GET_SIZE(raw))
+        else:
+            option.column = self.need(wanted, name)
+            schema = self.schema.children[option.column]
+            if kind == SEQUENCE or kind == LIFETIME and text_kind(schema) < 0:
+                if not is_whole(schema) or schema.dictionary != NULL:
+                    raise ConfigError(
+                        f"{name}: column {wanted!r} has no whole numbers "
+                        f"({schema.format.decode()!r}): cast it"
+                    )
+            else:
+                self.check_text(option.column, name)
+        self.has_ids |= kind == ID
+        self.option_count += 1
+        return 0
 
     def __dealloc__(self):
         if self.batch.release != NULL:
@@ -289,43 +405,160 @@ cdef class ArrowSource:
         return True
 
     def take(self, most: int) -> "Rows | None":
-        """The next rows: subjects, payloads, message ids and headers; None at the end.
+        """The next rows: subjects, payloads, header blocks, and whether all have an id.
 
-        Subjects are one for all, ids and headers None, where there are no such columns.
+        None at the end. Subjects are one for all, and blocks None, where there are no
+        columns for them; a row without headers has no block.
         """
         cdef int64_t row
-        cdef list subjects, payloads, msg_ids, headers
+        cdef list subjects, payloads, blocks
+        cdef bint headed = self.headers >= 0 or self.option_count
+        cdef bint all_ids = self.has_ids
         if not self.next_batch():
             return None
-        subjects, payloads, msg_ids, headers = [], [], [], []
+        subjects, payloads, blocks = [], [], []
         for _ in range(min(<int64_t>most, self.batch.length - self.row)):
             # The struct has an offset of its own.
             row = self.row + self.batch.offset
             payloads.append(self.needed(self.payloads, row, "data"))
             if self.subjects >= 0:
                 subjects.append(as_text(self.needed(self.subjects, row, "subject")))
-            if self.msg_ids >= 0:
-                raw = self.value(self.msg_ids, row)
-                msg_ids.append(None if raw is None else as_text(raw))
-            if self.headers >= 0:
-                headers.append(headers_at(
-                    self.batch.children[self.headers],
-                    self.schema.children[self.headers], row,
-                ))
+            if headed:
+                self.block.size = 0
+                if self.headers >= 0:
+                    self.put_headers(row)
+                all_ids &= self.put_options(row)
+                blocks.append(self.block.take())
             self.row += 1
             self.number += 1
         return (
             subjects if self.subjects >= 0 else self.subject,
             payloads,
-            msg_ids if self.msg_ids >= 0 else None,
-            headers if self.headers >= 0 else None,
+            blocks if headed else None,
+            all_ids,
         )
 
-    cdef bytes value(self, int column, int64_t row):
-        return text_at(self.batch.children[column], self.schema.children[column], row)
-
     cdef bytes needed(self, int column, int64_t row, str what):
-        cdef bytes value = self.value(column, row)
+        cdef bytes value = text_at(
+            self.batch.children[column], self.schema.children[column], row
+        )
         if value is None:
             raise ConfigError(f"{what}: row {self.number} is null")
         return value
+
+    # Header blocks --------------------------------------------------------------------
+
+    cdef int put_headers(self, int64_t row) except -1:
+        cdef ArrowArray* array = self.batch.children[self.headers]
+        cdef ArrowSchema* schema = self.schema.children[self.headers]
+        cdef ArrowArray* pairs = array.children[0]
+        cdef ArrowArray* values = pairs.children[1]
+        cdef ArrowSchema* names_form = schema.children[0].children[0]
+        cdef ArrowSchema* form = schema.children[0].children[1]
+        cdef int64_t i, j, begin = 0, end = 0, first = 0, last = 0
+        cdef bytes name
+        if is_null(array, row):
+            return 0
+        list_span(array, schema, row, &begin, &end)
+        for i in range(begin + pairs.offset, end + pairs.offset):
+            name = text_at(pairs.children[0], names_form, i)
+            if name is None:
+                raise ConfigError(f"headers: a name of row {self.number} is null")
+            if name not in self.checked:
+                self.check_name(name)
+            if not is_list(form):
+                self.put_value(name, values, form, i)
+            elif not is_null(values, i):
+                list_span(values, form, i, &first, &last)
+                for j in range(first, last):
+                    self.put_value(name, values.children[0], form.children[0], j)
+        return 0
+
+    cdef int check_name(self, bytes name) except -1:
+        encode_headers({as_text(name): ""})
+        if self.check_header is not None:
+            self.check_header(as_text(name))
+        if len(self.checked) < 1000:
+            self.checked[name] = None
+        return 0
+
+    cdef int put_value(
+        self, bytes name, ArrowArray* array, ArrowSchema* schema, int64_t row
+    ) except -1:
+        cdef const char* s = NULL
+        cdef Py_ssize_t size = 0
+        if not text_span(array, schema, row, &s, &size):
+            return 0
+        if memchr(s, 13, size) != NULL or memchr(s, 10, size) != NULL:
+            raise InvalidHeaderError(
+                f"the value of header {as_text(name)!r} of row {self.number} has a line "
+                "break"
+            )
+        self.block.line(PyBytes_AS_STRING(name), PyBytes_GET_SIZE(name), s, size)
+        return 0
+
+    cdef bint put_options(self, int64_t row) except -1:
+        """Whether the row has a message id."""
+        cdef OptionColumn* option
+        cdef ArrowArray* array
+        cdef ArrowSchema* schema
+        cdef const char* s
+        cdef Py_ssize_t size
+        cdef char digits[24]
+        cdef char* end
+        cdef uint64_t value
+        cdef bint negative, has_id = False
+        cdef int i
+        for i in range(self.option_count):
+            option = &self.options[i]
+            if option.column < 0:
+                self.block.line(
+                    option.header, option.header_size,
+                    PyBytes_AS_STRING(self.constant), PyBytes_GET_SIZE(self.constant),
+                )
+                continue
+            array = self.batch.children[option.column]
+            schema = self.schema.children[option.column]
+            if is_null(array, row):
+                continue
+            if option.kind == SEQUENCE or text_kind(schema) < 0:
+                negative = False
+                value = whole_at(array, schema, row, &negative)
+                if negative or option.kind == LIFETIME and not 1 <= value <= LONGEST_TTL:
+                    raise self.bad_option(option.which, "is out of range")
+                end = write_number(digits, value)
+                if option.kind == LIFETIME:
+                    end[0] = 115  # "s"
+                    end += 1
+                s, size = digits, end - digits
+            else:
+                s, size = NULL, 0
+                if not text_span(array, schema, row, &s, &size):
+                    continue  # an entry of a dictionary may be null
+                self.check_word(option.which, s, size)
+                if option.kind == LIFETIME and not (
+                    size == 5 and memcmp(s, b"never", 5) == 0
+                ):
+                    raise self.bad_option(
+                        option.which, 'is text other than "never": seconds are numbers'
+                    )
+                has_id |= option.kind == ID
+            self.block.line(option.header, option.header_size, s, size)
+        return has_id
+
+    cdef int check_word(self, int which, const char* s, Py_ssize_t size) except -1:
+        cdef Py_ssize_t i
+        cdef unsigned char c
+        if size == 0 or s[0] == 32 or s[size - 1] == 32:
+            raise self.bad_option(which, "is empty, or has blanks around it")
+        for i in range(size):
+            c = <unsigned char>s[i]
+            if c < 32 or c == 127:
+                raise self.bad_option(which, "has a control character")
+        return 0
+
+    cdef object bad_option(self, int which, str why):
+        name = OPTION_COLUMNS[which][0]
+        if self.constant is not None and name == "expected_stream":
+            return ConfigError(f"{name} {why}")
+        return ConfigError(f"{name}: row {self.number} {why}")

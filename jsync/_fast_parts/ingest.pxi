@@ -242,6 +242,36 @@ cdef class BatchWriter:
             self.trim()
         return self.ack()
 
+    def check_rows(
+        self, subjects: "str | list[str]", payloads: list, blocks: "list | None",
+        all_ids: bool,
+    ) -> bytes | None:
+        """Which of the rows that `ArrowSource.take` has given have a message id.
+
+        A byte for each, not 0 if it has; None when there are no header blocks. Raises for
+        what cannot be sent.
+        """
+        cdef Py_ssize_t size = 0, i, n = len(payloads)
+        cdef bytes ids = None, block
+        if isinstance(subjects, str):
+            publish_subject(subjects, &size)
+        else:
+            for name in subjects:
+                publish_subject(name, &size)
+        if blocks is None:
+            for i in range(n):
+                self.check_size(<bytes>payloads[i], None)
+            return None
+        if not self.outbox.headers_supported:
+            raise InvalidHeaderError("this server does not support headers")
+        ids = PyBytes_FromStringAndSize(NULL, n)
+        for i in range(n):
+            block = <bytes>(<list>blocks)[i]
+            self.check_size(<bytes>payloads[i], block)
+            # A header of one's own may be one too.
+            PyBytes_AS_STRING(ids)[i] = all_ids or block is not None and has_msg_id(block)
+        return ids
+
     def checked_many(
         self, subjects: "str | Iterable[str]", payloads: "Iterable[Buffer]"
     ) -> "tuple[str | list[str], list[bytes]]":
@@ -265,19 +295,22 @@ cdef class BatchWriter:
         return names, those
 
     def write_many(
-        self, subjects: "str | list[str]", payloads: list, begin: int
+        self, subjects: "str | list[str]", payloads: list, begin: int,
+        blocks: "list | None" = None, ids: bytes | None = None,
     ) -> int:
         """Write as much of `payloads` from `begin` on as may be; where it stopped.
 
-        What `checked_many` has checked, and nobody else can change.
+        What `checked_many` or `check_rows` has checked, and nobody else can change.
+        `blocks` are their header blocks, and `ids` is what `check_rows` gave.
         """
         cdef Py_ssize_t at = begin, first, end, total = len(payloads)
-        cdef size_t size, n
+        cdef size_t size, n, headers = 0
         cdef uint64_t number
         cdef char* out
         cdef bint one = isinstance(subjects, str)
-        cdef bytes payload
+        cdef bytes payload, block = None
         cdef const char* s = NULL
+        cdef const char* h = NULL
         cdef Py_ssize_t subject_size = 0
         if self.writing or self.owner and self.owner != PyThread_get_thread_ident():
             self.refuse()
@@ -294,9 +327,12 @@ cdef class BatchWriter:
             while at < end and size < CHUNK_BYTES:
                 if not one:
                     utf8((<list>subjects)[at], &subject_size)
+                if blocks is not None:
+                    block = <bytes>(<list>blocks)[at]
+                    headers = PyBytes_GET_SIZE(block) if block is not None else 0
                 number += 1
                 n = PyBytes_GET_SIZE(<bytes>(<list>payloads)[at])
-                size += self.frame_size(subject_size, 0, n, number)
+                size += self.frame_size(subject_size, headers, n, number)
                 at += 1
             end = at
             self.make_room(end - first)
@@ -312,19 +348,26 @@ cdef class BatchWriter:
                 if not one:
                     s = PyUnicode_AsUTF8AndSize((<list>subjects)[at], &subject_size)
                 payload = <bytes>(<list>payloads)[at]
+                if blocks is not None:
+                    block = <bytes>(<list>blocks)[at]
+                    if block is None:
+                        h, headers = NULL, 0
+                    else:
+                        h = PyBytes_AS_STRING(block)
+                        headers = PyBytes_GET_SIZE(block)
                 self.sequence += 1
                 out = self.put_frame(
-                    out, s, subject_size, NULL, 0,
+                    out, s, subject_size, h, headers,
                     PyBytes_AS_STRING(payload), PyBytes_GET_SIZE(payload),
                     self.sequence,
                     BATCH_START if self.sequence == 1 else BATCH_APPEND,
                 )
                 self.outbox.out_msgs += 1
-                self.outbox.out_bytes += PyBytes_GET_SIZE(payload)
+                self.outbox.out_bytes += headers + PyBytes_GET_SIZE(payload)
                 if self.keep:
                     self.push(
-                        subjects if one else (<list>subjects)[at], payload, None,
-                        BATCH_APPEND, False,
+                        subjects if one else (<list>subjects)[at], payload, block,
+                        BATCH_APPEND, ids is not None and PyBytes_AS_STRING(ids)[at],
                     )
             at = end
             self.outbox.finish(True)

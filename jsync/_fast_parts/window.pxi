@@ -29,7 +29,8 @@ cdef class AckWindow(Sink):
     cdef readonly bint resend
     cdef bint paused                # not connected, or what was lost is being sent again
     cdef bint resending, retrying, timed
-    cdef readonly uint64_t published, acknowledged, failed
+    cdef readonly uint64_t published, acknowledged, failed, duplicates
+    cdef readonly uint64_t first_stored, last_stored  # sequences; 0: none yet
     cdef uint64_t newest            # the number of the last message that was acked
     cdef int64_t answered           # when the last answer came
     cdef object error               # why it is closed
@@ -146,7 +147,29 @@ cdef class AckWindow(Sink):
                 block,
                 None if msg_ids is None else msg_ids[i],
             ))
-        i = 0
+        self.send_all(futures)
+        return futures
+
+    def publish_rows(
+        self, subjects: "str | list[str]", payloads: list, blocks: "list | None",
+        all_ids: bool,
+    ) -> None:
+        """What `ArrowSource.take` gives, as `publish_many` does it."""
+        cdef list futures = []
+        cdef Py_ssize_t i
+        if blocks is not None and not self.outbox.headers_supported:
+            raise InvalidHeaderError("this server does not support headers")
+        for i in range(len(payloads)):
+            futures.append(self.prepared(
+                subjects if isinstance(subjects, str) else (<list>subjects)[i],
+                (<list>payloads)[i],
+                None if blocks is None else <bytes>(<list>blocks)[i],
+                all_ids,
+            ))
+        self.send_all(futures)
+
+    cdef int send_all(self, list futures) except -1:
+        cdef Py_ssize_t i = 0, n = len(futures)
         try:
             for i in range(n):
                 self.send(<PubAckFuture>futures[i])
@@ -154,16 +177,19 @@ cdef class AckWindow(Sink):
             error.published = i
             error.add_note(f"{i} of {n} messages had been published before")
             raise
-        return futures
+        return 0
 
     cdef PubAckFuture prepare(self, subject, data, bytes block, msg_id):
-        cdef PubAckFuture future = PubAckFuture.__new__(PubAckFuture)
-        cdef Py_ssize_t size = 0
-        publish_subject(subject, &size)
         if msg_id is not None:
             block = block_with_id(block, msg_id)
-        elif self.resend:
+        return self.prepared(subject, data, block, msg_id is not None)
+
+    cdef PubAckFuture prepared(self, subject, data, bytes block, bint has_id):
+        cdef PubAckFuture future = PubAckFuture.__new__(PubAckFuture)
+        cdef Py_ssize_t size = 0
+        if self.resend and not has_id:
             raise ConfigError("resend: each message needs a msg_id, not to be stored twice")
+        publish_subject(subject, &size)
         if not PyBytes_CheckExact(data):
             check_buffer(data)
             data = PyBytes_FromObject(data)
@@ -322,6 +348,7 @@ cdef class AckWindow(Sink):
         self.unlink(future)
         if error is None:
             self.acknowledged += 1
+            self.count(future)
             self.newest = max(self.newest, future.number)
             future.payload = future.block = None
         else:
@@ -334,6 +361,15 @@ cdef class AckWindow(Sink):
         if self.flushing != NULL and self.oldest() > self.flush_mark:
             crowd_wake(&self.flushing)
         self.tell(future, error if self.watched else None, line)
+        return 0
+
+    cdef int count(self, PubAckFuture future) except -1:
+        cdef uint64_t sequence = future.sequence if future.ack is None else future.ack.seq
+        if future.ack is not None and future.ack.duplicate:
+            self.duplicates += 1
+        else:
+            self.first_stored = min(self.first_stored or sequence, sequence)
+            self.last_stored = max(self.last_stored, sequence)
         return 0
 
     cdef inline uint64_t oldest(self) noexcept:
@@ -380,21 +416,10 @@ cdef class AckWindow(Sink):
     ) except -1:
         """Whether it is `{"stream":"NAME","seq":N}` and no more, as most acks are."""
         cdef const char* name = s + 11
-        cdef const char* end
         cdef const char* known = NULL
         cdef Py_ssize_t known_size = 0
-        cdef size_t size, i
-        if n < 20 or memcmp(s, b'{"stream":"', 11) != 0 or s[n - 1] != 125:
-            return False
-        end = <const char*>memchr(name, 34, n - 11)
-        if end == NULL or end == name:
-            return False
-        size = end - name
-        i = size + 12
-        if i + 8 > n or memcmp(s + i, b',"seq":', 7) != 0:
-            return False
-        i += 7
-        if not parse_number(s + i, n - 1 - i, &future.sequence):
+        cdef size_t i, size = plain_ack(s, n, &future.sequence)
+        if size == 0:
             return False
         if self.stream is not None:
             known = utf8(self.stream, &known_size)
@@ -592,14 +617,3 @@ cdef class AckWindow(Sink):
         for future in self.all_waiting():
             self.conclude(<PubAckFuture>future, error, None)
         crowd_wake(&self.stalled)
-
-
-cdef object column(values, str name, Py_ssize_t size=-1):
-    """Values that can be counted and indexed, as many as there are messages."""
-    if isinstance(values, (str, bytes, bytearray, memoryview)):
-        raise ConfigError(f"{name}: a sequence of values, not one {type(values).__name__}")
-    if not isinstance(values, (list, tuple)):
-        values = list(values)
-    if size >= 0 and len(values) != size:
-        raise ConfigError(f"{name}: {len(values)} values for {size} payloads")
-    return values

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol, TypedDict
+
+from .._fast import ArrowSource
+from ..errors import ConfigError
+from .publish_options import check_header
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Mapping
+    from typing import TypeAlias
 
-    from .._fast import ArrowSource
-    from ..core.requests import Data
-
-    One = Callable[..., object]
-    Many = Callable[[str | list[str], list[bytes], list[str | None] | None], object]
+    Rows: TypeAlias = tuple[
+        str | list[str], list[bytes], list[bytes | None] | None, bool
+    ]
 
 ROWS = 1000
 """How many are looked at before the first of them is sent."""
@@ -24,53 +27,54 @@ class ArrowTable(Protocol):
         """A stream of record batches, as a capsule."""
 
 
-def publish_table(source: ArrowSource, one: One, many: Many) -> int:
+class MessageColumns(TypedDict, total=False):
+    """The columns of a table that are options of its messages, by their names.
+
+    They are what `PublishOptions` says; null is the same as no option.
+    """
+
+    msg_id: str | None
+    """Text."""
+    headers: str | None
+    """A map, or a list of pairs, of names to values or lists of values."""
+    ttl: str | None
+    """Whole seconds as an integer, or text: `"never"`."""
+    expected_stream: str | None
+    """Text; or, if the table has no such column, the name that holds for all rows."""
+    expected_last_sequence: str | None
+    """An integer, and so is the next one."""
+    expected_last_subject_sequence: str | None
+    expected_last_msg_id: str | None
+    """Text."""
+
+
+def arrow_source(
+    table: ArrowTable,
+    subject: str,
+    data: str,
+    columns: MessageColumns,
+    unsupported: Mapping[str, str] | None = None,
+) -> ArrowSource:
+    """`unsupported` are the options that this way of publishing cannot carry, and why."""
+    for name, why in (unsupported or {}).items():
+        if columns.get(name) is not None:
+            raise ConfigError(f"{name}: {why}")
+    return ArrowSource(
+        table, subject=subject, data=data, check_header=check_header, **columns
+    )
+
+
+def publish_table(source: ArrowSource, publish: Callable[[Rows], object]) -> int:
     """Publish all rows, in order; how many those were.
 
     An error says in its attribute `published` how many had been published before.
     """
     done = 0
     while (rows := source.take(ROWS)) is not None:
-        subjects, payloads, msg_ids, headers = rows
         try:
-            if headers is None:
-                many(subjects, payloads, msg_ids)
-                done += len(payloads)
-                continue
-            for message in _messages(subjects, payloads, msg_ids, headers):
-                subject, data, options = message
-                one(subject, data, **options)
-                done += 1
+            publish(rows)
         except BaseException as error:
             error.published = done + getattr(error, "published", 0)  # type: ignore[attr-defined]
             raise
+        done += len(rows[1])
     return done
-
-
-def _messages(
-    subjects: str | Sequence[str],
-    payloads: Sequence[bytes],
-    msg_ids: Sequence[str | None] | None,
-    headers: Sequence[dict[str, list[str]] | None] | None,
-) -> Iterator[tuple[str, Data, dict[str, Any]]]:
-    for row, data in enumerate(payloads):
-        options: dict[str, Any] = {}
-        if msg_ids is not None and msg_ids[row] is not None:
-            options["msg_id"] = msg_ids[row]
-        if headers is not None and headers[row]:
-            options["headers"] = headers[row]
-        yield subjects if isinstance(subjects, str) else subjects[row], data, options
-
-
-def each(one: One) -> Many:
-    """Publish one after the other what cannot be published in columns."""
-
-    def many(
-        subjects: str | list[str],
-        payloads: list[bytes],
-        msg_ids: list[str | None] | None,
-    ) -> None:
-        for subject, data, options in _messages(subjects, payloads, msg_ids, None):
-            one(subject, data, **options)
-
-    return many

@@ -9,7 +9,7 @@ from collections import deque
 from time import monotonic
 from typing import TYPE_CHECKING, Final, NoReturn, TypeAlias
 
-from .._fast import ArrowSource, BatchWriter, FastPubAck, Mailbox, MessageAdder
+from .._fast import BatchWriter, FastPubAck, Mailbox, MessageAdder
 from ..core.counts import check_count
 from ..core.deadline import deadline_after
 from ..core.session import Interest, State as SessionState
@@ -24,7 +24,7 @@ from ..errors import (
     MessagesLostError,
     TimeoutError as LateError,
 )
-from .arrow_publish import each, publish_table
+from .arrow_publish import arrow_source, publish_table
 from .consume import check_callback
 from .ingest import IngestEngine, State
 from .ingest_answer import Kind, Operation, read_answer
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from ..headers import HeadersLike
     from ..models import PubAck
     from .api import API
-    from .arrow_publish import ArrowTable
+    from .arrow_publish import ArrowTable, MessageColumns, Rows
     from .publish_options import PublishOptions
 
 Message: TypeAlias = "tuple[str, Data, HeadersLike | bytes | None, int]"
@@ -140,16 +140,8 @@ class FastIngest(Single, MessageAdder):
         As `add` for each of them, and several times faster. All are looked at before the
         first is sent.
         """
-        names, those = self._writer.checked_many(subjects, payloads)
-        with self._writer:
-            at = 0
-            while at < len(those):
-                # One that waits until it may be sent, and behind it all that may be now.
-                name = names if isinstance(names, str) else names[at]
-                self._run((name, those[at], None, Operation.APPEND.value))
-                at = self._writer.write_many(names, those, at + 1)
-            self._engine.wrote(self._writer.sequence)
-            return self._writer.last
+        self._add_rows(*self._writer.checked_many(subjects, payloads))
+        return self._writer.last
 
     def publish_arrow(
         self,
@@ -157,21 +149,36 @@ class FastIngest(Single, MessageAdder):
         *,
         subject: str,
         data: str,
-        msg_id: str | None = None,
-        headers: str | None = None,
+        **columns: Unpack[MessageColumns],
     ) -> int:
         """Add the rows of a table in their order, and return how many those were.
 
-        As `add` for each of them, and without `msg_id` and `headers` several times faster.
-        `Publisher.publish_arrow` says what tables and columns may be.
+        As `add` for each of them, and several times faster. `Publisher.publish_arrow` says
+        what tables and columns may be; there is no `expected_last_msg_id` here.
         """
-        source = ArrowSource(
-            table, subject=subject, data=data, msg_id=msg_id, headers=headers
-        )
-        add_many = each(self.add)
-        if msg_id is None:
-            add_many = lambda subjects, payloads, _: self.add_many(subjects, payloads)  # noqa: E731
-        return publish_table(source, self.add, add_many)
+        source = arrow_source(table, subject, data, columns, _UNSUPPORTED)
+
+        def add(rows: Rows) -> None:
+            self._add_rows(*rows[:3], self._writer.check_rows(*rows))
+
+        return publish_table(source, add)
+
+    def _add_rows(
+        self,
+        names: str | list[str],
+        those: list[bytes],
+        blocks: list[bytes | None] | None = None,
+        ids: bytes | None = None,
+    ) -> None:
+        with self._writer:
+            at = 0
+            while at < len(those):
+                # One that waits until it may be sent, and behind it all that may be now.
+                name = names if isinstance(names, str) else names[at]
+                block = None if blocks is None else blocks[at]
+                self._run((name, those[at], block, Operation.APPEND.value))
+                at = self._writer.write_many(names, those, at + 1, blocks, ids)
+            self._engine.wrote(self._writer.sequence)
 
     def _headers_of(
         self, subject: str, data: Data, options: PublishOptions

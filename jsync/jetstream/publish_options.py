@@ -119,15 +119,20 @@ def publish_headers(
     if not own:
         return added or None
     for name in own:
-        if name in _OPTIONS:
-            raise ConfigError(f"headers: {name} is what {_OPTIONS[name]}= is for")
-        if str(name).startswith("Nats-Batch-"):
-            raise ConfigError(f"headers: {name} is what js.atomic_batch() is for")
+        check_header(name)
     if not added:
         return own
     if isinstance(own, Headers):
         return {**{name: own.get_all(name) for name in own}, **added}
     return {**own, **added}
+
+
+def check_header(name: str) -> None:
+    """Raise `ConfigError` for a header that an option or a batch stands for."""
+    if name in _OPTIONS:
+        raise ConfigError(f"headers: {name} is what {_OPTIONS[name]}= is for")
+    if str(name).startswith("Nats-Batch-"):
+        raise ConfigError(f"headers: {name} is what js.atomic_batch() is for")
 
 
 def newer_options(options: PublishOptions) -> Needs:

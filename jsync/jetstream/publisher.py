@@ -5,11 +5,10 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING
 
-from .._fast import ArrowSource
 from ..core.deadline import deadline_after
 from ..core.single import Single
 from ..errors import ConfigError, Error, TimeoutError as LateError
-from .arrow_publish import publish_table
+from .arrow_publish import arrow_source, publish_table
 from .publish_options import newer_options, publish_headers
 from .publisher_acks import PublisherAcks
 
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
     from ..core.requests import Data
     from ..headers import HeadersLike
     from .api import API
-    from .arrow_publish import ArrowTable
+    from .arrow_publish import ArrowTable, MessageColumns
     from .publish_options import PublishOptions
     from .publisher_acks import OnError
 
@@ -120,15 +119,14 @@ class Publisher(Single):
         *,
         subject: str,
         data: str,
-        msg_id: str | None = None,
-        headers: str | None = None,
+        **columns: Unpack[MessageColumns],
     ) -> int:
         """Publish the rows of a table in their order; how many those were.
 
         `table` is any object with `__arrow_c_stream__`, of pyarrow, polars or DuckDB.
         `data` names a column of text or binary, `subject` one of text, or is the subject
-        of all where there is no such column; `msg_id` may name one of text, and `headers`
-        a map of names to values or lists of values. Data and subjects cannot be null.
+        of all where there is no such column; data and subjects cannot be null. The others
+        are options of the messages: `MessageColumns` says which, and what they may be.
 
         Blocks like `publish`. Up to 1000 rows at a time are looked at before the first of
         them is sent. Raises what `publish` raises, `ConfigError` for columns that are not
@@ -136,16 +134,10 @@ class Publisher(Single):
         way says in its attribute `published` how many messages are on theirs. Those whose
         acks do not come are told by `flush` and the end of `with`.
         """
-        source = ArrowSource(
-            table, subject=subject, data=data, msg_id=msg_id, headers=headers
-        )
-        return publish_table(
-            source,
-            self.publish,
-            lambda subjects, payloads, ids: self._window.publish_many(
-                subjects, payloads, None, ids
-            ),
-        )
+        source = arrow_source(table, subject, data, columns)
+        if columns.get("ttl") is not None:
+            self._api.require(newer_options({"ttl": 1}))
+        return publish_table(source, lambda rows: self._window.publish_rows(*rows))
 
     def _headers(
         self, subject: str, data: Data, options: PublishOptions
@@ -160,6 +152,35 @@ class Publisher(Single):
     def pending(self) -> int:
         """Messages that wait for their ack."""
         return self._window.pending
+
+    @property
+    def published(self) -> int:
+        """Messages that were written so far."""
+        return self._window.published
+
+    @property
+    def acknowledged(self) -> int:
+        """Messages whose acks have come, `duplicates` included."""
+        return self._window.acknowledged
+
+    @property
+    def duplicates(self) -> int:
+        """Messages that their stream had already, by their `msg_id`, as their acks say."""
+        return self._window.duplicates
+
+    @property
+    def failed(self) -> int:
+        """Messages that were refused, or had no ack."""
+        return self._window.failed
+
+    @property
+    def stored_range(self) -> tuple[int, int] | None:
+        """The first and the last sequence in acks that are of no duplicates; None: none.
+
+        What others publish may stand in between.
+        """
+        window = self._window
+        return (window.first_stored, window.last_stored) if window.last_stored else None
 
     def flush(self, timeout: float | None = None) -> None:
         """Block until all that was published before has its ack, or has failed.

@@ -147,6 +147,88 @@ def test_headers_and_ids_are_columns(
     ]
 
 
+def test_options_are_columns(
+    js: jsync.JetStream, publish: Callable[..., int], unique: str
+) -> None:
+    stream = js.create_stream(
+        name=unique,
+        subjects=[f"{unique}.>"],
+        storage="memory",
+        allow_batched=True,
+        allow_msg_ttl=True,
+    )
+    table = pa.table(
+        {
+            "to": [f"{unique}.a", f"{unique}.a", f"{unique}.b"],
+            "data": ["a", "b", "c"],
+            "ttl": pa.array([60, None, 3600]),
+            "last": pa.array([0, 1, None], pa.uint32()),
+            "whole": pa.array([None, None, 2], pa.int64()),
+        }
+    )
+    publish(
+        table,
+        subject="to",
+        data="data",
+        ttl="ttl",
+        expected_last_subject_sequence="last",
+        expected_last_sequence="whole",
+        expected_stream=unique,
+    )
+    assert stored(stream, "data") == [(b"a",), (b"b",), (b"c",)]
+    (found,) = stored(stream, "headers")[:1]
+    assert ("Nats-TTL", ["60s"]) in found[0]
+    with pytest.raises((errors.PublisherError, errors.IngestError, errors.APIError)):
+        publish(
+            table.slice(0, 1), subject="to", data="data", expected_last_sequence="last"
+        )
+    assert len(stored(stream, "data")) == 3
+    stream.delete()
+
+
+def test_a_publisher_counts_what_its_acks_say(
+    js: jsync.JetStream, stream: jsync.Stream
+) -> None:
+    js.publish(f"{stream.name}.x", b"before", msg_id="n3")
+    table = pa.table(
+        {"data": ["x"] * 2000, "id": [f"n{number % 1500}" for number in range(2000)]}
+    )
+    with js.publisher() as publisher:
+        publisher.publish_arrow(
+            table, subject=f"{stream.name}.x", data="data", msg_id="id"
+        )
+        publisher.flush()
+        assert publisher.published == publisher.acknowledged == 2000
+        assert publisher.duplicates == 501
+        assert publisher.stored_range == (2, 1500)
+        assert publisher.failed == 0
+
+
+def test_what_is_sent_again_needs_an_id_in_each_row(
+    js: jsync.JetStream, stream: jsync.Stream
+) -> None:
+    table = pa.table({"data": ["x", "y"], "id": ["1", None]})
+    with js.publisher(resend=True) as publisher:
+        with pytest.raises(errors.ConfigError, match="needs a msg_id"):
+            publisher.publish_arrow(
+                table, subject=f"{stream.name}.x", data="data", msg_id="id"
+            )
+    assert stored(stream, "data") == []
+
+
+def test_an_ingest_has_no_expectation_of_an_id(
+    js: jsync.JetStream, stream: jsync.Stream
+) -> None:
+    with js.fast_ingest() as ingest:
+        with pytest.raises(errors.ConfigError, match="expected_last_msg_id"):
+            ingest.publish_arrow(
+                pa.table({"data": ["x"], "id": ["1"]}),
+                subject=f"{stream.name}.x",
+                data="data",
+                expected_last_msg_id="id",
+            )
+
+
 def test_duckdb_gives_what_it_computes(
     stream: jsync.Stream, publish: Callable[..., int]
 ) -> None:
