@@ -21,6 +21,9 @@ SECTIONS: Final[dict[str, dict[str, Command]]] = {
     "JetStream": {
         "stream": Command("stream:stream", "Create, look at and change streams."),
     },
+    "Data": {
+        "ingest": Command("ingest.command:ingest", "Rows of files into a stream."),
+    },
 }
 
 HIDDEN: Final = {

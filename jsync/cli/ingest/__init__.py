@@ -1,0 +1,1 @@
+"""`jsync ingest`: rows of files into a stream."""

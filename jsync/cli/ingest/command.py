@@ -1,0 +1,331 @@
+"""`jsync ingest`: rows of files, or of standard input, into a stream."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from contextlib import ExitStack
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import click
+
+from jsync.errors import ConfigError, Error
+
+from ..failures import Code, say, words_of
+from ..output import write_json
+from ..progress import Bar, Look
+from .files import FORMATS, STDIN, identity_of, is_pipe, open_source
+from .ids import PositionIds, TemplateIds
+from .load import Load
+from .resume import BehindId, FromStart
+from .rows import Reading, open_rows
+from .target import choose_sink, find_resume, find_stream
+from .template import SubjectTemplate, column_or_template
+
+if TYPE_CHECKING:
+    import jsync
+
+    from ..settings import Settings
+    from .bad import BadRowError
+    from .files import Source
+    from .ids import Ids
+    from .template import Template
+
+_TOLD = 5
+"""Bad rows that are told one by one."""
+
+
+class Wish(NamedTuple):
+    """What is to be done with which files."""
+
+    files: tuple[str, ...]
+    form: str | None
+    source: str | None
+    reading: Reading
+    template: SubjectTemplate
+    ids: Template | None
+    no_ids: bool
+
+    def open(self, path: str) -> contextlib.AbstractContextManager[Source]:
+        return open_source(
+            path,
+            form=self.form,
+            identity=self.source,
+            stdin=sys.stdin.buffer,
+        )
+
+    def ids_of(self, source: Source) -> Ids | None:
+        if self.no_ids:
+            return None
+        if self.ids is not None:
+            return TemplateIds(self.ids)
+        return None if source.identity is None else PositionIds(source)
+
+    @property
+    def has_ids(self) -> bool:
+        """Whether every row gets one."""
+        if self.no_ids:
+            return False
+        return bool(self.ids) or None not in self.identities
+
+    @property
+    def identities(self) -> list[str | None]:
+        if self.source is not None:
+            return [self.source]
+        return [identity_of(path) for path in self.files]
+
+    def check(self) -> None:
+        """Look at all that can be known before anything is sent; raises `ConfigError`."""
+        if self.source is not None and len(self.files) > 1:
+            raise ConfigError("source: it names the rows of one file, not of several")
+        if self.files.count(STDIN) > 1:
+            raise ConfigError("standard input can be read once")
+        for path in self.files:
+            if not is_pipe(path):
+                with self.open(path) as source:
+                    self.check_columns(open_rows(source, self.reading).columns)
+
+    def check_columns(self, there: tuple[str, ...] | None) -> None:
+        if there is not None:
+            self.template.check_columns(there)
+            if self.ids is not None:
+                self.ids.check_columns(there)
+
+
+@click.command(short_help="Rows of files into a stream.")
+@click.argument("files", nargs=-1, metavar="[FILE]...")
+@click.option(
+    "--subject",
+    required=True,
+    metavar="TEMPLATE",
+    help="Where to: flights.{carrier}.{origin} takes tokens from columns.",
+)
+@click.option(
+    "--stream", metavar="NAME", help="The stream, if the subject is of several."
+)
+@click.option("--create", is_flag=True, help="Create the stream if there is none.")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(FORMATS),
+    help="What the files are, if their names do not tell.",
+)
+@click.option(
+    "--id",
+    "msg_id",
+    metavar="COLUMN|TEMPLATE",
+    help="Message ids of columns. Default: of file, line and content.",
+)
+@click.option("--no-ids", is_flag=True, help="No message ids: quicker, and once only.")
+@click.option(
+    "--source", metavar="NAME", help="What ids begin with, in place of the file's name."
+)
+@click.option("--resume", is_flag=True, help="Go on behind what the stream has.")
+@click.option("--data", metavar="COLUMN", help="Send this column, not all as JSON.")
+@click.option("--delimiter", metavar="CHARACTER", help="Between the columns of CSV.")
+@click.option(
+    "--header", metavar="A,B,...", help="The columns, for CSV without a header."
+)
+@click.option(
+    "--infer", is_flag=True, help="Numbers and true and false of CSV as such."
+)
+@click.option(
+    "--null", "nulls", multiple=True, metavar="TEXT", help="No value, in CSV."
+)
+@click.option(
+    "--replace-with",
+    metavar="TEXT",
+    help="Stands for what cannot be in a token of a subject.",
+)
+@click.option("--skip-bad", is_flag=True, help="Leave out rows that cannot be sent.")
+@click.option(
+    "--publisher",
+    "how",
+    type=click.Choice(["auto", "ingest", "async"]),
+    default="auto",
+    help="Fast ingest, or an ack for each; auto is ingest where the stream allows it.",
+)
+@click.option("--no-progress", is_flag=True, help="Show no bar.")
+@click.pass_obj
+def ingest(settings: Settings, /, **options: Any) -> int | None:
+    """Rows of files into a stream.
+
+    NDJSON, CSV, TSV, Parquet and lines, compressed by gzip, bzip2, xz or zip or not; `-`
+    is standard input, which is lines if --format does not say otherwise. A line of NDJSON
+    is a message as it stands, a row of CSV or Parquet a JSON object.
+
+    Ctrl-C ends it, once what was sent is stored. The same command again sends again, and
+    the stream leaves out what it has, within its duplicate window (2 minutes, mostly);
+    with --resume it goes on behind the last row that the stream has, at any time.
+    """
+    wish = _wish(options)
+    wish.check()
+    if options["resume"] and not wish.has_ids:
+        raise ConfigError(
+            "resume: needs message ids, by which the stream tells what it has: --source "
+            "NAME gives them to standard input"
+        )
+    with settings.connect() as nc:
+        js = settings.jetstream(nc)
+        stream = find_stream(
+            js, wish.template, options["stream"], create=options["create"]
+        )
+        return _ingest(settings, js, stream, wish, options)
+
+
+def _wish(options: dict[str, Any]) -> Wish:
+    header = options["header"]
+    msg_id = options["msg_id"]
+    if msg_id is not None and (options["no_ids"] or options["source"]):
+        raise click.UsageError("--id goes with neither --no-ids nor --source")
+    return Wish(
+        files=options["files"] or (STDIN,),
+        form=options["form"],
+        source=options["source"],
+        reading=Reading(
+            delimiter=options["delimiter"],
+            header=tuple(header.split(",")) if header else (),
+            infer=options["infer"],
+            nulls=frozenset(options["nulls"]),
+            data=options["data"],
+        ),
+        template=SubjectTemplate(options["subject"], options["replace_with"]),
+        ids=None if msg_id is None else column_or_template(msg_id, "id"),
+        no_ids=options["no_ids"],
+    )
+
+
+def _ingest(
+    settings: Settings,
+    js: jsync.JetStream,
+    stream: jsync.Stream,
+    wish: Wish,
+    options: dict[str, Any],
+) -> int | None:
+    resume: Any = FromStart()
+    if options["resume"]:
+        resume = find_resume(
+            stream,
+            wish.template,
+            [one for one in wish.identities if one is not None],
+            own_ids=wish.ids is not None,
+        )
+    sink, word = choose_sink(js, stream, options["how"], ids=wish.has_ids)
+    if word is not None:
+        say(word)
+    told = _Bad(skip=options["skip_bad"])
+    subjects = stream.cached_info.config.subjects or []
+    load = Load(sink, wish.template, subjects, resume, told)
+    begin = perf_counter()
+    with Bar(lambda: _look(load), "stored", shown=not options["no_progress"]):
+        try:
+            interrupted = _load(load, wish)
+            if isinstance(resume, BehindId) and not interrupted:
+                resume.check()
+        except Error:
+            load.give_up()
+            say(_reached(load, stream))
+            raise
+    seconds = perf_counter() - begin
+    if interrupted:
+        say(f"interrupted: {_reached(load, stream)}; --resume goes on behind it")
+    _tell(settings, load, stream, sink.name, seconds, interrupted=interrupted)
+    return Code.INTERRUPTED if interrupted else None
+
+
+def _load(load: Load, wish: Wish) -> bool:
+    """Send everything, and wait until it is stored; whether Ctrl-C has cut it short."""
+    interrupted = False
+    try:
+        for path in wish.files:
+            with ExitStack() as opened:
+                source = opened.enter_context(wish.open(path))
+                rows = open_rows(source, wish.reading)
+                wish.check_columns(rows.columns)
+                load.run(rows, wish.ids_of(source))
+    except KeyboardInterrupt:
+        interrupted = True
+    try:
+        load.finish()
+    except KeyboardInterrupt:
+        # Once more: whoever presses it does not want to wait for the server.
+        load.give_up()
+        interrupted = True
+    return interrupted
+
+
+class _Bad:
+    """What becomes of bad rows: the first ends it, or they are left out and told."""
+
+    def __init__(self, *, skip: bool) -> None:
+        self._skip = skip
+        self._seen = 0
+
+    def __call__(self, error: BadRowError) -> None:
+        if not self._skip:
+            raise error
+        self._seen += 1
+        if self._seen <= _TOLD:
+            say(f"left out: {words_of(error)}")
+        elif self._seen == _TOLD + 1:
+            say("left out: more, which are counted at the end")
+
+
+def _look(load: Load) -> Look:
+    source = load.source
+    if source is None:
+        return Look("", 0, None, 0)
+    with contextlib.suppress(ValueError):  # it has just been closed
+        return Look(source.name, source.position(), source.size, load.counts.stored)
+    return Look(source.name, source.size or 0, source.size, load.counts.stored)
+
+
+def _reached(load: Load, stream: jsync.Stream) -> str:
+    rows = f"{load.counts.stored:,} rows are stored in {stream.name}"
+    if load.last is None:
+        return rows
+    source, number = load.last
+    return f"{rows}, up to {source.unit} {number} of {source.name}"
+
+
+def _tell(
+    settings: Settings,
+    load: Load,
+    stream: jsync.Stream,
+    how: str,
+    seconds: float,
+    *,
+    interrupted: bool,
+) -> None:
+    counts = load.counts
+    holds = None
+    with contextlib.suppress(Error):
+        holds = stream.info().state.messages
+    if settings.json:
+        last = None if load.last is None else [load.last[0].name, load.last[1]]
+        write_json(
+            {
+                "stream": stream.name,
+                "stored": counts.stored,
+                "already_there": counts.skipped,
+                "bad": counts.bad,
+                "bytes": counts.bytes,
+                "seconds": round(seconds, 3),
+                "publisher": how,
+                "last": last,
+                "interrupted": interrupted,
+                "stream_messages": holds,
+            }
+        )
+        return
+    words = [f"{counts.stored:,} rows into {stream.name} by {how} in {seconds:.1f} s"]
+    if seconds > 0:
+        words.append(f"{counts.stored / seconds:,.0f}/s")
+    if counts.skipped:
+        words.append(f"{counts.skipped:,} were there already")
+    if counts.bad:
+        words.append(f"{counts.bad:,} bad ones left out")
+    if holds is not None:
+        words.append(f"the stream holds {holds:,} messages")
+    click.echo(", ".join(words))

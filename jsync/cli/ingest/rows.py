@@ -1,0 +1,288 @@
+"""Rows of files: NDJSON, CSV, Parquet, and lines, compressed or not, or from a pipe.
+
+A reader gives rows lazily, in their order. What cannot be read is a `BadRowError` that
+says where; a reader goes on behind it when it is asked for the next row.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from dataclasses import dataclass, field
+from typing import IO, TYPE_CHECKING, Any, Final, NamedTuple
+
+import msgspec
+
+from jsync.errors import ConfigError
+
+from .bad import BadRowError, BadValueError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+    from typing import Self
+
+    from .files import Source
+
+_LONGEST_FIELD: Final = 64 << 20
+_ENCODE: Final = msgspec.json.Encoder(enc_hook=str).encode
+
+
+class Row(NamedTuple):
+    """A row of a file."""
+
+    number: int
+    """The line that it begins in, from 1; of Parquet the number of the row."""
+    fields: Mapping[str, Any]
+    """Its columns, none where it has no names for them."""
+    data: bytes
+    """What is to be its message."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reading:
+    """How files are read."""
+
+    delimiter: str | None = None
+    """What is between the columns of CSV. Default: a comma, a tab for TSV."""
+    header: tuple[str, ...] = ()
+    """The columns of CSV that has no header of its own."""
+    infer: bool = False
+    """Make numbers and truth values of the texts of CSV that look just like one."""
+    nulls: frozenset[str] = field(default_factory=frozenset)
+    """Texts of CSV that stand for no value."""
+    data: str | None = None
+    """The column that is the message. Default: all of them, as a JSON object."""
+
+    def __post_init__(self) -> None:
+        if self.delimiter is not None and len(self.delimiter) != 1:
+            raise ConfigError(f"delimiter: one character, not {self.delimiter!r}")
+        if len(set(self.header)) < len(self.header) or "" in self.header:
+            raise ConfigError("header: each column needs a name of its own")
+
+
+class Rows:
+    """The rows of one source: iterate over them."""
+
+    def __init__(
+        self,
+        source: Source,
+        columns: tuple[str, ...] | None,
+        rows: Iterator[Row | BadRowError],
+        total: int | None = None,
+    ) -> None:
+        self.source = source
+        self.columns = columns
+        """Their names where all rows have the same, which is known before the first."""
+        self.total = total
+        """How many rows there are, if that is known."""
+        self._rows = rows
+
+    def __iter__(self) -> Iterator[Row | BadRowError]:
+        return self._rows
+
+
+def open_rows(source: Source, reading: Reading) -> Rows:
+    """Begin to read a source, as far as the names of its columns."""
+    if reading.data is not None and source.format == "lines":
+        raise ConfigError("data: lines have no columns")
+    rows = _READERS[source.format](source, reading)
+    if (
+        reading.data is not None
+        and rows.columns is not None
+        and reading.data not in rows.columns
+    ):
+        raise ConfigError(
+            f"data: {source.name} has no column {reading.data!r}, but "
+            f"{', '.join(rows.columns)}"
+        )
+    return rows
+
+
+def payload(fields: Mapping[str, Any], column: str | None) -> bytes:
+    """The message of a row: one column as it stands, or all of them as JSON."""
+    if column is None:
+        return _ENCODE(fields)
+    if column not in fields:
+        raise BadValueError(f"there is no {column!r} for the message")
+    value = fields[column]
+    if isinstance(value, str):
+        return value.encode()
+    if isinstance(value, bytes):
+        return value
+    return _ENCODE(value)
+
+
+# Lines --------------------------------------------------------------------------------
+
+
+def _lines(source: Source, reading: Reading) -> Rows:
+    def rows() -> Iterator[Row | BadRowError]:
+        for number, line in enumerate(source.file, 1):
+            yield Row(number, {}, line.rstrip(b"\r\n"))
+
+    return Rows(source, (), rows())
+
+
+def _ndjson(source: Source, reading: Reading) -> Rows:
+    decode = msgspec.json.Decoder().decode
+    data = reading.data
+
+    def rows() -> Iterator[Row | BadRowError]:
+        for number, line in enumerate(source.file, 1):
+            text = line.strip()
+            if number == 1:
+                text = text.removeprefix(b"\xef\xbb\xbf")
+            if not text:
+                continue
+            try:
+                value = decode(text)
+                fields = value if isinstance(value, dict) else {}
+                yield Row(
+                    number, fields, text if data is None else payload(fields, data)
+                )
+            except (msgspec.DecodeError, UnicodeDecodeError, BadValueError) as error:
+                yield source.bad_row(number, str(error))
+
+    return Rows(source, None, rows())
+
+
+# CSV ----------------------------------------------------------------------------------
+
+
+def _csv(source: Source, reading: Reading) -> Rows:
+    csv.field_size_limit(_LONGEST_FIELD)
+    delimiter = reading.delimiter or ("\t" if source.format == "tsv" else ",")
+    lines = _Text(source)
+    try:
+        table = csv.reader(lines, delimiter=delimiter, strict=True)
+        header = list(reading.header) or next(table, [])
+    except (csv.Error, UnicodeDecodeError) as error:
+        raise ConfigError(f"{source.name}: {error}") from error
+    if not header:
+        raise ConfigError(f"{source.name} is empty: CSV begins with a header")
+    if len(set(header)) < len(header) or "" in header:
+        raise ConfigError(
+            f"{source.name}: each column needs a name of its own, not {header}: give "
+            "them by --header where the file has none"
+        )
+    return Rows(source, tuple(header), _csv_rows(source, reading, lines, table, header))
+
+
+def _csv_rows(
+    source: Source, reading: Reading, lines: _Text, table: Any, header: list[str]
+) -> Iterator[Row | BadRowError]:
+    width, data = len(header), reading.data
+    convert = _converter(reading)
+    while True:
+        number = lines.number + 1
+        try:
+            values = next(table)
+        except StopIteration:
+            return
+        except (csv.Error, UnicodeDecodeError) as error:
+            yield source.bad_row(number, str(error))
+            continue
+        if not values:
+            continue
+        if len(values) != width:
+            what = f"{len(values)} columns, where the header has {width}"
+            yield source.bad_row(number, what)
+            continue
+        if convert is not None:
+            values = [convert(value) for value in values]
+        fields = dict(zip(header, values, strict=True))
+        yield Row(number, fields, payload(fields, data))
+
+
+class _Text:
+    """Lines of UTF-8, which go on behind one that is none."""
+
+    def __init__(self, source: Source) -> None:
+        self._lines = iter(source.file)
+        self.number = 0
+        """Lines so far, those that are no UTF-8 too."""
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> str:
+        line = next(self._lines)
+        self.number += 1
+        return line.decode("utf-8-sig" if self.number == 1 else "utf-8")
+
+
+def _converter(reading: Reading) -> Callable[[str], Any] | None:
+    nulls = reading.nulls
+    if reading.infer:
+        return lambda text: None if text in nulls else _infer(text)
+    if nulls:
+        return lambda text: None if text in nulls else text
+    return None
+
+
+def _infer(text: str) -> Any:
+    """The number or truth value that is written just so; else the text."""
+    if text in _TRUTH:
+        return _TRUTH[text]
+    first = text[:1]
+    if not (first.isdigit() or first == "-") or not text.isascii():
+        return text
+    digits = text.removeprefix("-")
+    if digits.isdigit():
+        # What begins with a zero is an id or a postcode.
+        exact = (digits[0] != "0" or text == "0") and len(digits) < 19
+        return int(text) if exact else text
+    try:
+        number = float(text)
+    except ValueError:
+        return text
+    return number if repr(number) == text else text
+
+
+_TRUTH: Final = {"true": True, "false": False}
+
+
+# Parquet ------------------------------------------------------------------------------
+
+
+def _parquet(source: Source, reading: Reading) -> Rows:
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError:
+        raise ConfigError(
+            f"{source.name}: Parquet needs pyarrow: pip install pyarrow"
+        ) from None
+    try:
+        file = pyarrow.parquet.ParquetFile(_seekable(source))
+    except pyarrow.ArrowException as error:
+        raise ConfigError(f"{source.name} is no Parquet: {error}") from error
+
+    def rows() -> Iterator[Row | BadRowError]:
+        number = 0
+        for batch in file.iter_batches(batch_size=5000):
+            for fields in batch.to_pylist():
+                number += 1
+                try:
+                    yield Row(number, fields, payload(fields, reading.data))
+                except (BadValueError, msgspec.MsgspecError) as error:
+                    yield source.bad_row(number, str(error))
+
+    names = tuple(file.schema_arrow.names)
+    return Rows(source, names, rows(), file.metadata.num_rows)
+
+
+def _seekable(source: Source) -> IO[bytes]:
+    if source.file.seekable():
+        return source.file
+    # The end of a Parquet file says what is in it.
+    return io.BytesIO(source.file.read())
+
+
+_READERS: Final[dict[str, Callable[[Source, Reading], Rows]]] = {
+    "ndjson": _ndjson,
+    "csv": _csv,
+    "tsv": _csv,
+    "parquet": _parquet,
+    "lines": _lines,
+}

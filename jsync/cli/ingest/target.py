@@ -1,0 +1,117 @@
+"""The stream that rows go to, and the way into it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import jsync
+from jsync.errors import (
+    AmbiguousSubjectError,
+    ConfigError,
+    StreamNotFoundError,
+    UnsupportedFeatureError,
+)
+
+from .resume import BehindId, BehindPlaces, FromStart, last_id, last_places
+from .sinks import IngestSink, PublisherSink
+from .subjects import overlap
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from .resume import Resume
+    from .sinks import Sink
+    from .template import SubjectTemplate
+
+
+def find_stream(
+    js: jsync.JetStream, template: SubjectTemplate, name: str | None, *, create: bool
+) -> jsync.Stream:
+    """The stream for these subjects, created if that is wanted; blocks.
+
+    Raises `StreamNotFoundError` and `ConfigError` with what to do.
+    """
+    wanted = template.filter
+    if create:
+        if name is None:
+            raise ConfigError("create: the stream needs a name: --stream NAME")
+        return _create(js, template, name)
+    if name is None:
+        try:
+            name = js.stream_name_by_subject(wanted)
+        except AmbiguousSubjectError as error:
+            raise ConfigError(f"{error}: --stream NAME says which") from None
+        except StreamNotFoundError as error:
+            error.args = (
+                f"no stream takes {wanted}: --create --stream NAME creates one",
+                *error.args[1:],
+            )
+            raise
+    stream = js.stream(name)
+    subjects = stream.cached_info.config.subjects or []
+    if not any(overlap(wanted, subject) for subject in subjects):
+        told = ", ".join(subjects) or "nothing, being a copy of others"
+        raise ConfigError(f"stream {name} does not take {wanted}, but {told}")
+    return stream
+
+
+def _create(js: jsync.JetStream, template: SubjectTemplate, name: str) -> jsync.Stream:
+    if template.is_column:
+        raise ConfigError(
+            "create: a column of whole subjects does not tell what the stream is to take: "
+            "jsync stream create does"
+        )
+    try:
+        return js.stream(name)
+    except StreamNotFoundError:
+        pass
+    config = jsync.StreamConfig(
+        name=name, subjects=[template.filter], allow_direct=True, allow_batched=True
+    )
+    try:
+        return js.create_stream(config)
+    except UnsupportedFeatureError:
+        return js.create_stream(config.changed({"allow_batched": None}))
+
+
+def choose_sink(
+    js: jsync.JetStream, stream: jsync.Stream, how: str, *, ids: bool
+) -> tuple[Sink, str | None]:
+    """The way into the stream, and a word on why it is not the fastest."""
+    batched = bool(stream.cached_info.config.allow_batched)
+    if how == "ingest" and not batched:
+        raise ConfigError(
+            f"stream {stream.name} has no allow_batched, which fast ingest needs: "
+            f"jsync stream edit {stream.name} --allow-batched"
+        )
+    if how == "ingest" or (how == "auto" and batched):
+        return IngestSink(js), None
+    word = None
+    if how == "auto":
+        word = (
+            f"stream {stream.name} has no allow_batched, so that each message has an ack "
+            "of its own: fast ingest (nats-server 2.14) is quicker"
+        )
+    return PublisherSink(js, resend=ids), word
+
+
+def find_resume(
+    stream: jsync.Stream,
+    template: SubjectTemplate,
+    files: Collection[str],
+    *,
+    own_ids: bool,
+) -> Resume:
+    """Where to go on; blocks. `files` are identities; `own_ids` are made of columns."""
+    config = stream.cached_info.config
+    if config.retention in ("workqueue", "interest"):
+        raise ConfigError(
+            f"resume: stream {stream.name} has retention {config.retention}: what was "
+            "consumed is gone, and with it where the ingest was"
+        )
+    # Under a transform messages are stored on other subjects than they were sent to.
+    subjects = ">" if config.subject_transform is not None else template.filter
+    if own_ids:
+        found = last_id(stream, subjects)
+        return FromStart() if found is None else BehindId(found)
+    return BehindPlaces(last_places(stream, subjects, files))

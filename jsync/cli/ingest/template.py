@@ -1,0 +1,172 @@
+"""Subjects and message ids from the columns of a row: `flights.{carrier}.{origin}`.
+
+Pure: a template is read and checked once, and then filled for each row.
+"""
+
+from __future__ import annotations
+
+from string import Formatter
+from typing import TYPE_CHECKING, Any, Final
+
+from jsync.errors import ConfigError
+
+from .bad import BadValueError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+_NO_TOKEN: Final = frozenset(". *>\t\r\n\f\v\0")
+_REMEMBERED: Final = 50_000
+"""Values whose tokens are kept: columns of few different values are checked once each."""
+
+
+class Template:
+    """A text with `{columns}` in it. `{{` and `}}` are braces; `{user.id}` looks inside."""
+
+    def __init__(self, text: str, what: str) -> None:
+        self.text = text
+        self.what = what
+        """Which option it is, for errors."""
+        parts: list[tuple[str, str | None]] = []
+        try:
+            for literal, column, spec, conversion in Formatter().parse(text):
+                if spec or conversion or column == "":
+                    raise ConfigError(
+                        f"{what}: only the names of columns stand in braces, in {text!r}"
+                    )
+                parts.append((literal, column))
+        except ValueError as error:
+            raise ConfigError(f"{what}: {error}, in {text!r}") from None
+        self._parts = parts
+        self.columns: tuple[str, ...] = tuple(
+            dict.fromkeys(column for _, column in parts if column is not None)
+        )
+
+    def check_columns(self, there: Iterable[str]) -> None:
+        """Raise `ConfigError` for a column that is not among those which there are."""
+        names = list(there)
+        for column in self.columns:
+            if column not in names and column.split(".")[0] not in names:
+                raise ConfigError(
+                    f"{self.what}: there is no column {column!r}, but {', '.join(names)}"
+                )
+
+    def fill(self, fields: Mapping[str, Any]) -> str:
+        """The text for one row; raises `BadValueError` where it has no such value."""
+        return "".join(
+            literal if column is None else literal + as_text(self.value(column, fields))
+            for literal, column in self._parts
+        )
+
+    def value(self, column: str, fields: Mapping[str, Any]) -> Any:
+        found: Any = fields.get(column)
+        if found is None and column not in fields:
+            found = fields
+            for name in column.split("."):
+                if not isinstance(found, dict) or name not in found:
+                    raise BadValueError(f"there is no {column!r} for the {self.what}")
+                found = found[name]
+        if found is None or isinstance(found, dict | list):
+            kind = "empty" if found is None else "no single value"
+            raise BadValueError(f"{column!r} is {kind}: the {self.what} needs it")
+        return found
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.text!r}>"
+
+
+class SubjectTemplate(Template):
+    """A subject with columns as its tokens, or as parts of them.
+
+    A template that is one column and nothing else may hold whole subjects. Values that
+    cannot be part of a token are refused, or have `replacement` in the place of what
+    cannot be; an empty value then is the replacement.
+    """
+
+    def __init__(self, text: str, replacement: str | None = None) -> None:
+        super().__init__(text, "subject")
+        if replacement is not None and (
+            not replacement or _NO_TOKEN & set(replacement)
+        ):
+            raise ConfigError(
+                f"replacement: {replacement!r} cannot be part of a subject's token"
+            )
+        self._replacement = replacement
+        self.is_column = len(self._parts) == 1 and self._parts[0][0] == ""
+        self.filter = ">" if self.is_column else self._wildcards()
+        """What matches all its subjects."""
+        self._known: dict[object, str] = {}
+
+    def _wildcards(self) -> str:
+        # A character that no literal may have stands for the columns.
+        drawn = "".join(lit + ("" if col is None else "*") for lit, col in self._parts)
+        for literal, _ in self._parts:
+            if set(literal) & (_NO_TOKEN - {"."}):
+                raise ConfigError(
+                    f"subject: {self.text!r} has a wildcard or white space"
+                )
+        tokens = drawn.split(".")
+        if not all(tokens):
+            raise ConfigError(f"subject: {self.text!r} has an empty token")
+        return ".".join("*" if "*" in token else token for token in tokens)
+
+    def fill(self, fields: Mapping[str, Any]) -> str:
+        if self.is_column:
+            return self._whole(as_text(self.value(self.columns[0], fields)))
+        known, parts = self._known, []
+        for literal, column in self._parts:
+            parts.append(literal)
+            if column is not None:
+                value = fields.get(column)
+                token = known.get(value) if type(value) is str else None
+                parts.append(self._token(column, fields) if token is None else token)
+        return "".join(parts)
+
+    def _token(self, column: str, fields: Mapping[str, Any]) -> str:
+        if self._replacement is not None and fields.get(column, 0) is None:
+            return self._replacement
+        value = self.value(column, fields)
+        token = text = as_text(value)
+        wrong = _NO_TOKEN & set(text)
+        if wrong and self._replacement is not None:
+            token = "".join(self._replacement if c in wrong else c for c in text)
+        elif wrong:
+            raise BadValueError(
+                f"{column!r} is {text!r}, which cannot be part of a subject's token: "
+                "--replace-with has something in its place"
+            )
+        if not token:
+            if self._replacement is None:
+                raise BadValueError(
+                    f"{column!r} is empty: the subject needs it, or --replace-with"
+                )
+            token = self._replacement
+        if type(value) is str and len(self._known) < _REMEMBERED:
+            self._known[value] = token
+        return token
+
+    def _whole(self, subject: str) -> str:
+        if not all(subject.split(".")) or set(subject) & (_NO_TOKEN - {"."}):
+            raise BadValueError(
+                f"{self.columns[0]!r} is {subject!r}, which is no subject"
+            )
+        return subject
+
+
+def as_text(value: object) -> str:
+    """A value as it stands in a subject or an id."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, bytes):
+        raise BadValueError("binary values cannot be part of subjects or ids")
+    return str(value)
+
+
+def column_or_template(text: str, what: str) -> Template:
+    """A template, or the name of a column, which stands for a template of that column."""
+    if "{" in text or "}" in text:
+        template = Template(text, what)
+        if not template.columns:
+            raise ConfigError(f"{what}: {text!r} is the same for all rows")
+        return template
+    return Template("{" + text + "}", what)

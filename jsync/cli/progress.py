@@ -1,0 +1,88 @@
+"""A bar on the standard error for what takes a while; nothing where nobody looks at it."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, NamedTuple
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    Progress,
+    ProgressColumn,
+    SpinnerColumn,
+    Task,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+from rich.table import Column
+from rich.text import Text
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from rich.console import RenderableType
+
+
+class Look(NamedTuple):
+    """How far it is."""
+
+    what: str
+    done: float
+    total: float | None
+    """In the unit of `done`; None when it is not known."""
+    messages: int
+    """So far."""
+
+
+class Bar(Progress):
+    """Shows what `look` tells, several times a second, on a thread of its own.
+
+    `look` is called on that thread, and so may only read. Lines written to the standard
+    error meanwhile stand above the bar.
+    """
+
+    def __init__(
+        self, look: Callable[[], Look], verb: str, *, shown: bool = True
+    ) -> None:
+        self._look = look
+        self._only: TaskID | None = None
+        super().__init__(
+            SpinnerColumn(),
+            TextColumn("{task.description}", markup=False),
+            BarColumn(),
+            _Count(verb),
+            TimeElapsedColumn(),
+            TimeRemainingColumn(),
+            console=Console(stderr=True),
+            transient=True,
+            disable=not (shown and sys.stderr.isatty()),
+        )
+        self._only = self.add_task("", total=None, count=0)
+
+    def get_renderables(self) -> Iterable[RenderableType]:
+        if self._only is not None:
+            what, done, total, messages = self._look()
+            self.update(
+                self._only,
+                description=what,
+                completed=done,
+                total=total,
+                count=messages,
+            )
+        yield self.make_tasks_table(self.tasks)
+
+
+class _Count(ProgressColumn):
+    """`123,456 stored, 65,432/s`."""
+
+    def __init__(self, verb: str) -> None:
+        super().__init__(Column(no_wrap=True))
+        self._verb = verb
+
+    def render(self, task: Task) -> Text:
+        count: int = task.fields["count"]
+        rate = f", {count / task.elapsed:,.0f}/s" if count and task.elapsed else ""
+        return Text(f"{count:,} {self._verb}{rate}")

@@ -1,0 +1,62 @@
+"""The command as a process of its own, which is fed, interrupted and killed."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from types import TracebackType
+    from typing import Self
+
+    from jsync.server import LocalServer
+
+LONG = 60.0
+
+
+class Process:
+    """`python -m jsync ...` for a server; killed when it is still there at the end."""
+
+    def __init__(self, server: LocalServer, *arguments: str) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "jsync", "--server", server.url, *arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.kill()
+        self._process.communicate()
+
+    def feed(self, data: bytes) -> None:
+        """Give it something to read, and keep its input open."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(data)
+        self._process.stdin.flush()
+
+    def kill(self) -> None:
+        """End it at once (SIGKILL), and wait until it is gone."""
+        self._process.kill()
+        self._process.wait()
+
+    def interrupt(self) -> None:
+        """Ctrl-C."""
+        self._process.send_signal(signal.SIGINT)
+
+    def finish(self) -> tuple[int, str, str]:
+        """Wait for its end; the exit code, and what it wrote."""
+        with contextlib.suppress(BrokenPipeError):
+            output, errors = self._process.communicate(timeout=LONG)
+        return self._process.returncode, output.decode(), errors.decode()

