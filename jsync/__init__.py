@@ -11,6 +11,8 @@ The map of the package, lowest first; each part imports only from those above it
     server      a local nats-server for demos, scripts and tests
 """
 
+import logging as _logging
+
 from ._fast import ArrowBatch, FastPubAck, JetStreamMsg, Metadata, Msg, PubAckFuture
 from ._version import __version__
 from .core.connection import Connection, Statistics, connect
@@ -42,6 +44,9 @@ from .models import (
     StreamConfig,
     StreamInfo,
 )
+
+# Quiet until the program configures logging.
+_logging.getLogger("jsync").addHandler(_logging.NullHandler())
 
 __all__ = [
     # Connecting

@@ -1,0 +1,99 @@
+"""What is released, and the places that have to say the same of it."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tarfile
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import jsync
+
+pytestmark = pytest.mark.tools
+
+ROOT = Path(__file__).parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+WORKFLOWS = sorted((ROOT / ".github/workflows").glob("*.yml"))
+
+
+def test_every_python_that_is_promised_has_a_wheel_and_a_row_of_ci() -> None:
+    promised = {
+        found.group(1)
+        for line in PROJECT["project"]["classifiers"]
+        if (found := re.fullmatch(r"Programming Language :: Python :: 3\.(\d+)", line))
+    }
+    build = PROJECT["tool"]["cibuildwheel"]["build"]
+    built = set(re.findall(r"cp31\{([\d,]+)\}", build))
+    assert {f"1{digit}" for digits in built for digit in digits.split(",")} == promised
+    rows = re.findall(
+        r'^ +python: \[("3\.\d+"(?:, "3\.\d+")+)\]',
+        (ROOT / ".github/workflows/ci.yml").read_text(),
+        re.MULTILINE,
+    )
+    assert len(rows) == 2, "the tests, and the tests of server versions"
+    for row in rows:
+        assert set(re.findall(r"3\.(\d+)", row)) == promised
+
+
+def test_no_wheel_is_free_threaded_while_the_extension_does_not_say_it_may_be() -> None:
+    assert "t-" not in PROJECT["tool"]["cibuildwheel"]["build"]
+    flag = '"freethreading_compatible": bool(os.environ.get("JSYNC_FREE_THREADED"))'
+    assert flag in (ROOT / "setup.py").read_text()
+
+
+@pytest.mark.parametrize("workflow", WORKFLOWS, ids=lambda path: path.name)
+def test_actions_are_pinned_to_a_commit_and_say_which_release_that_is(
+    workflow: Path,
+) -> None:
+    uses = re.findall(r"uses: (.*)", workflow.read_text())
+    assert uses
+    for action in uses:
+        if not action.startswith("./"):
+            assert re.fullmatch(r"[\w/-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+", action)
+
+
+def test_the_changelog_has_a_place_for_what_comes_next() -> None:
+    text = (ROOT / "CHANGELOG.md").read_text()
+    sections = re.findall(r"^## \[(.+?)\](?: - \d{4}-\d\d-\d\d)?$", text, re.MULTILINE)
+    assert sections[0] == "Unreleased"
+    kinds = {"Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"}
+    assert set(re.findall(r"^### (.+)$", text, re.MULTILINE)) <= kinds
+
+
+def test_the_sdist_has_all_that_a_wheel_and_its_tests_are_made_from(
+    tmp_path: Path,
+) -> None:
+    subprocess.run(
+        [
+            *(sys.executable, "setup.py", "-q"),
+            *("egg_info", "--egg-base", str(tmp_path)),
+            *("sdist", "--dist-dir", str(tmp_path)),
+        ],
+        cwd=ROOT,
+        check=True,
+        capture_output=True,
+    )
+    with tarfile.open(tmp_path / f"jsync-{jsync.__version__}.tar.gz") as sdist:
+        packed = {name.partition("/")[2] for name in sdist.getnames()}
+    needed = {
+        path.relative_to(ROOT).as_posix()
+        for top, kinds in {
+            "jsync": (".py", ".pyi", ".pyx", ".pxi", ".typed"),
+            "pyspark_jetstream": (".py",),
+            "tests": (".py", ".json", ".sh", ".dict", ".md"),
+            "docs": (".md",),
+            "examples": (".py",),
+        }.items()
+        for path in (ROOT / top).rglob("*")
+        if path.suffix in kinds or path.name in kinds or path.name == "py.typed"
+    }
+    needed |= {
+        *("pyproject.toml", "setup.py", "README.md", "LICENSE", "MANIFEST.in"),
+        *("CHANGELOG.md", "CONTRIBUTING.md", "Makefile"),
+    }
+    assert needed <= packed, sorted(needed - packed)
+    assert not [name for name in packed if name.endswith(("_fast.c", ".so"))]
