@@ -94,6 +94,11 @@ accounts {
             10209,
             errors.InvalidStreamConfigError,
         ),
+        (
+            {"allow_atomic": True, "persist_mode": "async"},
+            10052,
+            errors.InvalidStreamConfigError,
+        ),
     ],
 )
 def test_a_stream_that_cannot_be(

@@ -49,6 +49,10 @@ def test_no_stream_is_an_error_after_two_more_tries(
         ({"expected_stream": "OTHER"}, errors.StreamMismatchError),
         ({"msg_id": "stored"}, errors.AtomicPublishDuplicateMessageError),
         ({"incr": 1}, errors.FeatureDisabledError),
+        (
+            {"headers": {"Nats-Required-Api-Level": "99"}},
+            errors.RequiredAPILevelError,
+        ),
     ],
 )
 def test_what_the_server_checks_at_the_commit_refuses_all_of_it(

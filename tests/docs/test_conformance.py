@@ -1,0 +1,59 @@
+"""The tests that the documentation names are there, and every clause has one."""
+
+from __future__ import annotations
+
+import ast
+import re
+from functools import cache
+from typing import TYPE_CHECKING
+
+import pytest
+
+from .markdown import PAGES, ROOT, name_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+CONFORMANCE = (ROOT / "docs/conformance.md").read_text()
+NODE = re.compile(r"`((?:[\w./-]+/)?test_\w+\.py)::(\w+)`")
+
+
+@cache
+def tests_of(path: str) -> set[str]:
+    """The tests in a file below `tests/`, as pytest names them without parameters."""
+    tree = ast.parse((ROOT / "tests" / path).read_text())
+    return {
+        node.name
+        for node in tree.body
+        if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")
+    }
+
+
+def rows(text: str) -> Iterator[list[str]]:
+    """The cells of each row of its tables, but for heads and rules."""
+    for line in text.splitlines():
+        if line.startswith("| ") and not line.startswith("| clause |"):
+            yield [cell.strip() for cell in line.strip("|").split(" | ")]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_each_test_that_a_page_names_is_there(page: Path) -> None:
+    named = NODE.findall(page.read_text())
+    assert [f"{path}::{name}" for path, name in named if name not in tests_of(path)] == []
+
+
+def test_every_clause_has_a_test_or_a_stated_departure() -> None:
+    clauses = list(rows(CONFORMANCE))
+    assert len(clauses) > 150
+    for clause, does, *shown in clauses:
+        assert clause
+        assert does
+        assert len(shown) == 1, f"a bar too many: {clause}"
+        assert NODE.search(shown[0]) or "Departs" in does, f"nothing shows: {clause}"
+
+
+def test_the_three_documents_are_there() -> None:
+    parts = re.split(r"^## ", CONFORMANCE, flags=re.MULTILINE)[1:]
+    assert {part.split()[0] for part in parts} == {"ADR-37", "ADR-50", "ADR-15"}
+    assert min(len(list(rows(part))) for part in parts) > 40
