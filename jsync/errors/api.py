@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from .client import JetStreamError
+from .jetstream import JetStreamError
 
 
 class APIError(JetStreamError):
@@ -136,11 +136,11 @@ class LimitExceededError(APIError, err_codes=(10053,)):
 
 
 class MaximumStreamsError(LimitExceededError, err_codes=(10027,)):
-    """The account has as many streams as it may have."""
+    """The account has as many streams as it may. Delete some, or raise its limit."""
 
 
 class MaximumConsumersError(LimitExceededError, err_codes=(10026,)):
-    """The stream or account has as many consumers as it may have."""
+    """The stream or account has as many consumers as it may. Delete some, or allow more."""
 
 
 class AccountResourcesExceededError(LimitExceededError, err_codes=(10002, 10120)):
@@ -152,7 +152,7 @@ class InsufficientResourcesError(LimitExceededError, err_codes=(10023, 10028, 10
 
 
 class NoSuitablePeersError(InsufficientResourcesError, err_codes=(10005,)):
-    """No servers fit `num_replicas` and `placement`."""
+    """No servers fit `num_replicas` and `placement`. Ask for fewer, or other tags."""
 
 
 class MessageTooLargeError(LimitExceededError, err_codes=(10054, 10097)):
@@ -228,7 +228,7 @@ class OverlappingFilterSubjectsError(InvalidConsumerConfigError, err_codes=(1013
 
 
 class EmptyFilterError(InvalidConsumerConfigError, err_codes=(10139,)):
-    """An empty string among `filter_subjects`."""
+    """An empty string among `filter_subjects`. Leave it out; no filter is all subjects."""
 
 
 class PriorityGroupError(
@@ -256,15 +256,15 @@ class OperationFailedError(APIError, err_codes=(10051,)):
 
 
 class StreamCreateError(OperationFailedError, err_codes=(10049,)):
-    """The stream could not be created."""
+    """The stream could not be created; the words say why."""
 
 
 class StreamUpdateError(OperationFailedError, err_codes=(10069,)):
-    """The stream could not be updated."""
+    """The stream could not be updated; the words say why."""
 
 
 class StreamDeleteError(OperationFailedError, err_codes=(10050,)):
-    """The stream could not be deleted."""
+    """The stream could not be deleted; the words say why."""
 
 
 class StreamPurgeError(OperationFailedError, err_codes=(10110,)):
@@ -280,7 +280,7 @@ class ConsumerCreateError(OperationFailedError, err_codes=(10012,)):
 
 
 class ConsumerStoreError(OperationFailedError, err_codes=(10104,)):
-    """The state of the consumer could not be stored."""
+    """The state of the consumer could not be stored. Look at the server's disk and log."""
 
 
 # Publishing ----------------------------------------------------------------------------
@@ -333,7 +333,7 @@ class MessageTTLError(APIError):
 class MessageTTLDisabledError(
     MessageTTLError, FeatureDisabledError, err_codes=(10166,)
 ):
-    """A `ttl`, but the stream has no `allow_msg_ttl`."""
+    """A `ttl`, but the stream has no `allow_msg_ttl`: update it."""
 
 
 class MessageTTLInvalidError(MessageTTLError, err_codes=(10165,)):
@@ -347,7 +347,7 @@ class MessageCounterError(APIError):
 class MessageIncrDisabledError(
     MessageCounterError, FeatureDisabledError, err_codes=(10168,)
 ):
-    """An `incr`, but the stream has no `allow_msg_counter`."""
+    """An `incr`, but the stream has no `allow_msg_counter`, which only creating it can set."""
 
 
 class MessageIncrInvalidError(MessageCounterError, err_codes=(10169, 10170, 10171)):
@@ -365,7 +365,7 @@ class MessageScheduleError(APIError):
 class MessageSchedulesDisabledError(
     MessageScheduleError, FeatureDisabledError, err_codes=(10188,)
 ):
-    """A `schedule`, but the stream has no `allow_msg_schedules`."""
+    """A `schedule`, but the stream has no `allow_msg_schedules`: update it."""
 
 
 class MessageScheduleInvalidError(
@@ -385,7 +385,7 @@ class AtomicPublishError(APIError):
 class AtomicPublishDisabledError(
     AtomicPublishError, FeatureDisabledError, err_codes=(10174,)
 ):
-    """The stream has no `allow_atomic`."""
+    """The stream has no `allow_atomic`: `update_stream(name=..., allow_atomic=True)`."""
 
 
 class AtomicPublishMissingSeqError(AtomicPublishError, err_codes=(10175,)):
@@ -434,7 +434,7 @@ class BatchPublishError(APIError):
 class BatchPublishDisabledError(
     BatchPublishError, FeatureDisabledError, err_codes=(10205,)
 ):
-    """The stream has no `allow_batched`."""
+    """The stream has no `allow_batched`: `update_stream(name=..., allow_batched=True)`."""
 
 
 class BatchPublishInvalidPatternError(BatchPublishError, err_codes=(10206,)):

@@ -40,7 +40,9 @@ def rows(text: str) -> Iterator[list[str]]:
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_each_test_that_a_page_names_is_there(page: Path) -> None:
     named = NODE.findall(page.read_text())
-    assert [f"{path}::{name}" for path, name in named if name not in tests_of(path)] == []
+    assert [
+        f"{path}::{name}" for path, name in named if name not in tests_of(path)
+    ] == []
 
 
 def test_every_clause_has_a_test_or_a_stated_departure() -> None:

@@ -1,0 +1,31 @@
+"""The page of errors leaves none out, and says what the docstrings say."""
+
+from __future__ import annotations
+
+import inspect
+from collections import Counter
+
+from jsync import errors
+
+from .error_tables import PAGE, ROW, renewed
+
+
+def test_every_error_is_in_one_row_of_the_page() -> None:
+    rows = Counter(found[1] for found in ROW.finditer(PAGE.read_text()))
+    kinds = {
+        name
+        for name, kind in vars(errors).items()
+        if inspect.isclass(kind) and issubclass(kind, Exception)
+    }
+    assert rows == Counter(kinds)
+
+
+def test_the_rows_say_what_the_docstrings_say() -> None:
+    page = PAGE.read_text()
+    assert renewed(page) == page, "run python -m tests.docs.error_tables"
+
+
+def test_every_error_says_what_it_means() -> None:
+    for name in (found[1] for found in ROW.finditer(PAGE.read_text())):
+        kind = getattr(errors, name)
+        assert "__doc__" in vars(kind), name
