@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import logging
+import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.shell_completion import shell_complete
 
 from jsync import __version__
 
 from .commands import HIDDEN, SECTIONS
+from .completion import CONTEXT, VARIABLE
 from .failures import guard
 from .settings import Settings
 from .values import DURATION
@@ -32,10 +34,14 @@ def _option(*names: str, help: str, **more: Any) -> click.Option:  # noqa: A002
     )
 
 
+_NAME = "jsync"
+_USUAL = {"--server", "--context", "--creds", "--json", "--version", "--help"}
+"""The options that the help of `jsync` itself shows."""
+
 JSON = _option("--json", "-j", is_flag=True, help="Write JSON.")
 OPTIONS = [
     _option("--server", "-s", metavar="URL", help="Servers, separated by commas."),
-    _option("--context", metavar="NAME", help="A context of the nats tool."),
+    _option("--context", type=CONTEXT, metavar="NAME", help="One of the nats tool's."),
     _option("--no-context", is_flag=True, help="Use no context, not the selected one."),
     _option("--creds", metavar="FILE", help="Credentials, a creds file."),
     _option("--user", metavar="NAME", help="User, or a token when without password."),
@@ -100,6 +106,19 @@ class Jsync(click.Group):
                 return adopt(found)
         return None
 
+    def format_options(
+        self, ctx: click.Context, formatter: click.HelpFormatter
+    ) -> None:
+        records = [param.get_help_record(ctx) for param in self.get_params(ctx)]
+        shown = [
+            record
+            for record in records
+            if record and _USUAL.intersection(record[0].replace(",", "").split())
+        ]
+        with formatter.section("Options, of which `jsync options` shows all"):
+            formatter.write_dl(shown)
+        self.format_commands(ctx, formatter)
+
     def format_commands(
         self, ctx: click.Context, formatter: click.HelpFormatter
     ) -> None:
@@ -124,8 +143,13 @@ def app(ctx: click.Context) -> None:
 
 def run(arguments: Sequence[str]) -> int:
     """Run a command line; the exit code. Blocks until the command has ended."""
-    # What is worth saying is said by the commands.
-    logging.getLogger("jsync").addHandler(logging.NullHandler())
-    return guard(
-        lambda: app.main(list(arguments), prog_name="jsync", standalone_mode=False)
-    )
+    instruction = os.environ.get(VARIABLE)
+    if instruction:
+        return shell_complete(app, {}, _NAME, VARIABLE, instruction)
+    return guard(lambda: _invoke([*arguments]))
+
+
+def _invoke(arguments: list[str]) -> None:
+    # `app.main` would end the process by itself at a broken pipe.
+    with app.make_context(_NAME, arguments) as ctx:
+        app.invoke(ctx)

@@ -18,16 +18,59 @@ class Command(NamedTuple):
 
 
 SECTIONS: Final[dict[str, dict[str, Command]]] = {
+    "Messages": {
+        "pub": Command("publish:pub", "Publish messages."),
+        "sub": Command(
+            "subscribe:sub",
+            "Write the messages of subjects as they come, until Ctrl-C.",
+        ),
+        "request": Command("request:request", "Send a request and write the replies."),
+        "reply": Command(
+            "request:reply",
+            "Answer requests, each with BODY or with its own payload, until Ctrl-C.",
+        ),
+    },
     "JetStream": {
         "stream": Command("stream:stream", "Create, look at and change streams."),
+        "consumer": Command(
+            "consumer:consumer", "Create, look at and change consumers."
+        ),
+        "next": Command(
+            "consume:next_", "Write the next message of a consumer, and acknowledge it."
+        ),
+        "fetch": Command(
+            "consume:fetch",
+            "Write a batch of a consumer's messages, and acknowledge them.",
+        ),
+        "consume": Command(
+            "consume:consume", "Write messages as they come, until Ctrl-C."
+        ),
     },
     "Data": {
         "ingest": Command("ingest.command:ingest", "Rows of files into a stream."),
     },
+    "More": {
+        "server": Command(
+            "server:server",
+            "Run a nats-server on 127.0.0.1, with JetStream, until Ctrl-C.",
+        ),
+        "options": Command(
+            "options:options", "Show the options that all commands take."
+        ),
+        "completion": Command(
+            "completion:completion",
+            "Write the script that completes commands in a shell.",
+        ),
+    },
 }
 
 HIDDEN: Final = {
-    "str": "stream",
+    "c": "consumer",
+    "con": "consumer",
+    "publish": "pub",
+    "req": "request",
     "s": "stream",
+    "str": "stream",
+    "subscribe": "sub",
 }
 """Other names of commands, which the nats command line tool has."""

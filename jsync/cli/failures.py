@@ -63,7 +63,7 @@ def say(line: str) -> None:
 def guard(command: Callable[[], object]) -> int:
     """Run a command; the exit code, once what went wrong has been said."""
     try:
-        ended = command()
+        command()
         sys.stdout.flush()
     except click.Abort:  # Ctrl-C, or the end of the input, at a question
         click.echo(err=True)
@@ -81,7 +81,7 @@ def guard(command: Callable[[], object]) -> int:
     except Exception as error:  # noqa: BLE001 - a traceback helps nobody at a prompt
         say(words_of(error))
         return code_of(error)
-    return ended if isinstance(ended, int) else Code.DONE
+    return Code.DONE
 
 
 def words_of(error: BaseException) -> str:

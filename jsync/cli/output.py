@@ -21,14 +21,27 @@ def is_terminal() -> bool:
     return sys.stdout.isatty()
 
 
+def write_bytes(data: bytes) -> None:
+    """Bytes as they are, at once: whoever reads the pipe may wait for them."""
+    sys.stdout.buffer.write(data)
+    sys.stdout.flush()
+
+
 def write_json(document: Any) -> None:
     """One document, indented for people who look at it."""
-    click.echo(json.dumps(document, indent=2, ensure_ascii=False))
+    write_bytes(_json(document, indent=2))
 
 
 def write_line(document: Any) -> None:
     """One document of a flow on a line of its own, at once."""
-    click.echo(json.dumps(document, ensure_ascii=False, separators=(",", ":")))
+    write_bytes(_json(document, separators=(",", ":")))
+
+
+def _json(document: Any, **form: Any) -> bytes:
+    try:
+        return json.dumps(document, ensure_ascii=False, **form).encode() + b"\n"
+    except UnicodeEncodeError:  # bytes of a header that are no UTF-8
+        return json.dumps(document, **form).encode() + b"\n"
 
 
 def write_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
@@ -70,14 +83,24 @@ def write_facts(title: str, facts: Mapping[str, object]) -> None:
 def _plain(value: object) -> str:
     if isinstance(value, list | tuple):
         return ",".join(map(_plain, value))
-    return str(value).replace("\t", " ").replace("\n", " ")
+    return _readable(value, "{}").replace("\t", " ").replace("\n", " ")
 
 
-def _readable(value: object) -> str:
+def _readable(value: object, number: str = "{:,}") -> str:
+    if value is None:
+        return ""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, int):
-        return f"{value:,}"
+        return number.format(value)
     if isinstance(value, list | tuple):
-        return "\n".join(map(_readable, value))
-    return str(value)
+        return "\n".join(_readable(item, number) for item in value)
+    return printable(str(value))
+
+
+def printable(text: str) -> str:
+    """Text whose control characters cannot do anything to a terminal."""
+    return "".join(
+        char if char.isprintable() or char in "\n\t" else "\N{REPLACEMENT CHARACTER}"
+        for char in text
+    )

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 import jsync
+from jsync import errors
 
 from .contexts import resolve
 from .failures import say, words_of
@@ -79,6 +80,13 @@ class Settings:
         return f"<Settings {', '.join(self.given) or 'of nothing'}>"
 
 
+def flush(nc: jsync.Connection, timeout: float) -> None:
+    """Block until the server has read all; raise what it does not allow."""
+    nc.flush(timeout)
+    if isinstance(nc.last_error, errors.PermissionsError):
+        raise nc.last_error
+
+
 def connect_options(options: Mapping[str, Any]) -> dict[str, Any]:
     """The keywords of `jsync.connect` for options; raises `click.UsageError`."""
     keywords = {
@@ -127,7 +135,8 @@ def _say_error(error: Exception) -> None:
 
 
 def _say_disconnected(error: Exception) -> None:
-    say(f"connection lost, connecting again: {words_of(error)}")
+    if not isinstance(error, errors.ConnectionClosedError):  # by ourselves, at the end
+        say(f"connection lost, connecting again: {words_of(error)}")
 
 
 def _ignore(error: Exception) -> None:

@@ -2,15 +2,36 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from jsync import StreamConfig
+
+from .asking import confirm, force_option
+from .completion import STREAM
+from .configuring import (
+    config_option,
+    first,
+    settle,
+    show_changes,
+    shown,
+    write_dry_run,
+)
 from .family import Family
-from .output import write_json, write_table
+from .messages import form_of, form_options
+from .output import write_facts, write_json, write_table
+from .stream_options import stream_fields, stream_options
+from .values import Number
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    from jsync import StreamInfo
+
     from .settings import Settings
+
+_STREAM = click.argument("stream", type=STREAM)
 
 
 @click.group(cls=Family)
@@ -50,4 +71,199 @@ def list_(settings: Settings, subject: str | None, names: bool) -> None:
             )
             for info in infos
         ],
+    )
+
+
+@stream.command()
+@_STREAM
+@click.pass_obj
+def info(settings: Settings, stream: str) -> None:
+    """Show how a stream is set up, and what it holds."""
+    with settings.connect() as nc:
+        found = settings.jetstream(nc).stream(stream).cached_info
+    _write(found, settings)
+
+
+@stream.command()
+@click.argument("stream", type=STREAM, required=False)
+@config_option
+@stream_options(creating=True)
+@click.option("--defaults", is_flag=True, hidden=True)  # as scripts for nats have it
+@click.pass_obj
+def create(
+    settings: Settings,
+    /,
+    stream: str | None,
+    config: Path | None,
+    defaults: bool,
+    **options: Any,
+) -> None:
+    """Create a stream.
+
+    From options, from a file with --config, or from a file and options that change it.
+    What is not said has the server's default.
+    """
+    start = first(config, StreamConfig())
+    wanted = settle(config, start, stream_fields(options, start), name=stream)
+    with settings.connect() as nc:
+        created = settings.jetstream(nc).create_stream(wanted).cached_info
+    _write(created, settings)
+
+
+@stream.command()
+@_STREAM
+@config_option
+@stream_options(creating=False)
+@click.option("--dry-run", is_flag=True, help="Only show what would change.")
+@force_option
+@click.pass_obj
+def edit(
+    settings: Settings,
+    /,
+    stream: str,
+    config: Path | None,
+    dry_run: bool,
+    force: bool,
+    **options: Any,
+) -> None:
+    """Change a stream.
+
+    Options change what they name and leave the rest. --config takes the place of all.
+    What changes is shown, and asked about, before it is done.
+    """
+    with settings.connect() as nc:
+        js = settings.jetstream(nc)
+        before = js.stream(stream).cached_info
+        start = first(config, before.config)
+        wanted = settle(config, start, stream_fields(options, start), name=stream)
+        if show_changes(before.config, wanted) and not dry_run:
+            confirm(f"Change stream {stream}?", force=force)
+            before = js.update_stream(wanted).cached_info
+    if dry_run:
+        write_dry_run(before.config, wanted, settings)
+    else:
+        _write(before, settings)
+
+
+@stream.command()
+@_STREAM
+@force_option
+@click.pass_obj
+def rm(settings: Settings, stream: str, force: bool) -> None:
+    """Delete a stream, with its messages and consumers."""
+    with settings.connect() as nc:
+        found = settings.jetstream(nc).stream(stream)
+        count = found.cached_info.state.messages
+        confirm(f"Delete stream {stream} and its {count:,} messages?", force=force)
+        found.delete()
+    _say(settings, f"deleted stream {stream}", {"deleted": stream})
+
+
+@stream.command()
+@_STREAM
+@click.option("--subject", metavar="SUBJECT", help="Only these messages.")
+@click.option("--seq", type=Number(1), help="Only those before this sequence.")
+@click.option("--keep", type=Number(0), help="All but so many of the last.")
+@force_option
+@click.pass_obj
+def purge(
+    settings: Settings,
+    stream: str,
+    subject: str | None,
+    seq: int | None,
+    keep: int | None,
+    force: bool,
+) -> None:
+    """Delete messages of a stream: all, or those that the options name."""
+    with settings.connect() as nc:
+        found = settings.jetstream(nc).stream(stream)
+        of = f" on {subject}" if subject else ""
+        before = f" before sequence {seq}" if seq is not None else ""
+        but = f", but for the last {keep}" if keep is not None else ""
+        confirm(f"Purge stream {stream}{of}{before}{but}?", force=force)
+        count = found.purge(subject=subject, sequence=seq, keep=keep)
+    _say(settings, f"purged {count} messages", {"purged": count})
+
+
+@stream.command()
+@_STREAM
+@click.argument("sequence", type=Number(1), required=False)
+@click.option("--last-for", "-S", metavar="SUBJECT", help="The last message of it.")
+@form_options
+@click.pass_obj
+def get(
+    settings: Settings,
+    stream: str,
+    sequence: int | None,
+    last_for: str | None,
+    raw: bool,
+    headers_only: bool,
+    subjects_only: bool,
+) -> None:
+    """Write one message of a stream, without a consumer."""
+    if (sequence is None) == (last_for is None):
+        raise click.UsageError("give a SEQUENCE, or --last-for SUBJECT")
+    form = form_of(settings, raw, headers_only, subjects_only)
+    with settings.connect() as nc:
+        found = settings.jetstream(nc).stream(stream)
+        form.write(found.get_message(sequence, last_by_subject=last_for))
+
+
+@stream.command()
+@_STREAM
+@click.argument("sequence", type=Number(1))
+@force_option
+@click.pass_obj
+def rmm(settings: Settings, stream: str, sequence: int, force: bool) -> None:
+    """Delete one message of a stream, and overwrite it."""
+    with settings.connect() as nc:
+        found = settings.jetstream(nc).stream(stream)
+        confirm(f"Delete message {sequence} of stream {stream}?", force=force)
+        found.secure_delete_message(sequence)
+    _say(settings, f"deleted message {sequence}", {"deleted": sequence})
+
+
+@stream.command()
+@_STREAM
+@click.argument("filter_", metavar="[FILTER]", default=">")
+@click.pass_obj
+def subjects(settings: Settings, stream: str, filter_: str) -> None:
+    """List the subjects that a stream holds, and how many messages each has."""
+    with settings.connect() as nc:
+        found = settings.jetstream(nc).stream(stream).info(subjects_filter=filter_)
+    counts = found.state.subjects or {}
+    if settings.json:
+        write_json(counts)
+    else:
+        write_table(["subject", "messages"], sorted(counts.items()))
+
+
+def _say(settings: Settings, words: str, document: dict[str, Any]) -> None:
+    if settings.json:
+        write_json(document)
+    else:
+        click.echo(words)
+
+
+def _write(info: StreamInfo, settings: Settings) -> None:
+    if settings.json:
+        write_json(info.to_wire())
+        return
+    config, state = info.config, info.state
+    write_facts(
+        f"Stream {config.name}",
+        {
+            "name": config.name,
+            **shown(config, "name"),
+            "created": info.created,
+            "leader": info.cluster.leader if info.cluster else None,
+            "messages": state.messages,
+            "bytes": state.bytes,
+            "first_seq": state.first_seq,
+            "last_seq": state.last_seq,
+            "last_ts": state.last_ts,
+            "num_subjects": state.num_subjects,
+            "num_deleted": state.num_deleted or None,
+            "consumer_count": state.consumer_count,
+        },
     )

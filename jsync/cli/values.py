@@ -45,6 +45,15 @@ def seconds(text: str) -> float:
     return sum(float(number) * _UNITS[unit] for number, unit in parts)
 
 
+def spelled(duration: float) -> str:
+    """A duration as people write it: `1h30m`, `500ms`."""
+    for unit, least in (("d", 86400), ("h", 3600), ("m", 60)):
+        whole, rest = divmod(duration, least)
+        if whole:
+            return f"{whole:.0f}{unit}" + (spelled(rest) if rest else "")
+    return f"{duration * 1000:g}ms" if 0 < duration < 1 else f"{duration:g}s"
+
+
 def size(text: str) -> int:
     """`512`, `64k`, `1.5MB`, `2GiB`, each by 1024; -1 for no limit; raises `ValueError`."""
     if text == "-1":
@@ -56,13 +65,17 @@ def size(text: str) -> int:
     return int(float(number) * 1024 ** _POWERS[power.lower()])
 
 
-def time(text: str, now: datetime) -> datetime:
-    """RFC 3339, `2026-11-21 12:00` in local time, or a duration from `now`."""
+def time(text: str, now: datetime, direction: int = 1) -> datetime:
+    """RFC 3339, `2026-11-21 12:00` in local time, or a duration from `now`.
+
+    The duration leads into the future, with `direction` -1 into the past. Raises
+    `ValueError`.
+    """
     try:
         when = datetime.fromisoformat(text)
     except ValueError:
         try:
-            return now + timedelta(seconds=seconds(text.removeprefix("+")))
+            return now + direction * timedelta(seconds=seconds(text))
         except (ValueError, OverflowError):
             raise ValueError(
                 f"{text!r} is no time: 2026-11-21T12:00:00Z and 1h30m are"
@@ -108,9 +121,53 @@ class _Until(_Value):
         return time(text, datetime.now(UTC))
 
 
+class _Pair(_Value):
+    """A name and a value with `mark` between them."""
+
+    def __init__(self, name: str, mark: str) -> None:
+        self.name = name
+        self._mark = mark
+
+    def read(self, text: str) -> tuple[str, str]:
+        name, mark, value = text.partition(self._mark)
+        if not mark or not name.strip():
+            raise ValueError(
+                f"{text!r} has no name and value with {self._mark!r} between"
+            )
+        return name.strip(), value.strip()
+
+
+class _Durations(_Value):
+    name = "durations"
+
+    def read(self, text: str) -> list[float]:
+        return [seconds(part) for part in text.split(",")]
+
+
+class _Since(_Value):
+    name = "time"
+
+    def read(self, text: str) -> datetime:
+        return time(text, datetime.now(UTC), -1)
+
+
+class Number(click.IntRange):
+    """An option that is a whole number within bounds."""
+
+    name = "number"
+
+
 DURATION: Final = _Duration()
 """An option that is a duration: a float of seconds."""
 SIZE: Final = _Size()
 """An option that is a size: an int of bytes."""
 UNTIL: Final = _Until()
 """An option that is a time, or a duration from now: an aware datetime."""
+SINCE: Final = _Since()
+"""An option that is a time, or a duration before now: an aware datetime."""
+HEADER: Final = _Pair("name:value", ":")
+"""An option that is a header: its name and its value."""
+NOTE: Final = _Pair("name=value", "=")
+"""An option that is an entry of metadata: its name and its value."""
+DURATIONS: Final = _Durations()
+"""An option that is durations with commas between: a list of seconds."""

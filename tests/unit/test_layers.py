@@ -23,7 +23,12 @@ DOORS = {
     "socket": {"core/transport.py"},
     "ssl": {"core/transport.py", "core/options.py", "core/connection.py"},
     "select": {"core/transport.py"},
-    "signal": {"core/io_thread.py", "core/callbacks.py", "server.py"},
+    "signal": {
+        "cli/server.py",
+        "core/io_thread.py",
+        "core/callbacks.py",
+        "server.py",
+    },
     "subprocess": {"server.py"},
     "random": {"core/io_thread.py"},
     "threading": {
@@ -43,6 +48,8 @@ DOORS = {
     },
     "time": {
         "cli/ingest/command.py",
+        "cli/publish.py",
+        "cli/server.py",
         "core/session.py",
         "core/io_thread.py",
         "core/transport.py",

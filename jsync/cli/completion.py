@@ -1,0 +1,96 @@
+"""`jsync completion`, and what the shell is told of streams, consumers and contexts."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Final
+
+import click
+from click.shell_completion import CompletionItem, get_completion_class
+
+from . import contexts
+from .settings import Settings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    import jsync
+
+VARIABLE: Final = "_JSYNC_COMPLETE"
+"""Set by the shell's script when it asks for completions."""
+_PATIENCE: Final = 1.0
+"""Seconds that somebody who pressed Tab waits for a server."""
+
+
+class _Stream(click.ParamType):  # type: ignore[type-arg]  # generic in new ones
+    """The name of a stream, completed by those there are."""
+
+    name = "stream"
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        return _asked(ctx, incomplete, lambda js: js.stream_names())
+
+
+class _Consumer(click.ParamType):  # type: ignore[type-arg]
+    """The name of a consumer, completed by those of the stream that stands before it."""
+
+    name = "consumer"
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        stream = ctx.params.get("stream")
+        if not stream:
+            return []
+        return _asked(ctx, incomplete, lambda js: js.consumer_names(stream))
+
+
+class _Context(click.ParamType):  # type: ignore[type-arg]
+    """The name of a context, completed by those there are."""
+
+    name = "context"
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        return _begun(contexts.names(contexts.directory(os.environ)), incomplete)
+
+
+STREAM: Final = _Stream()
+CONSUMER: Final = _Consumer()
+CONTEXT: Final = _Context()
+
+
+def _asked(
+    ctx: click.Context,
+    incomplete: str,
+    ask: Callable[[jsync.JetStream], Iterable[str]],
+) -> list[CompletionItem]:
+    """What the server says; nothing when it cannot, since nobody sees errors here."""
+    settings = ctx.find_object(Settings) or Settings()
+    settings.given.setdefault("timeout", _PATIENCE)
+    try:
+        with settings.connect(allow_reconnect=False) as nc:
+            return _begun(ask(settings.jetstream(nc)), incomplete)
+    except Exception:  # noqa: BLE001
+        return []
+
+
+def _begun(names: Iterable[str], incomplete: str) -> list[CompletionItem]:
+    return [CompletionItem(name) for name in names if name.startswith(incomplete)]
+
+
+@click.command()
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+@click.pass_context
+def completion(ctx: click.Context, shell: str) -> None:
+    """Write the script that completes commands in a shell.
+
+    For bash, put `eval "$(jsync completion bash)"` into ~/.bashrc; for zsh the same with
+    zsh into ~/.zshrc; for fish, `jsync completion fish > ~/.config/fish/completions/jsync.fish`.
+    """
+    kind = get_completion_class(shell)
+    assert kind is not None
+    click.echo(kind(ctx.find_root().command, {}, "jsync", VARIABLE).source())

@@ -1,0 +1,121 @@
+"""Configurations from options and files, and what an edit changes."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from jsync.models import Model
+
+from .failures import words_of
+from .output import write_json
+from .values import spelled
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from jsync import ConsumerConfig, StreamConfig
+
+    from .settings import Settings
+
+Config = TypeVar("Config", "StreamConfig", "ConsumerConfig")
+
+config_option = click.option(
+    "--config",
+    type=click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path),
+    help="A whole configuration, in JSON as `info --json` has it.",
+)
+
+
+def read_config(path: Path, kind: type[Config]) -> Config:
+    """A configuration in the server's own form, by itself or within an info.
+
+    Raises `click.UsageError` for what is no JSON, `ConfigError` for a bad value.
+    """
+    try:
+        text = sys.stdin.read() if str(path) == "-" else path.read_text()
+        found = json.loads(text)
+    except OSError as error:
+        raise click.UsageError(words_of(error)) from None
+    except ValueError as error:
+        raise click.UsageError(f"{path} is not JSON: {error}") from None
+    if isinstance(found, dict) and isinstance(found.get("config"), dict):
+        found = found["config"]
+    if not isinstance(found, dict):
+        raise click.UsageError(f"{path} has no configuration")
+    return kind.read(found, strict=True)
+
+
+def first(path: Path | None, otherwise: Config) -> Config:
+    """The configuration that options change: that of a file, if there is one."""
+    return otherwise if path is None else read_config(path, type(otherwise))
+
+
+def settle(
+    path: Path | None, start: Config, changes: Mapping[str, Any], **names: str | None
+) -> Config:
+    """The configuration that `start`, of a file at `path` or not, and changes make.
+
+    `names` are the fields that the command line's arguments say; a file has to agree.
+    Raises `click.UsageError` and `ConfigError`.
+    """
+    fields = dict(changes)
+    for field, name in names.items():
+        in_file = getattr(start, field)
+        if name and in_file and in_file != name:
+            raise click.UsageError(f"{path} is of {in_file!r}, not of {name!r}")
+        fields[field] = name or in_file
+    return start.changed(fields)
+
+
+def show_changes(old: Config, new: Config) -> bool:
+    """Say what an edit changes, on the standard error; whether that is anything."""
+    changes = new.differences(old)
+    for name, (after, before) in changes.items():
+        words = f"{name}: {_words(before)} -> {_words(after)}"
+        click.echo(f"  {words}", err=True)
+    if not changes:
+        click.echo("  nothing changes", err=True)
+    return bool(changes)
+
+
+def write_dry_run(old: Config, new: Config, settings: Settings) -> None:
+    """Write what an edit would come to, for programs; people have been shown."""
+    if settings.json:
+        was, will_be = old.to_wire(), new.to_wire()
+        write_json(
+            {
+                name: {"from": was.get(name), "to": will_be.get(name)}
+                for name in new.differences(old)
+            }
+        )
+
+
+def shown(config: StreamConfig | ConsumerConfig, *but: str) -> dict[str, object]:
+    """The fields that say something, for people; without those named in `but`."""
+    facts: dict[str, object] = {}
+    for name, value in config.to_wire().items():
+        if name in but or value in (None, -1, 0, "", False, {}, []):
+            continue
+        facts[name] = _words(getattr(config, name, value))
+    notes = [
+        f"{k}={v}" for k, v in (config.metadata or {}).items() if k[:6] != "_nats."
+    ]
+    facts["metadata"] = notes or None
+    return facts
+
+
+def _words(value: object) -> object:
+    if value is None:
+        return "unset"
+    if isinstance(value, float):
+        return spelled(value)
+    if isinstance(value, list):
+        return [_words(item) for item in value]
+    if isinstance(value, Model):
+        return json.dumps(value.to_wire())
+    return value

@@ -1,0 +1,216 @@
+"""`jsync next`, `jsync fetch` and `jsync consume`: messages of consumers and streams."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from .completion import CONSUMER, STREAM
+from .messages import Form, form_of, form_options
+from .values import DURATION, SINCE, SIZE, Number
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from datetime import datetime
+
+    import jsync
+
+    from .settings import Settings
+
+
+def _ack_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    for option in (
+        click.option("--term", "reply", flag_value="term", help="Give messages up."),
+        click.option("--nak", "reply", flag_value="nak", help="Give messages back."),
+        click.option("--no-ack", "reply", flag_value="", help="Leave them unanswered."),
+        click.option(
+            "--ack",
+            "reply",
+            flag_value="ack",
+            default="ack",
+            help="Acknowledge messages once they are written; so it is by itself.",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+def _write_all(messages: Iterable[jsync.JetStreamMsg], form: Form, reply: str) -> None:
+    """Write messages, and answer each when it is written."""
+    for msg in messages:
+        form.write(msg)
+        if reply:
+            getattr(msg, reply)()
+
+
+def _bind(js: jsync.JetStream, stream: str, consumer: str) -> jsync.Consumer:
+    """The consumer, known to be there; raises `click.UsageError` for one that pushes."""
+    found = js.consumer(stream, consumer)
+    subject = found.info().config.deliver_subject
+    if subject:
+        raise click.UsageError(
+            f"{consumer} is a push consumer: `jsync sub {subject}` reads it"
+        )
+    return found
+
+
+def _reply_to(consumer: jsync.Consumer, reply: str) -> str:
+    return "" if consumer.config.ack_policy == "none" else reply
+
+
+@click.command()
+@click.argument("stream", type=STREAM)
+@click.argument("consumer", type=CONSUMER)
+@click.option("--count", type=Number(1), default=1, help="So many messages.")
+@click.option("--wait", type=DURATION, help="For each; 5s if not given.")
+@_ack_options
+@form_options
+@click.pass_obj
+def next_(
+    settings: Settings,
+    stream: str,
+    consumer: str,
+    count: int,
+    wait: float | None,
+    reply: str,
+    raw: bool,
+    headers_only: bool,
+    subjects_only: bool,
+) -> None:
+    """Write the next message of a consumer, and acknowledge it."""
+    form = form_of(settings, raw, headers_only, subjects_only)
+    with settings.connect() as nc:
+        worker = _bind(settings.jetstream(nc), stream, consumer)
+        answer = _reply_to(worker, reply)
+        for _ in range(count):
+            msg = worker.next(timeout=settings.timeout if wait is None else wait)
+            _write_all([msg], form, answer)
+
+
+@click.command()
+@click.argument("stream", type=STREAM)
+@click.argument("consumer", type=CONSUMER)
+@click.option("--count", type=Number(1), help="At most so many; 100.")
+@click.option("--max-bytes", type=SIZE, help="At most so much, in place of --count.")
+@click.option("--wait", type=DURATION, help="For all of them; 5s if not given.")
+@click.option("--no-wait", is_flag=True, help="Only what is there now.")
+@_ack_options
+@form_options
+@click.pass_obj
+def fetch(
+    settings: Settings,
+    stream: str,
+    consumer: str,
+    count: int | None,
+    max_bytes: int | None,
+    wait: float | None,
+    no_wait: bool,
+    reply: str,
+    raw: bool,
+    headers_only: bool,
+    subjects_only: bool,
+) -> None:
+    """Write a batch of a consumer's messages, and acknowledge them.
+
+    It ends when there are so many, or after --wait; that there are none is no error.
+    """
+    if max_bytes is not None and count is not None:
+        raise click.UsageError("--count and --max-bytes exclude each other")
+    if no_wait and wait is not None:
+        raise click.UsageError("--wait and --no-wait exclude each other")
+    form = form_of(settings, raw, headers_only, subjects_only)
+    most = 100 if count is None and max_bytes is None else count
+    with settings.connect() as nc:
+        worker = _bind(settings.jetstream(nc), stream, consumer)
+        if no_wait:
+            batch = worker.fetch_nowait(most, max_bytes=max_bytes)
+        else:
+            seconds = settings.timeout if wait is None else wait
+            batch = worker.fetch(most, max_bytes=max_bytes, timeout=seconds)
+        with batch:
+            _write_all(batch, form, _reply_to(worker, reply))
+
+
+@click.command()
+@click.argument("stream", type=STREAM)
+@click.argument("consumer", type=CONSUMER, required=False)
+@click.option("--count", type=Number(1), help="End after so many messages.")
+@click.option("--wait", type=DURATION, help="End when so long nothing has come.")
+@click.option(
+    "--terminate-at-end", "-T", is_flag=True, help="End with the last stored."
+)
+@click.option(
+    "--filter", "filters", multiple=True, metavar="SUBJECT", help="Only these."
+)
+@click.option("--new", "start", flag_value="new", help="Only what comes from now on.")
+@click.option("--last", "start", flag_value="last", help="From the last message on.")
+@click.option(
+    "--last-per-subject",
+    "start",
+    flag_value="last_per_subject",
+    help="From the last message of each subject on.",
+)
+@click.option("--start-sequence", type=Number(1), help="From that message on.")
+@click.option("--since", type=SINCE, help="From a time on, or so long ago.")
+@click.option("--max-messages", type=Number(1), help="Ask for so many ahead.")
+@_ack_options
+@form_options
+@click.pass_obj
+def consume(
+    settings: Settings,
+    stream: str,
+    consumer: str | None,
+    count: int | None,
+    wait: float | None,
+    terminate_at_end: bool,
+    filters: tuple[str, ...],
+    start: str | None,
+    start_sequence: int | None,
+    since: datetime | None,
+    max_messages: int | None,
+    reply: str,
+    raw: bool,
+    headers_only: bool,
+    subjects_only: bool,
+) -> None:
+    """Write messages as they come, until Ctrl-C.
+
+    With CONSUMER they are those of that consumer, and acknowledged once they are written.
+    Without one the stream is read in order, from its first message if nothing else is
+    said, and nothing is left behind on the server.
+    """
+    form = form_of(settings, raw, headers_only, subjects_only)
+    place = _place(start, start_sequence, since)
+    with settings.connect(flow=True) as nc:
+        js = settings.jetstream(nc)
+        limits: dict[str, Any] = {
+            "max_messages": max_messages,
+            "stop_after": count,
+            "idle_timeout": wait,
+        }
+        if consumer is None:
+            log = js.ordered_consumer(stream, filter_subjects=[*filters], **place)
+            with log.messages(until_end=terminate_at_end, **limits) as messages:
+                _write_all(messages, form, "")
+            return
+        if place or filters or terminate_at_end:
+            raise click.UsageError(
+                "a CONSUMER has its own place and filters: `jsync consumer info` shows them"
+            )
+        worker = _bind(js, stream, consumer)
+        with worker.messages(**limits) as messages:
+            _write_all(messages, form, _reply_to(worker, reply))
+
+
+def _place(
+    start: str | None, sequence: int | None, since: datetime | None
+) -> dict[str, Any]:
+    """Where to begin, as an ordered consumer has it."""
+    if sum(value is not None for value in (start, sequence, since)) > 1:
+        raise click.UsageError("there is one place to start from")
+    if sequence is not None:
+        return {"deliver_policy": "by_start_sequence", "opt_start_seq": sequence}
+    if since is not None:
+        return {"deliver_policy": "by_start_time", "opt_start_time": since}
+    return {} if start is None else {"deliver_policy": start}

@@ -1,0 +1,275 @@
+"""`jsync consumer`: create, look at and change consumers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from jsync import ConsumerConfig
+
+from .asking import confirm, force_option
+from .completion import CONSUMER, STREAM
+from .configuring import (
+    config_option,
+    first,
+    settle,
+    show_changes,
+    shown,
+    write_dry_run,
+)
+from .consume import next_
+from .consumer_options import consumer_fields, consumer_options
+from .family import Family
+from .output import write_facts, write_json, write_table
+from .values import UNTIL
+
+if TYPE_CHECKING:
+    from datetime import datetime
+    from pathlib import Path
+
+    from jsync import ConsumerInfo, JetStream
+
+    from .settings import Settings
+
+_STREAM = click.argument("stream", type=STREAM)
+_CONSUMER = click.argument("consumer", type=CONSUMER)
+
+
+@click.group(cls=Family)
+def consumer() -> None:
+    """Create, look at and change consumers."""
+
+
+consumer.add_command(next_, "next")
+
+
+@consumer.command("ls")
+@_STREAM
+@click.option("--names", "-n", is_flag=True, help="Only the names.")
+@click.pass_obj
+def list_(settings: Settings, stream: str, names: bool) -> None:
+    """List the consumers of a stream."""
+    with settings.connect() as nc:
+        js = settings.jetstream(nc)
+        if names:
+            found = list(js.consumer_names(stream))
+            if settings.json:
+                write_json(found)
+            else:
+                for name in found:
+                    click.echo(name)
+            return
+        infos = [each.cached_info for each in js.consumers(stream)]
+    if settings.json:
+        write_json([info.to_wire() for info in infos])
+        return
+    write_table(
+        ["name", "kind", "ack", "pending", "unacknowledged", "redelivered", "last"],
+        [
+            (
+                info.name,
+                "push" if info.config.deliver_subject else "pull",
+                info.config.ack_policy,
+                info.num_pending,
+                info.num_ack_pending,
+                info.num_redelivered,
+                info.delivered.stream_seq,
+            )
+            for info in infos
+        ],
+    )
+
+
+@consumer.command()
+@_STREAM
+@_CONSUMER
+@click.pass_obj
+def info(settings: Settings, stream: str, consumer: str) -> None:
+    """Show how a consumer is set up, and where it is."""
+    with settings.connect() as nc:
+        found = settings.jetstream(nc).consumer(stream, consumer).info()
+    _write(found, settings)
+
+
+@consumer.command()
+@_STREAM
+@click.argument("consumer", required=False)
+@config_option
+@consumer_options(creating=True)
+@click.option("--defaults", is_flag=True, hidden=True)  # as scripts for nats have it
+@click.pass_obj
+def create(
+    settings: Settings,
+    /,
+    stream: str,
+    consumer: str | None,
+    config: Path | None,
+    defaults: bool,
+    ephemeral: bool,
+    **options: Any,
+) -> None:
+    """Create a consumer.
+
+    From options, from a file with --config, or from a file and options that change it.
+    One with a name is durable unless it is --ephemeral; without a name it is ephemeral.
+    """
+    start = first(config, ConsumerConfig())
+    fields = consumer_fields(options, start)
+    if ephemeral:
+        fields["durable_name"] = None
+        wanted = settle(config, start, fields, name=consumer)
+    else:
+        wanted = settle(config, start, fields, durable_name=consumer)
+    with settings.connect() as nc:
+        created = _put(settings.jetstream(nc), stream, wanted, "create")
+    _write(created, settings)
+
+
+@consumer.command()
+@_STREAM
+@_CONSUMER
+@config_option
+@consumer_options(creating=False)
+@click.option("--dry-run", is_flag=True, help="Only show what would change.")
+@force_option
+@click.pass_obj
+def edit(
+    settings: Settings,
+    /,
+    stream: str,
+    consumer: str,
+    config: Path | None,
+    dry_run: bool,
+    force: bool,
+    **options: Any,
+) -> None:
+    """Change a consumer.
+
+    Options change what they name and leave the rest. --config takes the place of all.
+    What changes is shown, and asked about, before it is done.
+    """
+    with settings.connect() as nc:
+        js = settings.jetstream(nc)
+        before = js.consumer(stream, consumer).info()
+        start = first(config, before.config)
+        wanted = settle(
+            config,
+            start,
+            consumer_fields(options, start),
+            **{"durable_name" if before.config.durable_name else "name": consumer},
+        )
+        if show_changes(before.config, wanted) and not dry_run:
+            confirm(f"Change consumer {consumer} of {stream}?", force=force)
+            before = _put(js, stream, wanted, "update")
+    if dry_run:
+        write_dry_run(before.config, wanted, settings)
+    else:
+        _write(before, settings)
+
+
+def _put(
+    js: JetStream, stream: str, config: ConsumerConfig, action: str
+) -> ConsumerInfo:
+    kind = "push_consumer" if config.deliver_subject else "consumer"
+    put = getattr(js, f"{action}_{kind}")
+    created: ConsumerInfo = put(stream, config).cached_info
+    return created
+
+
+@consumer.command()
+@_STREAM
+@_CONSUMER
+@force_option
+@click.pass_obj
+def rm(settings: Settings, stream: str, consumer: str, force: bool) -> None:
+    """Delete a consumer."""
+    with settings.connect() as nc:
+        found = settings.jetstream(nc).consumer(stream, consumer)
+        found.info()
+        confirm(f"Delete consumer {consumer} of {stream}?", force=force)
+        found.delete()
+    if settings.json:
+        write_json({"deleted": consumer})
+    else:
+        click.echo(f"deleted consumer {consumer}")
+
+
+@consumer.command()
+@_STREAM
+@_CONSUMER
+@click.argument("until", type=UNTIL)
+@click.pass_obj
+def pause(settings: Settings, stream: str, consumer: str, until: datetime) -> None:
+    """Have a consumer send nothing UNTIL a time, or for a duration.
+
+    Needs nats-server 2.11.
+    """
+    with settings.connect() as nc:
+        state = settings.jetstream(nc).consumer(stream, consumer).pause(until)
+    if settings.json:
+        write_json(state.to_wire())
+    elif state.paused:
+        click.echo(f"paused until {state.pause_until}")
+    else:
+        click.echo("not paused: that time has passed")
+
+
+@consumer.command()
+@_STREAM
+@_CONSUMER
+@click.pass_obj
+def resume(settings: Settings, stream: str, consumer: str) -> None:
+    """End the pause of a consumer.
+
+    Needs nats-server 2.11.
+    """
+    with settings.connect() as nc:
+        state = settings.jetstream(nc).consumer(stream, consumer).resume()
+    if settings.json:
+        write_json(state.to_wire())
+    else:
+        click.echo("resumed")
+
+
+@consumer.command()
+@_STREAM
+@_CONSUMER
+@click.argument("group")
+@click.pass_obj
+def unpin(settings: Settings, stream: str, consumer: str, group: str) -> None:
+    """Have another client of a priority group pinned.
+
+    Needs nats-server 2.11.
+    """
+    with settings.connect() as nc:
+        settings.jetstream(nc).consumer(stream, consumer).unpin(group)
+    if settings.json:
+        write_json({"unpinned": group})
+    else:
+        click.echo(f"unpinned {group}")
+
+
+def _write(info: ConsumerInfo, settings: Settings) -> None:
+    if settings.json:
+        write_json(info.to_wire())
+        return
+    config = info.config
+    write_facts(
+        f"Consumer {info.name} of {info.stream_name}",
+        {
+            "name": info.name,
+            "stream": info.stream_name,
+            "durable": bool(config.durable_name),
+            **shown(config, "name", "durable_name"),
+            "created": info.created,
+            "leader": info.cluster.leader if info.cluster else None,
+            "last_delivered": info.delivered.stream_seq,
+            "ack_floor": info.ack_floor.stream_seq,
+            "unacknowledged": info.num_ack_pending,
+            "redelivered": info.num_redelivered,
+            "pending": info.num_pending,
+            "waiting_pulls": info.num_waiting,
+            "paused": info.paused,
+        },
+    )

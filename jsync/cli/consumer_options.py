@@ -1,0 +1,181 @@
+"""The fields of a consumer as options, named as the nats command line tool names them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from . import values
+from .values import DURATION, DURATIONS, NOTE, SIZE, UNTIL, Number
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from jsync import ConsumerConfig
+
+_ALWAYS: Final = (
+    click.option("--description", help="Words for people."),
+    click.option(
+        "--filter",
+        "filter_subjects",
+        multiple=True,
+        metavar="SUBJECT",
+        help="The subjects it is for, wildcards allowed.",
+    ),
+    click.option("--wait", "ack_wait", type=DURATION, help="How long an ack may take."),
+    click.option(
+        "--backoff", type=DURATIONS, help="Waits before each delivery: 1s,10s,1m."
+    ),
+    click.option("--max-deliver", type=Number(-1), help="How often at most."),
+    click.option(
+        "--max-pending",
+        "max_ack_pending",
+        type=Number(-1),
+        help="Acks that it may owe.",
+    ),
+    click.option(
+        "--max-pull-batch",
+        "max_batch",
+        type=Number(0),
+        help="Messages that a pull may ask for.",
+    ),
+    click.option(
+        "--max-pull-expire", "max_expires", type=DURATION, help="How long a pull lasts."
+    ),
+    click.option(
+        "--max-pull-bytes",
+        "max_bytes",
+        type=SIZE,
+        help="Bytes that a pull may ask for.",
+    ),
+    click.option(
+        "--inactive-threshold", type=DURATION, help="How long it may be unused."
+    ),
+    click.option(
+        "--headers-only/--no-headers-only", default=None, help="Send no payloads."
+    ),
+    click.option("--sample", type=Number(0, 100), help="Percent of acks to report on."),
+    click.option(
+        "--replicas",
+        "num_replicas",
+        type=Number(0),
+        help="Servers that hold it.",
+    ),
+    click.option(
+        "--target",
+        "deliver_subject",
+        metavar="SUBJECT",
+        help="Push to it; else it is pulled from.",
+    ),
+    click.option("--metadata", type=NOTE, multiple=True, help="A note of your own."),
+)
+_AT_CREATION: Final = (
+    click.option("--ephemeral", is_flag=True, help="Do not outlast its users."),
+    click.option("--pull", is_flag=True, hidden=True),  # as scripts for nats have it
+    click.option(
+        "--ack",
+        "ack_policy",
+        type=click.Choice(["none", "all", "explicit", "flow_control"]),
+        help="What is acknowledged; explicit.",
+    ),
+    click.option(
+        "--deliver",
+        metavar="WHERE",
+        help="Start: all, new, last, subject, a sequence, or so long ago.",
+    ),
+    click.option(
+        "--replay",
+        "replay_policy",
+        type=click.Choice(["instant", "original"]),
+        help="At which pace.",
+    ),
+    click.option("--max-waiting", type=Number(1), help="Pulls that may wait."),
+    click.option(
+        "--memory", "mem_storage", is_flag=True, default=None, help="State in memory."
+    ),
+    click.option(
+        "--deliver-group", metavar="GROUP", help="Queue group; with --target."
+    ),
+    click.option("--flow-control", is_flag=True, default=None, help="With --target."),
+    click.option(
+        "--heartbeat",
+        "idle_heartbeat",
+        type=DURATION,
+        help="Between signs of life; with --target.",
+    ),
+    click.option("--bps", "rate_limit_bps", type=Number(0), help="Bits a second."),
+    click.option("--pause", "pause_until", type=UNTIL, help="Begin later; 2.11."),
+    click.option(
+        "--pinned-groups", "pinned_client", metavar="GROUP", help="One client; 2.11."
+    ),
+    click.option(
+        "--pinned-ttl", "priority_timeout", type=DURATION, help="Its silence."
+    ),
+    click.option(
+        "--overflow-groups", "overflow", metavar="GROUP", help="Under load; 2.11."
+    ),
+    click.option(
+        "--prioritized-groups", "prioritized", metavar="GROUP", help="In turn; 2.12."
+    ),
+)
+_PRIORITIES: Final = ("pinned_client", "overflow", "prioritized")
+
+
+def consumer_options(*, creating: bool) -> Callable[..., Any]:
+    """The options of `create`, or of `edit`, which cannot change all fields."""
+
+    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
+        for option in reversed(_ALWAYS + (_AT_CREATION if creating else ())):
+            command = option(command)
+        return command
+
+    return decorate
+
+
+def consumer_fields(given: Mapping[str, Any], before: ConsumerConfig) -> dict[str, Any]:
+    """The fields that options stand for; what they leave out is as `before`.
+
+    Raises `click.UsageError` for options that exclude one another.
+    """
+    fields = {name: value for name, value in given.items() if value not in (None, ())}
+    for name in ("pull", "ephemeral"):
+        fields.pop(name, None)
+    filters = [
+        part for each in fields.pop("filter_subjects", ()) for part in each.split(",")
+    ]
+    if len(filters) == 1:  # servers before 2.10 know it, too
+        fields["filter_subject"] = filters[0]
+    elif filters:
+        fields["filter_subjects"] = filters
+    if "metadata" in fields:
+        fields["metadata"] = {**(before.metadata or {}), **dict(fields["metadata"])}
+    if "sample" in fields:
+        fields["sample_freq"] = str(fields.pop("sample"))
+    if "deliver" in fields:
+        fields |= start_of(fields.pop("deliver"))
+    groups = {name: fields.pop(name) for name in _PRIORITIES if name in fields}
+    if len(groups) > 1:
+        raise click.UsageError("a consumer has groups of one kind")
+    for policy, names in groups.items():
+        fields["priority_policy"] = policy
+        fields["priority_groups"] = names.split(",")
+    return fields
+
+
+def start_of(where: str) -> dict[str, Any]:
+    """The fields for where a consumer starts; raises `click.UsageError`."""
+    if where in ("all", "new", "last"):
+        return {"deliver_policy": where}
+    if where in ("subject", "last_per_subject"):
+        return {"deliver_policy": "last_per_subject"}
+    if where.isdecimal():
+        return {"deliver_policy": "by_start_sequence", "opt_start_seq": int(where)}
+    try:
+        since = datetime.now(UTC) - timedelta(seconds=values.seconds(where))
+    except (ValueError, OverflowError):
+        raise click.UsageError(
+            f"--deliver {where}: all, new, last, subject, a sequence, or a duration"
+        ) from None
+    return {"deliver_policy": "by_start_time", "opt_start_time": since}

@@ -1,0 +1,139 @@
+"""Messages as people, pipes and programs read them."""
+
+from __future__ import annotations
+
+import base64
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import click
+
+from jsync import JetStreamMsg, StoredMessage
+
+from .output import is_terminal, printable, write_bytes, write_line
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from jsync import Headers, Msg
+
+    from .settings import Settings
+
+
+class Form(NamedTuple):
+    """What to write of each message."""
+
+    json: bool
+    raw: bool
+    """Payloads alone, byte for byte, a line break behind each."""
+    headers_only: bool = False
+    subjects_only: bool = False
+
+    def write(self, msg: Msg | StoredMessage, number: int = 1) -> None:
+        """Write one message, at once.
+
+        `number` counts those that have no sequence; 0 is for one that needs no heading.
+        """
+        if self.json:
+            document = document_of(msg)
+            if self.headers_only or self.subjects_only:
+                document.pop("data", None)
+                document.pop("data_base64", None)
+            write_line(document)
+        elif self.subjects_only:
+            write_bytes(msg.subject.encode() + b"\n")
+        elif self.raw:
+            write_bytes(msg.data + b"\n")
+        else:
+            write_bytes(self._text(msg, number).encode(errors="replace"))
+
+    def _text(self, msg: Msg | StoredMessage, number: int) -> str:
+        lines = []
+        if number:
+            head = heading(msg, number)
+            lines.append(click.style(head, bold=True) if is_terminal() else head)
+        headers = pairs(msg.headers)
+        lines += [printable(f"{name}: {value}") for name, value in headers]
+        if not self.headers_only:
+            if headers:
+                lines.append("")
+            lines += [_body(msg.data)]
+        return "\n".join(lines) + ("\n\n" if number else "\n")
+
+
+def form_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The options of a command that writes messages; `form_of` takes them."""
+    for option in (
+        click.option("--subjects-only", is_flag=True, help="Write the subjects alone."),
+        click.option("--headers-only", is_flag=True, help="Leave out the payloads."),
+        click.option("--raw", "-r", is_flag=True, help="Write the payloads alone."),
+    ):
+        command = option(command)
+    return command
+
+
+def form_of(
+    settings: Settings, raw: bool, headers_only: bool, subjects_only: bool
+) -> Form:
+    """The form that the options ask for; raises `click.UsageError`."""
+    asked = {
+        "--json": settings.json,
+        "--raw": raw,
+        "--headers-only": headers_only,
+        "--subjects-only": subjects_only,
+    }
+    given = [name for name, on in asked.items() if on]
+    if (raw and len(given) > 1) or (headers_only and subjects_only):
+        raise click.UsageError(f"{' and '.join(given)} exclude each other")
+    return Form(settings.json, raw, headers_only, subjects_only)
+
+
+def pairs(headers: Headers | None) -> list[tuple[str, str]]:
+    return list(headers.pairs()) if headers else []
+
+
+def heading(msg: Msg | StoredMessage, number: int) -> str:
+    """The line above a message."""
+    if isinstance(msg, StoredMessage):
+        return printable(f"#{msg.sequence} {msg.subject} {msg.timestamp:%FT%T.%fZ}")
+    if not isinstance(msg, JetStreamMsg):
+        reply = f" (reply to {msg.reply})" if msg.reply else ""
+        return printable(f"#{number} {msg.subject}{reply}")
+    about = msg.metadata
+    again = f", delivery {about.num_delivered}" if about.num_delivered > 1 else ""
+    return printable(
+        f"#{about.stream_sequence} {msg.subject} {about.timestamp:%FT%T.%fZ}"
+        f" ({about.num_pending} pending{again})"
+    )
+
+
+def document_of(msg: Msg | StoredMessage) -> dict[str, Any]:
+    """A message as JSON: `data` when that is text, else `data_base64`."""
+    document: dict[str, Any] = {"subject": msg.subject}
+    if isinstance(msg, StoredMessage):
+        document["stream"] = msg.stream
+        document["sequence"] = msg.sequence
+        document["timestamp"] = msg.timestamp.isoformat()
+    elif isinstance(msg, JetStreamMsg):
+        about = msg.metadata
+        document["stream"] = about.stream
+        document["consumer"] = about.consumer
+        document["sequence"] = about.stream_sequence
+        document["delivered"] = about.num_delivered
+        document["pending"] = about.num_pending
+        document["timestamp"] = about.timestamp.isoformat()
+    elif msg.reply:
+        document["reply"] = msg.reply
+    if msg.headers:
+        document["headers"] = {name: msg.headers.get_all(name) for name in msg.headers}
+    try:
+        document["data"] = msg.data.decode()
+    except UnicodeDecodeError:
+        document["data_base64"] = base64.b64encode(msg.data).decode()
+    return document
+
+
+def _body(data: bytes) -> str:
+    try:
+        return printable(data.decode())
+    except UnicodeDecodeError:
+        return f"({len(data)} bytes that are no text: --raw writes them)"

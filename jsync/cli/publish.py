@@ -1,0 +1,176 @@
+"""`jsync pub`: messages from the command line or the standard input."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+import time
+from collections import deque
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from .output import write_json
+from .settings import flush
+from .values import DURATION, HEADER, Number
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    import jsync
+
+    from .settings import Settings
+
+_WINDOW: Final = 4000
+
+headers_option = click.option(
+    "--header",
+    "-H",
+    "headers",
+    type=HEADER,
+    multiple=True,
+    help="A header, NAME:VALUE.",
+)
+
+
+def headers_of(given: Iterable[tuple[str, str]]) -> dict[str, list[str]] | None:
+    """Headers as publishing calls take them."""
+    headers: dict[str, list[str]] = {}
+    for name, value in given:
+        headers.setdefault(name, []).append(value)
+    return headers or None
+
+
+def bodies(body: str | None, send_on: str) -> Iterator[bytes]:
+    """What to send: the argument; else the standard input, whole or line by line.
+
+    Nobody is kept waiting for input at a terminal: then it is one empty message.
+    """
+    if body is not None:
+        yield body.encode(errors="surrogateescape")
+        return
+    if sys.stdin.isatty():
+        yield b""
+        return
+    if send_on == "newline":
+        for line in sys.stdin.buffer:
+            yield line.removesuffix(b"\n")
+    else:
+        yield sys.stdin.buffer.read()
+
+
+@click.command()
+@click.argument("subject")
+@click.argument("body", required=False)
+@headers_option
+@click.option("--reply", metavar="SUBJECT", help="Where to send replies.")
+@click.option("--count", type=Number(1), default=1, help="So many times.")
+@click.option("--sleep", type=DURATION, default=0.0, help="Between messages.")
+@click.option(
+    "--send-on",
+    type=click.Choice(["eof", "newline"]),
+    default="eof",
+    help="Standard input: one message, or one a line.",
+)
+@click.option("--jetstream", "-J", is_flag=True, help="Wait until it is stored.")
+@click.option("--msg-id", metavar="ID", help="Id against duplicates; with -J.")
+@click.option("--ttl", type=DURATION, help="Time to live; with -J.")
+@click.option("--quiet", "-q", is_flag=True, help="Write nothing.")
+@click.pass_obj
+def pub(
+    settings: Settings,
+    subject: str,
+    body: str | None,
+    headers: tuple[tuple[str, str], ...],
+    reply: str | None,
+    count: int,
+    sleep: float,
+    send_on: str,
+    jetstream: bool,
+    msg_id: str | None,
+    ttl: float | None,
+    quiet: bool,
+) -> None:
+    """Publish messages.
+
+    BODY is the payload; without it the standard input is, unless that is a terminal. With
+    --jetstream every message has been stored when the command ends well.
+    """
+    if not jetstream and (msg_id is not None or ttl is not None):
+        raise click.UsageError("--msg-id and --ttl go with --jetstream")
+    if jetstream and reply is not None:
+        raise click.UsageError("--reply does not go with --jetstream")
+    payloads = (payload for payload in bodies(body, send_on) for _ in range(count))
+    with settings.connect() as nc:
+        paced = _paced(payloads, sleep)
+        if jetstream:
+            options = {"headers": headers_of(headers), "msg_id": msg_id, "ttl": ttl}
+            done = _store(settings.jetstream(nc), subject, paced, options)
+        else:
+            done = _publish(nc, subject, paced, reply, headers_of(headers))
+            flush(nc, settings.timeout)
+    if settings.json:
+        write_json(done)
+    elif not quiet:
+        click.echo(_words(done))
+
+
+def _words(done: dict[str, Any]) -> str:
+    if "stream" not in done:
+        return f"published {done['published']} on {done['subject']}"
+    known = f", {done['duplicates']} known already" if done["duplicates"] else ""
+    return (
+        f"stored {done['published']}{known} in {done['stream']}, sequence {done['seq']}"
+    )
+
+
+def _paced(payloads: Iterable[bytes], sleep: float) -> Iterator[bytes]:
+    for number, payload in enumerate(payloads):
+        if number and sleep:
+            time.sleep(sleep)
+        yield payload
+
+
+def _publish(
+    nc: jsync.Connection,
+    subject: str,
+    payloads: Iterable[bytes],
+    reply: str | None,
+    headers: dict[str, list[str]] | None,
+) -> dict[str, Any]:
+    published = 0
+    for payload in payloads:
+        nc.publish(subject, payload, reply=reply, headers=headers)
+        published += 1
+    return {"subject": subject, "published": published}
+
+
+def _store(
+    js: jsync.JetStream, subject: str, payloads: Iterator[bytes], options: Any
+) -> dict[str, Any]:
+    """Store messages: a lone one by itself, several ahead of their acks."""
+    published = duplicates = 0
+    last: jsync.PubAck | None = None
+
+    def count(ack: jsync.PubAck) -> None:
+        nonlocal last, published, duplicates
+        last = ack
+        published += 1
+        duplicates += ack.duplicate
+
+    first = list(itertools.islice(payloads, 2))
+    if len(first) == 1:
+        count(js.publish(subject, first[0], **options))
+    else:
+        waiting: deque[jsync.PubAckFuture] = deque()
+        with js.publisher(window=_WINDOW) as publisher:
+            for payload in itertools.chain(first, payloads):
+                waiting.append(publisher.publish(subject, payload, **options))
+                if len(waiting) > _WINDOW:
+                    count(waiting.popleft().result())
+        for future in waiting:
+            count(future.result())
+    done: dict[str, Any] = {"subject": subject, "published": published}
+    if last is not None:
+        done |= {"stream": last.stream, "seq": last.seq, "duplicates": duplicates}
+    return done

@@ -1,0 +1,123 @@
+"""`jsync sub`: what is published, as it comes."""
+
+from __future__ import annotations
+
+import queue
+from contextlib import closing, suppress
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from jsync import errors
+
+from .failures import say
+from .messages import form_of, form_options
+from .settings import flush
+from .values import DURATION, Number
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    import jsync
+
+    from .settings import Settings
+
+_AHEAD: Final = 1000
+"""Messages of several subscriptions that wait to be written."""
+_GLANCE: Final = 0.5
+"""Seconds between looks at whether anything can still come."""
+
+
+@click.command()
+@click.argument("subjects", nargs=-1, required=True, metavar="SUBJECT...")
+@click.option("--queue", metavar="GROUP", help="Share the messages within a group.")
+@click.option("--count", type=Number(1), help="End after so many messages.")
+@click.option("--wait", type=DURATION, help="End when so long nothing has come.")
+@form_options
+@click.pass_obj
+def sub(
+    settings: Settings,
+    subjects: tuple[str, ...],
+    queue: str | None,
+    count: int | None,
+    wait: float | None,
+    raw: bool,
+    headers_only: bool,
+    subjects_only: bool,
+) -> None:
+    """Write the messages of subjects as they come, until Ctrl-C.
+
+    Subjects may have wildcards: `orders.*`, `orders.>`. What has been stored in a stream
+    is read by `jsync consume`.
+    """
+    form = form_of(settings, raw, headers_only, subjects_only)
+    with settings.connect(flow=True) as nc:
+        if len(subjects) == 1:
+            messages = _one(nc, subjects[0], queue, wait)
+        else:
+            messages = _several(nc, subjects, queue, wait)
+        with closing(messages):
+            flush(nc, settings.timeout)
+            say(f"subscribed to {', '.join(subjects)}")
+            for number, msg in enumerate(messages, 1):
+                form.write(msg, number)
+                if number == count:
+                    break
+
+
+def _one(
+    nc: jsync.Connection, subject: str, group: str | None, wait: float | None
+) -> Generator[jsync.Msg]:
+    subscription = nc.subscribe(subject, queue=group)
+
+    def messages() -> Generator[jsync.Msg]:
+        with subscription:
+            while True:
+                try:
+                    msg = subscription.next(wait)
+                except TimeoutError:
+                    return
+                yield msg
+
+    return messages()
+
+
+def _several(
+    nc: jsync.Connection,
+    subjects: tuple[str, ...],
+    group: str | None,
+    wait: float | None,
+) -> Generator[jsync.Msg]:
+    """The messages of several subscriptions: each has a thread, which waits for us."""
+    waiting: queue.Queue[jsync.Msg] = queue.Queue(_AHEAD)
+    over = False
+
+    def put(msg: jsync.Msg) -> None:
+        while not over:
+            with suppress(queue.Full):
+                waiting.put(msg, timeout=_GLANCE)
+                break
+
+    for subject in subjects:
+        nc.subscribe(subject, queue=group, callback=put)
+
+    def messages() -> Generator[jsync.Msg]:
+        nonlocal over
+        try:
+            while True:
+                patience = _GLANCE if wait is None else wait
+                try:
+                    msg = waiting.get(timeout=patience)
+                except queue.Empty:
+                    if wait is not None:
+                        return
+                    if nc.is_closed:
+                        raise nc.last_error or errors.ConnectionClosedError(
+                            "the connection is closed"
+                        ) from None
+                    continue
+                yield msg
+        finally:
+            over = True
+
+    return messages()
