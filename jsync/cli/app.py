@@ -13,7 +13,7 @@ from jsync import __version__
 
 from .commands import HIDDEN, SECTIONS
 from .completion import CONTEXT, VARIABLE
-from .failures import guard
+from .failures import Code, guard
 from .settings import Settings
 from .values import DURATION
 
@@ -149,7 +149,8 @@ def run(arguments: Sequence[str]) -> int:
     return guard(lambda: _invoke([*arguments]))
 
 
-def _invoke(arguments: list[str]) -> None:
+def _invoke(arguments: list[str]) -> Code | None:
     # `app.main` would end the process by itself at a broken pipe.
     with app.make_context(_NAME, arguments) as ctx:
-        app.invoke(ctx)
+        code: Code | None = app.invoke(ctx)
+        return code

@@ -60,10 +60,13 @@ def say(line: str) -> None:
     click.echo(f"jsync: {line}", err=True)
 
 
-def guard(command: Callable[[], object]) -> int:
-    """Run a command; the exit code, once what went wrong has been said."""
+def guard(command: Callable[[], Code | None]) -> int:
+    """Run a command; the exit code, once what went wrong has been said.
+
+    A command may return its code, as one that Ctrl-C ends in good order.
+    """
     try:
-        command()
+        code = command()
         sys.stdout.flush()
     except click.Abort:  # Ctrl-C, or the end of the input, at a question
         click.echo(err=True)
@@ -81,7 +84,7 @@ def guard(command: Callable[[], object]) -> int:
     except Exception as error:  # noqa: BLE001 - a traceback helps nobody at a prompt
         say(words_of(error))
         return code_of(error)
-    return Code.DONE
+    return Code.DONE if code is None else code
 
 
 def words_of(error: BaseException) -> str:
