@@ -210,7 +210,7 @@ def handle(options: argparse.Namespace, names: list[str]) -> Result:
         nc.flush(60)
         result = rate(each * len(names), begin, cpu)
         busy.stop()
-        return result | {"reconnects": nc.stats.reconnects}
+        return result | {"reconnects": nc.stats().reconnects}
 
 
 def ordered(options: argparse.Namespace) -> Result:

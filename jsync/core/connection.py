@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
-from .._fast import check_subscribe_subject
+from .._fast import Mailbox, check_subscribe_subject
 from ..errors import ConfigError, DrainTimeoutError, TimeoutError as LateError
 from .counts import check_count
 from .deadline import deadline_after
@@ -51,15 +51,31 @@ class Drained(Protocol):
 
 
 class Statistics(msgspec.Struct, frozen=True, kw_only=True):
-    """Counts since `connect`, as `Connection.stats` gives them."""
+    """What a connection has done since `connect`, and how it is: see `Connection.stats`.
+
+    Requests, pulls and acks are messages too, and so are their replies.
+    """
 
     in_messages: int
+    """Messages received."""
     out_messages: int
+    """Messages published."""
     in_bytes: int
     """Bytes of header blocks and payloads received."""
     out_bytes: int
     """Bytes of header blocks and payloads published."""
     reconnects: int
+    """How often the connection was lost and made again."""
+    slow_consumers: int
+    """How often a subscription began to drop messages, its reader being too slow."""
+    subscriptions: int
+    """Subscriptions there are now, those of pulls and replies included."""
+    pending_messages: int
+    """Messages that have arrived and wait for their reader, of all subscriptions."""
+    pending_bytes: int
+    """Their size: subject, reply, headers and payload."""
+    unsent_bytes: int
+    """Bytes in the write buffer, or kept for the next connection."""
 
 
 def connect(
@@ -475,6 +491,11 @@ class Connection:
         return self._session.state
 
     @property
+    def name(self) -> str:
+        """The `name` given to `connect`; without one, a number of this process's."""
+        return self._options.name or self._session.name
+
+    @property
     def is_connected(self) -> bool:
         return self._session.state is State.CONNECTED
 
@@ -518,16 +539,29 @@ class Connection:
         """The last thing that went wrong, whether or not it was reported."""
         return self._session.last_error
 
-    @property
     def stats(self) -> Statistics:
-        in_messages, in_bytes = self._session.line.counters
+        """Counts since `connect`, taken now; asks nothing of the server.
+
+        They are kept anyway: being read costs a few microseconds, and some more for each
+        subscription. From any thread, and after the end too. `jsync.metrics` has them as
+        Prometheus text.
+        """
+        session = self._session
+        in_messages, in_bytes = session.line.counters
         out_messages, out_bytes = self._outbox.counters
+        interests = list(session.interests.values())
+        mailboxes = [i.sink for i in interests if isinstance(i.sink, Mailbox)]
         return Statistics(
             in_messages=in_messages,
             out_messages=out_messages,
             in_bytes=in_bytes,
             out_bytes=out_bytes,
-            reconnects=self._session.reconnects,
+            reconnects=session.reconnects,
+            slow_consumers=session.slow_consumers,
+            subscriptions=len(interests),
+            pending_messages=sum(len(mailbox) for mailbox in mailboxes),
+            pending_bytes=sum(mailbox.bytes for mailbox in mailboxes),
+            unsent_bytes=self._outbox.pending,
         )
 
     def _check_fork(self) -> None:

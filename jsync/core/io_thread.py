@@ -463,6 +463,7 @@ class IOThread:
             subject=subject,
             dropped=mailbox.dropped,
         )
+        self._session.slow_consumers += 1
         self._session.last_error = error
         self._session.callbacks.report(error)
 

@@ -119,6 +119,7 @@ class Session:
         self.info = ServerInfo()
         self.server: Server | None = None
         self.reconnects = 0
+        self.slow_consumers = 0
         self.last_error: Exception | None = None
         self.error: Exception | None = None
         """Why it closed, when not because it was asked to."""

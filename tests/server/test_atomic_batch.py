@@ -218,19 +218,19 @@ def test_messages_published_at_once_may_have_options(
 def test_what_is_no_batch_is_refused_before_anything_is_sent(
     nc: jsync.Connection, rows: list[Any]
 ) -> None:
-    before = nc.stats.out_messages
+    before = nc.stats().out_messages
     with pytest.raises(errors.ConfigError):
         nc.jetstream().publish_batch(rows)
-    assert nc.stats.out_messages == before
+    assert nc.stats().out_messages == before
 
 
 def test_a_stream_that_is_known_takes_a_batch_in_one_exchange(
     nc: jsync.Connection, js: jsync.JetStream, stream: jsync.Stream
 ) -> None:
     js.publish_batch([(f"{stream.name}.1", b"")])
-    before = nc.stats.out_messages
+    before = nc.stats().out_messages
     js.publish_batch([(f"{stream.name}.{n}", b"") for n in range(10)])
-    assert nc.stats.out_messages == before + 10
+    assert nc.stats().out_messages == before + 10
 
 
 def test_a_failing_iterable_publishes_nothing(
@@ -290,7 +290,7 @@ def test_discarded_batches_leave_their_places_to_others(
 def test_an_empty_batch_sends_nothing(
     nc: jsync.Connection, js: jsync.JetStream
 ) -> None:
-    before = nc.stats.out_messages
+    before = nc.stats().out_messages
     with js.atomic_batch() as batch:
         pass
     assert batch.pub_ack is None
@@ -299,7 +299,7 @@ def test_an_empty_batch_sends_nothing(
         batch.add("late", b"")
     with pytest.raises(errors.ConfigError, match="empty"):
         js.atomic_batch().commit()
-    assert nc.stats.out_messages == before
+    assert nc.stats().out_messages == before
 
 
 def test_what_follows_a_commit_is_refused(

@@ -179,7 +179,7 @@ def test_a_batch_is_lost_with_messages_that_nobody_has_acknowledged(
     for n in range(3):
         batch.add(f"{stream.name}.{n}")
     proxy.cut()
-    wait_for(lambda: broken.stats.reconnects == 1)
+    wait_for(lambda: broken.stats().reconnects == 1)
     with pytest.raises(errors.AtomicBatchLostError) as caught:
         batch.add(f"{stream.name}.3")
     assert isinstance(caught.value, errors.ConnectionLostError)
@@ -333,7 +333,7 @@ def test_a_restarted_server_has_forgotten_an_open_batch(
         batch = js.atomic_batch(timeout=LONG)
         batch.add("s", ack=True)
         server.restart()
-        wait_for(lambda: nc.stats.reconnects == 1)
+        wait_for(lambda: nc.stats().reconnects == 1)
         with pytest.raises(errors.AtomicPublishIncompleteBatchError):
             batch.commit("s")
         assert batch.state is BatchState.FAILED

@@ -141,10 +141,10 @@ def test_a_stream_that_was_known_may_stop_taking_batches(
     switch_off(nc, stream)
     with pytest.raises(errors.AtomicPublishDisabledError):
         js.publish_batch(rows)
-    before = nc.stats.out_messages
+    before = nc.stats().out_messages
     with pytest.raises(errors.AtomicPublishDisabledError):
         js.publish_batch(rows)
-    assert nc.stats.out_messages == before + 2, (
+    assert nc.stats().out_messages == before + 2, (
         "the API was asked, and nothing else sent"
     )
     assert len(contents(stream)) == 3

@@ -34,7 +34,7 @@ class Watched:
 
     def assert_nothing_was_sent(self) -> None:
         """And that the connection is as good as before."""
-        assert self.nc.stats.out_messages == 0
+        assert self.nc.stats().out_messages == 0
         self.nc.flush()
         page = monitor(self.server, f"connz?cid={self.nc.client_id}")
         connection = page["connections"][0]
@@ -42,7 +42,7 @@ class Watched:
         self.nc.publish("sentinel", b"the first")
         assert self._everything.next().subject == "sentinel"
         assert self.nc.is_connected
-        assert self.nc.stats.reconnects == 0
+        assert self.nc.stats().reconnects == 0
         assert self.nc.last_error is None
 
     def assert_no_subscription(self) -> None:
@@ -152,7 +152,7 @@ def test_subjects_up_to_the_limit_are_what_a_server_takes(
         assert nc.request(longest, payload, headers=headers).data == payload
         nc.publish(longest, payload, reply="r" * 40, headers=headers)
         nc.flush()
-        assert nc.stats.reconnects == 0
+        assert nc.stats().reconnects == 0
 
 
 @by_name(

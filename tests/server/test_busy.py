@@ -56,7 +56,7 @@ def test_user_code_that_is_busy_does_not_lose_the_connection(
             worked.get()
         nc.flush()
         assert lost.waiting == 0
-        assert nc.stats.reconnects == 0
+        assert nc.stats().reconnects == 0
 
 
 def test_code_that_holds_the_gil_does_not_lose_the_connection(
@@ -68,7 +68,7 @@ def test_code_that_holds_the_gil_does_not_lose_the_connection(
             hold_the_gil_for(0.7)
             nc.flush()
         assert lost.waiting == 0
-        assert nc.stats.reconnects == 0
+        assert nc.stats().reconnects == 0
 
 
 def test_a_long_hold_of_the_gil_is_not_taken_for_the_servers_silence(
@@ -80,4 +80,4 @@ def test_a_long_hold_of_the_gil_is_not_taken_for_the_servers_silence(
         hold_the_gil_for(1.0)
         nc.flush()
         assert lost.waiting == 0
-        assert nc.stats.reconnects == 0
+        assert nc.stats().reconnects == 0

@@ -53,7 +53,7 @@ def test_the_callbacks_tell_the_life_of_a_connection(
         server.restart()
         reconnected.get()
         assert works(nc)
-        assert nc.stats.reconnects == 1
+        assert nc.stats().reconnects == 1
     closed.get()
     assert told == [
         "connect",

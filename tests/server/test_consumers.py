@@ -117,13 +117,13 @@ def test_create_or_update_does_what_is_needed(
 def test_an_update_has_to_say_of_which_consumer(
     nc: jsync.Connection, js: jsync.JetStream, stream: jsync.Stream
 ) -> None:
-    sent = nc.stats.out_messages
+    sent = nc.stats().out_messages
     for call in (stream.update_consumer, stream.create_or_update_consumer):
         with pytest.raises(errors.ConfigError, match="which consumer"):
             call(ack_wait=5)
         with pytest.raises(errors.ConfigError, match="which consumer"):
             call(ConsumerConfig())
-    assert nc.stats.out_messages == sent
+    assert nc.stats().out_messages == sent
 
 
 def test_a_consumer_is_asked_for_and_deleted(
@@ -185,10 +185,10 @@ def test_a_pause_of_some_seconds_ends_by_itself(
 def test_a_pause_that_cannot_be_is_refused_before_anything_is_sent(
     nc: jsync.Connection, worker: jsync.Consumer, until: Any
 ) -> None:
-    sent = nc.stats.out_messages
+    sent = nc.stats().out_messages
     with pytest.raises(errors.ConfigError, match="until"):
         worker.pause(until)
-    assert nc.stats.out_messages == sent
+    assert nc.stats().out_messages == sent
 
 
 # Resetting ----------------------------------------------------------------------------
@@ -231,11 +231,11 @@ def test_a_reset_to_before_its_start_is_refused(
 def test_a_reset_that_cannot_be_is_refused_before_anything_is_sent(
     nc: jsync.Connection, worker: jsync.Consumer
 ) -> None:
-    sent = nc.stats.out_messages
+    sent = nc.stats().out_messages
     for sequence in (0, -1, True, 1 << 64):
         with pytest.raises(errors.ConfigError, match="sequence"):
             worker.reset(sequence)
-    assert nc.stats.out_messages == sent
+    assert nc.stats().out_messages == sent
 
 
 # Groups -------------------------------------------------------------------------------
@@ -276,7 +276,7 @@ def test_binding_asks_nothing(
     worker: jsync.Consumer,
 ) -> None:
     fill(js, stream, "a")
-    sent = nc.stats.out_messages
+    sent = nc.stats().out_messages
     bound = js.consumer(stream.name, "worker")
     assert (bound.name, bound.stream_name) == ("worker", stream.name)
     assert repr(bound) == repr(worker)
@@ -284,7 +284,7 @@ def test_binding_asks_nothing(
         bound.cached_info  # noqa: B018 (the property raises)
     with pytest.raises(errors.NoCachedInfoError):
         bound.config  # noqa: B018 (the property raises)
-    assert nc.stats.out_messages == sent
+    assert nc.stats().out_messages == sent
     assert bound.next().data == b"a"
     info = bound.info()
     assert bound.cached_info is info

@@ -324,7 +324,7 @@ def test_every_call_on_a_closed_connection_raises(
     with pytest.raises(errors.ConnectionClosedError):
         next(iter(sub))
     sub.unsubscribe()
-    assert nc.stats.out_messages == 1
+    assert nc.stats().out_messages == 1
     assert "closed" in repr(nc)
 
 

@@ -436,7 +436,7 @@ def campaign(server: LocalServer) -> None:
                 late = reader.seen[number] & writer.refused
                 assert not late, f"{late} were refused, and sent all the same"
         logger.info("faults: %s", dict(saboteur.counts))
-        logger.info("reconnects: %s", [nc.stats.reconnects for nc in made])
+        logger.info("reconnects: %s", [nc.stats().reconnects for nc in made])
         logger.info("published %d, of which %d refused", published, refused)
         for reader in readers:
             logger.info("read %d", sum(len(seen) for seen in reader.seen.values()))
@@ -445,7 +445,7 @@ def campaign(server: LocalServer) -> None:
         logger.info("longest: %s", longest)
         logger.info("memory grew by %.1f MB", grown / 1e6)
         assert grown < 32 << 20
-        assert made[0].stats.reconnects > 5
+        assert made[0].stats().reconnects > 5
         begin = time.monotonic()
         for nc in made:
             nc.close()

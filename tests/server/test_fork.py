@@ -64,7 +64,7 @@ FORK = """
         time.sleep(0.001)
 
     def check_parent():
-        assert nc.is_connected and nc.stats.reconnects == 0, nc.last_error
+        assert nc.is_connected and nc.stats().reconnects == 0, nc.last_error
         assert nc.request("echo." + subject, b"2").data == b"2"
 """
 

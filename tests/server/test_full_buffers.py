@@ -187,7 +187,7 @@ def test_a_full_buffer_blocks_a_publisher_until_there_is_room(line: Line) -> Non
         for writer in writers:
             writer.result()
         nc.flush()
-        assert nc.stats.out_messages == 20_000
+        assert nc.stats().out_messages == 20_000
         assert "disconnect" not in events.names
 
 
@@ -208,18 +208,18 @@ def test_a_publisher_that_waits_too_long_gets_a_write_timeout(line: Line) -> Non
             fill(nc, 1 << 20)
         waited = time.monotonic() - begin
         assert waited >= 0.3
-        before = nc.stats.out_messages
+        before = nc.stats().out_messages
         with pytest.raises(errors.WriteTimeoutError):
             nc.publish("void", bytes(1000))
         with pytest.raises(errors.WriteTimeoutError):
             nc.request("void", bytes(1000), timeout=60)
-        assert nc.stats.out_messages == before
+        assert nc.stats().out_messages == before
         # It is the publish that failed, not the connection.
         proxy.hear("client")
         nc.flush()
         nc.publish("void", b"again")
         nc.flush()
-        assert nc.stats.reconnects == 0
+        assert nc.stats().reconnects == 0
 
 
 def test_a_blocked_publisher_is_woken_by_a_reconnect_and_by_close(line: Line) -> None:
@@ -378,7 +378,7 @@ def test_pong_passes_while_the_buffer_is_full() -> None:
         wait_for(functools.partial(is_stuck, nc))
         for writer in writers:
             writer.wait_until_blocked()
-        full = nc.stats.out_bytes + 20 * nc.stats.out_messages
+        full = nc.stats().out_bytes + 20 * nc.stats().out_messages
         waiting = unsent(nc)
         may_ping.set()
         # Answered before room is made.
@@ -387,7 +387,7 @@ def test_pong_passes_while_the_buffer_is_full() -> None:
         assert ponged.wait(20)
         stop.set()
         counts = [writer.result() for writer in writers]
-        assert sum(counts) == nc.stats.out_messages
+        assert sum(counts) == nc.stats().out_messages
         assert read[0] <= full + 100_000, "behind those that were written already"
 
 

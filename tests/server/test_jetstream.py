@@ -407,13 +407,13 @@ def test_a_second_ack_is_silent(
     before = msg.is_acked
     msg.ack()
     assert (before, msg.is_acked) == (False, True)
-    sent = nc.stats.out_messages
+    sent = nc.stats().out_messages
     msg.ack()
     msg.nak()
     msg.term()
     msg.in_progress()
     msg.ack_sync()
-    assert nc.stats.out_messages == sent
+    assert nc.stats().out_messages == sent
 
 
 def test_ack_sync_returns_when_the_server_has_the_ack(

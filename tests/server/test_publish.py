@@ -247,13 +247,13 @@ def test_the_statistics_count_both_ways(nc: jsync.Connection, unique: str) -> No
         nc.publish(unique, b"12345")
     for _ in range(10):
         sub.next()
-    stats = nc.stats
+    stats = nc.stats()
     assert (stats.out_messages, stats.out_bytes) == (10, 50)
     assert (stats.in_messages, stats.in_bytes) == (10, 50)
     nc.publish(unique, b"12345", headers={"A": "b"})
     sub.next()
     block = len(b"NATS/1.0\r\nA: b\r\n\r\n")
-    assert nc.stats.out_bytes == nc.stats.in_bytes == 55 + block
+    assert nc.stats().out_bytes == nc.stats().in_bytes == 55 + block
 
 
 def test_a_missing_permission_is_told_to_on_error_and_closes_nothing(
@@ -271,7 +271,7 @@ def test_a_missing_permission_is_told_to_on_error_and_closes_nothing(
         sub = nc.subscribe(unique)
         nc.publish(unique, b"allowed")
         assert sub.next().data == b"allowed"
-        assert nc.stats.reconnects == 0
+        assert nc.stats().reconnects == 0
 
 
 def publish_large(nc: jsync.Connection, subject: str, count: int) -> None:
@@ -293,7 +293,7 @@ def test_a_full_buffer_blocks_and_then_raises(
         nc.flush()
         nc.publish(unique, b"goes on")
         nc.flush()
-        assert nc.stats.reconnects == 0
+        assert nc.stats().reconnects == 0
 
 
 def test_a_blocked_publish_goes_on_when_the_server_reads_again_and_nothing_is_lost(
@@ -364,7 +364,7 @@ def test_a_full_buffer_does_not_keep_us_from_answering_pings(
         for publisher in publishers:
             publisher.result()
         nc.flush()
-        assert nc.stats.reconnects == 0
+        assert nc.stats().reconnects == 0
 
 
 def test_reading_and_writing_more_than_the_buffers_hold_does_not_lock_up(

@@ -305,10 +305,10 @@ def test_a_status_that_comes_with_an_error_is_that_error(
 def test_a_message_that_no_stream_takes_is_tried_twice_more(
     nc: jsync.Connection, js: jsync.JetStream, unique: str
 ) -> None:
-    begin, before = time.monotonic(), nc.stats.out_messages
+    begin, before = time.monotonic(), nc.stats().out_messages
     with pytest.raises(errors.NoStreamResponseError, match="no stream takes"):
         js.publish(unique, b"")
-    assert nc.stats.out_messages - before == 3
+    assert nc.stats().out_messages - before == 3
     assert time.monotonic() - begin >= 0.5
 
 

@@ -112,7 +112,7 @@ def test_a_line_that_is_cut_at_any_byte_makes_no_ack_up(
     if resend:
         # What an allowance was still counted against is cut later, and sent again.
         assert not reported(futures)[1]
-    assert nc.stats.reconnects > 10
+    assert nc.stats().reconnects > 10
 
 
 def test_acks_that_are_lost_are_failures_and_no_others(
@@ -251,7 +251,7 @@ def test_a_campaign_of_cuts_and_kills(
             assert done.is_set()
             with contextlib.suppress(errors.PublisherError):
                 publisher.close(60)
-            assert nc.stats.reconnects > 3
+            assert nc.stats().reconnects > 3
     with jsync.connect(server.url) as nc:
         js = nc.jetstream()
         futures = [pair for pairs in sent for pair in pairs]

@@ -69,7 +69,7 @@ def hold_acks(proxy: FaultProxy) -> None:
 
 
 def reconnected(nc: jsync.Connection, times: int = 1) -> bool:
-    return nc.is_connected and nc.stats.reconnects >= times
+    return nc.is_connected and nc.stats().reconnects >= times
 
 
 def test_a_lost_connection_fails_what_is_pending_at_once(
@@ -335,7 +335,7 @@ def test_what_is_too_large_for_the_next_server_fails(
         assert isinstance(large.exception(SOON), errors.MaxPayloadError)
         publisher.publish("s.a", bytes(1000), msg_id="3").result(LONG)
         publisher.close()
-        assert (stream.info().state.messages, nc.stats.reconnects) == (2, 1)
+        assert (stream.info().state.messages, nc.stats().reconnects) == (2, 1)
 
 
 def test_what_no_stream_takes_is_sent_again_until_one_does(
@@ -377,7 +377,7 @@ def test_what_has_no_answer_is_sent_again(
         assert lost.result(SOON).duplicate
         publisher.publish(f"{stream.name}.a", b"2", msg_id="2").result(SOON)
     assert stored(js, stream) == [b"1", b"2"]
-    assert nc.stats.reconnects == 0
+    assert nc.stats().reconnects == 0
 
 
 def test_what_was_overtaken_by_later_acks_is_sent_again(
@@ -414,11 +414,11 @@ def test_a_slow_line_is_not_sent_everything_twice(
     with far.publisher(resend=True) as publisher:
         publisher.publish(f"{stream.name}.a", b"", msg_id="first").result(LONG)
         proxy.deaf("client")
-        before = nc.stats.out_messages
+        before = nc.stats().out_messages
         for number in range(31):
             publisher.publish(f"{stream.name}.a", bytes(200_000), msg_id=str(number))
         time.sleep(1.0)
-        assert nc.stats.out_messages - before == 31
+        assert nc.stats().out_messages - before == 31
         proxy.hear("client")
 
 

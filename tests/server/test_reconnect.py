@@ -62,7 +62,7 @@ def test_subscriptions_are_made_again_when_the_server_was_killed(
         assert payloads(read, 2) == [b"1", b"2"]
         assert payloads(late, 1) == [b"2"]
         wait_for(lambda: heard == [b"1", b"2"])
-        assert nc.stats.reconnects == 1
+        assert nc.stats().reconnects == 1
         assert ended.delivered == 0
 
 
@@ -161,12 +161,12 @@ def test_a_request_made_while_reconnecting_waits_for_the_reconnect(
         flush = Thread(functools.partial(nc.flush, 20))
         for call in (request, many, flush):
             call.wait_until_blocked()
-        assert nc.stats.out_messages == 0
+        assert nc.stats().out_messages == 0
         server.start()
         assert request.result().data == b"yes"
         assert many.result() == [b"yes"]
         flush.result()
-        assert nc.stats.out_messages == 4
+        assert nc.stats().out_messages == 4
 
 
 def test_a_request_made_while_reconnecting_keeps_to_its_timeout(

@@ -67,7 +67,7 @@ def test_publishes_made_while_disconnected_arrive_in_order_and_once(
         assert messages[2999].headers is not None
         assert messages[2999].headers["Number"] == "2999"
         assert is_empty(subscription)
-        assert nc.stats.out_messages == 3000
+        assert nc.stats().out_messages == 3000
 
 
 def test_no_frame_is_torn_wherever_the_line_is_cut(

@@ -91,7 +91,7 @@ def test_an_update_that_cannot_be_is_refused_before_anything_is_sent(
     nc: jsync.Connection, js: jsync.JetStream, stream: jsync.Stream
 ) -> None:
     consumer = js.consumer(stream.name, "worker")
-    sent = nc.stats.out_messages
+    sent = nc.stats().out_messages
     with pytest.raises(errors.ConfigError, match="did you mean max_age"):
         stream.update(max_agee=60)
     with pytest.raises(errors.ConfigError, match="retention"):
@@ -104,7 +104,7 @@ def test_an_update_that_cannot_be_is_refused_before_anything_is_sent(
         consumer.update(ack_wai=60)
     with pytest.raises(errors.ConfigError, match="ack_wait"):
         stream.update_consumer(name="worker", ack_wait=-1)
-    assert nc.stats.out_messages == sent
+    assert nc.stats().out_messages == sent
 
 
 def test_a_stream_cannot_be_renamed(stream: jsync.Stream) -> None:
@@ -183,19 +183,19 @@ def test_a_name_that_cannot_be_is_refused_before_anything_is_sent(
     call: Callable[[jsync.JetStream, str], object],
     name: str,
 ) -> None:
-    sent = nc.stats.out_messages
+    sent = nc.stats().out_messages
     with pytest.raises(errors.ConfigError):
         call(js, name)
-    assert nc.stats.out_messages == sent
+    assert nc.stats().out_messages == sent
 
 
 def test_text_that_is_not_unicode_is_refused_before_anything_is_sent(
     nc: jsync.Connection, js: jsync.JetStream, unique: str
 ) -> None:
-    sent = nc.stats.out_messages
+    sent = nc.stats().out_messages
     with pytest.raises(errors.ConfigError, match="not valid Unicode"):
         js.create_stream(name=unique, description="\ud800")
-    assert nc.stats.out_messages == sent
+    assert nc.stats().out_messages == sent
 
 
 # Finding ------------------------------------------------------------------------------
@@ -236,15 +236,15 @@ def test_lists_of_streams_have_as_many_pages_as_it_takes(
     names = [f"{number:05}" for number in range(1100)]
     with jsync.connect(server.url) as nc:
         js = nc.jetstream()
-        sent = nc.stats.out_messages
+        sent = nc.stats().out_messages
         streams = js.streams()
-        assert nc.stats.out_messages == sent  # nothing yet
+        assert nc.stats().out_messages == sent  # nothing yet
         assert next(streams).name == "00000"
-        assert nc.stats.out_messages == sent + 1  # and no more than a page
+        assert nc.stats().out_messages == sent + 1  # and no more than a page
         assert [stream.name for stream in js.streams()] == names
-        assert nc.stats.out_messages == sent + 1 + 5  # of 256
+        assert nc.stats().out_messages == sent + 1 + 5  # of 256
         assert list(js.stream_names()) == names
-        assert nc.stats.out_messages == sent + 1 + 5 + 2  # of 1024
+        assert nc.stats().out_messages == sent + 1 + 5 + 2  # of 1024
 
 
 def test_lists_of_consumers_have_as_many_pages_as_it_takes(
@@ -256,11 +256,11 @@ def test_lists_of_consumers_have_as_many_pages_as_it_takes(
         stream = js.create_stream(name="MANY", storage="memory", max_consumers=2000)
         create_many(server, "consumers", 1100)
         names = [f"{number:05}" for number in range(1100)]
-        sent = nc.stats.out_messages
+        sent = nc.stats().out_messages
         assert [consumer.name for consumer in stream.consumers()] == names
-        assert nc.stats.out_messages == sent + 5
+        assert nc.stats().out_messages == sent + 5
         assert list(stream.consumer_names()) == names
-        assert nc.stats.out_messages == sent + 5 + 2
+        assert nc.stats().out_messages == sent + 5 + 2
         assert list(js.consumer_names("MANY")) == names
         first = next(js.consumers("MANY"))
         assert first.cached_info.stream_name == "MANY"
@@ -301,7 +301,7 @@ def test_streams_are_found_by_what_they_take(
 def test_a_subject_that_cannot_be_is_refused_before_anything_is_sent(
     nc: jsync.Connection, js: jsync.JetStream, stream: jsync.Stream, subject: str
 ) -> None:
-    sent = nc.stats.out_messages
+    sent = nc.stats().out_messages
     for call in (
         lambda: js.streams(subject=subject),
         lambda: js.stream_names(subject=subject),
@@ -311,7 +311,7 @@ def test_a_subject_that_cannot_be_is_refused_before_anything_is_sent(
     ):
         with pytest.raises(errors.ConfigError):
             call()
-    assert nc.stats.out_messages == sent
+    assert nc.stats().out_messages == sent
 
 
 # Asking -------------------------------------------------------------------------------
@@ -352,9 +352,9 @@ def test_info_puts_pages_of_100_000_subjects_together(
         with js.publisher() as publisher:
             for number in range(count):
                 publisher.publish(f"w.{number}")
-        sent = nc.stats.out_messages
+        sent = nc.stats().out_messages
         info = stream.info(subjects_filter="w.*")
-        assert nc.stats.out_messages == sent + 2
+        assert nc.stats().out_messages == sent + 2
         assert info.state.subjects is not None
         assert info.state.subjects.keys() == {f"w.{number}" for number in range(count)}
         assert info.total == count
@@ -408,7 +408,7 @@ def test_a_purge_takes_only_what_matches(
 def test_a_purge_that_cannot_be_is_refused_before_anything_is_sent(
     nc: jsync.Connection, stream: jsync.Stream
 ) -> None:
-    sent = nc.stats.out_messages
+    sent = nc.stats().out_messages
     with pytest.raises(errors.ConfigError, match="exclude each other"):
         stream.purge(sequence=2, keep=2)
     # To the server 0 is no bound: everything would go.
@@ -418,7 +418,7 @@ def test_a_purge_that_cannot_be_is_refused_before_anything_is_sent(
         stream.purge(keep=-1)
     with pytest.raises(errors.ConfigError, match="keep has to be a whole number"):
         stream.purge(keep=True)
-    assert nc.stats.out_messages == sent
+    assert nc.stats().out_messages == sent
 
 
 def test_a_stream_that_may_not_be_purged_says_so(

@@ -66,7 +66,7 @@ def test_threads_publish_through_one_connection_and_each_keeps_its_order(
     for thread in threads:
         thread.result()
     nc.flush()
-    assert nc.stats.out_messages == nc.stats.in_messages == THREADS * each
+    assert nc.stats().out_messages == nc.stats().in_messages == THREADS * each
 
 
 def test_threads_do_everything_at_once_on_one_connection(
@@ -112,7 +112,7 @@ def test_threads_do_everything_at_once_on_one_connection(
             nc.flush(timeout=SOON)
             assert nc.rtt(timeout=SOON) > 0
             assert nc.is_connected
-            assert nc.stats.reconnects == 0
+            assert nc.stats().reconnects == 0
             repr(nc)
 
     jobs = [

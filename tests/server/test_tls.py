@@ -285,7 +285,7 @@ def test_messages_of_many_threads_stay_whole_and_each_thread_keeps_its_order(
     for publisher in publishers:
         publisher.result()
     assert nc.is_connected
-    assert nc.stats.reconnects == 0
+    assert nc.stats().reconnects == 0
 
 
 def test_requests_of_many_threads_get_their_own_replies(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -136,26 +137,67 @@ def test_a_file_imports_downwards_and_through_its_own_doors(path: Path) -> None:
             assert LAYERS.index(head) <= LAYERS.index(layer), f"{name} imports {head}"
 
 
-# What a user has, and so `cli`: the package itself and its public modules.
+# What a user has: the package, its public modules, and what these offer.
 PUBLIC = {
     "jsync",
     "jsync.errors",
     "jsync.headers",
+    "jsync.metrics",
     "jsync.models",
     "jsync.server",
     "jsync.spark.pipeline",
 }
 
+# Built on the public names, as a user would.
+OUTER = ["cli", "metrics.py", "spark"]
 
-def test_the_command_uses_public_names_only() -> None:
-    cli = ROOT / "cli"
-    for path in cli.rglob("*.py"):
-        depth = len(path.relative_to(cli).parts)
-        for level, module in imports(path):
-            outside = level > depth
-            assert not outside, f"{path.name} imports {module} past the public names"
-            if level == 0 and module.split(".")[0] == "jsync":
-                assert module in PUBLIC, f"{path.name} imports {module}"
+OUTER_FILES = sorted(
+    path
+    for outer in OUTER
+    for path in [ROOT / outer, *(ROOT / outer).rglob("*.py")]
+    if path.suffix == ".py"
+)
+
+
+def reaches(path: Path) -> Iterator[str]:
+    """What of jsync a file of `OUTER` uses from outside its own part: dotted names."""
+    module = ["jsync", *path.relative_to(ROOT).with_suffix("").parts]
+    own = module[1]
+    for node in ast.walk(ast.parse(path.read_text())):
+        match node:
+            case ast.ImportFrom():
+                package = module[: len(module) - node.level] if node.level else []
+                if path.name == "__init__.py" and node.level == 1:
+                    package = module[:-1]
+                source = [*package, *(node.module.split(".") if node.module else ())]
+                if source[0] == "jsync" and source[1:2] != [own]:
+                    yield from (".".join([*source, a.name]) for a in node.names)
+            case ast.Import():
+                yield from (
+                    f"{a.name}.__name__"
+                    for a in node.names
+                    if a.name.split(".")[0] == "jsync"
+                )
+            case ast.Attribute(value=ast.Name(id="jsync"), attr=name):
+                yield f"jsync.{name}"
+
+
+@pytest.mark.parametrize(
+    "path", OUTER_FILES, ids=lambda p: p.relative_to(ROOT).as_posix()
+)
+def test_what_is_built_on_jsync_uses_public_names_only(path: Path) -> None:
+    for reached in reaches(path):
+        module, _, name = reached.rpartition(".")
+        assert module in PUBLIC, f"{path.name} imports {reached}"
+        if module == "jsync":
+            offered = name in jsync.__all__ or reached in PUBLIC or name == "__name__"
+            assert offered, f"{path.name} uses {reached}, which is in no list"
+        else:
+            assert not name.startswith("_") or name == "__name__", reached
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Attribute) and re.match(r"_[^_]", node.attr):
+            mine = isinstance(node.value, ast.Name) and node.value.id in {"self", "cls"}
+            assert mine, f"{path.name}:{node.lineno} looks into {ast.unparse(node)}"
 
 
 def test_no_file_has_two_things_in_it() -> None:

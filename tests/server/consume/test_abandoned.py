@@ -133,12 +133,12 @@ def test_without_acks_it_only_ends(
 ) -> None:
     reader = stream.create_consumer(name="reader", ack_policy="none")
     fill(nc, stream, 50)
-    before, sent = subscribed(nc), nc.stats.out_messages
+    before, sent = subscribed(nc), nc.stats().out_messages
     for msg in way(reader):
         assert int(msg.data) == 0
         break
     wait_for(lambda: subscribed(nc) <= before)
-    assert nc.stats.out_messages <= sent + 2  # the pull, and one more of messages()
+    assert nc.stats().out_messages <= sent + 2  # the pull, and one more of messages()
 
 
 def test_messages_in_use_are_not_dropped(

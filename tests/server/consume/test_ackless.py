@@ -44,12 +44,12 @@ def test_no_ack_is_written(
         msgs = [reader.next(SOON), *reader.fetch(1), messages.next(SOON)]
         messages.next(SOON)
         wait_for(lambda: reader.info().num_waiting == 1)
-        sent = nc.stats.out_messages
+        sent = nc.stats().out_messages
         for msg in msgs:
             ack(msg)
             assert not msg.is_acked
         nc.flush()
-        assert nc.stats.out_messages == sent
+        assert nc.stats().out_messages == sent
 
 
 def test_one_whose_policy_is_not_known_takes_acks_and_nothing_comes_of_them(

@@ -1,0 +1,66 @@
+"""What connections do, as Prometheus text.
+
+Nothing is counted for it that would not be counted anyway, and nothing runs between two
+questions: who does not import this pays nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from .errors import ConfigError
+
+if TYPE_CHECKING:
+    from . import Connection
+
+CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+"""Of an HTTP response with `prometheus_text` in it."""
+
+# Name, type, help; the name without `jsync_` and `_total` is the one in `Statistics`.
+_METRICS: Final = (
+    ("in_messages", "counter", "Messages received."),
+    ("in_bytes", "counter", "Bytes of headers and payloads received."),
+    ("out_messages", "counter", "Messages published, requests and acks included."),
+    ("out_bytes", "counter", "Bytes of headers and payloads published."),
+    ("reconnects", "counter", "Times the connection was lost and made again."),
+    ("slow_consumers", "counter", "Times a subscription began to drop messages."),
+    ("subscriptions", "gauge", "Subscriptions, those of pulls and replies included."),
+    ("pending_messages", "gauge", "Messages that wait for their reader."),
+    ("pending_bytes", "gauge", "Bytes of messages that wait for their reader."),
+    ("unsent_bytes", "gauge", "Bytes that have not reached the socket."),
+)
+
+
+def prometheus_text(*connections: Connection) -> str:
+    """What the connections have done so far, in Prometheus' text format 0.0.4.
+
+    Serve it with `CONTENT_TYPE`, or write it to a file for the node exporter. Each series
+    has the label `connection`, the connection's `name`, so give each a name in `connect`;
+    two of the same name raise `ConfigError`. Does not block, asks nothing of the server,
+    and may be called from any thread, for closed connections as well.
+    """
+    names = [_escaped(connection.name) for connection in connections]
+    if twice := {name for name in names if names.count(name) > 1}:
+        raise ConfigError(
+            f"two connections have the name {twice.pop()!r}, which tells their series "
+            "apart: give each its own in connect(name=)"
+        )
+    lines = [
+        "# HELP jsync_connected Whether it is connected.",
+        "# TYPE jsync_connected gauge",
+    ]
+    for name, connection in zip(names, connections, strict=True):
+        lines.append(
+            f'jsync_connected{{connection="{name}"}} {connection.is_connected:d}'
+        )
+    statistics = [connection.stats() for connection in connections]
+    for field, kind, words in _METRICS:
+        metric = f"jsync_{field}_total" if kind == "counter" else f"jsync_{field}"
+        lines += [f"# HELP {metric} {words}", f"# TYPE {metric} {kind}"]
+        for name, counts in zip(names, statistics, strict=True):
+            lines.append(f'{metric}{{connection="{name}"}} {getattr(counts, field)}')
+    return "\n".join(lines) + "\n"
+
+
+def _escaped(label: str) -> str:
+    return label.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
