@@ -1,0 +1,168 @@
+"""Every program in `examples/` runs, and says what it should."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import operator
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+import jsync
+from jsync.errors import NotFoundError
+from jsync.server import LocalServer
+
+from ..servers import wait_for
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+pytestmark = pytest.mark.server
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+FLIGHTS = Path(__file__).parents[1] / "cli" / "flights.csv"
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[LocalServer]:
+    """One for all of them: each has streams of its own, as their readers expect."""
+    with LocalServer() as server:
+        yield server
+
+
+def start(server: LocalServer, name: str, *arguments: object) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [
+            *(sys.executable, "-W", "error", str(EXAMPLES / name)),
+            *(str(argument) for argument in arguments),
+        ],
+        env=os.environ | {"NATS_URL": server.url},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def run(server: LocalServer, name: str, *arguments: object) -> list[str]:
+    """Run one to its end, which has to be a good one; the lines it writes."""
+    with start(server, name, *arguments) as process:
+        try:
+            output, errors = process.communicate(timeout=60)
+        finally:
+            process.kill()
+    assert (process.returncode, errors) == (0, "")
+    return output.splitlines()
+
+
+def test_a_worker_repeats_what_fails_and_gives_up_what_is_broken(
+    server: LocalServer,
+) -> None:
+    lines = run(server, "worker.py", "--once")
+    assert sorted(lines) == [
+        "order 1: charged 9.50",
+        "order 2: charged 19.00",
+        "order 2: the bank does not answer, attempt 1",
+        "order 3: charged 28.50",
+    ]
+    with jsync.connect(server.url) as nc:
+        worker = nc.jetstream().stream("ORDERS").consumer("charging")
+        assert (worker.info().num_ack_pending, worker.info().num_pending) == (0, 0)
+
+
+def test_a_worker_that_is_terminated_has_done_what_it_has_begun(
+    server: LocalServer,
+) -> None:
+    with jsync.connect(server.url) as nc, start(server, "worker.py") as process:
+        js = nc.jetstream()
+
+        def acked() -> int:
+            with contextlib.suppress(NotFoundError):
+                return js.consumer("ORDERS", "charging").info().ack_floor.stream_seq
+            return 0
+
+        try:
+            wait_for(lambda: "ORDERS" in list(js.stream_names()), 30)
+            last = js.publish("orders.new", b'{"id": 7, "amount": 1}').seq
+            wait_for(lambda: acked() == last, 30)
+            process.send_signal(signal.SIGTERM)
+            output, errors = process.communicate(timeout=30)
+        finally:
+            process.kill()
+    assert (process.returncode, errors) == (0, "")
+    assert "order 7: charged 1.00" in output
+
+
+def test_tasks_are_queued_and_done(server: LocalServer) -> None:
+    with pytest.raises(TypeError) as error:
+        operator.add(1, "two")
+    assert run(server, "tasks.py", "--once") == [
+        "5",
+        "Hello NATS",
+        str({"error": repr(error.value)}),
+    ]
+    with jsync.connect(server.url) as nc:
+        assert nc.jetstream().stream("TASKS").cached_info.state.messages == 0
+
+
+def test_a_csv_file_is_ingested_once_however_often(server: LocalServer) -> None:
+    rows = csv.DictReader(FLIGHTS.read_text().splitlines())
+    united = Counter(row["origin"] for row in rows if row["carrier"] == "UA")
+    expected = [
+        "200 rows sent",
+        "200 stored; of United by airport:",
+        *(f"  flights.UA.{origin} {united[origin]}" for origin in sorted(united)),
+    ]
+    for _ in range(2):
+        assert run(server, "ingest_csv.py", FLIGHTS) == expected
+
+
+def test_a_stream_is_read_as_a_log(server: LocalServer) -> None:
+    assert run(server, "ordered_read.py") == [
+        "readings.0: 334 readings, 499.5 on average",
+        "readings.1: 333 readings, 499.0 on average",
+        "readings.2: 333 readings, 500.0 on average",
+        "later: {'readings.0': [42.0]}, go on from 1002",
+    ]
+
+
+def test_a_service_answers(server: LocalServer) -> None:
+    assert run(server, "service.py", "--once") == [
+        '{"mean":3.0}',
+        "refused: division by zero",
+        "nobody answers any more",
+    ]
+
+
+def test_the_last_message_of_a_subject_is_the_value_of_a_key(
+    server: LocalServer,
+) -> None:
+    assert run(server, "last_values.py") == [
+        "somebody was quicker; now it is b'off'",
+        "watched: lamp.kitchen=on, lamp.hall=on, lamp.hall=off",
+        "all: {'lamp.kitchen': b'on', 'lamp.hall': b'off'}",
+        "history of the hall: [b'on', b'off']",
+        "deleted: (None, 0)",
+    ]
+
+
+def test_trades_are_atomic(server: LocalServer) -> None:
+    done, total = run(server, "order_book.py")
+    trades = int(done.split()[0])
+    assert 0 < trades <= 30
+    assert done == f"{trades} trades done, {trades} in the book"
+    assert total == "300 in all accounts together"
+
+
+def test_every_example_is_run() -> None:
+    # The pipelines by tests/spark, the flights by `make demo`.
+    elsewhere = {"flights.py"}
+    here = Path(__file__).read_text()
+    examples = {path.name for path in EXAMPLES.glob("*.py")} - elsewhere
+    assert {name for name in examples if f'"{name}"' not in here} == set()
