@@ -20,6 +20,7 @@ Error
     │   ├── IngestConnectionError     a fast ingest lost its connection
     │   └── ForkedProcessError        the connection belongs to the parent process
     ├── ConfigError                   an option that cannot be (also ValueError)
+    │   └── PipelineFileError         a pipeline's file with lines that cannot be
     ├── InvalidSubjectError           a subject that cannot be sent (also ValueError)
     ├── InvalidHeaderError            a header that cannot be sent (also ValueError)
     ├── MaxPayloadError               larger than the server accepts (also ValueError)
@@ -30,6 +31,7 @@ Error
     ├── SubscriptionClosedError       the subscription has ended
     ├── ConcurrentUseError            a second thread on an object made for one
     ├── BlockingCallError             a blocking call on the connection's own thread
+    ├── PipelineError                 a pipeline on Spark began and failed
     ├── CallbackError                 a callback of yours raised; `__cause__` is what it raised
     └── JetStreamError
         ├── APIError                  an error reply of the server, by err_code: see below
@@ -238,6 +240,8 @@ from .client import (
     NoRespondersError as NoRespondersError,
     NoServersError as NoServersError,
     PermissionsError as PermissionsError,
+    PipelineError as PipelineError,
+    PipelineFileError as PipelineFileError,
     ProtocolError as ProtocolError,
     ReconnectBufferFullError as ReconnectBufferFullError,
     ServerLimitError as ServerLimitError,

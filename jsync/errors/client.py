@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import builtins
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 def _rebuild(
@@ -146,6 +149,21 @@ class ConfigError(Error, ValueError):
 
     The words say which, and what would do.
     """
+
+
+class PipelineFileError(ConfigError):
+    """A pipeline's file that cannot be run: a line of the message for each problem."""
+
+    def __init__(
+        self, message: str, *, problems: Sequence[tuple[int, str]] = ()
+    ) -> None:
+        super().__init__(message)
+        self.problems = list(problems)
+        """The line in the file, and what is wrong there."""
+
+
+class PipelineError(Error):
+    """A pipeline began and failed; `__cause__` is what Spark raised."""
 
 
 class InvalidSubjectError(Error, ValueError):

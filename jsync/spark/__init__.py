@@ -13,16 +13,17 @@ The map, lowest first:
     source        reading
     sink          writing
     data_source   what Spark calls
+    pipeline      files in TOML that say what is read, done and written
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from .data_source import JetStreamDataSource
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from .data_source import JetStreamDataSource as JetStreamDataSource
 
 __all__ = ["JetStreamDataSource", "register"]
 
@@ -32,4 +33,13 @@ def register(spark: SparkSession) -> None:
 
     Where jsync is installed for the driver's Python, Spark finds it without.
     """
-    spark.dataSource.register(JetStreamDataSource)
+    spark.dataSource.register(__getattr__("JetStreamDataSource"))
+
+
+def __getattr__(name: str) -> Any:
+    # PySpark is loaded where it is used: a pipeline's file is checked without it.
+    if name == "JetStreamDataSource":
+        from .data_source import JetStreamDataSource  # noqa: PLC0415
+
+        return JetStreamDataSource
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -29,6 +29,7 @@ DOORS = {
         "core/io_thread.py",
         "core/callbacks.py",
         "server.py",
+        "spark/pipeline/stopping.py",
     },
     "subprocess": {"server.py"},
     "random": {"core/io_thread.py"},
@@ -46,6 +47,8 @@ DOORS = {
         "jetstream/push_delivery.py",
         "jetstream/push_subscription.py",
         "server.py",
+        "spark/pipeline/batch.py",
+        "spark/pipeline/stopping.py",
     },
     "time": {
         "cli/ingest/command.py",
@@ -78,6 +81,9 @@ DOORS = {
         "jetstream/stored.py",
         "jetstream/subscribe.py",
         "server.py",
+        "spark/pipeline/batch.py",
+        "spark/pipeline/report.py",
+        "spark/pipeline/streaming.py",
     },
     "asyncio": set[str](),
 }
@@ -99,6 +105,12 @@ PURE = {
     "jetstream/subscribe_options.py",
     "jetstream/subscribe_checks.py",
     "jetstream/push.py",
+    "spark/pipeline/checks.py",
+    "spark/pipeline/config.py",
+    "spark/pipeline/positions.py",
+    "spark/pipeline/problems.py",
+    "spark/pipeline/progress.py",
+    "spark/pipeline/sql.py",
 }
 
 # The one look upwards: `Connection.jetstream()` is where users look for it.

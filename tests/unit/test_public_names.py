@@ -9,7 +9,8 @@ import jsync
 def test_all_is_what_the_package_offers() -> None:
     assert len(set(jsync.__all__)) == len(jsync.__all__)
     public = {name for name in vars(jsync) if not name.startswith("_")}
-    modules = {"core", "errors", "headers", "jetstream", "models", "server"}
+    modules = {"cli", "core", "errors", "headers", "jetstream", "models"}
+    modules |= {"server", "spark"}
     assert public - modules == set(jsync.__all__) - {"__version__"}
 
 

@@ -1,0 +1,261 @@
+"""What can be told of a pipeline without Spark, a server or a file: pure.
+
+Each check adds all it finds to the problems. What more a streaming query may not do, Spark
+says when it has read the plan, which is before the first row as well.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from ...errors import ConfigError
+from ..connecting import ConnectionOptions
+from ..options import Options
+from ..source_options import SourceOptions
+from . import sql
+from .config import ConsoleSink, FileSink, FileSource, JetStreamSink, JetStreamSource
+from .problems import nearest
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from .config import Pipeline, Sink, Source, Step, Watermark
+    from .positions import Key
+    from .problems import Problems
+
+MESSAGE_COLUMNS = ("stream", "subject", "sequence", "timestamp", "headers", "data")
+AVAILABLE_NOW = "available-now"
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_INTERVAL = re.compile(
+    r"\d+ (millisecond|second|minute|hour|day|week)s?", re.IGNORECASE
+)
+
+
+def check(pipeline: Pipeline, problems: Problems) -> None:
+    """All of it."""
+    _Checks(pipeline, problems).run()
+
+
+def jetstream_options(pipeline: Pipeline, options: Mapping[str, str]) -> dict[str, str]:
+    """A source's or sink's options, with what `[nats]` says for all of them."""
+    own = {name.lower() for name in options}
+    common = {f"nats.{name}": value for name, value in pipeline.nats.items()}
+    common = {name: value for name, value in common.items() if name.lower() not in own}
+    return {**common, **options}
+
+
+def source_columns(source: JetStreamSource) -> list[str]:
+    """Those of the message that its view has, beside the fields of its payload."""
+    with_headers = source.options.get("includeHeaders") == "true"
+    return source.columns or [
+        name
+        for name in MESSAGE_COLUMNS
+        if (name != "headers" or with_headers) and (name != "data" or not source.json)
+    ]
+
+
+class _Checks:
+    def __init__(self, pipeline: Pipeline, problems: Problems) -> None:
+        self._pipeline = pipeline
+        self._problems = problems
+        self._streams = pipeline.streaming is not None
+        self._views: dict[str, bool | None] = {}
+        """Of each view so far, whether it is streaming, or None where nobody knows."""
+
+    def run(self) -> None:
+        for kind in ("sources", "steps", "sinks"):
+            for name in getattr(self._pipeline, kind):
+                if not _NAME.fullmatch(name):
+                    self._problems.add(
+                        (kind, name), "a name has letters, digits and _ alone"
+                    )
+        for name, source in self._pipeline.sources.items():
+            self._source(source, ("sources", name))
+            self._views[name.lower()] = self._streams and not source.static
+        for name, step in self._pipeline.steps.items():
+            streaming = self._step(step, ("steps", name))
+            if name.lower() in self._views:
+                self._problems.add(
+                    ("steps", name), "there is a view of this name already"
+                )
+            self._views[name.lower()] = streaming
+        for name, sink in self._pipeline.sinks.items():
+            self._sink(sink, ("sinks", name))
+        self._settings()
+
+    def _source(self, source: Source, key: Key) -> None:
+        if source.static and not self._streams:
+            self._problems.add(
+                (*key, "static"), "a batch reads everything once: leave it out"
+            )
+        if source.static and source.watermark is not None:
+            self._problems.add((*key, "watermark"), "a static source has no late rows")
+        if isinstance(source, JetStreamSource):
+            columns = self._messages(source, key)
+        else:
+            columns = self._files(source, key)
+        self._watermark(source.watermark, key, columns)
+
+    def _files(self, source: FileSource, key: Key) -> list[str] | None:
+        if source.schema is not None:
+            return self._schema(source.schema, (*key, "schema"))
+        if self._streams and not source.static:
+            self._problems.add(
+                key, "'schema' is missing: Spark streams files of a known one"
+            )
+        return None
+
+    def _messages(self, source: JetStreamSource, key: Key) -> list[str] | None:
+        """The columns of the view; None where they are not known."""
+        options = self._options(source.options, key)
+        if options is not None:
+            try:
+                SourceOptions.of(options, streaming=self._streams and not source.static)
+            except ConfigError as error:
+                self._refused(error, source.options, key)
+        offered = [
+            name
+            for name in MESSAGE_COLUMNS
+            if name != "headers" or source.options.get("includeHeaders") == "true"
+        ]
+        for name in source.columns or ():
+            if name not in offered:
+                hint = nearest(name, offered)
+                if name == "headers":
+                    hint = ": say includeHeaders = true in the options"
+                message = f"a message has no column {name!r}{hint}"
+                self._problems.add((*key, "columns"), message)
+        columns = source_columns(source)
+        if source.json is None:
+            return columns
+        fields = self._schema(source.json, (*key, "json"))
+        for field in fields or ():
+            if field.lower() in columns:
+                self._problems.add(
+                    (*key, "json"),
+                    f"both the payload and the message have {field!r}: say in 'columns' "
+                    "which of the message's you want beside it",
+                )
+        return None if fields is None else [*columns, *fields]
+
+    def _options(self, given: Mapping[str, str], key: Key) -> Options | None:
+        """Read by `format("jetstream")` itself; None after a problem."""
+        try:
+            options = Options(jetstream_options(self._pipeline, given))
+            ConnectionOptions.of(options)
+        except ConfigError as error:
+            self._refused(error, given, key)
+            return None
+        return options
+
+    def _refused(self, error: ConfigError, given: Mapping[str, str], key: Key) -> None:
+        """At the option that the message names first, wherever that has been given."""
+        message = str(error)
+        places = {
+            **{f"nats.{name}": ("nats", name) for name in self._pipeline.nats},
+            **{name: (*key, "options", name) for name in given},
+        }
+        found = {
+            match.start(): name
+            for name in places
+            if (match := re.search(rf"\b{re.escape(name)}\b", message))
+        }
+        at = places[found[min(found)]] if found else (*key, "options")
+        self._problems.add(at, message)
+
+    def _schema(self, schema: str, key: Key) -> list[str] | None:
+        try:
+            return sql.columns(schema)
+        except sql.SQLError as problem:
+            self._problems.add(key, str(problem), text_line=problem.line)
+            return None
+
+    def _step(self, step: Step, key: Key) -> bool | None:
+        """Whether its view is streaming, or None where that is not known."""
+        self._watermark(step.watermark, key, None)
+        if step.unchecked:
+            return None
+        try:
+            read = sql.reads(step.sql)
+        except sql.SQLError as problem:
+            self._problems.add(key, str(problem), text_line=problem.line)
+            return None
+        for name, line in read:
+            if name.lower() not in self._views:
+                message = self._unknown_view(name, key[-1])
+                self._problems.add(key, message, text_line=line)
+        streaming = [self._views.get(name.lower()) for name, _ in read]
+        return True if True in streaming else None if None in streaming else False
+
+    def _unknown_view(self, name: str, step: str) -> str:
+        if name.lower() == step.lower():
+            return "it reads from itself"
+        if name.lower() in map(str.lower, self._pipeline.steps):
+            return f"it reads from {name!r}, which is made further down: move that up"
+        known = [*self._pipeline.sources, *self._pipeline.steps]
+        return (
+            f"there is no view {name!r}{nearest(name, [n for n in known if n != step])}"
+        )
+
+    def _watermark(
+        self, watermark: Watermark | None, key: Key, columns: list[str] | None
+    ) -> None:
+        if watermark is None:
+            return
+        key = (*key, "watermark")
+        if not self._streams:
+            self._problems.add(key, "a batch has no late rows: it is for [streaming]")
+        if not _INTERVAL.fullmatch(watermark.delay):
+            self._problems.add(
+                (*key, "delay"), "has to be an interval such as '10 minutes'"
+            )
+        if columns is not None and watermark.column.lower() not in map(
+            str.lower, columns
+        ):
+            hint = nearest(watermark.column, columns)
+            message = f"there is no column {watermark.column!r}{hint}"
+            self._problems.add((*key, "column"), message)
+
+    def _sink(self, sink: Sink, key: Key) -> None:
+        view = sink.view.lower()
+        if view not in self._views:
+            known = [*self._pipeline.sources, *self._pipeline.steps]
+            hint = nearest(sink.view, known)
+            self._problems.add((*key, "from"), f"there is no view {sink.view!r}{hint}")
+        elif self._streams and self._views[view] is False:
+            message = f"view {sink.view!r} is static: nothing streams into this sink"
+            self._problems.add((*key, "from"), message)
+        if isinstance(sink, JetStreamSink):
+            self._options(sink.options, key)
+        if isinstance(sink, FileSink):
+            if self._streams and sink.mode not in ("error", "append"):
+                message = "a stream is appended: leave it out"
+                self._problems.add((*key, "mode"), message)
+        elif not self._streams and sink.output_mode != "append":
+            self._problems.add(
+                (*key, "output_mode"), "is for [streaming], and this is a batch"
+            )
+        if isinstance(sink, ConsoleSink) and sink.rows < 1:
+            self._problems.add((*key, "rows"), "has to be 1 or more")
+
+    def _settings(self) -> None:
+        streaming = self._pipeline.streaming
+        if streaming is not None:
+            trigger = streaming.trigger
+            if trigger != AVAILABLE_NOW and not _INTERVAL.fullmatch(trigger):
+                message = (
+                    f"has to be {AVAILABLE_NOW!r} or an interval such as '10 seconds'"
+                )
+                self._problems.add(("streaming", "trigger"), message)
+            if True not in self._views.values() and None not in self._views.values():
+                self._problems.add(
+                    ("streaming",), "every source is static: nothing streams"
+                )
+        for name in self._pipeline.spark.conf:
+            key = ("spark", "conf", name)
+            if name == "spark.master":
+                self._problems.add(key, "is [spark] master, or --master")
+            elif not name.startswith("spark."):
+                self._problems.add(key, "Spark's settings begin with 'spark.'")

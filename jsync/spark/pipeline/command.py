@@ -1,0 +1,103 @@
+"""`python -m jsync.spark.pipeline`: run or check a pipeline's file."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from typing import TYPE_CHECKING
+
+from ...errors import Error, PipelineFileError
+from .progress import table
+from .run import check, run
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_CODES = """
+exit codes: 0 done, 1 failed, 2 the file or the command line is wrong, 130 and 143 ended in
+order by Ctrl-C and SIGTERM
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line `argv`, and return the exit code; blocks until it ends.
+
+    0 done, 1 failed, 2 for a wrong file, 130 and 143 for Ctrl-C and SIGTERM. Errors are one
+    line each on standard error; argparse raises `SystemExit` for a wrong command line.
+    """
+    arguments = _parser().parse_args(argv)
+    try:
+        if arguments.command == "check":
+            return _check(arguments)
+        return _run(arguments)
+    except PipelineFileError as error:
+        print(error, file=sys.stderr)  # noqa: T201
+        return 2
+    except Error as error:
+        print(f"{arguments.file}: {error}", file=sys.stderr)  # noqa: T201
+        return 1
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m jsync.spark.pipeline",
+        description="Data pipelines between JetStream and files, on Spark.",
+        epilog=_CODES,
+    )
+    commands = parser.add_subparsers(dest="command", required=True)
+    run_parser = commands.add_parser("run", help="check a pipeline's file and run it")
+    run_parser.add_argument("file", help="the pipeline, in TOML")
+    run_parser.add_argument("--master", help="Spark's master; default: this machine")
+    run_parser.add_argument(
+        "--conf",
+        action="append",
+        default=[],
+        type=_setting,
+        metavar="NAME=VALUE",
+        help="a setting of Spark, more than once for several",
+    )
+    run_parser.add_argument("--quiet", action="store_true", help="show no progress")
+    run_parser.add_argument("--json", action="store_true", help="the summary as JSON")
+    check_parser = commands.add_parser(
+        "check", help="check a pipeline's file, without Spark"
+    )
+    check_parser.add_argument("file", help="the pipeline, in TOML")
+    check_parser.add_argument("--offline", action="store_true", help="ask no server")
+    return parser
+
+
+def _setting(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not name.startswith("spark."):
+        raise argparse.ArgumentTypeError("a setting is spark.NAME=VALUE")
+    return name, value
+
+
+def _check(arguments: argparse.Namespace) -> int:
+    pipeline = check(arguments.file, offline=arguments.offline)
+    kind = "a batch" if pipeline.streaming is None else "streaming"
+    counts = ", ".join(
+        f"{len(names)} {kind}{'' if len(names) == 1 else 's'}"
+        for kind, names in (
+            ("source", pipeline.sources),
+            ("step", pipeline.steps),
+            ("sink", pipeline.sinks),
+        )
+    )
+    print(f"{arguments.file}: {kind}, {counts}: nothing is wrong with it")  # noqa: T201
+    return 0
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    result = run(
+        arguments.file,
+        master=arguments.master,
+        conf=dict(arguments.conf),
+        quiet=arguments.quiet,
+    )
+    if arguments.json:
+        print(json.dumps({"exit_code": result.exit_code, "sinks": result.sinks}))  # noqa: T201
+    elif result.sinks:
+        print(table(result.sinks))  # noqa: T201
+    return result.exit_code

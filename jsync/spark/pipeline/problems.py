@@ -1,0 +1,66 @@
+"""What is wrong with a pipeline's file, all of it, each with its line."""
+
+from __future__ import annotations
+
+import difflib
+from typing import TYPE_CHECKING
+
+from ...errors import PipelineFileError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from pathlib import Path
+
+    from .positions import Key, Positions
+
+
+class Problems:
+    """The problems found so far; every check adds to it, none stops at the first."""
+
+    def __init__(self, path: Path, positions: Positions) -> None:
+        self._path = path
+        self._positions = positions
+        self._found: set[tuple[int, str]] = set()
+
+    def __bool__(self) -> bool:
+        return bool(self._found)
+
+    def __repr__(self) -> str:
+        return f"<Problems {len(self._found)} in {self._path}>"
+
+    def add(self, key: Key, message: str, *, text_line: int | None = None) -> None:
+        """A problem at `key`, or at a line of the text that is its value."""
+        if text_line is None:
+            line = self._positions.line(key)
+        else:  # a step is its SQL, or a table that has it
+            line = self._positions.text_line((*key, "sql"), text_line)
+        self._found.add((line, f"{dotted(key)}: {message}" if key else message))
+
+    def raise_any(self) -> None:
+        """Raise `PipelineFileError` with all of them, unless there are none."""
+        if self._found:
+            raise file_error(self._path, sorted(self._found))
+
+
+def file_error(path: Path, problems: Sequence[tuple[int, str]]) -> PipelineFileError:
+    return PipelineFileError(
+        "\n".join(f"{path}:{line}: {message}" for line, message in problems),
+        problems=problems,
+    )
+
+
+def dotted(key: Key) -> str:
+    """As the file spells it."""
+    return ".".join(
+        part if part.replace("_", "a").replace("-", "a").isalnum() else f'"{part}"'
+        for part in key
+    )
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """What was perhaps meant by an unknown name, as the end of a sentence."""
+    names = {each.lower(): each for each in known}
+    near = difflib.get_close_matches(name.lower(), names, n=1)
+    if near:
+        return f": did you mean {names[near[0]]!r}?"
+    return f"; there are {', '.join(names.values())}" if names else ""

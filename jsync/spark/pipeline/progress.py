@@ -1,0 +1,101 @@
+"""How far a pipeline is, from what Spark reports of each micro-batch: pure."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+
+@dataclass
+class SinkProgress:
+    """What has gone to one sink so far."""
+
+    name: str
+    batches: int = 0
+    rows: int = 0
+    seconds: float = 0.0
+    rate: float | None = None
+    """Rows a second, of the last micro-batch that had any."""
+    lag: int | None = None
+    """Messages of its streams that are still to be read; None where that is not known."""
+    _seen: set[tuple[int, str]] = field(default_factory=set, repr=False)
+
+    def update(self, reports: Iterable[Mapping[str, Any]]) -> None:
+        """Take in Spark's reports of micro-batches, each once however often it comes."""
+        for report in reports:
+            event = report["batchId"], report["timestamp"]
+            if event in self._seen:
+                continue
+            self._seen.add(event)
+            self.lag = lag(report)
+            if rows := report["numInputRows"]:
+                self.batches += 1
+                self.rows += rows
+                self.seconds += report["durationMs"].get("triggerExecution", 0) / 1000
+                self.rate = report["processedRowsPerSecond"]
+
+    def line(self) -> str:
+        parts = [f"{self.name}: {self.rows:,} rows"]
+        if self.rate is not None:
+            parts.append(f"{self.rate:,.0f}/s")
+        if self.lag is not None:
+            parts.append(f"{self.lag:,} behind")
+        return ", ".join(parts)
+
+    def summary(self) -> dict[str, Any]:
+        return {
+            "sink": self.name,
+            "rows": self.rows,
+            "batches": self.batches,
+            "seconds": round(self.seconds, 3),
+            "lag": self.lag,
+        }
+
+
+def lag(report: Mapping[str, Any]) -> int | None:
+    """The messages between where a micro-batch ended and where the streams end."""
+    behind = None
+    for source in report["sources"]:
+        end, latest = _next(source.get("endOffset")), _next(source.get("latestOffset"))
+        if end is None or latest is None:
+            continue
+        behind = (behind or 0) + sum(
+            max(0, latest[stream] - end[stream])
+            for stream in latest.keys() & end.keys()
+        )
+    return behind
+
+
+def _next(offset: Any) -> dict[str, int] | None:
+    """The next sequence of each stream, of an offset that is one of JetStream."""
+    if isinstance(offset, str):
+        try:
+            offset = json.loads(offset)
+        except ValueError:
+            return None
+    if not isinstance(offset, dict) or not isinstance(offset.get("streams"), dict):
+        return None
+    return {name: span["next"] for name, span in offset["streams"].items()}
+
+
+def table(summaries: list[dict[str, Any]]) -> str:
+    """The summary, for people."""
+    width = max((len(each["sink"]) for each in summaries), default=0)
+    lines = []
+    for each in summaries:
+        rows, seconds, batches = each["rows"], each["seconds"], each.get("batches")
+        line = f"{each['sink']:<{width}}  "
+        line += "shown" if rows is None else f"{rows:>12,} rows"
+        if batches is not None:
+            line += f" in {batches:,} batch{'' if batches == 1 else 'es'}"
+        line += f", {seconds:.1f} s"
+        if rows and seconds:
+            line += f", {rows / seconds:,.0f}/s"
+        if each.get("lag"):
+            line += f", {each['lag']:,} messages behind"
+        lines.append(line)
+    return "\n".join(lines)

@@ -1,0 +1,46 @@
+"""The progress line, on standard error: in its place on a terminal, else now and then."""
+
+from __future__ import annotations
+
+import sys
+import time
+
+_EVERY = 10.0
+"""Seconds between two lines of a log."""
+
+
+class Report:
+    def __init__(self, *, quiet: bool = False) -> None:
+        self._quiet = quiet
+        self._terminal = sys.stderr.isatty()
+        self._shown = ""
+        self._at = float("-inf")
+
+    def progress(self, line: str) -> None:
+        """How far it is; the same again is not said again."""
+        if self._quiet or line == self._shown:
+            return
+        if self._terminal:
+            self._write(f"\r\033[K{line}")
+        elif time.monotonic() - self._at >= _EVERY:
+            self._write(f"{line}\n")
+        else:
+            return
+        self._shown = line
+        self._at = time.monotonic()
+
+    def say(self, line: str) -> None:
+        """What has to be said once."""
+        if not self._quiet:
+            self.end()
+            self._write(f"{line}\n")
+
+    def end(self) -> None:
+        """Leave the progress line standing, and go on below it."""
+        if self._terminal and self._shown:
+            self._write("\n")
+        self._shown = ""
+
+    def _write(self, text: str) -> None:
+        sys.stderr.write(text)
+        sys.stderr.flush()

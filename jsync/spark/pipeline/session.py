@@ -1,0 +1,99 @@
+"""The Spark session of a pipeline that is run as a program of its own."""
+
+from __future__ import annotations
+
+import os
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pyspark import SparkConf, SparkContext
+from pyspark.errors import PySparkRuntimeError
+from pyspark.java_gateway import launch_gateway
+from pyspark.sql import SparkSession
+
+from ...errors import PipelineError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from .config import Pipeline
+
+_DEFAULTS = {
+    # Days and hours are not to depend on where the driver runs.
+    "spark.sql.session.timeZone": "UTC",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.log.level": "ERROR",
+}
+_QUIET = Path(__file__).with_name("log4j2.properties")
+
+# What a JVM has to be started with. The rest is set inside it: a command line is shown to
+# every user of the machine, and a setting can be a secret.
+_AT_LAUNCH = ("spark.driver.", "spark.jars", "spark.submit.", "spark.local.")
+
+
+@contextmanager
+def session(
+    pipeline: Pipeline,
+    *,
+    master: str | None = None,
+    conf: Mapping[str, str] | None = None,
+) -> Iterator[SparkSession]:
+    """Start Spark and stop it at the end; blocks for some seconds.
+
+    `master` and `conf` win over the file, the file over spark-submit and spark-defaults.conf.
+    Without any of them Spark is in this process's own JVM, with a thread for each core. That
+    JVM is in a session of its own: a Ctrl-C of the terminal is for this process alone, which
+    ends the queries in order.
+    """
+    submitted = "PYSPARK_GATEWAY_PORT" in os.environ
+    chosen = master or pipeline.spark.master
+    if chosen is None and not submitted:
+        chosen = "local[*]"
+    settings = dict(_DEFAULTS)
+    if chosen is not None:
+        settings["spark.master"] = chosen
+        if chosen.startswith("local"):
+            settings.update(_local())
+    settings["spark.app.name"] = pipeline.name
+    settings.update(pipeline.spark.conf)
+    settings.update(conf or {})
+    launch = SparkConf(loadDefaults=False)
+    for name, value in settings.items():
+        if name.startswith(_AT_LAUNCH):
+            launch.set(name, value)
+    gateway = _launch(launch)
+    context = None
+    try:
+        inner = SparkConf(loadDefaults=False)
+        inner.setAll(list(settings.items()))
+        context = SparkContext(conf=inner, gateway=gateway)
+        yield SparkSession.builder.getOrCreate()
+    finally:
+        if context is not None:
+            context.stop()
+        if not submitted:
+            gateway.shutdown()
+            SparkContext._gateway = SparkContext._jvm = None
+
+
+def _launch(conf: SparkConf) -> Any:
+    try:
+        return launch_gateway(conf, popen_kwargs={"start_new_session": True})  # type: ignore[no-untyped-call]
+    except (PySparkRuntimeError, OSError) as error:
+        raise PipelineError(
+            "Spark did not start: it needs Java 17 or 21, in $JAVA_HOME or $PATH; what it says "
+            "is above"
+        ) from error
+
+
+def _local() -> dict[str, str]:
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    return {
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_QUIET}",
+        "spark.ui.enabled": "false",
+        "spark.sql.shuffle.partitions": str(os.cpu_count() or 1),
+    }

@@ -1,0 +1,54 @@
+"""Ctrl-C and SIGTERM: the first asks the pipeline to end in order, the next to end now."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from types import FrameType
+
+
+class Stop:
+    """What has been asked for: nothing, an end in order, or one at once."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+        self.signal: signal.Signals | None = None
+        """The one that came first."""
+
+    def __repr__(self) -> str:
+        if self.signal is None:
+            return "<Stop not asked for>"
+        return f"<Stop {self.signal.name}, asked for {self.asked} times>"
+
+    @property
+    def exit_code(self) -> int:
+        """As shells have it: 130 for Ctrl-C, 143 for SIGTERM."""
+        return 0 if self.signal is None else 128 + self.signal
+
+    def ask(self, number: int, _frame: FrameType | None = None) -> None:
+        self.asked += 1
+        if self.signal is None:
+            self.signal = signal.Signals(number)
+
+
+@contextmanager
+def stop_signals() -> Iterator[Stop]:
+    """Take SIGINT and SIGTERM over from Python and Spark for as long as the block lasts.
+
+    Only the main thread can; in others they stay as they are.
+    """
+    stop = Stop()
+    before: dict[signal.Signals, Callable[..., object] | int | None] = {}
+    if threading.current_thread() is threading.main_thread():
+        for each in (signal.SIGINT, signal.SIGTERM):
+            before[each] = signal.signal(each, stop.ask)
+    try:
+        yield stop
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)

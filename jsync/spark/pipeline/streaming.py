@@ -1,0 +1,141 @@
+"""A streaming pipeline: a query for each sink, until all have ended or a stop is asked for."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from ...errors import PipelineError
+from .checks import AVAILABLE_NOW, jetstream_options
+from .config import ConsoleSink, FileSink, JetStreamSink
+from .progress import SinkProgress
+from .views import FILES, explain, refusals
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from pyspark.sql import DataFrame
+    from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+    from .config import Pipeline, Sink
+    from .problems import Problems
+    from .report import Report
+    from .stopping import Stop
+
+_POLL = 0.25
+_BOUNDARY_POLL = 0.02
+"""Seconds; a micro-batch begins with a tenth of a second of planning."""
+
+
+def run_streaming(
+    pipeline: Pipeline,
+    views: Mapping[str, DataFrame],
+    problems: Problems,
+    stop: Stop,
+    report: Report,
+) -> list[dict[str, Any]]:
+    """Run to the end, and tell what has gone to each sink.
+
+    A stop that is asked for waits for the micro-batch that is running; a second one does not,
+    and Spark does that batch again the next time. Raises `PipelineError` when a query fails,
+    after the others have been stopped.
+    """
+    queries: dict[str, StreamingQuery] = {}
+    progress = {name: SinkProgress(name) for name in pipeline.sinks}
+    try:
+        for name, sink in pipeline.sinks.items():
+            with refusals(problems, ("sinks", name)):
+                queries[name] = _start(pipeline, name, sink, views[sink.view.lower()])
+        problems.raise_any()
+        _follow(queries, progress, stop, report)
+    finally:
+        for query in queries.values():
+            query.stop()
+    for name, query in queries.items():
+        progress[name].update(query.recentProgress)
+        failure = query.exception()
+        if failure is not None:
+            raise PipelineError(f"sink {name}: {explain(failure)[0]}") from failure
+    return [each.summary() for each in progress.values()]
+
+
+def _start(
+    pipeline: Pipeline, name: str, sink: Sink, view: DataFrame
+) -> StreamingQuery:
+    streaming = pipeline.streaming
+    assert streaming is not None
+    writer = view.writeStream.queryName(name).option(
+        "checkpointLocation", f"{streaming.checkpoint.rstrip('/')}/{name}"
+    )
+    if streaming.trigger == AVAILABLE_NOW:
+        writer = writer.trigger(availableNow=True)
+    else:
+        writer = writer.trigger(processingTime=streaming.trigger)
+    match sink:
+        case JetStreamSink():
+            options = jetstream_options(pipeline, sink.options)
+            return _start_jetstream(writer, sink, options)
+        case FileSink():
+            writer = writer.format(FILES[sink.format]).partitionBy(*sink.partition_by)
+            return writer.options(**sink.options).start(sink.path)
+        case ConsoleSink():
+            writer = writer.format("console").outputMode(sink.output_mode)
+            return writer.options(numRows=sink.rows, truncate=sink.truncate).start()
+
+
+def _start_jetstream(
+    writer: DataStreamWriter, sink: JetStreamSink, options: dict[str, str]
+) -> StreamingQuery:
+    writer = writer.outputMode(sink.output_mode)
+    if sink.output_mode == "append":
+        return writer.format("jetstream").options(**options).start()
+    # Spark lets no data source in Python have what a query updates, but lets it write each
+    # micro-batch as a batch.
+    return writer.foreachBatch(_write_batch(options)).start()
+
+
+def _write_batch(options: dict[str, str]) -> Callable[[DataFrame, int], None]:
+    def write(rows: DataFrame, _batch: int) -> None:
+        rows.write.format("jetstream").mode("append").options(**options).save()
+
+    return write
+
+
+def _follow(
+    queries: Mapping[str, StreamingQuery],
+    progress: Mapping[str, SinkProgress],
+    stop: Stop,
+    report: Report,
+) -> None:
+    """Until every query has ended, one has failed, or a stop has been asked for."""
+    while any(query.isActive for query in queries.values()):
+        for name, query in queries.items():
+            progress[name].update(query.recentProgress)
+            if not query.isActive and query.exception() is not None:
+                return
+        report.progress(" | ".join(each.line() for each in progress.values()))
+        if stop.asked:
+            report.say(
+                "stopping after the micro-batches that are running; again: at once"
+            )
+            _stop_at_boundary(queries, stop)
+            return
+        time.sleep(_POLL)
+
+
+def _stop_at_boundary(queries: Mapping[str, StreamingQuery], stop: Stop) -> None:
+    """Stop each query between two micro-batches, or all when asked again."""
+    running = {query: _last_batch(query) for query in queries.values()}
+    while running and stop.asked < 2:
+        for query, batch in list(running.items()):
+            between = not query.status["isTriggerActive"] or _last_batch(query) != batch
+            if between or not query.isActive:
+                query.stop()
+                del running[query]
+        time.sleep(_BOUNDARY_POLL)
+
+
+def _last_batch(query: StreamingQuery) -> object:
+    last = query.lastProgress
+    return None if last is None else (last["batchId"], last["timestamp"])

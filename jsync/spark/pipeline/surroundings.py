@@ -1,0 +1,144 @@
+"""What a pipeline needs of the world: the server and its streams, files and directories.
+
+The last of the checks before Spark starts; it blocks while it connects and asks.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+from typing import TYPE_CHECKING
+from urllib.parse import unquote, urlsplit
+
+from ...errors import Error, StreamNotFoundError
+from ..connecting import ConnectionOptions, connection, jetstream
+from ..options import Options
+from .checks import jetstream_options
+from .config import FileSink, FileSource, JetStreamSink, JetStreamSource
+from .problems import nearest
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Self
+
+    from ... import JetStream
+    from .config import Pipeline
+    from .positions import Key
+    from .problems import Problems
+
+
+def check_surroundings(pipeline: Pipeline, problems: Problems) -> None:
+    """Add to `problems` what is not there, or not to be reached."""
+    with _Servers(pipeline, problems) as servers:
+        for name, source in pipeline.sources.items():
+            if isinstance(source, JetStreamSource):
+                servers.check(source.options, ("sources", name))
+        for name, sink in pipeline.sinks.items():
+            if isinstance(sink, JetStreamSink):
+                servers.check(sink.options, ("sinks", name))
+    for name, source in pipeline.sources.items():
+        if isinstance(source, FileSource):
+            _check_source(source, ("sources", name, "path"), problems)
+    for name, sink in pipeline.sinks.items():
+        if isinstance(sink, FileSink):
+            _check_sink(sink, ("sinks", name, "path"), pipeline, problems)
+    if pipeline.streaming is not None:
+        _check_writable(
+            pipeline.streaming.checkpoint, ("streaming", "checkpoint"), problems
+        )
+
+
+def _check_source(source: FileSource, key: Key, problems: Problems) -> None:
+    path = _local(source.path)
+    if path is not None and not glob.glob(path):
+        problems.add(key, f"there is nothing at {source.path}")
+
+
+def _check_sink(
+    sink: FileSink, key: Key, pipeline: Pipeline, problems: Problems
+) -> None:
+    path = _local(sink.path)
+    there = path is not None and os.path.exists(path)
+    if there and pipeline.streaming is None and sink.mode == "error":
+        message = f"{sink.path} is there already: remove it, or choose a 'mode'"
+        problems.add(key, message)
+    _check_writable(sink.path, key, problems)
+
+
+def _local(path: str) -> str | None:
+    """The path on this machine; None for one that is elsewhere."""
+    parts = urlsplit(path)
+    if parts.scheme == "file":
+        return unquote(parts.path)
+    return path if len(parts.scheme) < 2 else None
+
+
+def _check_writable(path: str, key: Key, problems: Problems) -> None:
+    """Spark makes the directories that are missing, where the last one there allows it."""
+    local = _local(path)
+    if local is None:
+        return
+    directory = os.path.abspath(local)
+    while not os.path.exists(directory):
+        directory = os.path.dirname(directory)
+    if not os.path.isdir(directory):
+        problems.add(key, f"{directory} is no directory")
+    elif not os.access(directory, os.W_OK | os.X_OK):
+        problems.add(key, f"this user may not write to {directory}")
+
+
+class _Servers:
+    """The servers that the pipeline speaks to, each connected to once."""
+
+    def __init__(self, pipeline: Pipeline, problems: Problems) -> None:
+        self._pipeline = pipeline
+        self._problems = problems
+        self._reached: dict[ConnectionOptions, bool] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for options, reached in self._reached.items():
+            if reached:
+                connection(options).close()
+
+    def check(self, given: Mapping[str, str], key: Key) -> None:
+        """Whether the streams that are named in these options are there."""
+        options = Options(jetstream_options(self._pipeline, given))
+        server = ConnectionOptions.of(options)
+        if not self._reach(server, key):
+            return
+        js = jetstream(server)
+        named = "streams" if options.text("streams") else "stream"
+        for name in options.list(named):
+            try:
+                js.stream(name)
+            except StreamNotFoundError:
+                hint = nearest(name, _names(js))
+                message = f"there is no stream {name!r}{hint}"
+                self._problems.add((*key, "options", named), message)
+            except Error as error:
+                message = f"stream {name!r} cannot be looked at: {error}"
+                self._problems.add((*key, "options", named), message)
+
+    def _reach(self, server: ConnectionOptions, key: Key) -> bool:
+        if server not in self._reached:
+            try:
+                connection(server)
+            except Error as error:
+                self._reached[server] = False
+                own = "servers" if self._pipeline.nats else ""
+                at = ("nats", own) if own else (*key, "options")
+                self._problems.add(at, str(error))
+            else:
+                self._reached[server] = True
+        return self._reached[server]
+
+
+def _names(js: JetStream) -> list[str]:
+    """For a hint; nobody has to be allowed to list them."""
+    try:
+        return list(js.stream_names())
+    except Error:
+        return []

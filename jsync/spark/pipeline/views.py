@@ -1,0 +1,137 @@
+"""The views of a pipeline: its sources as DataFrames, and its steps in SQL."""
+
+from __future__ import annotations
+
+import re
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from pyspark.errors import AnalysisException, ParseException
+from pyspark.sql import functions as F  # noqa: N812 (Spark's own name for it)
+
+from .checks import jetstream_options, source_columns
+from .config import FileSource, JetStreamSource
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+    from .config import Pipeline, Source, Watermark
+    from .positions import Key
+    from .problems import Problems
+
+FILES = {"parquet": "parquet", "csv": "csv", "ndjson": "json"}
+"""What Spark calls the formats of files."""
+
+_CORRUPT = "_corrupt_record"
+_TYPES = {
+    "stream": "string",
+    "subject": "string",
+    "sequence": "bigint",
+    "timestamp": "timestamp",
+    "headers": "map<string,array<string>>",
+    "data": "binary",
+}
+
+
+def make_views(
+    spark: SparkSession, pipeline: Pipeline, problems: Problems
+) -> dict[str, DataFrame]:
+    """Make every view, in the file's order; what Spark refuses is added to `problems`."""
+    views: dict[str, DataFrame] = {}
+    for name, source in pipeline.sources.items():
+        with refusals(problems, ("sources", name)):
+            frame = _read(spark, pipeline, source)
+            views[name] = _view(frame, name, source.watermark)
+    for name, step in pipeline.steps.items():
+        # What a view that failed is missing for has been said already.
+        if problems:
+            break
+        with refusals(problems, ("steps", name)):
+            views[name] = _view(spark.sql(step.sql), name, step.watermark)
+    return views
+
+
+@contextmanager
+def refusals(problems: Problems, key: Key) -> Iterator[None]:
+    """Add what Spark says of a plan to the problems, at the SQL's line where it tells."""
+    try:
+        yield
+    except (AnalysisException, ParseException) as error:
+        message, line = explain(error)
+        problems.add(key, message, text_line=line)
+
+
+def explain(error: BaseException) -> tuple[str, int | None]:
+    """What Spark means, in one line, and the line of the SQL."""
+    text = str(error)
+    if raised := re.findall(
+        r"^(?:jsync|pyspark)\.\S*?(\w+Error): (.+)$", text, re.MULTILINE
+    ):
+        return raised[-1][1], None  # by the data source, in a Python of Spark's
+    place = re.search(r"\(?line (\d+),? pos", text)
+    message = re.split(r"\(line \d+,|; line \d+ pos|;?\n", text, maxsplit=1)[0].strip()
+    return message, int(place[1]) if place else None
+
+
+def _view(frame: DataFrame, name: str, watermark: Watermark | None) -> DataFrame:
+    if watermark is not None and frame.isStreaming:
+        frame = frame.withWatermark(watermark.column, watermark.delay)
+    frame.createOrReplaceTempView(name)
+    return frame
+
+
+def _read(spark: SparkSession, pipeline: Pipeline, source: Source) -> DataFrame:
+    streamed = pipeline.streaming is not None and not source.static
+    reader = spark.readStream if streamed else spark.read
+    if isinstance(source, FileSource):
+        reader = reader.format(FILES[source.format]).options(**source.options)
+        if source.schema is not None:
+            reader = reader.schema(source.schema)
+        return reader.load(source.path)
+    columns = source_columns(source)
+    wanted = list(columns)
+    if source.json is not None:
+        wanted += [
+            name for name in ("data", "stream", "sequence") if name not in wanted
+        ]
+    messages = (
+        reader.format("jetstream")
+        .options(**jetstream_options(pipeline, source.options))
+        .schema(", ".join(f"{name} {_TYPES[name]}" for name in wanted))
+        .load()
+    )
+    if source.json is None:
+        return messages
+    return _decode(messages, source, columns)
+
+
+def _decode(
+    messages: DataFrame, source: JetStreamSource, columns: list[str]
+) -> DataFrame:
+    """The payload's fields as columns, beside those of the message."""
+    payload = F.from_json(
+        F.col("data").cast("string"),
+        f"{source.json}, {_CORRUPT} string",
+        {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT},
+    )
+    rows = messages.select(*messages.columns, payload.alias("_payload"))
+    malformed = F.col("_payload").isNull() | F.col(f"_payload.{_CORRUPT}").isNotNull()
+    if source.malformed == "fail":
+        rows = rows.filter(F.when(malformed, _failure()).otherwise(F.lit(True)))
+    elif source.malformed == "drop":
+        rows = rows.filter(~malformed)
+    return rows.select(*columns, "_payload.*").drop(_CORRUPT)
+
+
+def _failure() -> Column:
+    """Which message it was; not what is in it."""
+    where = [
+        F.lit("message "),
+        F.col("sequence"),
+        F.lit(" of stream "),
+        F.col("stream"),
+    ]
+    text = F.concat(*where, F.lit(" is not JSON of the declared schema"))
+    return F.raise_error(text).cast("boolean")
