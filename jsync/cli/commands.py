@@ -48,6 +48,7 @@ SECTIONS: Final[dict[str, dict[str, Command]]] = {
     },
     "Data": {
         "ingest": Command("ingest.command:ingest", "Rows of files into a stream."),
+        "export": Command("export:export", "Write the messages of a stream to a file."),
     },
     "More": {
         "server": Command(

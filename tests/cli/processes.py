@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import signal
 import subprocess
 import sys
@@ -46,6 +45,16 @@ class Process:
         self._process.stdin.write(data)
         self._process.stdin.flush()
 
+    def line(self) -> str:
+        """The next line of its output."""
+        assert self._process.stdout is not None
+        return self._process.stdout.readline().decode()
+
+    def leave(self) -> None:
+        """Read no more of its output."""
+        assert self._process.stdout is not None
+        self._process.stdout.close()
+
     def kill(self) -> None:
         """End it at once (SIGKILL), and wait until it is gone."""
         self._process.kill()
@@ -55,8 +64,13 @@ class Process:
         """Ctrl-C."""
         self._process.send_signal(signal.SIGINT)
 
+    def finish_raw(self) -> bytes:
+        """Wait for its end, which is a good one; what it wrote, as it stands."""
+        output, errors = self._process.communicate(timeout=LONG)
+        assert (self._process.returncode, errors) == (0, b"")
+        return output
+
     def finish(self) -> tuple[int, str, str]:
         """Wait for its end; the exit code, and what it wrote."""
-        with contextlib.suppress(BrokenPipeError):
-            output, errors = self._process.communicate(timeout=LONG)
+        output, errors = self._process.communicate(timeout=LONG)
         return self._process.returncode, output.decode(), errors.decode()

@@ -14,7 +14,6 @@ from jsync.errors import ConfigError, Error
 
 from ..failures import Code, say, words_of
 from ..output import write_json
-from ..progress import Bar, Look
 from .files import FORMATS, STDIN, identity_of, is_pipe, open_source
 from .ids import PositionIds, TemplateIds
 from .load import Load
@@ -26,6 +25,7 @@ from .template import SubjectTemplate, column_or_template
 if TYPE_CHECKING:
     import jsync
 
+    from ..progress import Look
     from ..settings import Settings
     from .bad import BadRowError
     from .files import Source
@@ -203,6 +203,8 @@ def _ingest(
     wish: Wish,
     options: dict[str, Any],
 ) -> int | None:
+    from ..progress import Bar
+
     resume: Any = FromStart()
     if options["resume"]:
         resume = find_resume(
@@ -273,6 +275,8 @@ class _Bad:
 
 
 def _look(load: Load) -> Look:
+    from ..progress import Look
+
     source = load.source
     if source is None:
         return Look("", 0, None, 0)

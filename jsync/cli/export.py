@@ -1,0 +1,287 @@
+"""`jsync export`: the messages of a stream into a file, or to the standard output."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import os
+import sys
+from contextlib import ExitStack
+from typing import IO, TYPE_CHECKING, Any, Final, Protocol
+
+import click
+import msgspec
+
+from jsync.errors import ConfigError, Error
+
+from .failures import Code, say
+from .output import write_json
+from .values import SINCE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from datetime import datetime
+
+    import jsync
+
+    from .progress import Look
+    from .settings import Settings
+
+FORMATS: Final = ("ndjson", "raw", "parquet")
+
+
+class Writer(Protocol):
+    """Reads a range of a stream, and writes it."""
+
+    count: int
+    last: int
+    """The sequence of the last message that is written; 0 before the first."""
+
+    def run(
+        self, stream: jsync.Stream, filters: list[str], start: int, end: int
+    ) -> None:
+        """Block until all of it is written."""
+
+    def close(self) -> None:
+        """Leave what is written complete in itself."""
+
+
+class LineWriter:
+    """A line for each message: as JSON, or nothing but its payload."""
+
+    def __init__(self, file: IO[bytes], *, raw: bool) -> None:
+        self._file = file
+        self._line = _payload if raw else _document
+        self.count = 0
+        self.last = 0
+
+    def run(
+        self, stream: jsync.Stream, filters: list[str], start: int, end: int
+    ) -> None:
+        consumer = stream.ordered_consumer(
+            filter_subjects=filters or None, opt_start_seq=start
+        )
+        write, line = self._file.write, self._line
+        with consumer.messages(until_end=True) as messages:
+            for msg in messages:
+                sequence = msg.metadata.stream_sequence
+                if sequence > end:
+                    break
+                write(line(msg, sequence))
+                self.count += 1
+                self.last = sequence
+
+    def close(self) -> None:
+        self._file.flush()
+
+
+class ParquetWriter:
+    """Columns, as `Stream.read_arrow` has them."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self._opened: Any = None
+        self.count = 0
+        self.last = 0
+
+    def run(
+        self, stream: jsync.Stream, filters: list[str], start: int, end: int
+    ) -> None:
+        import pyarrow
+        import pyarrow.parquet
+
+        found = stream.read_arrow(start, end, filter_subjects=filters or None)
+        schema = pyarrow.schema(found)
+        self._opened = pyarrow.parquet.ParquetWriter(
+            self._file, schema, compression="zstd"
+        )
+        with iter(found) as batches:
+            for batch in batches:
+                self._opened.write_table(pyarrow.table(batch))
+                self.count += len(batch)
+                self.last = batch.last_sequence or self.last
+
+    def close(self) -> None:
+        if self._opened is not None:
+            self._opened.close()
+
+
+_encode: Final = msgspec.json.Encoder().encode
+
+
+def _payload(msg: jsync.JetStreamMsg, sequence: int) -> bytes:
+    return msg.data + b"\n"
+
+
+def _document(msg: jsync.JetStreamMsg, sequence: int) -> bytes:
+    document: dict[str, Any] = {
+        "subject": msg.subject,
+        "sequence": sequence,
+        "timestamp": msg.metadata.timestamp,
+    }
+    headers = msg.headers
+    if headers:
+        document["headers"] = {name: headers.get_all(name) for name in headers}
+    try:
+        document["data"] = msg.data.decode()
+    except UnicodeDecodeError:
+        document["data_base64"] = base64.b64encode(msg.data).decode()
+    try:
+        return _encode(document) + b"\n"
+    except UnicodeEncodeError:  # bytes of a header or a subject that are no UTF-8
+        return _encode(_readable(document)) + b"\n"
+
+
+def _readable(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode(errors="surrogateescape").decode(errors="replace")
+    if isinstance(value, dict):
+        return {_readable(name): _readable(one) for name, one in value.items()}
+    return [_readable(one) for one in value] if isinstance(value, list) else value
+
+
+@click.command(short_help="Write the messages of a stream to a file.")
+@click.argument("name", metavar="STREAM")
+@click.option(
+    "--output", "-o", metavar="FILE", help="Where to; standard output if not."
+)
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(FORMATS),
+    help="As the name of the file says; NDJSON if it does not.",
+)
+@click.option("--raw", "-r", is_flag=True, help="The payloads alone: --format raw.")
+@click.option(
+    "--subject", "filters", multiple=True, metavar="SUBJECT", help="Only these."
+)
+@click.option("--from", "start", type=click.IntRange(1), help="The first sequence.")
+@click.option("--to", "end", type=click.IntRange(0), help="The last sequence.")
+@click.option("--since", type=SINCE, help="From a time on, or so long ago.")
+@click.option("--force", "-f", is_flag=True, help="Replace the file if it is there.")
+@click.option("--no-progress", is_flag=True, help="Show no bar.")
+@click.pass_obj
+def export(settings: Settings, /, **options: Any) -> int | None:
+    """Write the messages of a stream to a file.
+
+    As NDJSON an object for each, with its payload as `data`, or as `data_base64` where
+    that is no text; raw, the payloads alone, a line each; as Parquet the columns subject,
+    data, sequence, timestamp and headers. What the stream holds at the start is written,
+    in its order, without a trace on the stream.
+
+    A file gets its name when it is complete; until then, and after Ctrl-C, it is
+    FILE.partial.
+    """
+    target: str | None = options["output"]
+    form = options["form"] or ("raw" if options["raw"] else _format_of(target))
+    if options["raw"] and form != "raw":
+        raise click.UsageError("--raw and --format exclude each other")
+    if options["start"] is not None and options["since"] is not None:
+        raise click.UsageError("--from and --since both say where to start")
+    if form == "parquet":
+        _check_parquet(target)
+    if target is not None and os.path.exists(target) and not options["force"]:
+        raise ConfigError(f"{target} is there already: --force replaces it")
+    with ExitStack() as opened:
+        nc = opened.enter_context(settings.connect(flow=True))
+        stream = settings.jetstream(nc).stream(options["name"])
+        start, end = _range(stream, options)
+        partial = None if target is None else f"{target}.partial"
+        file = sys.stdout.buffer
+        if partial is not None:
+            file = opened.enter_context(open(partial, "wb"))
+        writer: Writer = LineWriter(file, raw=form == "raw")
+        if form == "parquet":
+            writer = ParquetWriter(file)
+        interrupted = _write(
+            writer,
+            lambda: writer.run(stream, list(options["filters"]), start, end),
+            lambda: _look(writer, options["name"], start, end),
+            shown=not options["no_progress"] and target is not None,
+        )
+    if target is None or partial is None:
+        return Code.INTERRUPTED if interrupted else None
+    if interrupted:
+        say(
+            f"interrupted: {writer.count:,} messages, up to sequence {writer.last}, are "
+            f"in {partial}; --from {writer.last + 1} goes on behind them"
+        )
+        return Code.INTERRUPTED
+    os.replace(partial, target)
+    _tell(settings, writer, options["name"], target)
+    return None
+
+
+def _format_of(target: str | None) -> str:
+    ending = os.path.splitext(target or "")[1].lower()
+    return "parquet" if ending == ".parquet" else "ndjson"
+
+
+def _check_parquet(target: str | None) -> None:
+    if target is None:
+        raise click.UsageError("Parquet goes to a file: --output FILE")
+    try:
+        import pyarrow.parquet  # noqa: F401
+    except ImportError:
+        raise ConfigError("Parquet needs pyarrow: pip install pyarrow") from None
+
+
+def _range(stream: jsync.Stream, options: dict[str, Any]) -> tuple[int, int]:
+    """The first and the last sequence; blocks."""
+    state = stream.cached_info.state
+    start = options["start"] or state.first_seq or 1
+    if options["since"] is not None:
+        start = _first_since(stream, options["since"]) or state.last_seq + 1
+    end = state.last_seq if options["end"] is None else options["end"]
+    return start, min(end, state.last_seq)
+
+
+def _first_since(stream: jsync.Stream, since: datetime) -> int | None:
+    consumer = stream.ordered_consumer(opt_start_time=since, headers_only=True)
+    with consumer.messages(until_end=True, max_messages=1) as messages:
+        for msg in messages:
+            return msg.metadata.stream_sequence
+    return None
+
+
+def _write(
+    writer: Writer, run: Callable[[], None], look: Callable[[], Look], *, shown: bool
+) -> bool:
+    """Read and write it; whether Ctrl-C has cut it short."""
+    from .progress import Bar
+
+    with Bar(look, "written", shown=shown):
+        try:
+            run()
+        except KeyboardInterrupt:
+            writer.close()
+            return True
+        except Error:
+            with contextlib.suppress(Exception):
+                writer.close()
+            raise
+        writer.close()
+    return False
+
+
+def _look(writer: Writer, name: str, start: int, end: int) -> Look:
+    from .progress import Look
+
+    done = max(0, writer.last - start + 1)
+    return Look(name, done, max(0, end - start + 1), writer.count)
+
+
+def _tell(settings: Settings, writer: Writer, name: str, target: str) -> None:
+    size = os.path.getsize(target)
+    if settings.json:
+        write_json(
+            {
+                "stream": name,
+                "file": target,
+                "messages": writer.count,
+                "last_sequence": writer.last,
+                "bytes": size,
+            }
+        )
+    else:
+        click.echo(f"{writer.count:,} messages of {name} in {target}, {size:,} bytes")
