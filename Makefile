@@ -82,6 +82,7 @@ lint: $(VENV)/.test
 types: $(VENV)/.test $(VENV)/.spark
 	$(VENV)/bin/mypy
 	$(VENV)/bin/python -m mypy.stubtest --mypy-config-file pyproject.toml jsync._fast
+	$(VENV)/bin/basedpyright --pythonpath $(VENV)/bin/python
 
 unit: $(VENV)/.test
 	$(VENV)/bin/pytest -q tests/unit

@@ -1,0 +1,167 @@
+"""What users write, as type checkers see it: accepted, and of the type they are told.
+
+Never run: `make types` has mypy and pyright read it. `refused.py` is the other half.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import assert_type
+
+import jsync
+from jsync import errors, metrics
+from jsync.models import AccountInfo
+from jsync.server import LocalServer
+
+
+def connecting() -> None:
+    assert_type(jsync.connect(), jsync.Connection)
+    jsync.connect(["nats://a:4222", "tls://b"], name="x", connect_timeout=2)
+    jsync.connect("nats://a", user=lambda: "bob", password="secret", tls=True)
+    jsync.connect("nats://a", creds=Path("user.creds"))
+    jsync.connect("nats://a", creds=b"-----BEGIN", tls=ssl.create_default_context())
+    jsync.connect(auth_callback=lambda nonce: {"sig": nonce.decode()})
+    jsync.connect(on_error=print, on_reconnect=lambda: None, max_reconnects=-1)
+    with jsync.connect() as nc, LocalServer() as server:
+        assert_type(nc, jsync.Connection)
+        assert_type(server.url, str)
+        assert_type(nc.stats(), jsync.Statistics)
+        assert_type(nc.stats().in_messages, int)
+        assert_type(nc.connected_url, str | None)
+        assert_type(nc.last_error, Exception | None)
+        assert_type(nc.rtt(), float)
+        assert_type(metrics.prometheus_text(nc, nc), str)
+
+
+def core(nc: jsync.Connection) -> None:
+    nc.publish("a", b"x", reply="b", headers={"A": "1", "B": ["2", "3"]})
+    nc.publish("a", bytearray(b"x"))
+    nc.publish("a", memoryview(b"x"), headers=jsync.Headers({"A": "1"}))
+    reply = nc.request("a", timeout=0.5)
+    assert_type(reply, jsync.Msg)
+    assert_type(reply.data, bytes)
+    assert_type(reply.headers, jsync.Headers | None)
+    assert_type(nc.request_many("a", max_messages=3), Iterator[jsync.Msg])
+    with nc.subscribe("a.>", queue="q") as sub:
+        assert_type(sub, jsync.Subscription)
+        assert_type(sub.next(timeout=None), jsync.Msg)
+        for msg in sub:
+            assert_type(msg, jsync.Msg)
+            msg.respond(b"yes", headers={"A": "1"})
+    nc.subscribe("a", callback=lambda msg: nc.publish("b", msg.data))
+    nc.subscribe("a", callback=print)
+
+
+def streams(nc: jsync.Connection) -> None:
+    js = nc.jetstream(domain="hub", timeout=2)
+    assert_type(js, jsync.JetStream)
+    assert_type(js.account_info(), AccountInfo)
+    stream = js.create_stream(name="ORDERS", subjects=["orders.>"], max_age=3600.0)
+    assert_type(stream, jsync.Stream)
+    js.create_stream(jsync.StreamConfig(name="ORDERS", subjects=["orders.>"]))
+    assert_type(js.stream("ORDERS").info(), jsync.StreamInfo)
+    assert_type(stream.config.subjects, list[str] | None)
+    assert_type(stream.purge(subject="orders.a", keep=1), int)
+    assert_type(stream.get_message(7), jsync.StoredMessage)
+    assert_type(stream.get_message(last_by_subject="orders.a").data, bytes)
+    for message in stream.get_messages("orders.*"):
+        assert_type(message.timestamp, datetime)
+    for other in js.streams():
+        assert_type(other.name, str)
+    assert_type(stream.read_arrow(filter_subjects="orders.a"), jsync.ArrowRange)
+
+
+def consumers(stream: jsync.Stream) -> None:
+    worker = stream.create_consumer(durable_name="w", ack_policy="explicit")
+    assert_type(worker, jsync.Consumer)
+    stream.create_consumer(jsync.ConsumerConfig(durable_name="w", ack_wait=30.0))
+    assert_type(worker.info(), jsync.ConsumerInfo)
+    msg = worker.next(timeout=5)
+    assert_type(msg, jsync.JetStreamMsg)
+    assert_type(msg.metadata, jsync.Metadata)
+    assert_type(msg.metadata.stream_sequence, int)
+    assert_type(msg.metadata.timestamp, datetime)
+    msg.ack()
+    msg.nak(delay=1.5)
+    msg.term("broken")
+    msg.in_progress()
+    msg.ack_sync(timeout=2)
+    with worker.fetch(100, timeout=2) as batch:
+        assert_type(batch, jsync.Batch)
+        for fetched in batch:
+            assert_type(fetched, jsync.JetStreamMsg)
+    assert_type(batch.error, Exception | None)
+    assert_type(worker.fetch(max_bytes=1_000_000), jsync.Batch)
+    assert_type(worker.fetch_nowait(10).to_arrow(), jsync.ArrowBatch)
+    with worker.messages(max_messages=500) as messages:
+        assert_type(messages, jsync.MessagesContext)
+        for one in messages:
+            assert_type(one, jsync.JetStreamMsg)
+    with worker.consume(lambda m: m.ack(), workers=4) as running:
+        assert_type(running, jsync.ConsumeContext)
+        assert_type(running.wait(60), bool)
+    with worker.arrow_batches(max_rows=100) as batches:
+        for rows in batches:
+            assert_type(rows, jsync.ArrowBatch)
+            rows.ack()
+
+
+def ordered(js: jsync.JetStream, stream: jsync.Stream) -> None:
+    log = stream.ordered_consumer(filter_subjects=["a", "b"])
+    assert_type(log, jsync.OrderedConsumer)
+    js.ordered_consumer("S", opt_start_time=datetime.now(UTC))
+    with log.messages(until_end=True) as messages:
+        for msg in messages:
+            assert_type(msg, jsync.JetStreamMsg)
+    assert_type(log.fetch(10), jsync.OrderedBatch)
+
+
+def publishing(js: jsync.JetStream) -> None:
+    ack = js.publish("a", b"x", msg_id="1", expected_last_sequence=4, ttl=60)
+    assert_type(ack, jsync.PubAck)
+    assert_type(ack.seq, int)
+    with js.publisher(window=4000) as publisher:
+        assert_type(publisher, jsync.Publisher)
+        future = publisher.publish("a", b"x", headers={"A": "1"})
+        assert_type(future, jsync.PubAckFuture)
+        assert_type(future.result(5), jsync.PubAck)
+        assert_type(future.exception(), Exception | None)
+        future.add_done_callback(lambda done: print(done.subject))  # noqa: T201
+        assert_type(publisher.publish_many("a", [b"1", b"2"]), list[jsync.PubAckFuture])
+    with js.atomic_batch() as batch:
+        assert_type(batch, jsync.AtomicBatch)
+        batch.add("a", b"x", msg_id="1")
+    assert_type(batch.pub_ack, jsync.PubAck | None)
+    assert_type(batch.state, jsync.BatchState)
+    with js.fast_ingest(gaps="fail") as ingest:
+        assert_type(ingest, jsync.FastIngest)
+        assert_type(ingest.add("a", b"x"), jsync.FastPubAck)
+        ingest.add_many("a", (b"%d" % n for n in range(10)))
+    assert_type(ingest.pub_ack, jsync.PubAck)
+
+
+def pushed(js: jsync.JetStream) -> None:
+    with js.subscribe("orders.>", queue="q", deliver_policy="last") as sub:
+        assert_type(sub, jsync.PushSubscription)
+        assert_type(sub.next(), jsync.JetStreamMsg)
+        for msg in sub:
+            assert_type(msg, jsync.JetStreamMsg)
+    pulls = js.pull_subscribe("orders.>", "worker")
+    assert_type(pulls, jsync.PullSubscription)
+    assert_type(pulls.fetch(10), list[jsync.JetStreamMsg])
+
+
+def failing(js: jsync.JetStream) -> None:
+    try:
+        js.publish("a")
+    except errors.StreamNotFoundError as error:
+        assert_type(error.err_code, int)
+    except errors.TimeoutError as error:
+        builtin: TimeoutError = error
+        base: errors.Error = error
+        raise builtin from base
+    except (errors.ConnectionError, errors.JetStreamError):
+        raise
