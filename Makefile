@@ -11,7 +11,7 @@ FLIGHTS := .cache/flights.csv.zip
 SERVERS := $(foreach line,2.10 2.11 2.12 2.14.0 2.14 2.15,.cache/nats-server/$(line)/bin/nats-server)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo java servers test fault lint types unit docs dist bench sanitize fuzz clean
+.PHONY: help demo java tmux servers test fault lint types unit docs dist bench sanitize fuzz clean
 
 help:
 	@echo 'make demo      336,776 flights into JetStream and out again, by Spark too where Java is'
@@ -52,6 +52,10 @@ $(VENV)/.spark: $(VENV)/.installed
 java:
 	@scripts/need-java --install >/dev/null
 
+# For the tests of the command at a terminal.
+tmux:
+	@scripts/need-tmux
+
 # The package cannot be imported with a new setuptools; its data can be read as a file.
 $(FLIGHTS): | $(VENV)/bin/python
 	@mkdir -p .cache
@@ -66,7 +70,7 @@ demo: $(VENV)/.demo $(FLIGHTS)
 	$(VENV)/bin/python examples/flights.py $(FLIGHTS)
 
 test fault: export JAVA_HOME = $(shell scripts/need-java 2>/dev/null)
-test: java $(VENV)/.test $(VENV)/.spark servers lint types docs
+test: java tmux $(VENV)/.test $(VENV)/.spark servers lint types docs
 	VENV=$(VENV) scripts/test-pythons
 
 fault: java $(VENV)/.test $(VENV)/.spark

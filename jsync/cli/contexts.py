@@ -6,8 +6,10 @@ the directory has the name of the one that is selected.
 
 from __future__ import annotations
 
+import base64
 import json
 import os
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -50,7 +52,11 @@ _FIELDS: Final = {
     "inbox_prefix": "inbox_prefix",
     "tls_first": "tlsfirst",
 }
-_FILES: Final = ("creds", "nkey", "tlscert", "tlskey", "tlsca")
+_FILES: Final = frozenset(("creds", "nkey", "tlscert", "tlskey", "tlsca"))
+_REFERENCES: Final = _FILES | {"password", "token", "jwt", "seed"}
+"""What may be in a file, in the environment, or in the context itself."""
+_SCHEME: Final = re.compile(r"(?:file|env|nsc|op)://|data:")
+_VARIABLE: Final = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
 _REFUSED: Final = {
     "nsc": "the nsc tool",
     "socks_proxy": "a SOCKS proxy",
@@ -98,16 +104,39 @@ def load(root: Path, name: str, environ: Mapping[str, str]) -> dict[str, Any]:
     options = {
         option: stored[field] for field, option in _FIELDS.items() if stored.get(field)
     }
-    for option in _FILES:
-        if option in options:
+    for option in _REFERENCES & options.keys():
+        options[option] = _fetched(options[option], f"{path}: {option}", environ)
+    for option in _FILES & options.keys():
+        if isinstance(options[option], str):
             options[option] = _expanded(options[option], environ)
     return options
 
 
+def _fetched(reference: str, where: str, environ: Mapping[str, str]) -> str | bytes:
+    """What a value refers to, as bytes; a plain one, or the path of a file, as it is."""
+    scheme = _SCHEME.match(reference)
+    if scheme is None:
+        return reference
+    rest = reference[scheme.end() :]
+    match scheme[0]:
+        case "file://":
+            return rest
+        case "env://":
+            if not environ.get(rest):
+                raise click.UsageError(f"{where}: there is no variable {rest}")
+            return environ[rest].encode()
+        case "data:":
+            try:
+                return base64.b64decode(rest.partition(",")[2], validate=True)
+            except ValueError:
+                raise click.UsageError(f"{where} is no base64") from None
+    raise click.UsageError(f"{where}: jsync cannot use {scheme[0]}")
+
+
 def _expanded(path: str, environ: Mapping[str, str]) -> str:
-    for name, value in environ.items():
-        path = path.replace(f"${{{name}}}", value)
-    return os.path.expanduser(os.path.expandvars(path))
+    """A path without variables and `~`; what is not set is empty, as in Go."""
+    text = _VARIABLE.sub(lambda found: environ.get(found[1] or found[2], ""), path)
+    return os.path.expanduser(text)
 
 
 def resolve(given: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str, Any]:

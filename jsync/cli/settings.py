@@ -96,10 +96,10 @@ def connect_options(options: Mapping[str, Any]) -> dict[str, Any]:
         "tls_key": options.get("tlskey"),
         "tls_handshake_first": options.get("tlsfirst"),
         "inbox_prefix": options.get("inbox_prefix"),
-        "token": options.get("token"),
+        "token": _text(options.get("token")),
         "creds": options.get("creds"),
     }
-    user, password = options.get("user"), options.get("password")
+    user, password = options.get("user"), _text(options.get("password"))
     if user and password:
         keywords |= {"user": user, "password": password}
     elif user:  # as the nats command line tool has it
@@ -107,13 +107,19 @@ def connect_options(options: Mapping[str, Any]) -> dict[str, Any]:
     elif password:
         raise click.UsageError("a password needs a user: --user NAME --password WORD")
     if nkey := options.get("nkey"):
-        keywords["nkey_seed"] = _read(nkey, "nkey").strip()
-    jwt, seed = options.get("jwt"), options.get("seed")
+        seed = nkey.decode() if isinstance(nkey, bytes) else _read(nkey, "nkey")
+        keywords["nkey_seed"] = seed.strip()
+    jwt, seed = _text(options.get("jwt")), _text(options.get("seed"))
     if jwt and seed:
         keywords["creds"] = _creds(jwt, seed)
     elif jwt or seed:
         raise click.UsageError("--jwt and --seed go together")
     return {name: value for name, value in keywords.items() if value}
+
+
+def _text(value: str | bytes | None) -> str | None:
+    """A value that a context may refer to, and has as bytes then."""
+    return value.decode().strip() if isinstance(value, bytes) else value
 
 
 def _read(path: str, what: str) -> str:

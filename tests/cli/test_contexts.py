@@ -1,0 +1,222 @@
+"""The contexts of the nats command line tool, and its environment variables."""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from jsync.cli.contexts import resolve
+from jsync.cli.settings import connect_options
+
+from ..accounts import Key, nkey_config, password_config, token_config
+from .support import Jsync
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from jsync.server import LocalServer
+
+    from ..accounts import Account
+    from ..certificates import Certificates
+    from ..conftest import StartServer
+
+# As `nats context save` of nats 0.3 writes it: every field, empty ones too.
+STORED = {
+    "description": "",
+    "url": "nats://127.0.0.1:4222",
+    "socks_proxy": "",
+    "token": "",
+    "user": "",
+    "password": "",
+    "creds": "",
+    "nkey": "",
+    "cert": "",
+    "key": "",
+    "ca": "",
+    "nsc": "",
+    "jetstream_domain": "",
+    "jetstream_api_prefix": "",
+    "jetstream_event_prefix": "",
+    "inbox_prefix": "",
+    "user_jwt": "",
+    "color_scheme": "",
+    "tls_first": False,
+}
+
+
+def store(home: Path, name: str, *, select: bool = False, **fields: Any) -> None:
+    """A context as the nats tool stores it."""
+    (home / "nats" / "context").mkdir(parents=True, exist_ok=True)
+    path = home / "nats" / "context" / f"{name}.json"
+    path.write_text(json.dumps(STORED | fields, indent=2))
+    if select:
+        (home / "nats" / "context.txt").write_text(f"{name}\n")
+
+
+def environment(home: Path, **variables: str) -> dict[str, str]:
+    return {"XDG_CONFIG_HOME": str(home), **variables}
+
+
+def test_the_selected_context_is_used_unless_another_is_named(
+    config_home: Path,
+) -> None:
+    store(config_home, "one", url="nats://one", select=True)
+    store(config_home, "two", url="nats://two", jetstream_domain="hub")
+    environ = environment(config_home)
+    assert resolve({}, environ) == {"server": "nats://one"}
+    assert resolve({"no_context": True}, environ) == {}
+    assert resolve({"context": "two"}, environ) == {
+        "server": "nats://two",
+        "domain": "hub",
+    }
+    assert resolve({}, environ | {"NATS_CONTEXT": "two"})["server"] == "nats://two"
+    path = str(config_home / "nats" / "context" / "two.json")
+    assert resolve({"context": path}, environ)["server"] == "nats://two"
+
+
+def test_the_command_line_wins_over_the_environment_and_that_over_the_context(
+    config_home: Path,
+) -> None:
+    store(config_home, "one", url="nats://context", select=True)
+    environ = environment(config_home, NATS_URL="nats://environment")
+    assert resolve({}, environ)["server"] == "nats://environment"
+    assert resolve({"server": "nats://given"}, environ)["server"] == "nats://given"
+
+
+def test_credentials_that_are_given_take_the_place_of_the_contexts(
+    config_home: Path,
+) -> None:
+    store(config_home, "one", user="ann", password="secret", select=True)
+    options = resolve({"creds": "/ann.creds"}, environment(config_home))
+    assert options == {"server": "nats://127.0.0.1:4222", "creds": "/ann.creds"}
+    options = resolve({}, environment(config_home, NATS_TOKEN="word"))
+    assert options == {"server": "nats://127.0.0.1:4222", "token": "word"}
+
+
+def test_paths_in_a_context_may_have_a_home_and_variables(
+    config_home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", "/home/ann")
+    store(config_home, "one", creds="~/ann.creds", ca="$KEYS/ca.pem", select=True)
+    options = resolve({}, environment(config_home, KEYS="/keys"))
+    assert options["creds"] == "/home/ann/ann.creds"
+    assert options["tlsca"] == "/keys/ca.pem"
+
+
+@pytest.mark.parametrize(
+    ("fields", "word"),
+    [
+        ({"nsc": "nsc://op/acc/user"}, "nsc"),
+        ({"socks_proxy": "socks5://x"}, "SOCKS"),
+        ({"creds": "op://vault/item"}, "op://"),
+    ],
+)
+def test_what_jsync_cannot_use_of_a_context_is_said(
+    jsync: Jsync, config_home: Path, fields: dict[str, str], word: str
+) -> None:
+    store(config_home, "one", select=True, **fields)
+    ended = jsync("stream", "ls")
+    assert ended.code == 2
+    assert word in ended.errors
+
+
+def test_a_context_that_is_not_there_or_is_broken_is_a_mistake_in_the_command(
+    jsync: Jsync, config_home: Path
+) -> None:
+    store(config_home, "one")
+    ended = jsync("--context", "two", "stream", "ls")
+    assert ended.code == 2
+    assert "there is no context 'two'" in ended.errors
+    assert "known: one" in ended.errors
+    (config_home / "nats" / "context" / "one.json").write_text("{")
+    ended = jsync("stream", "ls", "--context", "one")
+    assert ended.code == 2
+    assert "is not JSON" in ended.errors
+
+
+def test_a_user_without_a_password_is_a_token_as_the_nats_tool_has_it() -> None:
+    assert connect_options({"user": "word"})["token"] == "word"
+    both = connect_options({"user": "ann", "password": "secret"})
+    assert (both["user"], both["password"], both.get("token")) == (
+        "ann",
+        "secret",
+        None,
+    )
+
+
+@pytest.mark.server
+def test_the_creds_of_a_context_let_in(
+    config_home: Path, account: Account, jwt_server: LocalServer, tmp_path: Path
+) -> None:
+    path = account.user("ann").write_creds(tmp_path / "ann.creds")
+    store(config_home, "one", url=jwt_server.url, creds=str(path), select=True)
+    assert Jsync()("stream", "ls", "--json").json == []
+
+
+@pytest.mark.server
+def test_the_creds_of_a_context_may_be_in_it_or_in_the_environment(
+    config_home: Path,
+    account: Account,
+    jwt_server: LocalServer,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    creds = account.user("ann").creds
+    inside = f"data:;base64,{base64.b64encode(creds.encode()).decode()}"
+    store(config_home, "inside", url=jwt_server.url, creds=inside)
+    store(config_home, "outside", url=jwt_server.url, creds="env://ANN")
+    assert Jsync()("stream", "ls", "--context", "inside").code == 0
+    ended = Jsync()("stream", "ls", "--context", "outside")
+    assert (ended.code, "no variable ANN" in ended.errors) == (2, True)
+    monkeypatch.setenv("ANN", creds)
+    assert Jsync()("stream", "ls", "--context", "outside").code == 0
+
+
+@pytest.mark.server
+def test_a_jwt_and_a_seed_let_in(account: Account, jwt_server: LocalServer) -> None:
+    user = account.user("ann")
+    options = ("--jwt", user.jwt, "--seed", user.key.seed)
+    assert Jsync(jwt_server)("stream", "ls", "--json", *options).json == []
+    ended = Jsync(jwt_server)("stream", "ls", "--jwt", user.jwt)
+    assert (ended.code, "--jwt and --seed" in ended.errors) == (2, True)
+
+
+@pytest.mark.server
+def test_users_tokens_nkeys_and_certificates_let_in(
+    own_server: StartServer,
+    mutual_tls_server: LocalServer,
+    certificates: Certificates,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    users = Jsync(own_server(config=password_config({"ann": "s3cret"})))
+    assert users("stream", "ls", "--user", "ann", "--password", "s3cret").code == 0
+    token = Jsync(own_server(config=token_config("w0rd")))
+    assert token("stream", "ls", "--token", "w0rd").code == 0
+    monkeypatch.setenv("NATS_USER", "w0rd")
+    assert token("stream", "ls").code == 0
+    monkeypatch.delenv("NATS_USER")
+    key = Key("user")
+    (tmp_path / "ann.nk").write_text(f"{key.seed}\n")
+    nkeys = Jsync(own_server(config=nkey_config(key)))
+    assert nkeys("stream", "ls", "--nkey", str(tmp_path / "ann.nk")).code == 0
+    mutual = Jsync(mutual_tls_server)
+    ca, cert = str(certificates.ca.cert), certificates.client
+    options = ("--tlsca", ca, "--tlscert", str(cert.cert), "--tlskey", str(cert.key))
+    assert mutual("stream", "ls", *options).code == 0
+
+
+@pytest.mark.server
+def test_no_secret_is_ever_written(own_server: StartServer, tmp_path: Path) -> None:
+    server = own_server(config=password_config({"ann": "s3cret"}))
+    for options in (
+        ("--user", "ann", "--password", "hunter2"),
+        ("--token", "hunter2"),
+        ("--server", server.url.replace("//", "//ann:hunter2@")),
+        ("--nkey", str(tmp_path / "hunter")),
+    ):
+        ended = Jsync(server)(*options, "stream", "ls")
+        assert ended.code in (1, 2)
+        assert "hunter2" not in ended.errors + ended.output

@@ -1,0 +1,78 @@
+"""Durations, sizes and times as people write them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+
+from jsync.cli.values import seconds, size, spelled, time
+
+NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("0", 0),
+        ("2.5", 2.5),
+        ("500ms", 0.5),
+        ("250us", 0.00025),
+        ("30s", 30),
+        ("1h30m", 5400),
+        ("1.5h", 5400),
+        ("7d", 604800),
+        ("1w2d", 777600),
+        ("1y", 31536000),
+    ],
+)
+def test_a_duration_is_read_as_the_nats_tool_and_people_write_it(
+    text: str, expected: float
+) -> None:
+    assert seconds(text) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "soon", "-1s", "-1", "1x", "1h 30m", "nan", "inf"]
+)
+def test_what_is_no_duration_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="no duration"):
+        seconds(text)
+
+
+@pytest.mark.parametrize(
+    "duration", [0, 0.25, 1, 59.5, 60, 5400, 86400, 100.25, 172801]
+)
+def test_a_duration_that_is_spelled_reads_as_itself(duration: float) -> None:
+    assert seconds(spelled(duration)) == duration
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("0", 0),
+        ("1024", 1024),
+        ("64k", 65536),
+        ("1.5MB", 1572864),
+        ("2GiB", 2 << 30),
+        ("1TB", 1 << 40),
+        ("-1", -1),
+    ],
+)
+def test_a_size_counts_by_1024(text: str, expected: int) -> None:
+    assert size(text) == expected
+
+
+@pytest.mark.parametrize("text", ["", "-2", "1x", "much", "1 000"])
+def test_what_is_no_size_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="no size"):
+        size(text)
+
+
+def test_a_time_is_one_or_a_duration_from_now() -> None:
+    assert time("2026-11-21T13:00:00Z", NOON).isoformat() == "2026-11-21T13:00:00+00:00"
+    assert time("2026-11-21T13:00:00+01:00", NOON) == NOON
+    assert time("1h", NOON).hour == 13
+    assert time("90m", NOON, -1).isoformat() == "2026-11-21T10:30:00+00:00"
+    with pytest.raises(ValueError, match="no time"):
+        time("tomorrow", NOON)
