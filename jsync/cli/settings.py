@@ -107,8 +107,9 @@ def connect_options(options: Mapping[str, Any]) -> dict[str, Any]:
     elif password:
         raise click.UsageError("a password needs a user: --user NAME --password WORD")
     if nkey := options.get("nkey"):
-        seed = nkey.decode() if isinstance(nkey, bytes) else _read(nkey, "nkey")
-        keywords["nkey_seed"] = seed.strip()
+        keywords["nkey_seed"] = (
+            _text(nkey) if isinstance(nkey, bytes) else _read(nkey, "nkey").strip()
+        )
     jwt, seed = _text(options.get("jwt")), _text(options.get("seed"))
     if jwt and seed:
         keywords["creds"] = _creds(jwt, seed)

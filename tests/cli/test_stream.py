@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 import pytest
 
 if TYPE_CHECKING:
-    from jsync import Stream
+    from pathlib import Path
+
+    from jsync import JetStream, Stream
 
     from .support import Jsync
 
@@ -23,3 +26,198 @@ def test_streams_are_listed_as_a_table_as_names_and_as_json(
     assert jsync("s", "list", "-n", "--subject", subject).lines == [stream.name]
     (found,) = jsync("stream", "ls", "--subject", subject, "--json").json
     assert found["config"]["subjects"] == [subject]
+
+
+def test_a_stream_is_created_from_the_options_that_nats_stream_add_has(
+    jsync: Jsync, js: JetStream, unique: str
+) -> None:
+    ended = jsync(
+        *(
+            "stream",
+            "add",
+            unique,
+            "--subjects",
+            f"{unique}.a,{unique}.b",
+            "--defaults",
+        ),
+        *("--storage", "memory", "--retention", "work", "--discard", "new"),
+        *("--max-age", "1h30m", "--max-bytes", "1MB", "--max-msgs", "1000"),
+        *("--max-msgs-per-subject", "10", "--max-msg-size", "64k", "--no-ack"),
+        *("--dupe-window", "1m", "--allow-direct", "--deny-delete", "--replicas", "1"),
+        *("--allow-msg-ttl", "--allow-batch", "--allow-fast", "--metadata", "team=a"),
+        *("--republish-source", f"{unique}.a", "--republish-destination", "copy.a"),
+        *("--limit-consumer-inactive", "1h", "--first-sequence", "7"),
+    )
+    assert ended.code == 0, ended.errors
+    config = js.stream(unique).config
+    assert config.subjects == [f"{unique}.a", f"{unique}.b"]
+    assert (config.storage, config.retention, config.discard) == (
+        "memory",
+        "workqueue",
+        "new",
+    )
+    assert (config.max_age, config.max_bytes, config.max_msgs) == (5400, 1 << 20, 1000)
+    assert (config.max_msgs_per_subject, config.max_msg_size) == (10, 65536)
+    assert (config.no_ack, config.duplicate_window, config.allow_direct) == (
+        True,
+        60,
+        True,
+    )
+    assert config.deny_delete
+    assert config.allow_msg_ttl
+    assert config.allow_atomic
+    assert config.allow_batched
+    assert (config.metadata or {})["team"] == "a"
+    assert config.republish is not None
+    assert (config.republish.src, config.republish.dest) == (f"{unique}.a", "copy.a")
+    assert config.consumer_limits is not None
+    assert config.consumer_limits.inactive_threshold == 3600
+    assert config.first_seq == 7
+    js.delete_stream(unique)
+
+
+def test_a_stream_is_created_from_the_info_of_another(
+    jsync: Jsync, js: JetStream, stream: Stream, unique: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "config.json"
+    path.write_text(jsync("stream", "info", stream.name, "--json").output)
+    other = jsync("stream", "create", "OTHER", "--config", str(path))
+    assert other.code == 2
+    assert f"is of {stream.name!r}, not of 'OTHER'" in other.errors
+    document = json.loads(path.read_text())["config"]
+    document.update(name=f"{unique}C", subjects=[f"{unique}C"])
+    path.write_text(json.dumps(document))
+    created = jsync("stream", "create", "--config", str(path), "--max-age", "1h")
+    assert created.code == 0, created.errors
+    config = js.stream(f"{unique}C").config
+    assert (config.subjects, config.max_age) == ([f"{unique}C"], 3600)
+    js.delete_stream(f"{unique}C")
+
+
+def test_a_configuration_that_makes_no_sense_is_refused_before_anything_is_sent(
+    jsync: Jsync, tmp_path: Path
+) -> None:
+    path = tmp_path / "config.json"
+    for text, word in (
+        ("{", "not JSON"),
+        ("[]", "no configuration"),
+        ('{"name": "A", "max_age": "soon"}', "max_age"),
+        ('{"name": "A", "storage": "tape"}', "storage"),
+        ("{}", "name: missing"),
+    ):
+        path.write_text(text)
+        ended = jsync("stream", "create", "--config", str(path))
+        assert (ended.code, word in ended.errors) == (2, True), ended.errors
+    for options, word in (
+        (["--transform-source", "a"], "needs --transform-destination"),
+        (["--republish-headers"], "needs --republish-destination"),
+        (["--max-age", "soon"], "no duration"),
+        (["--max-bytes", "much"], "no size"),
+        (["--metadata", "x"], "no name and value"),
+    ):
+        ended = jsync("stream", "create", "A", *options)
+        assert (ended.code, word in ended.errors) == (2, True), ended.errors
+
+
+def test_an_edit_changes_what_it_names_and_shows_it(
+    jsync: Jsync, stream: Stream
+) -> None:
+    name = stream.name
+    dry = jsync("stream", "edit", name, "--max-age", "1d", "--dry-run", "--json")
+    assert dry.json == {"max_age": {"from": 0, "to": 86_400_000_000_000}}
+    assert "max_age: 0s -> 1d" in dry.errors
+    assert stream.info().config.max_age == 0
+
+    unforced = jsync("stream", "edit", name, "--max-age", "1d")
+    assert (unforced.code, "--force" in unforced.errors) == (2, True)
+    assert stream.info().config.max_age == 0
+
+    done = jsync("stream", "update", name, "--max-age", "1d", "--metadata", "a=1", "-f")
+    assert done.code == 0, done.errors
+    again = jsync("stream", "edit", name, "--metadata", "b=2", "--max-age", "1d", "-f")
+    assert "max_age" not in again.errors
+    config = stream.info().config
+    assert config.max_age == 86400
+    assert {"a": "1", "b": "2"}.items() <= (config.metadata or {}).items()
+    assert "nothing changes" in jsync("stream", "edit", name, "--max-age", "1d").errors
+
+
+def test_an_edit_with_a_file_takes_the_place_of_all(
+    jsync: Jsync, stream: Stream, tmp_path: Path
+) -> None:
+    stream.update(description="to go", max_msgs=5)
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({"name": stream.name, "storage": "memory"}))
+    subjects = ("--subjects", f"{stream.name}.>")
+    ended = jsync("stream", "edit", stream.name, "--config", str(path), *subjects, "-f")
+    assert ended.code == 0, ended.errors
+    config = stream.info().config
+    assert (config.description, config.max_msgs) == (None, -1)
+
+
+def test_a_stream_is_shown_purged_and_deleted_with_its_messages(
+    jsync: Jsync, js: JetStream, stream: Stream
+) -> None:
+    name = stream.name
+    for number in range(5):
+        js.publish(f"{name}.{number % 2}", b"%d" % number)
+    facts = dict(line.split("\t") for line in jsync("stream", "info", name).lines)
+    assert (facts["messages"], facts["storage"], facts["last_seq"]) == (
+        "5",
+        "memory",
+        "5",
+    )
+    assert jsync("stream", "subjects", name).rows == [
+        [f"{name}.0", "3"],
+        [f"{name}.1", "2"],
+    ]
+    assert jsync("stream", "subjects", name, f"{name}.1", "-j").json == {f"{name}.1": 2}
+
+    assert jsync("stream", "purge", name, "--subject", f"{name}.1").code == 2
+    purge = jsync("stream", "purge", name, "--subject", f"{name}.1", "-f", "--json")
+    assert purge.json == {"purged": 2}
+    assert (
+        jsync("stream", "purge", name, "--seq", "3", "-f").output
+        == "purged 1 messages\n"
+    )
+    assert jsync("stream", "rmm", name, "3", "-f").output == "deleted message 3\n"
+    assert jsync("stream", "purge", name, "--keep", "0", "-f", "-j").json == {
+        "purged": 1
+    }
+
+    assert jsync("stream", "rm", name).code == 2
+    assert (
+        jsync("stream", "delete", name, "--force").output == f"deleted stream {name}\n"
+    )
+    gone = jsync("stream", "info", name)
+    assert (gone.code, gone.output) == (3, "")
+    assert gone.errors == "jsync: stream not found (err_code 10059)\n"
+
+
+def test_one_message_is_got_by_its_sequence_or_as_the_last_of_a_subject(
+    jsync: Jsync, js: JetStream, stream: Stream
+) -> None:
+    name = stream.name
+    js.publish(f"{name}.a", b"one", headers={"Colour": ["red", "blue"]})
+    js.publish(f"{name}.a", b"\xff\x00")
+    document = jsync("stream", "get", name, "1", "--json").json
+    assert document.pop("timestamp").endswith("+00:00")
+    assert document == {
+        "subject": f"{name}.a",
+        "stream": name,
+        "sequence": 1,
+        "headers": {"Colour": ["red", "blue"]},
+        "data": "one",
+    }
+    last = jsync("stream", "get", name, "--last-for", f"{name}.a", "--json").json
+    assert (last["sequence"], last["data_base64"]) == (2, "/wA=")
+    text = jsync("stream", "get", name, "1")
+    assert text.lines[0].startswith(f"#1 {name}.a 20")
+    assert text.lines[1:] == ["Colour: red", "Colour: blue", "", "one", ""]
+    assert jsync("stream", "get", name, "1", "--raw").output == "one\n"
+    assert jsync("stream", "get", name, "1", "--subjects-only").output == f"{name}.a\n"
+    assert "one" not in jsync("stream", "get", name, "1", "--headers-only").output
+    assert "2 bytes that are no text" in jsync("stream", "get", name, "2").output
+    assert jsync("stream", "get", name, "9").code == 3
+    assert jsync("stream", "get", name).code == 2
+    assert jsync("stream", "get", name, "1", "--raw", "--json").code == 2
