@@ -1,0 +1,77 @@
+"""The page on TLS and authentication runs, each block against a server that asks for that."""
+
+from __future__ import annotations
+
+import shutil
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+import pytest
+
+import jsync
+from jsync.server import LocalServer
+
+from .markdown import ROOT, blocks
+from .running import run
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ..accounts import Account
+    from ..certificates import Certificates
+
+pytestmark = [pytest.mark.server, pytest.mark.docs]
+
+LIMITED = """
+accounts { APP {
+    jetstream: enabled
+    users: [
+        { user: admin, password: admin }
+        { user: app, password: app, permissions: {
+            publish: ["orders.>", "$JS.API.STREAM.INFO.ORDERS",
+                "$JS.API.CONSUMER.INFO.ORDERS.worker",
+                "$JS.API.CONSUMER.MSG.NEXT.ORDERS.worker", "$JS.ACK.ORDERS.worker.>"]
+            subscribe: ["_INBOX_app.>"]
+        } }
+    ]
+} }
+"""
+"""What the page says that an application has to be allowed, and no more."""
+
+
+def test_what_the_page_shows_works(
+    tls_server: LocalServer,
+    mutual_tls_server: LocalServer,
+    jwt_server: LocalServer,
+    account: Account,
+    certificates: Certificates,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name, file in [
+        ("ca.pem", certificates.ca.cert),
+        ("client.pem", certificates.client.cert),
+        ("client-key.pem", certificates.client.key),
+    ]:
+        shutil.copy(file, name)
+    account.user("app").write_creds(tmp_path / "app.creds")
+    with ExitStack() as running:
+        users = running.enter_context(
+            LocalServer(config='authorization { user: app, password: "s3cret" }')
+        )
+        limited = running.enter_context(LocalServer(config=LIMITED))
+        with jsync.connect(limited.url, user="admin", password="admin") as nc:
+            stream = nc.jetstream().create_stream(name="ORDERS", subjects=["orders.>"])
+            stream.create_consumer(durable_name="worker")
+            nc.jetstream().publish("orders.new", b"{}")
+        urls = {
+            "tls://nats.example.com:4222": tls_server.url,
+            "tls://mutual.example.com:4222": mutual_tls_server.url,
+            "nats://jwt.example.com:4222": jwt_server.url,
+            "nats://users.example.com:4222": users.url,
+            "limited.example.com:4222": limited.url.removeprefix("nats://"),
+        }
+        for block in blocks(ROOT / "docs/guides/tls-auth.md"):
+            if block.language == "python":
+                assert run(block, urls) == (block.output or "")

@@ -1,0 +1,184 @@
+"""The page on web frameworks: its files are a project, and that is run by the real ones."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+import jsync
+
+from ..servers import wait_for
+from .markdown import ROOT, blocks
+from .running import SECONDS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from jsync.server import LocalServer
+
+    from ..conftest import StartServer
+
+pytestmark = [pytest.mark.server, pytest.mark.docs]
+
+PAGE = list(blocks(ROOT / "docs/guides/web.md"))
+
+AROUND = {
+    "settings.py": """
+SECRET_KEY = "of a test"
+INSTALLED_APPS = ["shop"]
+ROOT_URLCONF = "shop.urls"
+DATABASES = {"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": "db.sqlite3"}}
+USE_TZ = True
+ALLOWED_HOSTS = ["testserver"]
+""",
+    "shop/__init__.py": "",
+    "shop/management/__init__.py": "",
+    "shop/management/commands/__init__.py": "",
+    "shop/urls.py": """
+from django.urls import path
+from .views import new_order
+
+urlpatterns = [path("orders", new_order)]
+""",
+    "celeryconfig.py": """
+broker_url = "filesystem://"
+broker_transport_options = {
+    "data_folder_in": "queue", "data_folder_out": "queue", "polling_interval": 0.05
+}
+""",
+}
+"""What a project has beside the files of the page."""
+
+
+class Project:
+    """A directory with the files of the page, on a server with the stream `ORDERS`."""
+
+    def __init__(self, directory: Path, server: LocalServer) -> None:
+        self.directory = directory
+        self.environment = os.environ | {
+            "NATS_URL": server.url,
+            "DJANGO_SETTINGS_MODULE": "settings",
+            "PYTHONUNBUFFERED": "1",
+        }
+
+    def start(self, *command: str, apart: bool = False) -> subprocess.Popen[str]:
+        """A Python process; `apart` is in a group that it leads."""
+        return subprocess.Popen(
+            [sys.executable, *command],
+            start_new_session=apart,
+            cwd=self.directory,
+            env=self.environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def run(self, script: str) -> str:
+        process = self.start("-c", script)
+        output, errors = process.communicate(timeout=SECONDS)
+        assert process.returncode == 0, errors
+        return output
+
+
+@pytest.fixture
+def project(tmp_path: Path, own_server: StartServer) -> Project:
+    server = own_server()
+    files = {block.title: block.text for block in PAGE if block.title} | AROUND
+    assert len(files) == len(AROUND) + 5
+    for name, text in files.items():
+        path = tmp_path / str(name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    (tmp_path / "queue").mkdir()
+    with jsync.connect(server.url) as nc:
+        nc.jetstream().create_stream(name="ORDERS", subjects=["orders.>"])
+    return Project(tmp_path, server)
+
+
+@pytest.fixture
+def stream(project: Project) -> Iterator[jsync.Stream]:
+    with jsync.connect(project.environment["NATS_URL"]) as nc:
+        yield nc.jetstream().stream("ORDERS")
+
+
+def test_flask_publishes_each_order_once_and_so_do_forked_workers(
+    project: Project, stream: jsync.Stream
+) -> None:
+    output = project.run("""
+import os
+from app import app
+
+client = app.test_client()
+print(client.post("/orders", json={"id": 1}).get_json())
+print(client.post("/orders", json={"id": 1}).get_json(), flush=True)
+if not os.fork():  # as gunicorn does with --preload
+    print(client.post("/orders", json={"id": 2}).get_json(), flush=True)
+    os._exit(0)
+assert os.wait()[1] == 0
+print(client.post("/orders", json={"id": 3}).get_json())
+""")
+    assert output.splitlines() == [
+        "{'known': False, 'sequence': 1}",
+        "{'known': True, 'sequence': 1}",
+        "{'known': False, 'sequence': 2}",
+        "{'known': False, 'sequence': 3}",
+    ]
+    assert stream.info().state.messages == 3
+
+
+def test_django_publishes_and_its_command_works_until_it_is_told_to_end(
+    project: Project, stream: jsync.Stream
+) -> None:
+    output = project.run("""
+import django
+django.setup()
+from django.test import Client
+
+for order in (7, 8):
+    response = Client().post("/orders", {"id": order}, content_type="application/json")
+    print(response.status_code, response.json())
+""")
+    assert output.splitlines() == ["202 {'id': 7}", "202 {'id': 8}"]
+    worker = project.start("-m", "django", "work")
+    assert worker.stdout is not None
+    assert [worker.stdout.readline() for _ in range(2)] == [
+        '{"id": 7}\n',
+        '{"id": 8}\n',
+    ]
+    worker.send_signal(signal.SIGTERM)
+    rest, errors = worker.communicate(timeout=SECONDS)
+    assert (worker.returncode, rest, errors) == (0, "drained\n", "")
+    assert stream.consumer("shop").info().num_ack_pending == 0
+
+
+def test_celery_publishes_from_the_processes_of_its_pool(
+    project: Project, stream: jsync.Stream
+) -> None:
+    (command,) = (block.text.split() for block in PAGE if block.language == "sh")
+    project.run("import tasks\nfor order in range(4): tasks.ship.delay(order)")
+    # What they are without is to wait for other workers.
+    alone = ["--without-mingle", "--without-gossip", "--without-heartbeat"]
+    worker = project.start("-m", *command, *alone, apart=True)
+    try:
+        wait_for(
+            lambda: worker.poll() is not None or stream.info().state.messages == 4,
+            SECONDS,
+        )
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(worker.pid, signal.SIGKILL)  # its own end takes it five seconds
+        _, errors = worker.communicate(timeout=SECONDS)
+    assert stream.info().state.messages == 4, errors
+    assert {message.data for message in map(stream.get_message, range(1, 5))} == {
+        b"0",
+        b"1",
+        b"2",
+        b"3",
+    }
