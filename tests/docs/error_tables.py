@@ -1,4 +1,4 @@
-"""The tables of docs/errors.md, each row anew from the docstring of the error's class.
+"""The tables and the tree of docs/errors.md, from the docstrings of the errors.
 
 Where a class stands is the page's affair; a new one gets a row, `| `NewError` |`, by hand,
 and `python -m tests.docs.error_tables` writes the rest.
@@ -14,6 +14,7 @@ from jsync import errors
 from .markdown import ROOT
 
 PAGE = ROOT / "docs/errors.md"
+TREE = re.compile(r"(?<=```text\n)Error\n.*?(?=```)", re.DOTALL)
 ROW = re.compile(r"^\| `(\w+)` \|.*$", re.MULTILINE)
 
 
@@ -29,8 +30,15 @@ def row(name: str) -> str:
 
 
 def renewed(page: str) -> str:
-    """The page with every row as it has to be."""
-    return ROW.sub(lambda found: row(found[1]), page)
+    """The page with every row, and the tree, as they have to be."""
+    page = ROW.sub(lambda found: row(found[1]), page)
+    return TREE.sub(lambda _: tree(), page)
+
+
+def tree() -> str:
+    """The one of the docstring, as it stands there between the words around it."""
+    words = inspect.cleandoc(errors.__doc__ or "")
+    return words[words.index("Error\n") : words.index("All of them")].rstrip() + "\n"
 
 
 if __name__ == "__main__":
