@@ -71,6 +71,7 @@ Error
         ├── PushError                 the server has sent an error to a push subscription
         ├── DataLossError             what was to be read went before it was (`jsync.spark`)
         ├── CheckpointError           a checkpoint that a query cannot go on from
+        │   └── ReplayTooLateError    a batch comes again when its ids may be forgotten
         └── PullError                 the server refused or ended a pull
 
 An error reply has a class for its condition, found by the reply's `err_code`, below a class
@@ -295,6 +296,7 @@ from .jetstream import (
     PushError as PushError,
     PushRequiredError as PushRequiredError,
     QueueRequiredError as QueueRequiredError,
+    ReplayTooLateError as ReplayTooLateError,
     SubscribeError as SubscribeError,
     TooManyResultsError as TooManyResultsError,
     UnclearCommitError as UnclearCommitError,

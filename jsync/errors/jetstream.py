@@ -433,3 +433,10 @@ class DataLossError(JetStreamError):
 
 class CheckpointError(JetStreamError):
     """A checkpoint of Spark that this query cannot go on from."""
+
+
+class ReplayTooLateError(CheckpointError):
+    """A batch of Spark that was broken off is written again so late that its stream may
+    have forgotten which ids it has: rows would be stored twice. The message says what to
+    do; a longer `duplicate_window` of the stream leaves more time.
+    """

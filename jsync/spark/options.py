@@ -40,7 +40,7 @@ SINK = (
     "publisher",
     "fenceBucket",
     "deadLetterSubject",
-    "overwrite",
+    "maxRestartTime",
     "allowPurge",
     "jobId",
 )

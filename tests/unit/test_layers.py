@@ -84,6 +84,7 @@ DOORS = {
         "spark/pipeline/batch.py",
         "spark/pipeline/report.py",
         "spark/pipeline/streaming.py",
+        "spark/sink/guard.py",
     },
     "asyncio": set[str](),
 }

@@ -1,0 +1,82 @@
+"""A key-value bucket as ADR-8 lays it out on a stream, as far as the fence needs one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from ...errors import MessageNotFoundError, StreamNotFoundError
+
+if TYPE_CHECKING:
+    from ... import JetStream, Stream
+
+_OPERATION = "KV-Operation"
+
+
+class Value(NamedTuple):
+    """What a key has now."""
+
+    data: bytes
+    """Empty when it was deleted."""
+    revision: int
+    time: float
+    """When it was put, by the server's clock; seconds since 1970."""
+
+
+def open_bucket(js: JetStream, name: str, *, replicas: int = 1) -> Stream:
+    """The stream of a bucket, made if it is not there yet; blocks."""
+    try:
+        return js.stream(f"KV_{name}")
+    except StreamNotFoundError:
+        return js.create_stream(
+            name=f"KV_{name}",
+            description="what jsync.spark has written, by query and job",
+            subjects=[f"$KV.{name}.>"],
+            max_msgs_per_subject=1,
+            discard="new",
+            allow_rollup_hdrs=True,
+            deny_delete=True,
+            allow_direct=True,
+            num_replicas=replicas,
+        )
+
+
+class Bucket:
+    """Get and put by key; each call blocks, and asks the leader."""
+
+    def __init__(self, js: JetStream, name: str) -> None:
+        self._js = js
+        self._name = name
+        self._stream = js.stream(f"KV_{name}")
+
+    def now(self) -> float:
+        """The server's clock."""
+        ts = self._stream.info().ts
+        assert ts is not None
+        return ts.timestamp()
+
+    def get(self, key: str) -> Value | None:
+        try:
+            message = self._stream.get_message(
+                last_by_subject=f"$KV.{self._name}.{key}", direct=False
+            )
+        except MessageNotFoundError:
+            return None
+        gone = message.headers is not None and _OPERATION in message.headers
+        return Value(
+            b"" if gone else message.data,
+            message.sequence,
+            message.timestamp.timestamp(),
+        )
+
+    def put(self, key: str, data: bytes, *, revision: int | None = None) -> None:
+        """Raises `WrongLastSequenceError` unless the key has that revision; 0: none."""
+        self._js.publish(
+            f"$KV.{self._name}.{key}", data, expected_last_subject_sequence=revision
+        )
+
+    def forget(self, keys: str) -> None:
+        """Remove all keys that match, wildcards allowed, without a trace."""
+        self._stream.purge(subject=f"$KV.{self._name}.{keys}")
+
+    def __repr__(self) -> str:
+        return f"<Bucket {self._name!r}>"

@@ -1,0 +1,109 @@
+"""Rows that no stream takes, published elsewhere with what was wrong with them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from ...errors import (
+    APIError,
+    ConfigError,
+    InvalidHeaderError,
+    InvalidSubjectError,
+    MaxPayloadError,
+    MessageCounterError,
+    MessageScheduleError,
+    MessageTooLargeError,
+    MessageTTLError,
+    NoStreamResponseError,
+    SourceHeaderError,
+    StreamStoreError,
+    WrongExpectationError,
+)
+
+if TYPE_CHECKING:
+    from ... import JetStream
+    from ...headers import HeadersLike
+
+UNSENDABLE: Final = (
+    ConfigError,
+    InvalidHeaderError,
+    InvalidSubjectError,
+    MaxPayloadError,
+)
+"""What is wrong with a row by itself: nothing of it was sent."""
+_REFUSED: Final = (
+    MessageCounterError,
+    MessageScheduleError,
+    MessageTooLargeError,
+    MessageTTLError,
+    NoStreamResponseError,
+    SourceHeaderError,
+    WrongExpectationError,
+)
+
+REASON: Final = "Dead-Letter-Reason"
+SUBJECT: Final = "Dead-Letter-Subject"
+SIZE: Final = "Dead-Letter-Size"
+LONGEST: Final = 1000
+
+
+def is_refusal(error: Exception) -> bool:
+    """Whether a stream refuses this message, and would take another one."""
+    if isinstance(error, StreamStoreError):
+        return "per subject" in str(error)
+    return isinstance(error, _REFUSED) and (
+        not isinstance(error, APIError) or error.code < 500
+    )
+
+
+class DeadLetters:
+    """Publishes to the subject of dead letters, with acks."""
+
+    def __init__(self, js: JetStream, subject: str, max_payload: int) -> None:
+        self._subject = subject
+        self._publisher = js.publisher()
+        self._most = max_payload
+        self.count = 0
+
+    def add(
+        self,
+        error: Exception,
+        subject: str | None,
+        data: bytes | str | None,
+        headers: HeadersLike | None = None,
+        msg_id: str | None = None,
+    ) -> None:
+        """Publish a row; blocks while the window is full."""
+        payload = data.encode() if isinstance(data, str) else data or b""
+        added = {REASON: _one_line(str(error))}
+        if subject is not None:
+            added[SUBJECT] = _one_line(subject)
+        if len(payload) > self._most // 2:
+            added[SIZE] = str(len(payload))
+            payload = b""
+        name = (
+            None if not msg_id or not msg_id.isprintable() else f"dead {msg_id.strip()}"
+        )
+        own = {
+            name: values
+            for name, values in (headers or {}).items()
+            if not name.startswith("Nats-")  # what it was to the other stream
+        }
+        try:
+            self._publisher.publish(
+                self._subject, payload, headers={**own, **added}, msg_id=name
+            )
+        except UNSENDABLE:  # its headers are what is wrong with it
+            self._publisher.publish(self._subject, payload, headers=added, msg_id=name)
+        self.count += 1
+
+    def close(self) -> None:
+        """Wait for the acks; raises `PublisherError` when one does not come."""
+        self._publisher.close()
+
+    def __repr__(self) -> str:
+        return f"<DeadLetters {self._subject!r}, {self.count} so far>"
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())[:LONGEST]

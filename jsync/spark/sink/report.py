@@ -1,0 +1,94 @@
+"""What came of a task, and of a batch: what the stream has confirmed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import WriterCommitMessage
+
+from .fence import Digest, total
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskReport(WriterCommitMessage):
+    """What a task says when all that it was given is where it belongs."""
+
+    rows: int = 0
+    """That it was given."""
+    confirmed: int = 0
+    """That the stream has acknowledged: stored, or known by their ids."""
+    duplicates: int | None = 0
+    """Those of `confirmed` that the stream had already; None: it does not tell."""
+    dead_letters: int = 0
+    first_sequence: int | None = None
+    last_sequence: int | None = None
+    """Of what is no duplicate; what others publish may stand in between."""
+    skipped: bool = False
+    """The fence knew that all is stored."""
+    key: str | None = None
+    """What the fence calls the query or the job."""
+    digest: Digest = field(default_factory=Digest)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchReport:
+    """What a commit reports."""
+
+    rows: int
+    confirmed: int
+    duplicates: int | None
+    dead_letters: int
+    first_sequence: int | None
+    last_sequence: int | None
+    skipped: int
+    """Rows that an earlier run of the batch has stored, as the fence knew."""
+    digest: Digest
+
+    @classmethod
+    def of(cls, tasks: Sequence[TaskReport]) -> BatchReport:
+        published = [task for task in tasks if not task.skipped]
+        duplicates = [task.duplicates for task in published]
+        firsts = [task.first_sequence for task in published]
+        lasts = [task.last_sequence for task in published]
+        return cls(
+            rows=sum(task.rows for task in tasks),
+            confirmed=sum(task.confirmed for task in published),
+            duplicates=(
+                None if None in duplicates else sum(n for n in duplicates if n)
+            ),
+            dead_letters=sum(task.dead_letters for task in published),
+            first_sequence=min((n for n in firsts if n is not None), default=None),
+            last_sequence=max((n for n in lasts if n is not None), default=None),
+            skipped=sum(task.rows for task in tasks if task.skipped),
+            digest=total(task.digest for task in tasks),
+        )
+
+    def __str__(self) -> str:
+        said = [f"{self.rows} rows", f"{self.confirmed} confirmed"]
+        if self.duplicates:
+            said[-1] += f", {self.duplicates} of them duplicates"
+        elif self.duplicates is None:
+            said[-1] += " (duplicates are not told)"
+        if self.last_sequence is not None:
+            first = "" if self.first_sequence is None else f"{self.first_sequence} to "
+            said.append(f"sequences {first}{self.last_sequence}")
+        if self.dead_letters:
+            said.append(f"{self.dead_letters} dead letters")
+        if self.skipped:
+            said.append(f"{self.skipped} stored by an earlier run")
+        return ", ".join(said)
+
+    def as_dict(self) -> dict[str, object]:
+        """For the fence, where people and tools can read it."""
+        return {
+            "rows": self.rows,
+            "confirmed": self.confirmed,
+            "duplicates": self.duplicates,
+            "dead_letters": self.dead_letters,
+            "first_sequence": self.first_sequence,
+            "last_sequence": self.last_sequence,
+        }

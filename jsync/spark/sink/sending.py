@@ -1,0 +1,269 @@
+"""The rows of one task, published: record batch by record batch, no row by itself."""
+
+from __future__ import annotations
+
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+
+from ...errors import (
+    BatchPublishTooManyInflightError,
+    InvalidSubjectError,
+    PublisherError,
+)
+from .columns import OPTIONS
+from .dead import UNSENDABLE, DeadLetters, is_refusal
+
+if TYPE_CHECKING:
+    from typing import TypeAlias
+
+    import pyarrow as pa
+
+    from ... import FastIngest, JetStream, PubAckFuture
+    from .columns import ColumnPlan
+    from .settings import SinkSettings
+    from .target import Target
+
+    Rows: TypeAlias = "pa.RecordBatch | pa.Table"
+
+CALLBACK_SECONDS: Final = 30.0
+HALF: Final = 500
+"""Of the rows that `publish_arrow` looks at before it sends one of them."""
+
+
+class Confirmed(NamedTuple):
+    """What a stream has said of the rows of a task."""
+
+    rows: int
+    duplicates: int | None
+    first: int | None
+    last: int | None
+
+
+class Way(Protocol):
+    """One way to a stream."""
+
+    def publish(self, rows: Rows, **columns: Any) -> None: ...
+    def close(self) -> Confirmed: ...
+    def give_up(self) -> int:
+        """End it without waiting; how many rows are known to be stored."""
+
+
+class ByIngest:
+    """A fast ingest for all rows of the task (ADR-50)."""
+
+    def __init__(self, js: JetStream, ack_timeout: float) -> None:
+        self._ingest: FastIngest = js.fast_ingest(ack_timeout=ack_timeout)
+
+    def publish(self, rows: Rows, **columns: Any) -> None:
+        self._ingest.publish_arrow(rows, **columns)
+
+    def close(self) -> Confirmed:
+        ack = self._ingest.close()
+        return Confirmed(ack.count or 0, None, None, ack.seq or None)
+
+    def give_up(self) -> int:
+        self._ingest.abandon()
+        return self._ingest.acked
+
+    def __repr__(self) -> str:
+        return f"<ByIngest {self._ingest!r}>"
+
+
+class ByPublisher:
+    """A publisher, whose acks tell duplicates and refusals row by row."""
+
+    def __init__(
+        self, js: JetStream, dead: DeadLetters | None, *, resend: bool, timeout: float
+    ) -> None:
+        self._dead = dead
+        self._failures: SimpleQueue[tuple[PubAckFuture, Exception]] = SimpleQueue()
+        self._told = 0
+        self._error: Exception | None = None
+        self._publisher = js.publisher(
+            resend=resend,
+            ack_timeout=timeout,
+            stall_timeout=timeout,
+            on_error=None if dead is None else self._on_error,
+        )
+
+    def _on_error(self, future: PubAckFuture, error: Exception) -> None:
+        future.exception()  # it is told here, and need not be again
+        self._failures.put((future, error))
+
+    def publish(self, rows: Rows, **columns: Any) -> None:
+        self._publisher.publish_arrow(rows, **columns)
+        if self._publisher.failed and self._dead is None:
+            self._publisher.flush()  # raises
+        self._bury(self._failures.qsize())
+
+    def close(self) -> Confirmed:
+        publisher = self._publisher
+        try:
+            publisher.flush()
+        except PublisherError:
+            if self._dead is None:
+                raise
+        if self._dead is not None:
+            self._bury(publisher.failed - self._told)
+        publisher.close()
+        first, last = publisher.stored_range or (None, None)
+        return Confirmed(publisher.acknowledged, publisher.duplicates, first, last)
+
+    def give_up(self) -> int:
+        stored = self._publisher.acknowledged
+        self._publisher.__exit__(RuntimeError, RuntimeError(), None)
+        return stored
+
+    def _bury(self, count: int) -> None:
+        """Publish so many failed ones as dead letters; raise for what is no refusal."""
+        for _ in range(count):
+            try:
+                future, error = self._failures.get(timeout=CALLBACK_SECONDS)
+            except Empty:
+                raise RuntimeError("a failure was not told") from None
+            self._told += 1
+            if not is_refusal(error):
+                raise error
+            assert self._dead is not None
+            headers = future.headers
+            msg_id = None if headers is None else headers.get("Nats-Msg-Id")
+            self._dead.add(
+                error,
+                future.subject,
+                future.data,
+                None
+                if headers is None
+                else {name: headers.get_all(name) for name in headers},
+                msg_id,
+            )
+
+    def __repr__(self) -> str:
+        return f"<ByPublisher {self._publisher!r}>"
+
+
+class Sending:
+    """All rows of a task on their way; `close` waits until they are where they belong."""
+
+    def __init__(
+        self,
+        js: JetStream,
+        settings: SinkSettings,
+        plan: ColumnPlan,
+        target: Target | None,
+        *,
+        timeout: float,
+        max_payload: int,
+    ) -> None:
+        self._js = js
+        self._settings = settings
+        self._plan = plan
+        self._target = target
+        self._timeout = timeout
+        self._dead = (
+            None
+            if settings.dead_letters is None
+            else DeadLetters(js, settings.dead_letters, max_payload)
+        )
+        # No subject and no stream has such a name, so no column is taken for one.
+        self._names = [f" {name}" for name in plan.names]
+        self._columns: dict[str, Any] = {
+            name: f" {name}" for name in plan.names if name in OPTIONS
+        }
+        self._columns["data"] = " data"
+        self._columns["subject"] = plan.subject or " subject"
+        if settings.exactly_once and target is not None:
+            self._columns.setdefault("expected_stream", target.stream)
+        self._way: Way = (
+            ByIngest(js, timeout)
+            if target is not None and target.ingest
+            else self._by_publisher()
+        )
+
+    def _by_publisher(self) -> ByPublisher:
+        # Without an id in each row a message must not be sent twice.
+        resend = self._settings.exactly_once
+        return ByPublisher(self._js, self._dead, resend=resend, timeout=self._timeout)
+
+    def publish(self, batch: pa.RecordBatch) -> None:
+        """Publish the rows of a batch, in order; blocks while too many wait for acks.
+
+        Raises what `publish_arrow` raises, for a row that cannot be sent as well, unless
+        there is a place for dead letters.
+        """
+        rows: Rows = batch.rename_columns(self._names)
+        if self._target is not None and self._plan.has("subject"):
+            rows = self._of_the_stream(rows, self._target)
+        if not rows.num_rows:
+            return
+        try:
+            self._send(rows)
+        except BatchPublishTooManyInflightError:
+            if self._settings.publisher != "auto" or self._way.give_up():
+                raise
+            # Many tasks at once: nothing is stored of this one yet.
+            self._way = self._by_publisher()
+            self._send(rows)
+
+    def _of_the_stream(self, rows: Rows, target: Target) -> Rows:
+        """Those whose subjects the stream takes; what has none is told later."""
+        import pyarrow.compute as pc  # noqa: PLC0415
+
+        if target.subjects is None:
+            return rows
+        fits = pc.match_substring_regex(rows.column(" subject"), target.subjects)
+        fits = pc.fill_null(fits, fill_value=True)
+        if pc.all(fits).as_py() is not False:
+            return rows
+        for row in rows.filter(pc.invert(fits)).to_pylist():
+            error = InvalidSubjectError(
+                f"stream {target.stream} does not take the subject {row[' subject']!r}"
+            )
+            if self._dead is None:
+                raise error
+            self._add_dead(error, row)
+        return rows.filter(fits)
+
+    def _send(self, rows: Rows) -> None:
+        if self._dead is None:
+            self._way.publish(rows, **self._columns)
+            return
+        todo = [rows]
+        while todo:
+            rows = todo.pop()
+            try:
+                self._way.publish(rows, **self._columns)
+            except UNSENDABLE as error:
+                rest = rows.slice(getattr(error, "published", 0))
+                if rest.num_rows == 1:
+                    self._add_dead(error, rest.to_pylist()[0])
+                else:
+                    half = min(HALF, rest.num_rows // 2)
+                    todo += [rest.slice(half), rest.slice(0, half)]
+
+    def _add_dead(self, error: Exception, row: dict[str, Any]) -> None:
+        assert self._dead is not None
+        self._dead.add(
+            error,
+            self._plan.subject or row[" subject"],
+            row[" data"],
+            dict(row.get(" headers") or {}),
+            row.get(" msg_id"),
+        )
+
+    @property
+    def dead_letters(self) -> int:
+        return 0 if self._dead is None else self._dead.count
+
+    def close(self) -> Confirmed:
+        """Wait until the stream has confirmed all; blocks. Raises for what it has not."""
+        confirmed = self._way.close()
+        if self._dead is not None:
+            self._dead.close()
+        return confirmed
+
+    def give_up(self) -> int:
+        """End it without waiting; how many rows are known to be stored, and stay so."""
+        return self._way.give_up()
+
+    def __repr__(self) -> str:
+        return f"<Sending by {self._way!r}>"

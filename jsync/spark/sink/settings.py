@@ -1,0 +1,136 @@
+"""The options of a write. Pure."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Literal
+
+from ...errors import ConfigError
+from ..connecting import ConnectionOptions
+
+if TYPE_CHECKING:
+    from ..options import Options
+    from .columns import ColumnPlan
+
+FENCE_BUCKET: Final = "jsync_spark"
+_BUCKET: Final = re.compile(r"[A-Za-z0-9_-]+")
+_KEY: Final = re.compile(r"[-/_=A-Za-z0-9]+(\.[-/_=A-Za-z0-9]+)*")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SinkSettings:
+    """How to write; it can be pickled, and shown to anybody."""
+
+    connection: ConnectionOptions
+    stream: str | None = None
+    subject: str | None = None
+    exactly_once: bool = False
+    publisher: Literal["auto", "ingest", "async"] = "auto"
+    fence_bucket: str | None = None
+    """None: nothing is noted. With exactly-once there is always one."""
+    dead_letters: str | None = None
+    """The subject for rows that cannot be published."""
+    allow_purge: bool = False
+    job: str | None = None
+    max_restart_time: float | None = None
+    """Seconds."""
+
+    @classmethod
+    def of(cls, options: Options) -> SinkSettings:
+        """Read the options; raises `ConfigError`."""
+        delivery = options.choice(
+            "delivery", ("at-least-once", "exactly-once"), "at-least-once"
+        )
+        exactly_once = delivery == "exactly-once"
+        publisher = options.choice("publisher", ("auto", "ingest", "async"), "auto")
+        bucket = options.text("fenceBucket")
+        if bucket is not None and not _BUCKET.fullmatch(bucket):
+            raise ConfigError(
+                "option fenceBucket: the name of a bucket has letters, digits, _ and -, "
+                f"which {bucket!r} has not"
+            )
+        job = options.text("jobId")
+        if job is not None and not _KEY.fullmatch(job):
+            raise ConfigError(
+                "option jobId: it is part of a key, so it may have letters, digits, "
+                f"-, _, =, / and single dots, which {job!r} has not"
+            )
+        dead_letters = options.text("deadLetterSubject")
+        if dead_letters is not None and publisher == "ingest":
+            raise ConfigError(
+                "deadLetterSubject needs publisher=async: a fast ingest does not say "
+                "which of its messages a stream refuses"
+            )
+        return cls(
+            connection=ConnectionOptions.of(options),
+            stream=options.text("stream"),
+            subject=options.text("subject"),
+            exactly_once=exactly_once,
+            publisher=publisher,  # type: ignore[arg-type]
+            fence_bucket=bucket or (FENCE_BUCKET if exactly_once else None),
+            dead_letters=dead_letters,
+            allow_purge=options.flag("allowPurge", False),
+            job=job,
+            max_restart_time=options.seconds("maxRestartTime"),
+        )
+
+    def check(self, plan: ColumnPlan, *, overwrite: bool, streaming: bool) -> None:
+        """Whether this can be done with such columns; raises `ConfigError`."""
+        if overwrite:
+            self._check_overwrite(plan, streaming)
+        if self.exactly_once:
+            self._check_exactly_once(plan)
+        elif self.max_restart_time is not None:
+            raise ConfigError(
+                "maxRestartTime is for delivery=exactly-once: what is written at least "
+                "once is written again, however late"
+            )
+        if self.job is not None and streaming:
+            raise ConfigError(
+                "jobId is for batch writes: a streaming query has an id in its checkpoint"
+            )
+        if self.publisher == "ingest" and plan.has("expected_last_msg_id"):
+            raise ConfigError(
+                "the column expected_last_msg_id needs publisher=async: in a fast ingest "
+                "servers drop such a message and count it as stored"
+            )
+
+    def _check_exactly_once(self, plan: ColumnPlan) -> None:
+        if not plan.has("msg_id"):
+            raise ConfigError(
+                "delivery=exactly-once needs a column msg_id that names each row for "
+                "good, such as a key of the data. Row numbers do not: a replay may have "
+                "the rows in another order, and then rows would be dropped and doubled. "
+                "Nor do hashes of the content: rows that are equal would be dropped"
+            )
+        if self.stream is None:
+            raise ConfigError(
+                "delivery=exactly-once needs the option stream: how long that remembers "
+                "ids is checked"
+            )
+        if plan.expectations:
+            raise ConfigError(
+                f"delivery=exactly-once cannot have the column {plan.expectations[0]}: a "
+                "stream looks at that before it looks at msg_id, and so would refuse the "
+                "replay of a row that it has"
+            )
+
+    def _check_overwrite(self, plan: ColumnPlan, streaming: bool) -> None:
+        if streaming:
+            raise ConfigError(
+                "the output mode complete would purge the stream with each batch: use "
+                "append or update"
+            )
+        if not self.allow_purge:
+            raise ConfigError(
+                'mode("overwrite") would purge the whole stream: give '
+                'allowPurge=true if that is what you want, else mode("append")'
+            )
+        if self.stream is None:
+            raise ConfigError('mode("overwrite") needs the option stream, to be purged')
+        if plan.has("msg_id"):
+            raise ConfigError(
+                'mode("overwrite") cannot have a column msg_id: a stream that is purged '
+                "still knows the ids of before, and would drop rows that have them"
+            )

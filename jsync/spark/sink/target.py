@@ -1,0 +1,118 @@
+"""Whether a stream takes such a write. Pure."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from ...errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ...models import StreamConfig
+    from .columns import ColumnPlan
+    from .settings import SinkSettings
+
+ACK_SECONDS: Final = 30.0
+"""How long a message may be sent again until it has its ack."""
+LEAST_WINDOW: Final = 4.0
+
+
+@dataclass(frozen=True)
+class Target:
+    """What a task has to know of the stream that it writes into."""
+
+    stream: str
+    window: float
+    """Seconds for which it remembers ids."""
+    ingest: bool
+    """Whether a fast ingest is the way to it."""
+    subjects: str | None
+    """What all subjects match that it takes: a regular expression; None: not known."""
+
+    @property
+    def ack_timeout(self) -> float:
+        """So long a message may be under way, and be sent again meanwhile."""
+        return min(ACK_SECONDS, self.window / 6) if self.window else ACK_SECONDS
+
+    @property
+    def replay_seconds(self) -> float:
+        """So long after its begin a batch may be sent again: all of it is remembered."""
+        return self.window - 2 * self.ack_timeout
+
+
+def target_of(settings: SinkSettings, plan: ColumnPlan, config: StreamConfig) -> Target:
+    """Check the stream's configuration; raises `ConfigError`."""
+    name = config.name or ""
+    if config.mirror is not None:
+        raise ConfigError(f"stream {name} is a mirror: only its origin can be written")
+    if config.sealed:
+        raise ConfigError(f"stream {name} is sealed: nothing can be written")
+    if plan.has("ttl") and not config.allow_msg_ttl:
+        raise ConfigError(
+            f"stream {name} has no allow_msg_ttl: set it, or drop the column ttl"
+        )
+    window = config.duplicate_window or 0.0
+    if settings.exactly_once:
+        _check_window(settings, name, window)
+    subjects = subjects_pattern(config.subjects or ())
+    if settings.subject is not None and not re.fullmatch(subjects, settings.subject):
+        raise ConfigError(
+            f"stream {name} does not take {settings.subject!r}, but "
+            f"{', '.join(config.subjects or ()) or 'nothing'}"
+        )
+    return Target(name, window, _ingest(settings, plan, config), subjects)
+
+
+def _check_window(settings: SinkSettings, name: str, window: float) -> None:
+    wanted = settings.max_restart_time
+    if wanted is not None and window < wanted:
+        raise ConfigError(
+            f"stream {name} remembers ids for {window:g} s, less than maxRestartTime="
+            f"{wanted:g}: set its duplicate_window to {wanted:g} s or more"
+        )
+    if window < LEAST_WINDOW:
+        raise ConfigError(
+            f"stream {name} remembers ids for {window:g} s only: set its duplicate_window "
+            "above the time that a restart may take, such as the default of 2 minutes"
+        )
+
+
+def _ingest(settings: SinkSettings, plan: ColumnPlan, config: StreamConfig) -> bool:
+    if settings.publisher == "async":
+        return False
+    able = bool(config.allow_batched)  # older servers leave it out
+    if settings.publisher == "ingest":
+        if not able:
+            raise ConfigError(
+                f"publisher=ingest needs allow_batched on stream {config.name}, and "
+                "nats-server 2.14 or later: set it, or give publisher=async"
+            )
+        return True
+    # The acks of a publisher tell duplicates and refusals apart, row by row.
+    return (
+        able
+        and not settings.exactly_once
+        and settings.dead_letters is None
+        and not plan.expectations
+        and not plan.has("msg_id")
+    )
+
+
+def subjects_pattern(subjects: Iterable[str]) -> str:
+    """The regular expression, of Python and of RE2, of what these match."""
+    return f"^(?:{'|'.join(_pattern(subject) for subject in subjects)})$"
+
+
+def _pattern(subject: str) -> str:
+    tokens = []
+    for part in subject.split("."):
+        if part == ">":
+            tokens.append(r"[^.\s]+(?:\.[^.\s]+)*")
+        elif part == "*":
+            tokens.append(r"[^.\s]+")
+        else:
+            tokens.append(re.escape(part))
+    return r"\.".join(tokens)

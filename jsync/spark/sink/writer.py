@@ -1,0 +1,260 @@
+"""What Spark calls: made and checked on the driver, written on executors."""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from itertools import chain
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark import TaskContext
+from pyspark.sql import datasource
+from pyspark.sql.datasource import DataSourceArrowWriter
+
+from ...errors import ConfigError, PermissionsError
+from ..connecting import connection, jetstream
+from .bucket import open_bucket
+from .columns import ColumnPlan
+from .fence import ENDS, Attempt, Digest
+from .guard import Guard, commit
+from .report import BatchReport, TaskReport
+from .rows import as_batches, digest
+from .sending import Sending
+from .settings import SinkSettings
+from .target import ACK_SECONDS, Target, target_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    import pyarrow as pa
+    from pyspark.sql.datasource import DataSourceStreamWriter, WriterCommitMessage
+    from pyspark.sql.types import StructType
+
+    from ... import JetStream
+    from ..options import Options
+
+    StreamWriter = DataSourceStreamWriter
+else:
+    # Spark 4.0 has none for record batches, and gives rows.
+    StreamWriter = getattr(
+        datasource, "DataSourceStreamArrowWriter", datasource.DataSourceStreamWriter
+    )
+
+SLICE: Final = 1000
+"""Rows between two looks at the clock, in a replay."""
+
+logger = logging.getLogger("jsync.spark")
+
+
+class Sink:
+    """One write: a batch of a query, or the whole of a batch job."""
+
+    def __init__(
+        self,
+        options: Options,
+        schema: StructType,
+        *,
+        overwrite: bool,
+        streaming: bool,
+    ) -> None:
+        """Check all that can be; on the driver, blocks. Raises `ConfigError`."""
+        self.settings = settings = SinkSettings.of(options)
+        fields = [(field.name, field.dataType.simpleString()) for field in schema]
+        self._plan = ColumnPlan.of(fields, settings.subject)
+        self._schema = schema
+        self.run = uuid.uuid4().hex
+        self._replicas = 1
+        settings.check(self._plan, overwrite=overwrite, streaming=streaming)
+        js = jetstream(settings.connection)
+        self._target = self._find_target(js)
+        if settings.fence_bucket is not None:
+            open_bucket(js, settings.fence_bucket, replicas=self._replicas)
+        if settings.dead_letters is not None:
+            js.stream_name_by_subject(settings.dead_letters)
+        if overwrite:
+            assert settings.stream is not None
+            js.stream(settings.stream).purge()
+
+    def _find_target(self, js: JetStream) -> Target | None:
+        settings = self.settings
+        name = settings.stream
+        if name is None and settings.subject is not None:
+            try:
+                name = js.stream_name_by_subject(settings.subject)
+            except PermissionsError:
+                if settings.publisher == "ingest":
+                    raise
+        if name is None:
+            if settings.publisher == "ingest" or self._plan.has("ttl"):
+                what = "publisher=ingest" if settings.publisher == "ingest" else "ttl"
+                raise ConfigError(f"{what} needs the option stream, to be checked")
+            return None
+        config = js.stream(name).config
+        self._replicas = config.num_replicas or 1
+        return target_of(settings, self._plan, config)
+
+    # On executors -----------------------------------------------------------------------
+
+    def write_task(self, given: Iterable[Any], key: str, batch: int) -> TaskReport:
+        there = (one for one in as_batches(given, self._schema) if one.num_rows)
+        first = next(there, None)
+        if first is None:
+            return TaskReport(key=key)
+        batches = chain([first], there)
+        js = jetstream(self.settings.connection)
+        guard = None
+        if self.settings.exactly_once:
+            guard = self._guard(js, key, batch)
+            if guard.enter() in ENDS:
+                return self._skip(batches, key)
+        return self._send(js, batches, key, guard)
+
+    def _guard(self, js: JetStream, key: str, batch: int) -> Guard:
+        context = TaskContext.get()
+        assert context is not None
+        assert self._target is not None
+        assert self.settings.fence_bucket is not None
+        return Guard(
+            js,
+            self.settings.fence_bucket,
+            self._target,
+            key,
+            Attempt(batch, self.run),
+            context.partitionId(),
+        )
+
+    def _skip(self, batches: Iterable[pa.RecordBatch], key: str) -> TaskReport:
+        found = Digest()
+        for batch in batches:
+            found += digest(batch, self._plan)
+        return TaskReport(rows=found.rows, skipped=True, key=key, digest=found)
+
+    def _send(
+        self,
+        js: JetStream,
+        batches: Iterable[pa.RecordBatch],
+        key: str,
+        guard: Guard | None,
+    ) -> TaskReport:
+        sending = Sending(
+            js,
+            self.settings,
+            self._plan,
+            self._target,
+            timeout=self._target.ack_timeout if self._target else ACK_SECONDS,
+            max_payload=connection(self.settings.connection).max_payload,
+        )
+        rows, found = 0, Digest()
+        try:
+            for batch in batches:
+                rows += batch.num_rows
+                if guard is not None:
+                    self._check_ids(batch)
+                    found += digest(batch, self._plan)
+                if guard is None or not guard.timed:
+                    sending.publish(batch)
+                    continue
+                for at in range(0, batch.num_rows, SLICE):
+                    guard.check()
+                    sending.publish(batch.slice(at, SLICE))
+            confirmed = sending.close()
+        except BaseException as error:
+            stored = sending.give_up()
+            error.add_note(
+                f"{stored} rows of this task are known to be stored, and stay so"
+            )
+            raise
+        return TaskReport(
+            rows=rows,
+            confirmed=confirmed.rows,
+            duplicates=confirmed.duplicates,
+            dead_letters=sending.dead_letters,
+            first_sequence=confirmed.first,
+            last_sequence=confirmed.last,
+            key=key,
+            digest=found,
+        )
+
+    def _check_ids(self, batch: pa.RecordBatch) -> None:
+        nulls = batch.column(self._plan.names.index("msg_id")).null_count
+        if nulls and self.settings.dead_letters is None:
+            raise ConfigError(
+                f"msg_id is null in {nulls} rows: delivery=exactly-once needs one in each"
+            )
+
+    # On the driver, at the end ----------------------------------------------------------
+
+    def commit_batch(
+        self, messages: Sequence[WriterCommitMessage | None], batch: int, *, last: bool
+    ) -> BatchReport:
+        tasks = [one for one in messages if isinstance(one, TaskReport)]
+        report = BatchReport.of(tasks)
+        key = next((task.key for task in tasks if task.rows), None)
+        bucket = self.settings.fence_bucket
+        if bucket is not None and key is not None:
+            fenced = self.settings.exactly_once
+            js = jetstream(self.settings.connection)
+            commit(js, bucket, key, batch, report, fenced=fenced, last=last)
+        logger.info("batch %d of %s: %s", batch, key or "nothing", report)
+        return report
+
+    def abort_batch(
+        self, messages: Sequence[WriterCommitMessage | None], batch: int
+    ) -> None:
+        """Say what stays stored: what a stream has taken is not taken back."""
+        tasks = [one for one in messages if isinstance(one, TaskReport)]
+        logger.warning(
+            "batch %d was broken off. %d of %d tasks were done, and what they have "
+            "written stays stored: %s. The others may have stored rows as well",
+            *(batch, len(tasks), len(messages), BatchReport.of(tasks)),
+        )
+
+
+class JetStreamWriter(DataSourceArrowWriter):
+    """Writes a DataFrame."""
+
+    def __init__(self, options: Options, schema: StructType, overwrite: bool) -> None:
+        self._sink = Sink(options, schema, overwrite=overwrite, streaming=False)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        sink = self._sink
+        return sink.write_task(iterator, f"job.{sink.settings.job or sink.run}", 0)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        settings = self._sink.settings
+        last = settings.exactly_once and settings.job is None
+        self._sink.commit_batch(messages, 0, last=last)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        self._sink.abort_batch(messages, 0)
+
+
+class JetStreamStreamWriter(StreamWriter):
+    """Writes the batches of a streaming query.
+
+    Spark makes one to write each batch, and another one to commit it.
+    """
+
+    def __init__(self, options: Options, schema: StructType, overwrite: bool) -> None:
+        self._sink = Sink(options, schema, overwrite=overwrite, streaming=True)
+
+    def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
+        context = TaskContext.get()
+        assert context is not None
+        query = context.getLocalProperty("sql.streaming.queryId")
+        batch = int(context.getLocalProperty("streaming.sql.batchId") or 0)
+        return self._sink.write_task(iterator, f"query.{query}", batch)
+
+    def commit(
+        self,
+        messages: list[WriterCommitMessage | None],
+        batchId: int,  # noqa: N803 (Spark's name)
+    ) -> None:
+        self._sink.commit_batch(messages, batchId, last=False)
+
+    def abort(
+        self,
+        messages: list[WriterCommitMessage | None],
+        batchId: int,  # noqa: N803 (Spark's name)
+    ) -> None:
+        self._sink.abort_batch(messages, batchId)
