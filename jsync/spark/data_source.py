@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
@@ -12,6 +13,7 @@ from .schema import source_schema
 if TYPE_CHECKING:
     from pyspark.sql.datasource import (
         DataSourceReader,
+        DataSourceStreamReader,
         DataSourceStreamWriter,
         DataSourceWriter,
     )
@@ -33,9 +35,17 @@ class JetStreamDataSource(DataSource):
         return source_schema(include_headers=options.flag("includeHeaders", False))
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        from .source import JetStreamReader  # noqa: PLC0415
+        from .source import FilteringReader, JetStreamReader  # noqa: PLC0415
 
-        return JetStreamReader(Options(self.options), schema)
+        # Spark loads this module only where it is to push filters down.
+        wanted = "pyspark.sql.worker.data_source_pushdown_filters" in sys.modules
+        reader = FilteringReader if wanted else JetStreamReader
+        return reader(Options(self.options), schema)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        from .source_stream import JetStreamStreamReader  # noqa: PLC0415
+
+        return JetStreamStreamReader(Options(self.options), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         from .sink import JetStreamWriter  # noqa: PLC0415

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ..errors import CheckpointError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
 VERSION: Final = 1
 MOST_ROWS: Final = 1_000_000
@@ -36,8 +36,10 @@ class Holding:
     """The sequence of its first message, or of the next one when it is empty."""
     next: int
     """The sequence that the next message will have."""
-    message_bytes: float
+    message_bytes: float = 0.0
     """The size of a message, on average."""
+    leader: str = ""
+    """The server that says so; empty when it is alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,34 +94,41 @@ def from_json(offset: Mapping[str, Any]) -> Spans:
         raise CheckpointError(f"not an offset of JetStream: {offset!r}") from error
 
 
-def check_streams(spans: Mapping[str, Span], streams: Iterable[str]) -> list[str]:
-    """The streams that the query has left, whose places it would forget."""
-    return [name for name in spans if name not in set(streams)]
+def complete(span: Span, before: Span | None) -> Span:
+    """A span with its start, which the offset before has if it does not say it itself."""
+    if span.start is not None or before is None:
+        return span
+    return replace(span, start=before.next)
 
 
 # Is what was to be read still there ----------------------------------------------------
 
 
 def lost(created: str, start: int, upto: int, holding: Holding) -> str | None:
-    """What of `start` to before `upto` cannot be read any more, in words; None: nothing."""
+    """What of `start` to before `upto` is gone, in words; None: nothing."""
     if holding.created != created:
         return (
             f"stream {holding.stream} was deleted and created anew at {holding.created}, "
-            f"and was read to sequence {start - 1} before"
+            f"and sequence {start} of the old one was to be read next"
         )
-    if holding.next < upto:
-        return (
-            f"stream {holding.stream} ends at sequence {holding.next - 1}, and was known "
-            f"to reach {upto - 1}"
-        )
-    gone = min(holding.first, upto) - start
-    if gone > 0:
-        which = f"sequence {start}" if gone == 1 else f"{start} to {start + gone - 1}"
-        return (
-            f"stream {holding.stream} holds messages from sequence {holding.first} on: "
-            f"{which} went before it was read (a limit, a purge or a delete)"
-        )
-    return None
+    last = min(holding.first, upto) - 1
+    if last < start:
+        return None
+    which = f"sequence {start}" if last == start else f"sequences {start} to {last}"
+    return (
+        f"{which} of stream {holding.stream} went before being read, by a limit, a purge "
+        f"or a delete: it begins at {holding.first}"
+    )
+
+
+def behind(upto: int, holding: Holding) -> str | None:
+    """Whether the stream has less than was known of it, in words; None: it has not."""
+    if holding.next >= upto:
+        return None
+    return (
+        f"stream {holding.stream} ends at sequence {holding.next - 1}, and reached "
+        f"{upto - 1} before"
+    )
 
 
 def resumed(span: Span, holding: Holding) -> int:

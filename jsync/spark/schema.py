@@ -1,8 +1,4 @@
-"""The columns of the source, and how jsync's Arrow becomes the one that Spark takes.
-
-Spark takes a record batch only if its schema is exactly the one that it would make itself:
-microseconds, signed integers, its order and its nullability.
-"""
+"""The columns of the source, as Spark knows them."""
 
 from __future__ import annotations
 
@@ -70,23 +66,3 @@ def arrow_schema(schema: StructType) -> pyarrow.Schema:
     from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415
 
     return to_arrow_schema(schema, timezone="UTC")
-
-
-def conform(
-    batch: pyarrow.RecordBatch, stream: str, schema: pyarrow.Schema
-) -> pyarrow.RecordBatch:
-    """The columns of `schema` from a batch of jsync, with whole columns at a time."""
-    import pyarrow  # noqa: PLC0415
-
-    columns = []
-    for field in schema:
-        if field.name == "stream":
-            column = pyarrow.repeat(pyarrow.scalar(stream, field.type), batch.num_rows)
-        else:
-            column = batch.column(field.name)
-            if field.name == "sequence":
-                column = column.view(field.type)  # servers count below 2**63
-            elif column.type != field.type:
-                column = column.cast(field.type, safe=False)
-        columns.append(column)
-    return pyarrow.RecordBatch.from_arrays(columns, schema=schema)

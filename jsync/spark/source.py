@@ -1,67 +1,164 @@
-"""Reading: ranges of streams as Arrow record batches."""
+"""Reading, as Spark calls it: what a batch is, and who reads which part of it.
+
+Planning happens on the driver, and `read` on the executors.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.datasource import (
+    DataSourceReader,
+    InputPartition,
+)
 
-from ..errors import ConfigError
 from .connecting import ConnectionOptions, jetstream
-from .schema import arrow_schema, check_schema, conform
+from .offsets import (
+    Holding,
+    Span,
+    lost,
+    planned,
+    split,
+)
+from .pushdown import Narrowing
+from .schema import arrow_schema, check_schema
+from .source_options import SourceOptions
+from .streams import (
+    LossPolicy,
+    check_readable,
+    look,
+    read_mode,
+    sequence_at,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     import pyarrow
+    from pyspark.sql.datasource import Filter
     from pyspark.sql.types import StructType
 
+    from .. import JetStream, Stream
     from .options import Options
+    from .reading import RangeToRead
 
 
-@dataclass(frozen=True)
-class RangePartition(InputPartition):
-    """A range of a stream, both ends included, that one task reads."""
+class Source:
+    """What batches and streams have in common; it travels to the executors."""
 
-    stream: str
-    start: int
-    end: int
+    def __init__(
+        self, options: Options, schema: StructType, *, streaming: bool
+    ) -> None:
+        check_schema(schema)
+        self.connection = ConnectionOptions.of(options)
+        self.options = SourceOptions.of(options, streaming=streaming)
+        self.subjects = self.options.subjects
+        self.schema = schema
+        self.policy = LossPolicy(fail=self.options.fail_on_loss)
+        self._checked: set[str] = set()
+
+    def jetstream(self) -> JetStream:
+        return jetstream(self.connection)
+
+    def look(self, name: str) -> tuple[Stream, Holding]:
+        """Ask for a stream, and at first whether it can be read at all; blocks."""
+        stream, holding = look(self.jetstream(), name)
+        if name not in self._checked:
+            mode = read_mode(stream, self.options.read_mode)
+            check_readable(stream, mode, self.subjects)
+            self._checked.add(name)
+        return stream, holding
+
+    def ranges(self, name: str, span: Span) -> list[InputPartition]:
+        """The partitions that read a span of a stream."""
+        from .reading import RangeToRead  # noqa: PLC0415
+
+        assert span.start is not None
+        stream, _ = self.look(name)
+        mode = read_mode(stream, self.options.read_mode)
+        return [
+            InputPartition(RangeToRead(name, span.created, start, end, mode))
+            for start, end in split(span.start, span.next, span.parts)
+        ]
+
+    def read(self, part: RangeToRead) -> Iterator[pyarrow.RecordBatch]:
+        """The record batches of a part, as Spark wants them; blocks."""
+        from .columns import conform  # noqa: PLC0415
+        from .reading import RangeReader  # noqa: PLC0415
+
+        schema = arrow_schema(self.schema)
+        wanted = [name for name in schema.names if name != "stream"]
+        reader = RangeReader(
+            self.jetstream(),
+            part,
+            columns=list(dict.fromkeys([*wanted, "sequence"])),
+            subjects=self.subjects,
+            policy=self.policy,
+        )
+        for batch in reader:
+            yield conform(batch, part.stream, schema)
 
 
 class JetStreamReader(DataSourceReader):
-    def __init__(self, options: Options, schema: StructType) -> None:
-        check_schema(schema)
-        self._connection = ConnectionOptions.of(options)
-        self._streams = options.list("streams") or options.list("stream")
-        if not self._streams:
-            raise ConfigError("option stream: give the name of the stream to read")
-        self._subjects = options.list("subjects")
-        self._schema = schema
+    """A batch: what is there of the streams, or a part of that, once."""
 
-    def partitions(self) -> Sequence[RangePartition]:
-        js = jetstream(self._connection)
-        found = []
-        for name in self._streams:
-            state = js.stream(name).info().state
-            found.append(RangePartition(name, max(1, state.first_seq), state.last_seq))
-        return found
+    def __init__(self, options: Options, schema: StructType) -> None:
+        self._source = Source(options, schema, streaming=False)
+
+    def partitions(self) -> Sequence[InputPartition]:
+        source, options = self._source, self._source.options
+        spans = {name: self.span(name) for name in options.streams}
+        spans = planned(spans, options.min_partitions, options.rows_per_partition)
+        return [
+            part for name, span in spans.items() for part in source.ranges(name, span)
+        ]
+
+    def span(self, name: str) -> Span:
+        """The part of a stream that the options ask for."""
+        options = self._source.options
+        stream, holding = self._source.look(name)
+        start = sequence_at(stream, holding, options.starting[name])
+        upto = min(holding.next, sequence_at(stream, holding, options.ending[name]))
+        loss = lost(holding.created, start, upto, holding)
+        if loss is not None:
+            self._source.policy.found(name, loss)
+        return Span(holding.created, min(max(start, holding.first), upto), upto)
 
     def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
-        import pyarrow  # noqa: PLC0415
+        # Spark makes a partition of None where there is none.
+        if partition.value is not None:
+            yield from self._source.read(partition.value)
 
-        assert isinstance(partition, RangePartition)
-        schema = arrow_schema(self._schema)
-        wanted = [name for name in schema.names if name != "stream"] or ["sequence"]
-        messages = (
-            jetstream(self._connection)
-            .stream(partition.stream)
-            .read_arrow(
-                partition.start,
-                partition.end,
-                columns=wanted,
-                filter_subjects=self._subjects or None,
-            )
-        )
-        for batch in messages:
-            yield conform(pyarrow.record_batch(batch), partition.stream, schema)
+
+class FilteringReader(JetStreamReader):
+    """The same, told of the filters; Spark refuses a reader that wants them and may not."""
+
+    _narrowing = Narrowing()
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        """Look where the rows can be; Spark is to check them all the same."""
+        narrowing = Narrowing(subjects=self._source.subjects or None)
+        for one in filters:
+            match getattr(one, "attribute", ()), getattr(one, "value", None):
+                case (str(column),), value:
+                    narrowing = narrowing.by(type(one).__name__, column, value)
+        self._narrowing = narrowing
+        self._source.subjects = narrowing.subjects or ()
+        return filters
+
+    def partitions(self) -> Sequence[InputPartition]:
+        return [] if self._narrowing.subjects == () else super().partitions()
+
+    def span(self, name: str) -> Span:
+        span, narrowing = super().span(name), self._narrowing
+        stream, holding = self._source.look(name)
+        if narrowing.streams is not None and name not in narrowing.streams:
+            return Span(span.created, span.next, span.next)
+        start, upto = max(span.start or 1, narrowing.first), span.next
+        if narrowing.last is not None:
+            upto = min(upto, narrowing.last + 1)
+        if narrowing.since is not None:
+            start = max(start, sequence_at(stream, holding, narrowing.since))
+        if narrowing.until is not None:
+            upto = min(upto, sequence_at(stream, holding, narrowing.until))
+        return Span(span.created, min(start, upto), upto)

@@ -14,6 +14,8 @@ import pytest
 import jsync
 from jsync import errors
 
+from .support import Batches, Reading
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -65,7 +67,7 @@ def spark(
     }.items():
         builder = builder.config(name, value)
     session = builder.getOrCreate()
-    session.sparkContext.setLogLevel("ERROR")
+    session.sparkContext.setLogLevel("OFF")  # tests read exceptions
     yield session
     gateway = session.sparkContext._gateway
     session.stop()
@@ -92,3 +94,13 @@ def stream(js: jsync.JetStream, unique: str) -> Iterator[jsync.Stream]:
     yield stream
     with contextlib.suppress(errors.StreamNotFoundError):
         stream.delete()
+
+
+@pytest.fixture
+def reading(spark: SparkSession, server: LocalServer) -> Reading:
+    return Reading(spark, server)
+
+
+@pytest.fixture
+def batches(tmp_path: Path) -> Batches:
+    return Batches(tmp_path)

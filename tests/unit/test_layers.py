@@ -85,6 +85,8 @@ DOORS = {
         "spark/pipeline/report.py",
         "spark/pipeline/streaming.py",
         "spark/sink/guard.py",
+        "spark/reading.py",
+        "spark/streams.py",
     },
     "asyncio": set[str](),
 }
@@ -106,12 +108,18 @@ PURE = {
     "jetstream/subscribe_options.py",
     "jetstream/subscribe_checks.py",
     "jetstream/push.py",
+    "spark/columns.py",
+    "spark/coverage.py",
+    "spark/offsets.py",
+    "spark/options.py",
     "spark/pipeline/checks.py",
     "spark/pipeline/config.py",
     "spark/pipeline/positions.py",
     "spark/pipeline/problems.py",
     "spark/pipeline/progress.py",
     "spark/pipeline/sql.py",
+    "spark/pushdown.py",
+    "spark/source_options.py",
 }
 
 # The one look upwards: `Connection.jetstream()` is where users look for it.

@@ -1,0 +1,100 @@
+"""Record batches for Spark, a whole column at a time; pure.
+
+Spark takes a record batch only if its schema is exactly the one that it would make itself:
+microseconds, signed integers, its order and its nullability.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pyarrow
+from pyarrow import compute
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from .. import Headers, StoredMessage
+
+_STORED = {
+    "subject": pyarrow.string(),
+    "data": pyarrow.binary(),
+    "sequence": pyarrow.uint64(),
+    "timestamp": pyarrow.timestamp("us", "UTC"),
+    "headers": pyarrow.map_(pyarrow.string(), pyarrow.list_(pyarrow.string())),
+}
+
+
+def conform(
+    batch: pyarrow.RecordBatch, stream: str, schema: pyarrow.Schema
+) -> pyarrow.RecordBatch:
+    """The columns of `schema`, from a batch that has them but for `stream`."""
+    columns = []
+    for field in schema:
+        if field.name == "stream":
+            column = pyarrow.repeat(pyarrow.scalar(stream, field.type), batch.num_rows)
+        else:
+            column = batch.column(field.name)
+            if field.name == "sequence":
+                column = column.view(field.type)  # servers count below 2**63
+            elif column.type != field.type:
+                column = column.cast(field.type, safe=False)
+        columns.append(column)
+    return pyarrow.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def first_missing(position: int, sequences: pyarrow.Array) -> int:
+    """The first sequence behind `position` that is not among these, of which some are not."""
+    if sequences[0].as_py() > position + 1:
+        return position + 1
+    steps = compute.pairwise_diff(sequences.view(pyarrow.int64()))
+    index = compute.index(compute.greater(steps, 1), True).as_py()
+    before: int = sequences[index - 1].as_py()
+    return before + 1
+
+
+def without_header(batch: pyarrow.RecordBatch, name: str) -> pyarrow.RecordBatch:
+    """The same batch without that header; where nothing is left the headers are null."""
+    index = batch.schema.get_field_index("headers")
+    headers = batch.column(index)
+    kept = compute.not_equal(headers.keys, name)
+    counts = compute.cumulative_sum(kept.cast(pyarrow.int32()))
+    upto = pyarrow.concat_arrays([pyarrow.array([0], pyarrow.int32()), counts])
+    offsets = upto.take(headers.offsets)
+    empty = compute.equal(offsets[:-1], offsets[1:])
+    starts = compute.if_else(empty, None, offsets[:-1])
+    column = pyarrow.MapArray.from_arrays(
+        pyarrow.concat_arrays([starts, offsets[-1:]]),
+        headers.keys.filter(kept),
+        headers.items.filter(kept),
+    )
+    return batch.set_column(index, "headers", column)
+
+
+def stored_batch(
+    messages: Sequence[StoredMessage], names: Sequence[str]
+) -> pyarrow.RecordBatch:
+    """Messages that came one by one, as the columns of these names."""
+    columns = []
+    for name in names:
+        values: list[Any] = [getattr(message, name) for message in messages]
+        if name == "headers":
+            values = [_header_items(headers) for headers in values]
+        elif name == "subject":
+            values = [_readable(subject) for subject in values]
+        columns.append(pyarrow.array(values, _STORED[name]))
+    return pyarrow.RecordBatch.from_arrays(columns, names=list(names))
+
+
+def _header_items(headers: Headers | None) -> list[tuple[str, list[str]]] | None:
+    if headers is None:
+        return None
+    return [
+        (_readable(name), [_readable(value) for value in headers.get_all(name)])
+        for name in headers
+    ]
+
+
+def _readable(text: str) -> str:
+    """Arrow has no place for what is no UTF-8."""
+    return text.encode(errors="surrogateescape").decode(errors="replace")

@@ -1,0 +1,143 @@
+"""What the filters of a batch say of where to look; pure, and only a hint.
+
+Spark checks each row all the same. So what is left out here costs time alone, but nothing
+may be left out of what is read.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+MOST_SUBJECTS: Final = 100
+"""Subjects that a consumer is asked to filter by."""
+CLOCK_SLACK: Final = timedelta(minutes=5)
+"""A message may be later in a stream and have an earlier time: leaders have clocks."""
+
+
+@dataclass(frozen=True)
+class Narrowing:
+    """Where the wanted rows can be; None is anywhere."""
+
+    streams: frozenset[str] | None = None
+    subjects: tuple[str, ...] | None = None
+    """Patterns; an empty tuple is nowhere."""
+    first: int = 1
+    last: int | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+
+    def by(self, kind: str, column: str, value: Any) -> Narrowing:
+        """Narrowed by one more filter of Spark, whose class is called `kind`."""
+        match column, kind, value:
+            case "stream", "EqualTo", str():
+                return self._in_streams([value])
+            case "stream", "In", _:
+                return self._in_streams(value)
+            case "subject", "EqualTo", str():
+                return self._of_subjects([value])
+            case "subject", "In", _:
+                return self._of_subjects(value)
+            case "subject", "StringStartsWith", str():
+                if value.endswith(".") and is_plain(value[:-1]):
+                    return self._of_patterns((f"{value}>",))
+            case "sequence", "In", _:
+                numbers = [number for number in value if isinstance(number, int)]
+                if not numbers:
+                    return self
+                return self._within(min(numbers), max(numbers))
+            case "sequence", _, int():
+                return self._sequence(kind, value)
+            case "timestamp", _, datetime():
+                return self._time(kind, value)
+        return self
+
+    def _in_streams(self, names: Iterable[Any]) -> Narrowing:
+        wanted = frozenset(names)
+        return replace(
+            self, streams=wanted if self.streams is None else self.streams & wanted
+        )
+
+    def _of_subjects(self, wanted: Iterable[Any]) -> Narrowing:
+        subjects = tuple(dict.fromkeys(wanted))
+        if not all(
+            isinstance(subject, str) and is_plain(subject) for subject in subjects
+        ):
+            return self
+        return self._of_patterns(subjects)
+
+    def _of_patterns(self, patterns: tuple[str, ...]) -> Narrowing:
+        if self.subjects is not None:
+            patterns = intersections(self.subjects, patterns)
+        if len(patterns) > MOST_SUBJECTS:
+            return self
+        return replace(self, subjects=patterns)
+
+    def _sequence(self, kind: str, value: int) -> Narrowing:
+        match kind:
+            case "EqualTo":
+                return self._within(value, value)
+            case "GreaterThan":
+                return self._within(value + 1, None)
+            case "GreaterThanOrEqual":
+                return self._within(value, None)
+            case "LessThan":
+                return self._within(1, value - 1)
+            case "LessThanOrEqual":
+                return self._within(1, value)
+        return self
+
+    def _within(self, first: int, last: int | None) -> Narrowing:
+        ends = [end for end in (self.last, last) if end is not None]
+        return replace(self, first=max(self.first, first), last=min(ends, default=None))
+
+    def _time(self, kind: str, value: datetime) -> Narrowing:
+        moment = value.replace(tzinfo=UTC) if value.tzinfo is None else value
+        since = until = None
+        if kind in ("EqualTo", "GreaterThan", "GreaterThanOrEqual"):
+            since = moment - CLOCK_SLACK
+        if kind in ("EqualTo", "LessThan", "LessThanOrEqual"):
+            until = moment + CLOCK_SLACK
+        starts = [m for m in (self.since, since) if m is not None]
+        ends = [m for m in (self.until, until) if m is not None]
+        return replace(
+            self, since=max(starts, default=None), until=min(ends, default=None)
+        )
+
+
+# Subjects -----------------------------------------------------------------------------
+
+
+def is_plain(subject: str) -> bool:
+    """Whether this is one subject, without wildcards."""
+    if any(c.isspace() or c == "\0" for c in subject):
+        return False
+    return not {"", "*", ">"} & set(subject.split("."))
+
+
+def intersections(some: Iterable[str], others: Sequence[str]) -> tuple[str, ...]:
+    """Patterns for what both match; as disjoint as those of either are."""
+    found = (intersection(one, other) for one in some for other in others)
+    return tuple(dict.fromkeys(pattern for pattern in found if pattern is not None))
+
+
+def intersection(one: str, other: str) -> str | None:
+    """The pattern for what both patterns match; None: there is no such subject."""
+    left, right = one.split("."), other.split(".")
+    tokens: list[str] = []
+    for place in range(max(len(left), len(right))):
+        if place >= len(left) or place >= len(right):
+            return None
+        a, b = left[place], right[place]
+        if a == ">":
+            return ".".join(tokens + right[place:])
+        if b == ">":
+            return ".".join(tokens + left[place:])
+        if a != b and "*" not in (a, b):
+            return None
+        tokens.append(b if a == "*" else a)
+    return ".".join(tokens)

@@ -1,0 +1,193 @@
+"""Reading a range of a stream, on an executor: each message of it, or an error.
+
+A range ends when its last message has come, or when the stream's leader confirms that
+nothing more of it is there. The end of a consumer, or of a direct get, is not that: who
+answers may be a follower that lags.
+"""
+
+from __future__ import annotations
+
+import heapq
+from contextlib import closing
+from dataclasses import dataclass
+from itertools import islice
+from operator import attrgetter
+from time import monotonic, sleep
+from typing import TYPE_CHECKING, Final
+
+import pyarrow
+
+from ..errors import StreamNotFoundError, TimeoutError as LateError
+from .columns import first_missing, stored_batch, without_header
+from .coverage import Coverage
+from .offsets import lost
+from .streams import (
+    AWAY,
+    PATIENCE,
+    PAUSE,
+    LossPolicy,
+    logger,
+    look,
+    next_message,
+    patiently,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterator
+
+    from .. import JetStream, Stream
+    from .offsets import Holding
+    from .source_options import ReadMode
+
+INACTIVE_THRESHOLD: Final = 30.0
+"""Seconds after which a consumer goes whose executor is gone."""
+DIRECT_ROWS: Final = 5000
+SIZE_HEADER: Final = "Nats-Msg-Size"
+
+
+@dataclass(frozen=True)
+class RangeToRead:
+    """A range of a stream, both ends included."""
+
+    stream: str
+    created: str
+    start: int
+    end: int
+    mode: ReadMode
+
+
+class RangeReader:
+    """Reads one range; it is iterated over once."""
+
+    def __init__(
+        self,
+        js: JetStream,
+        part: RangeToRead,
+        *,
+        columns: list[str],
+        subjects: tuple[str, ...],
+        policy: LossPolicy,
+    ) -> None:
+        self._js = js
+        self._part = part
+        self._columns = columns
+        self._subjects = subjects
+        self._policy = policy
+        self._coverage = Coverage(part.start, part.end)
+
+    def __iter__(self) -> Iterator[pyarrow.RecordBatch]:
+        """The record batches of `columns`, of which one is `sequence`; blocks.
+
+        Raises `DataLossError` for what went while it was being read, unless the policy
+        allows for it, `TimeoutError` when what the leader has does not come, and what
+        reading raises.
+        """
+        coverage = self._coverage
+        try:
+            stream, holding = look(self._js, self._part.stream)
+            if not self._is_there(self._part.start, holding):
+                return
+            until = monotonic() + PATIENCE
+            while not coverage.is_complete():
+                position = coverage.position
+                try:
+                    yield from self._read(stream)
+                    if coverage.is_complete() or self._confirmed():
+                        break
+                except AWAY:
+                    if monotonic() >= until:
+                        raise
+                if coverage.position > position:
+                    until = monotonic() + PATIENCE
+                elif monotonic() >= until:
+                    raise LateError(
+                        f"sequences {position + 1} to {coverage.end} of stream "
+                        f"{stream.name} do not come, and its leader does not say that "
+                        f"they are gone"
+                    )
+                sleep(PAUSE)
+            self._report_missing(stream)
+        except StreamNotFoundError as gone:
+            name = self._part.stream
+            self._policy.found(name, f"stream {name} went while it was read: {gone}")
+
+    def _read(self, stream: Stream) -> Iterator[pyarrow.RecordBatch]:
+        """What comes from the position on, once."""
+        coverage = self._coverage
+        batches = self._direct if self._part.mode == "direct" else self._pulled
+        with closing(batches(stream, coverage.position + 1)) as found:
+            for batch in found:
+                sequences = batch.column("sequence")
+                last = sequences[-1].as_py()
+                if coverage.has_gap(batch.num_rows, last):
+                    missing = first_missing(coverage.position, sequences)
+                    self._is_there(missing, look(self._js, self._part.stream)[1])
+                coverage.took(batch.num_rows, last)
+                yield batch
+
+    def _pulled(self, stream: Stream, start: int) -> Generator[pyarrow.RecordBatch]:
+        no_data = "data" not in self._columns
+        found = stream.read_arrow(
+            start,
+            self._part.end,
+            columns=self._columns,
+            filter_subjects=self._subjects or None,
+            headers_only=no_data,
+            inactive_threshold=INACTIVE_THRESHOLD,
+        )
+        with iter(found) as reading:
+            for batch in reading:
+                columns = pyarrow.record_batch(batch)
+                if no_data and "headers" in self._columns:
+                    columns = without_header(columns, SIZE_HEADER)
+                yield columns
+
+    def _direct(self, stream: Stream, start: int) -> Generator[pyarrow.RecordBatch]:
+        """The same by direct gets, which bring no columns: each message is an object."""
+        pages = [
+            stream.get_messages(subject, sequence=start, up_to_sequence=self._part.end)
+            for subject in self._subjects or (">",)
+        ]
+        messages = heapq.merge(*pages, key=attrgetter("sequence"))
+        while rows := list(islice(messages, DIRECT_ROWS)):
+            yield stored_batch(rows, self._columns)
+
+    # What is missing ------------------------------------------------------------------
+
+    def _is_there(self, start: int, holding: Holding) -> bool:
+        """Whether this is still the stream, and nothing from `start` on was lost.
+
+        What is before its first sequence may have been.
+        """
+        part = self._part
+        loss = lost(part.created, start, part.end + 1, holding)
+        if loss is not None:
+            self._policy.found(part.stream, loss)
+        return holding.created == part.created
+
+    def _report_missing(self, stream: Stream) -> None:
+        """Say what was deleted, where that is not how the stream is meant to be."""
+        each = stream.config.max_msgs_per_subject
+        if self._coverage.missing and not self._subjects and not (each and each > 0):
+            logger.warning(
+                "%d of the sequences %d to %d of stream %s are not there: deleted",
+                *(
+                    self._coverage.missing,
+                    self._part.start,
+                    self._part.end,
+                    stream.name,
+                ),
+            )
+
+    def _confirmed(self) -> bool:
+        """Whether the leader says that the rest of the range is not there."""
+        start = self._coverage.position + 1
+        stream, before = look(self._js, self._part.stream)
+        if before.created == self._part.created:
+            found = patiently(lambda: next_message(stream, start, self._subjects))
+            _, after = look(self._js, self._part.stream)
+            if not self._coverage.confirmed(before, found, after):
+                return False
+            before = after
+        self._is_there(start, before)
+        return True

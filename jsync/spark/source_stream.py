@@ -1,0 +1,243 @@
+"""Reading as a stream of micro-batches, as Spark calls it on the driver."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+
+from ..errors import CheckpointError, ConfigError, StreamNotFoundError
+from .offsets import (
+    Holding,
+    Span,
+    admitted,
+    behind,
+    complete,
+    from_json,
+    lost,
+    planned,
+    resumed,
+    rows_of,
+    to_json,
+)
+from .source import Source
+from .streams import look_behind, sequence_at
+
+try:
+    from pyspark.sql.streaming.datasource import (
+        ReadAllAvailable,
+        ReadLimit,
+        ReadMaxBytes,
+        ReadMaxRows,
+        SupportsTriggerAvailableNow,
+    )
+except ImportError:  # Spark before 4.2 has no limits
+    LIMITS = False
+
+    class SupportsTriggerAvailableNow:  # type: ignore[no-redef]
+        """What it is in later versions of Spark."""
+else:
+    LIMITS = True
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    import pyarrow
+    from pyspark.sql.types import StructType
+
+    from .offsets import Spans
+    from .options import Options
+
+
+class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """A stream of micro-batches.
+
+    Spark keeps one on the driver for as long as a query runs, and asks it what is next.
+    """
+
+    def __init__(self, options: Options, schema: StructType) -> None:
+        self._source = Source(options, schema, streaming=True)
+        self._begun: Spans = {}  # where this process has let streams begin
+        self._reached: Spans | None = None  # the last offset given, as far as is known
+        self._heads: Spans = {}  # the ends of the streams as last seen
+        self._targets: dict[str, Holding] | None = None
+        limits = self._source.options.max_rows, self._source.options.max_bytes
+        if not LIMITS and limits != (None, None):
+            raise ConfigError(
+                "options maxOffsetsPerTrigger and maxBytesPerTrigger need Spark 4.2"
+            )
+
+    # Where it is ----------------------------------------------------------------------
+
+    def initialOffset(self) -> dict[str, Any]:
+        """Where a new query begins.
+
+        Spark asks twice, and again when it repeats the first batch, so that what a batch
+        reads is said by its end alone.
+        """
+        options = self._source.options
+        self._reached = {name: self._begin(name) for name in options.streams}
+        return to_json(self._reached)
+
+    def _begin(self, name: str) -> Span:
+        """Where a stream begins that the query does not know yet."""
+        if name not in self._begun:
+            stream, holding = self._source.look(name)
+            place = self._source.options.starting[name]
+            start = sequence_at(stream, holding, place)
+            loss = lost(holding.created, start, holding.next, holding)
+            if loss is not None:
+                self._source.policy.found(name, loss)
+            start = max(start, holding.first)
+            self._begun[name] = Span(holding.created, start, start)
+        return self._begun[name]
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        options = self._source.options
+        if options.max_rows is not None:
+            return ReadMaxRows(options.max_rows)
+        if options.max_bytes is not None:
+            return ReadMaxBytes(options.max_bytes)
+        return ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """What is there now is all that the query reads."""
+        self._targets = {
+            name: self._source.look(name)[1] for name in self._source.options.streams
+        }
+
+    def latestOffset(
+        self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None
+    ) -> dict[str, Any]:
+        """How far the next batch goes; `start` itself when there is nothing new."""
+        before = self._reached if start is None else self._known(start)
+        limited = limit is not None and not isinstance(limit, ReadAllAvailable)
+        after = self._advanced(before, limited=limited)
+        self._reached = after
+        if start is not None and after == before:
+            return start
+        return to_json(after)
+
+    def _known(self, offset: dict[str, Any]) -> Spans:
+        """The places in an offset; raises `CheckpointError` for one of other streams."""
+        spans = from_json(offset)
+        left = [name for name in spans if name not in self._source.options.streams]
+        if left:
+            raise CheckpointError(
+                f"the checkpoint is of stream {left[0]} too, which this query does not "
+                "read: name it again, or begin with another checkpoint"
+            )
+        return spans
+
+    def _advanced(self, before: Spans | None, *, limited: bool) -> Spans:
+        """The next end behind `before`, which is None where Spark does not say it."""
+        if before is None:
+            return {
+                name: Span(holding.created, None, holding.next)
+                for name in self._source.options.streams
+                for _, holding in [self._source.look(name)]
+            }
+        places: Spans = {}
+        backlogs: dict[str, int] = {}
+        sizes: dict[str, float] = {}
+        for name in self._source.options.streams:
+            known = before[name] if name in before else self._begin(name)
+            places[name], holding = self._resumed(name, known)
+            backlogs[name] = (
+                0 if holding is None else self._backlog(places[name], holding)
+            )
+            sizes[name] = 0.0 if holding is None else holding.message_bytes
+        shares = self._shares(backlogs, sizes) if limited else backlogs
+        moved = any(shares.values()) or any(
+            name not in before or span.next != before[name].next
+            for name, span in places.items()
+        )
+        if not moved:
+            return before
+        options = self._source.options
+        after = {
+            name: Span(span.created, span.next, span.next + shares[name])
+            for name, span in places.items()
+        }
+        return planned(after, options.min_partitions, options.rows_per_partition)
+
+    def _resumed(self, name: str, span: Span) -> tuple[Span, Holding | None]:
+        """Where to go on in a stream; and what it holds, None when it is not there."""
+        source = self._source
+        try:
+            source.look(name)
+            holding = look_behind(source.jetstream(), name, span.created, span.next)
+        except StreamNotFoundError as gone:
+            source.policy.found(name, f"stream {name} is not there any more: {gone}")
+            return span, None
+        self._heads[name] = Span(holding.created, holding.next, holding.next)
+        loss = lost(span.created, span.next, holding.next, holding)
+        loss = loss or behind(span.next, holding)
+        if loss is None:
+            return span, holding
+        source.policy.found(name, loss)
+        place = resumed(span, holding)
+        return Span(holding.created, place, place), holding
+
+    def _backlog(self, span: Span, holding: Holding) -> int:
+        upto = holding.next
+        if self._targets is not None:
+            target = self._targets[holding.stream]
+            is_same = target.created == holding.created
+            upto = min(upto, target.next) if is_same else 0
+        return max(0, upto - span.next)
+
+    def _shares(
+        self, backlogs: dict[str, int], sizes: dict[str, float]
+    ) -> dict[str, int]:
+        options = self._source.options
+        limit = options.max_rows
+        if options.max_bytes is not None:
+            rows = rows_of(options.max_bytes, backlogs, sizes)
+            limit = rows if limit is None else min(limit, rows)
+        return admitted(backlogs, limit)
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:
+        """The ends of the streams, for the progress of the query."""
+        return to_json(self._heads) if self._heads else None
+
+    # What a batch reads ---------------------------------------------------------------
+
+    def partitions(
+        self, start: dict[str, Any], end: dict[str, Any]
+    ) -> Sequence[InputPartition]:
+        """What the executors read: it is all in `end`, but for Spark before 4.2."""
+        before, options = from_json(start), self._source.options
+        spans = {
+            name: self._there(name, span)
+            for name, span in self._known(end).items()
+            for span in [complete(span, before.get(name))]
+            if span.start is not None and span.start < span.next
+        }
+        if any(not span.parts for span in spans.values()):
+            spans = planned(spans, options.min_partitions, options.rows_per_partition)
+        return [
+            part
+            for name, span in spans.items()
+            for part in self._source.ranges(name, span)
+        ]
+
+    def _there(self, name: str, span: Span) -> Span:
+        """What of a span is still there; all of it, unless loss is allowed for."""
+        source = self._source
+        assert span.start is not None
+        holding = look_behind(source.jetstream(), name, span.created, span.next)
+        loss = lost(span.created, span.start, span.next, holding)
+        loss = loss or behind(span.next, holding)
+        if loss is None:
+            return span
+        source.policy.found(name, loss)
+        if holding.created != span.created:
+            return Span(span.created, span.next, span.next)
+        start = min(max(span.start, holding.first), span.next)
+        return Span(
+            span.created, start, max(start, min(span.next, holding.next)), span.parts
+        )
+
+    def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
+        yield from self._source.read(partition.value)

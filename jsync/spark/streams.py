@@ -1,0 +1,178 @@
+"""What the leaders of streams say: what there is to read, and how it may be read."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from datetime import datetime
+from time import monotonic, sleep
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from ..errors import (
+    ConfigError,
+    ConnectionLostError,
+    DataLossError,
+    Error,
+    JetStreamUnavailableError,
+    MessageNotFoundError,
+    TimeoutError as LateError,
+)
+from .offsets import Holding
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from .. import JetStream, Stream
+    from .source_options import Place, ReadMode
+
+    T = TypeVar("T")
+
+PATIENCE: Final = 30.0
+"""Seconds for which a lost connection or leader, and silence, are put up with."""
+PAUSE: Final = 0.1
+BEHIND: Final = 10.0
+"""Seconds that a new leader has to read its log, until what it lacks is lost."""
+
+AWAY: Final = (ConnectionLostError, LateError, JetStreamUnavailableError)
+"""Nobody answers for the moment."""
+
+logger = logging.getLogger("jsync.spark")
+
+
+def patiently(ask: Callable[[], T]) -> T:
+    """What `ask` gives; blocks, and asks again while nobody can answer."""
+    until = monotonic() + PATIENCE
+    while True:
+        try:
+            return ask()
+        except AWAY:
+            if monotonic() >= until:
+                raise
+            sleep(PAUSE)
+
+
+def look(js: JetStream, name: str) -> tuple[Stream, Holding]:
+    """Ask for a stream; blocks. Raises `StreamNotFoundError`."""
+    stream = patiently(lambda: js.stream(name))
+    return stream, holding_of(stream)
+
+
+def look_behind(js: JetStream, name: str, created: str, upto: int) -> Holding:
+    """The same, but wait a while for a leader that does not reach `upto` yet."""
+    until = monotonic() + BEHIND
+    while True:
+        _, holding = look(js, name)
+        behind = holding.created == created and holding.next < upto
+        if not behind or monotonic() >= until:
+            return holding
+        sleep(PAUSE)
+
+
+def holding_of(stream: Stream) -> Holding:
+    info = stream.cached_info
+    state = info.state
+    return Holding(
+        stream=stream.name,
+        created="" if info.created is None else info.created.isoformat(),
+        first=max(1, state.first_seq),
+        next=state.last_seq + 1,
+        message_bytes=state.bytes / state.messages if state.messages else 0.0,
+        leader="" if info.cluster is None else info.cluster.leader or "",
+    )
+
+
+def sequence_at(stream: Stream, holding: Holding, place: Place) -> int:
+    """The sequence of a place; blocks for a moment's.
+
+    A moment is the first message of that time or later, or else the next one to come;
+    that needs nats-server 2.11.
+    """
+    if place == "earliest":
+        return holding.first
+    if place == "latest":
+        return holding.next
+    if isinstance(place, datetime):
+        try:
+            found = patiently(
+                lambda: stream.get_message(start_time=place, direct=False)
+            )
+        except MessageNotFoundError:
+            return holding.next
+        return min(found.sequence, holding.next)
+    return place
+
+
+def next_message(stream: Stream, sequence: int, subjects: Sequence[str]) -> int | None:
+    """The leader's first message from `sequence` on, of these subjects or any; blocks."""
+    found = []
+    for subject in subjects or (">",):
+        try:
+            message = stream.get_message(
+                sequence=sequence, next_by_subject=subject, direct=False
+            )
+        except MessageNotFoundError:
+            continue
+        found.append(message.sequence)
+    return min(found, default=None)
+
+
+def read_mode(stream: Stream, wanted: ReadMode | None) -> ReadMode:
+    """How this stream is read; raises `ConfigError` for what cannot be.
+
+    A consumer without acks takes nothing from a stream that is kept by limits, and is the
+    quicker way. A work queue refuses it, and where messages are kept for whom they interest
+    it would be one more: those are read by direct gets, which leave no trace.
+    """
+    kept_by_limits = stream.config.retention in (None, "limits")
+    mode = wanted or ("consumer" if kept_by_limits else "direct")
+    if mode == "consumer" and stream.config.retention == "workqueue":
+        raise ConfigError(
+            f"option readMode: stream {stream.name} is a work queue, which takes no "
+            "consumer beside its workers: read it with readMode direct"
+        )
+    if mode == "direct" and not stream.config.allow_direct:
+        why = "" if wanted else f" (its retention is {stream.config.retention})"
+        raise ConfigError(
+            f"stream {stream.name} is read by direct gets{why}, which it does not allow: "
+            "set it to allow_direct"
+        )
+    return mode
+
+
+def check_readable(stream: Stream, mode: ReadMode, subjects: Sequence[str]) -> None:
+    """Have the servers refuse now what they would refuse an executor; blocks.
+
+    A subject that cannot be, one that overlaps another, or a permission that is missing.
+    """
+    if mode == "direct":
+        for subject in subjects or (">",):
+            list(stream.get_messages(subject, max_messages=1))
+        return
+    consumer = stream.create_consumer(
+        ack_policy="none",
+        deliver_policy="new",
+        mem_storage=True,
+        num_replicas=1,
+        filter_subjects=list(subjects) or None,
+        inactive_threshold=5.0,
+    )
+    with consumer.fetch_nowait(1) as batch:
+        list(batch)
+    with contextlib.suppress(Error):
+        stream.delete_consumer(consumer.name)
+
+
+class LossPolicy:
+    """What becomes of lost data: an error, or a warning in the log."""
+
+    def __init__(self, *, fail: bool) -> None:
+        self._fail = fail
+
+    def found(self, stream: str, loss: str) -> None:
+        """Raise `DataLossError`, or go on."""
+        if self._fail:
+            raise DataLossError(
+                f"{loss}. Option failOnDataLoss=false goes on with what there is",
+                stream=stream,
+            )
+        logger.warning("%s; going on, as failOnDataLoss is false", loss)

@@ -1,0 +1,114 @@
+"""Reading a stream as it grows, in micro-batches that can be repeated."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from ..servers import wait_for
+from .support import LONG, Batches, Reading, fill, numbers
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    import jsync
+
+
+def offsets(batches: Batches) -> list[dict[str, Any]]:
+    """The offsets in the checkpoint, of each batch."""
+    files = sorted(
+        (
+            path
+            for path in (batches.checkpoint / "offsets").iterdir()
+            if path.name.isdigit()
+        ),
+        key=lambda path: int(path.name),
+    )
+    return [json.loads(path.read_text().splitlines()[-1]) for path in files]
+
+
+def is_idle(query: StreamingQuery) -> bool:
+    """Whether it has looked for data, and found none."""
+    return bool(query.status["message"] == "Waiting for data to arrive")
+
+
+def test_what_is_available_comes_in_batches_of_the_admitted_size(
+    reading: Reading, batches: Batches, js: jsync.JetStream, stream: jsync.Stream
+) -> None:
+    fill(js, stream, *numbers(12))
+    frame = reading.stream(stream, startingOffsets="earliest", maxOffsetsPerTrigger=5)
+    query = batches.available(frame)
+    assert batches.given == [(0, [1, 2, 3, 4, 5]), (1, [6, 7, 8, 9, 10]), (2, [11, 12])]
+    assert [bytes(row.data) for row in batches.rows] == numbers(12)
+    progress: Any = query.lastProgress
+    source = progress["sources"][0]
+    latest = json.loads(source["latestOffset"])["streams"][stream.name]
+    assert latest["next"] == 13
+    # Another run of the same query: nothing is new, then something is.
+    batches.available(frame)
+    assert len(batches.given) == 3
+    fill(js, stream, *numbers(2, start=13))
+    batches.available(frame)
+    assert batches.given[3:] == [(3, [13, 14])]
+
+
+def test_each_offset_says_by_itself_what_its_batch_is(
+    reading: Reading, batches: Batches, js: jsync.JetStream, stream: jsync.Stream
+) -> None:
+    fill(js, stream, *numbers(10))
+    frame = reading.stream(
+        stream, startingOffsets=3, maxOffsetsPerTrigger=4, maxRecordsPerPartition=3
+    )
+    batches.available(frame)
+    spans = [offset["streams"][stream.name] for offset in offsets(batches)]
+    created = stream.info().created
+    assert created is not None
+    assert {span.pop("created") for span in spans} == {created.isoformat()}
+    assert spans == [
+        {"from": 3, "next": 7, "parts": 2},
+        {"from": 7, "next": 11, "parts": 2},
+    ]
+
+
+def test_the_first_batch_that_fails_is_repeated_from_where_it_began(
+    reading: Reading, batches: Batches, js: jsync.JetStream, stream: jsync.Stream
+) -> None:
+    """Spark asks again where to begin, and `latest` is somewhere else by then."""
+    fill(js, stream, *numbers(5))
+    batches.fail_at = 0
+    with pytest.raises(Exception, match="the sink fails"):
+        batches.available(reading.stream(stream, startingOffsets=3))
+    fill(js, stream, *numbers(2, start=6))
+    batches.available(reading.stream(stream, startingOffsets="latest"))
+    assert batches.given == [(0, [3, 4, 5]), (0, [3, 4, 5]), (1, [6, 7])]
+
+
+def test_a_batch_is_repeated_as_it_was_whatever_the_options_say_by_then(
+    reading: Reading, batches: Batches, js: jsync.JetStream, stream: jsync.Stream
+) -> None:
+    fill(js, stream, *numbers(12))
+    batches.fail_at = 1
+    frame = reading.stream(stream, startingOffsets="earliest", maxOffsetsPerTrigger=5)
+    with pytest.raises(Exception, match="the sink fails"):
+        batches.available(frame)
+    frame = reading.stream(stream, startingOffsets="latest", minPartitions=7)
+    batches.available(frame)
+    assert batches.given[2:] == [(1, [6, 7, 8, 9, 10]), (2, [11, 12])]
+    spans = [offset["streams"][stream.name] for offset in offsets(batches)]
+    assert [span["parts"] for span in spans] == [1, 1, 2]
+
+
+def test_a_stream_that_is_quiet_makes_no_batches(
+    reading: Reading, batches: Batches, js: jsync.JetStream, stream: jsync.Stream
+) -> None:
+    fill(js, stream, *numbers(3))
+    frame = reading.stream(stream, startingOffsets="earliest")
+    with batches.running(frame) as query:
+        wait_for(lambda: batches.sequences == [1, 2, 3], LONG)
+        # Idle triggers follow, which would be batches if the offset were another each time.
+        wait_for(lambda: is_idle(query), LONG)
+        fill(js, stream, b"more")
+        wait_for(lambda: batches.sequences == [1, 2, 3, 4], LONG)
+    assert batches.given == [(0, [1, 2, 3]), (1, [4])]
