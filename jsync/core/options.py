@@ -134,3 +134,6 @@ class Options:
 
     def __repr__(self) -> str:
         return f"<Options {self.name or 'unnamed'}>"
+
+    def __reduce__(self) -> str:
+        raise TypeError("the options of a connection hold secrets and are not pickled")

@@ -63,6 +63,9 @@ class Server:
     def __repr__(self) -> str:
         return f"Server({self.url!r}{', discovered' if self.discovered else ''})"
 
+    def __reduce__(self) -> str:
+        raise TypeError("a Server may hold secrets and is not pickled")
+
 
 def parse_server(url: str) -> Server:
     """Read `nats://user:password@host:port`, of which all but the host may be missing.
