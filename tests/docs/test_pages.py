@@ -1,0 +1,51 @@
+"""What README and docs point to is there, and the reference leaves no public name out."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+
+import jsync
+
+from .markdown import PAGES, ROOT, name_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+LINK = re.compile(r"\]\((?!https?://)([^)#\s]*)(#[^)\s]*)?\)")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_what_a_page_links_to_is_there(page: Path) -> None:
+    paths = {path for path, _ in LINK.findall(page.read_text()) if path}
+    assert [path for path in paths if not (page.parent / path).exists()] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_what_a_page_has_made_can_be_made(page: Path) -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    named = re.findall(r"(?:^|`)make ([a-z]+)", page.read_text(), re.MULTILINE)
+    assert [name for name in named if f"\n{name}:" not in makefile] == []
+
+
+def test_the_readme_has_the_two_commands() -> None:
+    lines = (ROOT / "README.md").read_text().splitlines()
+    assert {"make demo", "make test"} <= {
+        line.partition(" #")[0].strip() for line in lines
+    }
+
+
+def test_every_public_name_is_in_the_reference() -> None:
+    reference = "".join(
+        page.read_text() for page in (ROOT / "docs/reference").glob("*.md")
+    )
+    shown = set(re.findall(r"^::: jsync\.(\w+)$", reference, re.MULTILINE))
+    assert set(jsync.__all__) - shown <= {"__version__"}
+
+
+def test_every_page_is_in_the_navigation() -> None:
+    navigation = (ROOT / "mkdocs.yml").read_text()
+    pages = {str(page.relative_to(ROOT / "docs")) for page in PAGES[1:]}
+    assert {page for page in pages if f" {page}\n" not in navigation} == set()
