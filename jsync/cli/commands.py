@@ -49,6 +49,9 @@ SECTIONS: Final[dict[str, dict[str, Command]]] = {
     "Data": {
         "ingest": Command("ingest.command:ingest", "Rows of files into a stream."),
         "export": Command("export:export", "Write the messages of a stream to a file."),
+        "pipeline": Command(
+            "pipeline:pipeline", "Run and check data pipelines on Spark."
+        ),
     },
     "More": {
         "server": Command(
@@ -61,6 +64,13 @@ SECTIONS: Final[dict[str, dict[str, Command]]] = {
         "completion": Command(
             "completion:completion",
             "Write the script that completes commands in a shell.",
+        ),
+        "demo": Command(
+            "demo:demo", "Show what JetStream does, on a server of its own."
+        ),
+        "doctor": Command("doctor:doctor", "Say what works here, and what to do."),
+        "bench": Command(
+            "bench:bench", "Measure publishing and consuming, in seconds."
         ),
     },
 }

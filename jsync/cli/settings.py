@@ -45,6 +45,11 @@ class Settings:
         return float(timeout)
 
     @property
+    def names_a_server(self) -> bool:
+        """Whether an option, the environment or a context says where the server is."""
+        return "server" in self._all
+
+    @property
     def _all(self) -> Mapping[str, Any]:
         if self._options is None:
             self._options = resolve(self.given, os.environ)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from click.testing import CliRunner
@@ -50,4 +51,5 @@ class Jsync:
     def __call__(self, *arguments: str, stdin: bytes | str = b"") -> Ended:
         with CliRunner().isolation(input=stdin) as (output, errors, _):
             code = main([*self._options, *arguments])
+            sys.stderr.flush()  # as the end of a process does
         return Ended(code, output.getvalue().decode(), errors.getvalue().decode())

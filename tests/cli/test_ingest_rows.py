@@ -18,8 +18,8 @@ from jsync.cli.ingest.bad import BadRowError, BadValueError
 from jsync.cli.ingest.files import format_of, identity_of, open_source
 from jsync.cli.ingest.ids import PositionIds, TemplateIds, place_of
 from jsync.cli.ingest.rows import Reading, Row, open_rows
-from jsync.cli.ingest.subjects import covers, overlap
 from jsync.cli.ingest.template import SubjectTemplate, Template, column_or_template
+from jsync.cli.subjects import covers, overlap
 from jsync.errors import ConfigError
 
 if TYPE_CHECKING:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Final
 
 from jsync.errors import InvalidHeaderError, InvalidSubjectError, MaxPayloadError
 
+from ..subjects import takes
 from .bad import BadRowError, BadValueError
 from .files import BROKEN
-from .subjects import takes
 
 if TYPE_CHECKING:
     from collections.abc import Callable

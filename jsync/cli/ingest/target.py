@@ -12,9 +12,9 @@ from jsync.errors import (
     UnsupportedFeatureError,
 )
 
+from ..subjects import overlap
 from .resume import BehindId, BehindPlaces, FromStart, last_id, last_places
 from .sinks import IngestSink, PublisherSink
-from .subjects import overlap
 
 if TYPE_CHECKING:
     from collections.abc import Collection

@@ -1,4 +1,4 @@
-"""Which subjects a stream takes. Pure."""
+"""What subjects with wildcards match of others. Pure."""
 
 from __future__ import annotations
 

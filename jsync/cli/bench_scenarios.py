@@ -1,0 +1,153 @@
+"""What `jsync bench` measures: publishing, consuming, and waiting for one answer."""
+
+from __future__ import annotations
+
+from time import perf_counter, process_time
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    import jsync
+
+_GLANCE = 256
+"""Messages between looks at the clock."""
+
+
+class Figure(NamedTuple):
+    """What a scenario came to."""
+
+    what: str
+    messages: int
+    seconds: float
+    cpu: float
+    """Seconds that this process has computed for it."""
+    latency: tuple[float, float] | None = None
+    """Median and 99th percentile in seconds, where each was waited for."""
+
+    @property
+    def rate(self) -> float:
+        return self.messages / self.seconds if self.seconds else 0.0
+
+
+class Plan(NamedTuple):
+    """How much is measured, and on what."""
+
+    nc: jsync.Connection
+    js: jsync.JetStream
+    stream: jsync.Stream
+    subject: str
+    payload: bytes
+    messages: int
+    seconds: float
+    """At most so long for each scenario."""
+
+
+Scenario = tuple[str, "Callable[[Plan], tuple[int, list[float]]]"]
+
+
+def run(plan: Plan, scenario: Scenario) -> Figure:
+    """Run one; blocks."""
+    what, work = scenario
+    begin, cpu = perf_counter(), process_time()
+    messages, waits = work(plan)
+    seconds, cpu = perf_counter() - begin, process_time() - cpu
+    latency = None
+    if waits:
+        waits.sort()
+        latency = waits[len(waits) // 2], waits[len(waits) * 99 // 100]
+    return Figure(what, messages, seconds, cpu, latency)
+
+
+def scenarios(*, fast_ingest: bool) -> Iterator[Scenario]:
+    """In the order in which they have to run: what is consumed is published before."""
+    yield "request, one at a time", _requests
+    yield "publish, one at a time", _publish
+    yield "core publish", _core
+    yield "publisher", _publisher
+    if fast_ingest:
+        yield "fast ingest", _ingest
+    yield "ordered read", _ordered
+    yield "consume with acks", _consume
+
+
+def _within(plan: Plan) -> Iterator[int]:
+    """Numbers, until there are enough or the time is up."""
+    until = perf_counter() + plan.seconds
+    for number in range(plan.messages):
+        if number % _GLANCE == 0 and perf_counter() > until:
+            return
+        yield number
+
+
+def _timed(plan: Plan, call: Callable[[], object]) -> tuple[int, list[float]]:
+    waits: list[float] = []
+    until = perf_counter() + plan.seconds / 4
+    before = perf_counter()
+    while before < until:
+        call()
+        now = perf_counter()
+        waits.append(now - before)
+        before = now
+    return len(waits), waits
+
+
+def _requests(plan: Plan) -> tuple[int, list[float]]:
+    # To JetStream itself, so that nothing but this process and the server takes part.
+    return _timed(plan, plan.stream.info)
+
+
+def _publish(plan: Plan) -> tuple[int, list[float]]:
+    return _timed(plan, lambda: plan.js.publish(plan.subject, plan.payload))
+
+
+def _core(plan: Plan) -> tuple[int, list[float]]:
+    count, publish = 0, plan.nc.publish
+    # Where nobody listens: what a stream would do with them is measured below.
+    subject, payload = f"{plan.subject}.core", plan.payload
+    for number in _within(plan):
+        publish(subject, payload)
+        count = number + 1
+    plan.nc.flush(30)
+    return count, []
+
+
+def _publisher(plan: Plan) -> tuple[int, list[float]]:
+    count, subject, payload = 0, plan.subject, plan.payload
+    with plan.js.publisher() as publisher:
+        publish = publisher.publish
+        for number in _within(plan):
+            publish(subject, payload)
+            count = number + 1
+    return count, []
+
+
+def _ingest(plan: Plan) -> tuple[int, list[float]]:
+    subject, payload = plan.subject, plan.payload
+    with plan.js.fast_ingest() as ingest:
+        add = ingest.add
+        for _ in _within(plan):
+            add(subject, payload)
+    return ingest.pub_ack.count or 0, []
+
+
+def _ordered(plan: Plan) -> tuple[int, list[float]]:
+    count = 0
+    with plan.stream.ordered_consumer().messages(until_end=True) as messages:
+        for _ in zip(_within(plan), messages, strict=False):
+            count += 1
+    return count, []
+
+
+def _consume(plan: Plan) -> tuple[int, list[float]]:
+    held = min(plan.messages, plan.stream.info().state.messages)
+    if not held:
+        return 0, []
+    count = 0
+    worker = plan.stream.create_consumer(durable_name="bench", max_ack_pending=20_000)
+    with worker.messages(max_messages=2000, stop_after=held) as messages:
+        for _, msg in zip(_within(plan), messages, strict=False):
+            msg.ack()
+            count += 1
+    plan.nc.flush(30)
+    return count, []

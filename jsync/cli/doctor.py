@@ -1,0 +1,317 @@
+"""`jsync doctor`: what works here, a line each, with what to do about the rest."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+from importlib import metadata
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
+from urllib.parse import urlsplit
+
+import click
+import msgspec
+
+import jsync
+from jsync import errors
+from jsync.server import LocalServer
+
+from .failures import words_of
+from .output import is_terminal, write_json
+from .subjects import covers, overlap
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from .settings import Settings
+
+State: TypeAlias = Literal["ok", "note", "broken"]
+
+_PARTS: Final = (
+    "python",
+    "server",
+    "tls",
+    "jetstream",
+    "permissions",
+    "own-server",
+    "parquet",
+    "java",
+    "spark",
+)
+_OLDEST: Final = (2, 10)
+_SPARK_JAVA: Final = (17, 21)
+_MARKS: Final = {"ok": ("✓", "green"), "note": ("-", "yellow"), "broken": ("✗", "red")}
+_LEVELS: Final = {2: "atomic batches", 4: "fast ingest"}
+"""What came with an API level that jsync makes use of."""
+
+
+class Finding(NamedTuple):
+    """What was found of a part."""
+
+    part: str
+    state: State
+    """`note` is worth knowing; `broken` is what somebody has asked for."""
+    says: str
+    do: str = ""
+    """What to do about it."""
+
+
+@click.command(short_help="Say what works here, and what to do.")
+@click.argument("parts", nargs=-1, type=click.Choice(_PARTS), metavar="[PART]...")
+@click.pass_obj
+def doctor(settings: Settings, parts: tuple[str, ...]) -> int:
+    """Say what works here, and what to do.
+
+    PARTs are python, server, tls, jetstream, permissions, own-server, parquet, java and
+    spark; all if none is named. Exit code 1 when something that was asked for does not
+    work: a part by its name, a server by an option, the environment or a context.
+    """
+    findings = list(_examine(settings, parts or _PARTS, asked=set(parts)))
+    broken = any(finding.state == "broken" for finding in findings)
+    if settings.json:
+        checks = [finding._asdict() for finding in findings]
+        write_json({"ok": not broken, "checks": checks})
+        return int(broken)
+    width = max(len(finding.part) for finding in findings)
+    for part, state, says, do in findings:
+        if not is_terminal():
+            click.echo(f"{state}\t{part}\t{says}\t{do}")
+            continue
+        mark, color = _MARKS[state]
+        advice = f": {do}" if do else ""
+        click.echo(f"{click.style(mark, fg=color)} {part:<{width}}  {says}{advice}")
+    return int(broken)
+
+
+def _examine(
+    settings: Settings, parts: tuple[str, ...], *, asked: set[str]
+) -> Iterator[Finding]:
+    if "python" in parts:
+        yield _python()
+    remote = [part for part in _REMOTE if part in parts]
+    if remote:
+        named = bool(asked & {"server", *_REMOTE}) or settings.names_a_server
+        yield from _remote(settings, remote, "broken" if named else "note")
+    for part, look in _LOCAL.items():
+        if part in parts:
+            yield look("broken" if part in asked else "note")
+
+
+def _python() -> Finding:
+    words = f"jsync {jsync.__version__} on {platform.python_implementation()} "
+    words += f"{platform.python_version()}, {platform.system()} {platform.machine()}"
+    gil = getattr(sys, "_is_gil_enabled", lambda: True)()
+    return Finding("python", "ok", words if gil else f"{words}, without the GIL")
+
+
+# The server ---------------------------------------------------------------------------
+
+
+def _remote(settings: Settings, parts: list[str], worst: State) -> Iterator[Finding]:
+    try:
+        with settings.connect(allow_reconnect=False) as nc:
+            for part in parts:
+                found = _REMOTE[part](settings, nc)
+                yield found._replace(state=worst) if found.state == "broken" else found
+    except errors.Error as error:
+        yield Finding("server", worst, words_of(error), _advice(error))
+
+
+def _advice(error: errors.Error) -> str:
+    if isinstance(error, errors.AuthenticationError):
+        return "--creds FILE, --user NAME --password WORD, or --context NAME"
+    if isinstance(error, errors.TLSError):
+        return "--tlsca FILE names the authorities to trust, --tlscert and --tlskey us"
+    return "--server URL says where it is; `jsync server` runs one here"
+
+
+def _server(settings: Settings, nc: jsync.Connection) -> Finding:
+    info = nc.server_info
+    words = f"nats-server {info.version} at {nc.connected_url}"
+    if info.cluster:
+        words += f", in cluster {info.cluster}"
+    words += f", {nc.rtt() * 1000:.1f} ms away"
+    version = tuple(int(part) for part in re.findall(r"\d+", info.version)[:2])
+    if version < _OLDEST:
+        return Finding("server", "broken", words, "jsync is for 2.10 or newer")
+    if info.ldm:
+        return Finding("server", "note", f"{words}, about to shut down")
+    return Finding("server", "ok", words)
+
+
+def _tls(settings: Settings, nc: jsync.Connection) -> Finding:
+    url = nc.connected_url or ""
+    info = nc.server_info
+    if info.tls_required or (info.tls_available and url.startswith("tls:")):
+        certificate = ", which asks for our certificate" if info.tls_verify else ""
+        return Finding("tls", "ok", f"encrypted by TLS{certificate}")
+    if _is_loopback(urlsplit(url).hostname or ""):
+        return Finding("tls", "ok", "not encrypted, and does not leave this machine")
+    return Finding(
+        "tls",
+        "note",
+        "not encrypted: the network can read messages and passwords",
+        "set up TLS on the server, and connect to tls://...",
+    )
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _jetstream(settings: Settings, nc: jsync.Connection) -> Finding:
+    try:
+        account = settings.jetstream(nc).account_info()
+    except errors.JetStreamNotEnabledError as error:
+        return Finding(
+            "jetstream", "broken", words_of(error), "nats-server -js has it on"
+        )
+    except errors.JetStreamNotEnabledForAccountError as error:
+        do = "allow it in the server's configuration, or for the account by nsc"
+        return Finding("jetstream", "broken", words_of(error), do)
+    except errors.PermissionsError as error:
+        return Finding("jetstream", "broken", words_of(error), "allow $JS.API.>")
+    words = f"{account.streams:,} streams, {account.storage:,} bytes in files, "
+    words += f"{account.memory:,} in memory, API level {account.api.level}"
+    missing = [what for at, what in _LEVELS.items() if account.api.level < at]
+    if missing:
+        do = "a newer nats-server: 2.12 has atomic batches, 2.14 fast ingest"
+        return Finding(
+            "jetstream", "note", f"{words}: no {' and no '.join(missing)}", do
+        )
+    return Finding("jetstream", "ok", words)
+
+
+class _Rules(msgspec.Struct):
+    allow: list[str] | None = None
+    deny: list[str] | None = None
+
+    def let(self, subject: str) -> bool:
+        """Whether all of `subject` may be used."""
+        if any(overlap(rule, subject) for rule in self.deny or ()):
+            return False
+        return not self.allow or any(covers(rule, subject) for rule in self.allow)
+
+
+class _Permissions(msgspec.Struct):
+    publish: _Rules | None = None
+    subscribe: _Rules | None = None
+
+
+class _User(msgspec.Struct):
+    user: str = ""
+    account: str = ""
+    permissions: _Permissions | None = None
+
+
+class _UserInfo(msgspec.Struct):
+    data: _User
+
+
+def _permissions(settings: Settings, nc: jsync.Connection) -> Finding:
+    try:
+        reply = nc.request("$SYS.REQ.USER.INFO", timeout=settings.timeout)
+        user = msgspec.json.decode(reply.data, type=_UserInfo).data
+    except (errors.Error, msgspec.MsgspecError) as error:
+        do = "allow $SYS.REQ.USER.INFO, and $JS.API.> and $JS.ACK.> for JetStream"
+        return Finding("permissions", "note", f"cannot be asked: {words_of(error)}", do)
+    name = f"{user.user or 'nobody'} in account {user.account}"
+    given = user.permissions or _Permissions()
+    publish, subscribe = given.publish or _Rules(), given.subscribe or _Rules()
+    lacking = [
+        f"{verb} {subject} ({what})"
+        for verb, rules, subject, what in (
+            ("publish", publish, "$JS.API.>", "managing and pulling"),
+            ("publish", publish, "$JS.ACK.>", "acknowledging"),
+            ("subscribe", subscribe, "_INBOX.>", "getting answers"),
+        )
+        if not rules.let(subject)
+    ]
+    if lacking:
+        words = f"{name} may not {' nor '.join(lacking)}, or not all of it"
+        return Finding("permissions", "note", words, "allow what is needed of it")
+    if publish.allow or subscribe.allow or publish.deny or subscribe.deny:
+        return Finding("permissions", "ok", f"{name}, limited, but JetStream is open")
+    return Finding("permissions", "ok", f"{name}, without limits")
+
+
+_REMOTE: Final[dict[str, Callable[[Any, jsync.Connection], Finding]]] = {
+    "server": _server,
+    "tls": _tls,
+    "jetstream": _jetstream,
+    "permissions": _permissions,
+}
+
+
+# This machine -------------------------------------------------------------------------
+
+
+def _own_server(worst: State) -> Finding:
+    try:
+        with LocalServer() as server, jsync.connect(server.url) as nc:
+            words = f"nats-server {nc.server_info.version} runs here"
+    except errors.Error as error:
+        return Finding("own-server", worst, words_of(error))
+    return Finding("own-server", "ok", words)
+
+
+def _parquet(worst: State) -> Finding:
+    version = _version("pyarrow")
+    if version is None:
+        return Finding("parquet", worst, "no pyarrow", "pip install pyarrow")
+    return Finding("parquet", "ok", f"pyarrow {version}")
+
+
+def _java(worst: State) -> Finding:
+    needed = "install openjdk-17-jre-headless, or set JAVA_HOME to a Java 17 or 21"
+    home = os.environ.get("JAVA_HOME")
+    java = os.path.join(home, "bin", "java") if home else shutil.which("java")
+    if java is None:
+        return Finding("java", worst, "no Java, which Spark needs", needed)
+    try:
+        ran = subprocess.run(  # noqa: S603
+            [java, "-version"], capture_output=True, text=True, timeout=30, check=True
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        return Finding("java", worst, f"{java} does not run: {words_of(error)}", needed)
+    match = re.search(r'version "(\d+)[^"]*"', ran.stderr)
+    if match is None or int(match[1]) not in _SPARK_JAVA:
+        found = match[0] if match else ran.stderr[:80]
+        return Finding(
+            "java", worst, f"{java} is {found}: Spark needs 17 or 21", needed
+        )
+    return Finding("java", "ok", f"{java}, {match[0]}")
+
+
+def _spark(worst: State) -> Finding:
+    do = 'pip install "jsync[spark]"'
+    found = {name: _version(name) for name in ("pyspark", "pyarrow", "sqlglot")}
+    missing = [name for name, version in found.items() if version is None]
+    if missing:
+        return Finding("spark", worst, f"no {' and no '.join(missing)}", do)
+    words = ", ".join(f"{name} {version}" for name, version in found.items())
+    if int((found["pyspark"] or "0").split(".")[0]) < 4:
+        return Finding("spark", worst, f"{words}: jsync needs pyspark 4.0 or newer", do)
+    return Finding("spark", "ok", words)
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+_LOCAL: Final[dict[str, Callable[[State], Finding]]] = {
+    "own-server": _own_server,
+    "parquet": _parquet,
+    "java": _java,
+    "spark": _spark,
+}
