@@ -122,6 +122,14 @@ def connection(options: ConnectionOptions) -> Connection:
     return nc
 
 
+def close_connections() -> None:
+    """Close those of this process; for a driver that goes on without Spark. Blocks."""
+    while _open:
+        (pid, _), nc = _open.popitem()
+        if pid == os.getpid():
+            nc.close()
+
+
 def jetstream(options: ConnectionOptions) -> JetStream:
     """JetStream through this process's connection; blocks while that is made."""
     nc = connection(options)

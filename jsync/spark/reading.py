@@ -10,7 +10,6 @@ from __future__ import annotations
 import heapq
 from contextlib import closing
 from dataclasses import dataclass
-from itertools import islice
 from operator import attrgetter
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, Final
@@ -42,6 +41,7 @@ if TYPE_CHECKING:
 INACTIVE_THRESHOLD: Final = 30.0
 """Seconds after which a consumer goes whose executor is gone."""
 DIRECT_ROWS: Final = 5000
+DIRECT_BYTES: Final = 8 << 20
 SIZE_HEADER: Final = "Nats-Msg-Size"
 
 
@@ -149,7 +149,14 @@ class RangeReader:
             for subject in self._subjects or (">",)
         ]
         messages = heapq.merge(*pages, key=attrgetter("sequence"))
-        while rows := list(islice(messages, DIRECT_ROWS)):
+        rows, size = [], 0
+        for message in messages:
+            rows.append(message)
+            size += len(message.data)
+            if len(rows) == DIRECT_ROWS or size >= DIRECT_BYTES:
+                yield stored_batch(rows, self._columns)
+                rows, size = [], 0
+        if rows:
             yield stored_batch(rows, self._columns)
 
     # What is missing ------------------------------------------------------------------
@@ -170,7 +177,7 @@ class RangeReader:
         each = stream.config.max_msgs_per_subject
         if self._coverage.missing and not self._subjects and not (each and each > 0):
             logger.warning(
-                "%d of the sequences %d to %d of stream %s are not there: deleted",
+                "%d of the sequences %d to %d of stream %s are not there any more",
                 *(
                     self._coverage.missing,
                     self._part.start,

@@ -1,0 +1,256 @@
+"""What a query does when its stream is not what it was: as Spark calls it, without Spark.
+
+Each reader here is one process of Spark's; the calls are those of its engine.
+"""
+
+from __future__ import annotations
+
+import json
+import pickle
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+
+import jsync
+from jsync import errors
+from jsync.spark.connecting import close_connections
+from jsync.spark.options import Options
+from jsync.spark.schema import source_schema
+from jsync.spark.source import JetStreamReader
+from jsync.spark.source_stream import JetStreamStreamReader
+
+from .support import fill, numbers
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from pyspark.sql.datasource import InputPartition
+
+    from jsync.server import LocalServer
+
+SCHEMA = source_schema(include_headers=False)
+
+
+@pytest.fixture
+def options(server: LocalServer, stream: jsync.Stream) -> Iterator[dict[str, str]]:
+    yield {
+        "nats.servers": server.url,
+        "stream": stream.name,
+        "startingOffsets": "earliest",
+    }
+    close_connections()
+
+
+def streaming(options: dict[str, str], **more: object) -> JetStreamStreamReader:
+    chosen = {**options, **{name: str(value) for name, value in more.items()}}
+    return JetStreamStreamReader(Options(chosen), SCHEMA)
+
+
+def batch(options: dict[str, str], **more: object) -> JetStreamReader:
+    chosen = {**options, **{name: str(value) for name, value in more.items()}}
+    return JetStreamReader(Options(chosen), SCHEMA)
+
+
+def latest(reader: JetStreamStreamReader, start: dict[str, Any]) -> dict[str, Any]:
+    """The next offset, as it comes out of a checkpoint."""
+    offset = reader.latestOffset(start, ReadAllAvailable())
+    found: dict[str, Any] = json.loads(json.dumps(offset))
+    return found
+
+
+def sequences(
+    reader: JetStreamReader | JetStreamStreamReader,
+    partitions: Iterable[InputPartition],
+) -> list[int]:
+    """What the executors read, each of which gets its reader and partition pickled."""
+    return sorted(
+        sequence
+        for part in partitions
+        for found in pickle.loads(pickle.dumps(reader)).read(
+            pickle.loads(pickle.dumps(part))
+        )
+        for sequence in found.column("sequence").to_pylist()
+    )
+
+
+def test_the_first_batch_reads_from_where_it_began_whatever_latest_is_by_then(
+    options: dict[str, str], js: jsync.JetStream, stream: jsync.Stream
+) -> None:
+    options["startingOffsets"] = "latest"
+    fill(js, stream, *numbers(3))
+    first = streaming(options)
+    start = first.initialOffset()
+    fill(js, stream, *numbers(4, start=4))
+    assert first.initialOffset() == start
+    end = latest(first, start)
+    again = streaming(options)  # the driver died before it had committed
+    replayed = again.initialOffset()
+    assert replayed != start
+    assert sequences(again, again.partitions(replayed, end)) == [4, 5, 6, 7]
+
+
+def test_an_offset_is_the_same_while_nothing_is_new(
+    options: dict[str, str], js: jsync.JetStream, stream: jsync.Stream
+) -> None:
+    fill(js, stream, *numbers(3))
+    reader = streaming(options)
+    end = latest(reader, reader.initialOffset())
+    assert json.dumps(latest(reader, end)) == json.dumps(end)
+    assert json.dumps(latest(streaming(options), end)) == json.dumps(end)
+    assert reader.partitions(end, end) != []  # a batch done again, after a crash
+
+
+def test_interior_deletes_are_no_loss(
+    options: dict[str, str],
+    js: jsync.JetStream,
+    stream: jsync.Stream,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    fill(js, stream, *numbers(10))
+    for sequence in (3, 4, 10):
+        stream.delete_message(sequence)
+    reader = batch(options)
+    assert sequences(reader, reader.partitions()) == [1, 2, 5, 6, 7, 8, 9]
+    assert "3 of the sequences 1 to 10" in caplog.text
+
+
+@pytest.mark.parametrize("mode", ["consumer", "direct"])
+def test_what_a_purge_took_before_it_was_read_fails_the_query(
+    options: dict[str, str], js: jsync.JetStream, stream: jsync.Stream, mode: str
+) -> None:
+    fill(js, stream, *numbers(10))
+    reader = streaming(options, maxOffsetsPerTrigger=4, readMode=mode)
+    end = json.loads(
+        json.dumps(
+            reader.latestOffset(reader.initialOffset(), reader.getDefaultReadLimit())
+        )
+    )
+    assert sequences(reader, reader.partitions({"v": 1, "streams": {}}, end)) == [
+        1,
+        2,
+        3,
+        4,
+    ]
+    stream.purge(sequence=8)
+    wanted = "sequences 5 to 7 of stream .* went before being read"
+    with pytest.raises(errors.DataLossError, match=wanted) as caught:
+        latest(reader, end)
+    assert caught.value.stream == stream.name
+    lenient = streaming(options, failOnDataLoss=False, readMode=mode)
+    after = latest(lenient, end)
+    assert sequences(lenient, lenient.partitions(end, after)) == [8, 9, 10]
+
+
+def test_a_batch_to_be_repeated_that_a_limit_took_fails_too(
+    options: dict[str, str], js: jsync.JetStream, stream: jsync.Stream
+) -> None:
+    fill(js, stream, *numbers(10))
+    reader = streaming(options)
+    start = reader.initialOffset()
+    end = latest(reader, start)
+    js.update_stream(name=stream.name, max_msgs=6)
+    with pytest.raises(errors.DataLossError, match="sequences 1 to 4 of"):
+        reader.partitions(start, end)
+    lenient = streaming(options, failOnDataLoss=False)
+    assert sequences(lenient, lenient.partitions(start, end)) == [5, 6, 7, 8, 9, 10]
+
+
+def test_what_goes_between_the_plan_and_the_reading_fails_the_executor(
+    options: dict[str, str], js: jsync.JetStream, stream: jsync.Stream
+) -> None:
+    fill(js, stream, *numbers(10))
+    reader, lenient = batch(options), batch(options, failOnDataLoss=False)
+    planned, allowed = reader.partitions(), lenient.partitions()
+    stream.purge(sequence=4)
+    with pytest.raises(errors.DataLossError, match="sequences 1 to 3 of"):
+        sequences(reader, planned)
+    assert sequences(lenient, allowed) == [4, 5, 6, 7, 8, 9, 10]
+    stream.purge()
+    with pytest.raises(errors.DataLossError, match="sequences 1 to 10 of"):
+        sequences(reader, planned)
+    assert sequences(lenient, allowed) == []
+
+
+def test_another_stream_of_that_name_is_not_read_on(
+    options: dict[str, str], js: jsync.JetStream, stream: jsync.Stream
+) -> None:
+    fill(js, stream, *numbers(5))
+    reader, lenient = streaming(options), streaming(options, failOnDataLoss=False)
+    start = reader.initialOffset()
+    end = latest(reader, start)
+    planned = reader.partitions(start, end)
+    config = stream.config
+    stream.delete()
+    with pytest.raises(errors.DataLossError, match="is not there any more"):
+        latest(reader, end)
+    assert latest(lenient, end) == end
+    js.create_stream(config)
+    fill(js, stream, *numbers(8))
+    with pytest.raises(errors.DataLossError, match="deleted and created anew"):
+        latest(reader, end)
+    with pytest.raises(errors.DataLossError, match="deleted and created anew"):
+        reader.partitions(start, end)
+    with pytest.raises(errors.DataLossError, match="deleted and created anew"):
+        sequences(reader, planned)
+    assert lenient.partitions(start, end) == []
+    assert sequences(lenient, planned) == []
+    after = latest(lenient, end)
+    assert sequences(lenient, lenient.partitions(end, after)) == list(range(1, 9))
+
+
+def test_a_batch_may_not_begin_before_the_stream_does(
+    options: dict[str, str], js: jsync.JetStream, stream: jsync.Stream
+) -> None:
+    fill(js, stream, *numbers(6))
+    stream.purge(sequence=4)
+    with pytest.raises(errors.DataLossError, match="sequences 2 to 3 of"):
+        batch(options, startingOffsets=2).partitions()
+    with pytest.raises(errors.DataLossError, match="sequences 2 to 3 of"):
+        streaming(options, startingOffsets=2).initialOffset()
+    reader = batch(options)
+    assert sequences(reader, reader.partitions()) == [4, 5, 6]
+
+
+@pytest.mark.parametrize("mode", ["consumer", "direct"])
+def test_what_a_purge_takes_while_it_is_being_read_fails_the_executor(
+    options: dict[str, str], js: jsync.JetStream, stream: jsync.Stream, mode: str
+) -> None:
+    """There is more than is asked for ahead, so that the reading comes to the hole."""
+    fill(js, stream, *([bytes(1 << 19)] * 80))
+    reader = batch(options, readMode=mode)
+    lenient = batch(options, readMode=mode, failOnDataLoss=False)
+    (part,), (allowed,) = reader.partitions(), lenient.partitions()
+    reading, going_on = reader.read(part), lenient.read(allowed)
+    assert next(reading)["sequence"][0].as_py() == 1
+    found = next(going_on)["sequence"].to_pylist()
+    stream.purge(sequence=78)
+    with pytest.raises(errors.DataLossError, match="to 77 of stream"):
+        list(reading)
+    for more in going_on:
+        found += more["sequence"].to_pylist()
+    assert found[-3:] == [78, 79, 80]
+    assert len(found) < 80
+
+
+def test_a_range_ends_when_the_leader_says_so_and_not_when_its_consumer_does(
+    options: dict[str, str],
+    js: jsync.JetStream,
+    stream: jsync.Stream,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A consumer may be on a follower, which has not got all of the range yet."""
+    fill(js, stream, *numbers(30))
+    for sequence in (29, 30):
+        stream.delete_message(sequence)
+    reader = batch(options)
+    planned = reader.partitions()
+    read_arrow, asked = jsync.Stream.read_arrow, list[int]()
+
+    def lagging(self: jsync.Stream, start: int, end: int, **more: Any) -> Any:
+        asked.append(start)
+        return read_arrow(self, start, min(end, 10 * len(asked)), **more)
+
+    monkeypatch.setattr(jsync.Stream, "read_arrow", lagging)
+    assert sequences(reader, planned) == list(range(1, 29))
+    assert asked == [1, 11, 21]
