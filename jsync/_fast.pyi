@@ -33,11 +33,14 @@ class Msg:
         headers: HeadersLike | None = None,
     ) -> None: ...
     @property
-    def subject(self) -> str: ...
+    def subject(self) -> str:
+        """Where it was published."""
     @property
-    def reply(self) -> str | None: ...
+    def reply(self) -> str | None:
+        """Where an answer is expected, if one is; of a consumer's message its ack subject."""
     @property
-    def data(self) -> bytes: ...
+    def data(self) -> bytes:
+        """The payload."""
     @property
     def headers(self) -> Headers | None:
         """The headers, None when there are none; raises `ProtocolError` if unreadable."""
@@ -93,24 +96,32 @@ class Metadata:
     """What an ack subject says of a message (ADR-15, v1 and v2)."""
 
     @property
-    def stream(self) -> str: ...
+    def stream(self) -> str:
+        """The name of its stream."""
     @property
-    def consumer(self) -> str: ...
+    def consumer(self) -> str:
+        """The name of the consumer that it came from."""
     @property
-    def num_delivered(self) -> int: ...
+    def num_delivered(self) -> int:
+        """How often it has been delivered, this time included: 1 is the first."""
     @property
-    def stream_sequence(self) -> int: ...
+    def stream_sequence(self) -> int:
+        """Its place in the stream, from 1: the same with each delivery and consumer."""
     @property
-    def consumer_sequence(self) -> int: ...
+    def consumer_sequence(self) -> int:
+        """How many messages the consumer had delivered with it, from 1."""
     @property
     def timestamp(self) -> datetime:
         """When the stream stored the message: aware, UTC, microseconds."""
     @property
-    def timestamp_ns(self) -> int: ...
+    def timestamp_ns(self) -> int:
+        """The same in nanoseconds since 1970, UTC."""
     @property
-    def num_pending(self) -> int: ...
+    def num_pending(self) -> int:
+        """Messages that the consumer had still to deliver behind it, when it was sent."""
     @property
-    def domain(self) -> str | None: ...
+    def domain(self) -> str | None:
+        """The JetStream domain; None without one, or when the server does not tell (v1)."""
 
 def parse_ack_subject(subject: str) -> Metadata:
     """Tokenise an ack subject: v1 has 9 tokens, v2 has 11 or more, domain `_` is none.
@@ -576,7 +587,8 @@ class PubAckFuture:
     def __init__(self, *_: object, **__: object) -> None:
         """Raises `TypeError`: a publisher makes them."""
     @property
-    def subject(self) -> str: ...
+    def subject(self) -> str:
+        """Where it was published."""
     @property
     def data(self) -> bytes:
         """The payload; empty once the message is stored."""
@@ -590,7 +602,8 @@ class PubAckFuture:
         """
     def exception(self, timeout: float | None = None) -> Exception | None:
         """Block like `result`; the error, or None when the message is stored."""
-    def done(self) -> bool: ...
+    def done(self) -> bool:
+        """Whether the ack or the error has come; does not block."""
     def running(self) -> bool:
         """The opposite of `done`."""
     def cancel(self) -> bool:

@@ -497,10 +497,12 @@ class Connection:
 
     @property
     def is_connected(self) -> bool:
+        """Whether it is connected now; a call may find it lost all the same."""
         return self._session.state is State.CONNECTED
 
     @property
     def is_closed(self) -> bool:
+        """Whether it is closed for good, by you or since no server is left."""
         return self._session.state is State.CLOSED
 
     @property

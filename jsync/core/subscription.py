@@ -66,6 +66,7 @@ class Subscription(Single):
 
     @property
     def subject(self) -> str:
+        """What it was subscribed to, wildcards and all."""
         return self._subject
 
     @property

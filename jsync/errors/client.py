@@ -110,7 +110,7 @@ class ReconnectBufferFullError(ConnectionError):
 class ProtocolError(ConnectionError):
     """The peer sent something that is not the NATS protocol.
 
-    Look at host and port: a web server, the monitoring or the cluster port, or a proxy.
+    Look at host and port: something else listens there. 4222 is usual for clients.
     """
 
 
@@ -192,7 +192,7 @@ class MaxPayloadError(Error, ValueError):
 class NoRespondersError(Error):
     """Nobody is subscribed to the subject of a request (status 503).
 
-    Of a pull: there is no such consumer. Of the API: JetStream is off, or the domain another.
+    Is the service running, and the subject right? Of a pull: there is no such consumer.
     """
 
 

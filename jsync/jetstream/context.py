@@ -38,7 +38,15 @@ if TYPE_CHECKING:
 
 
 class JetStream(Subscribing):
-    """JetStream on a connection. Any thread may use it; making one costs nothing."""
+    """JetStream on a connection. Any thread may use it; making one costs nothing.
+
+    What asks the server blocks for at most `timeout` seconds, by default those of
+    `Connection.jetstream`, and while reconnecting waits for the connection first. Besides
+    what each call says it raises `TimeoutError`, `ConnectionLostError`,
+    `ConnectionClosedError`, `PermissionsError`, `JetStreamNotEnabledError` where nobody
+    answers, as with a wrong domain, and `JetStreamUnavailableError` while there is no
+    leader. So do the objects that it gives.
+    """
 
     def __init__(
         self,
@@ -53,7 +61,10 @@ class JetStream(Subscribing):
         self._lookup = StreamLookup(self._api)
 
     def account_info(self, *, timeout: float | None = None) -> AccountInfo:
-        """What the account has of JetStream, and may have; blocks."""
+        """What the account has of JetStream, and may have; blocks.
+
+        Raises `JetStreamNotEnabledForAccountError` when it has none.
+        """
         return management.account_info(self._api, timeout)
 
     # Streams --------------------------------------------------------------------------
@@ -116,7 +127,10 @@ class JetStream(Subscribing):
         )
 
     def delete_stream(self, name: str, *, timeout: float | None = None) -> None:
-        """Delete a stream with all its messages and consumers; blocks."""
+        """Delete a stream with all its messages and consumers; blocks.
+
+        Raises `StreamNotFoundError`.
+        """
         management.delete_stream(self._api, name, timeout)
 
     def streams(

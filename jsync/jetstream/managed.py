@@ -33,10 +33,12 @@ class ManagedConsumer:
 
     @property
     def name(self) -> str:
+        """Its name on the server, also when that has made it up."""
         return self._name
 
     @property
     def stream_name(self) -> str:
+        """The stream that it is a place in."""
         return self._stream
 
     @property

@@ -105,6 +105,7 @@ class OrderedConsumer:
 
     @property
     def stream_name(self) -> str:
+        """The stream that it reads."""
         return self._place.stream
 
     # Reading --------------------------------------------------------------------------

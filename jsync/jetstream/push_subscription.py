@@ -188,10 +188,12 @@ class PushSubscription(Single):
 
     @property
     def stream_name(self) -> str:
+        """The stream of its consumer."""
         return self._bound.stream_name
 
     @property
     def consumer_name(self) -> str:
+        """The consumer on the server; of an ordered one the one of the moment."""
         return self._bound.name
 
     @property

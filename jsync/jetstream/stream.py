@@ -125,7 +125,10 @@ class Stream:
         )
 
     def delete(self, *, timeout: float | None = None) -> None:
-        """Delete it with all its messages and consumers; blocks."""
+        """Delete it with all its messages and consumers; blocks.
+
+        Raises `StreamNotFoundError`.
+        """
         management.delete_stream(self._api, self.name, timeout)
 
     # Its messages ---------------------------------------------------------------------
