@@ -13,6 +13,7 @@ import pytest
 
 import jsync
 from jsync import errors
+from jsync.spark.connecting import close_connections
 
 from .support import Batches, Reading
 
@@ -104,3 +105,14 @@ def reading(spark: SparkSession, server: LocalServer) -> Reading:
 @pytest.fixture
 def batches(tmp_path: Path) -> Batches:
     return Batches(tmp_path)
+
+
+@pytest.fixture
+def options(server: LocalServer, stream: jsync.Stream) -> Iterator[dict[str, str]]:
+    """Options of the source, for readers that are called in this process."""
+    yield {
+        "nats.servers": server.url,
+        "stream": stream.name,
+        "startingOffsets": "earliest",
+    }
+    close_connections()

@@ -6,72 +6,15 @@ Each reader here is one process of Spark's; the calls are those of its engine.
 from __future__ import annotations
 
 import json
-import pickle
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
-from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 import jsync
 from jsync import errors
-from jsync.spark.connecting import close_connections
-from jsync.spark.options import Options
-from jsync.spark.schema import source_schema
-from jsync.spark.source import JetStreamReader
-from jsync.spark.source_stream import JetStreamStreamReader
 
+from .engine import batch, latest, sequences, streaming
 from .support import fill, numbers
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from pyspark.sql.datasource import InputPartition
-
-    from jsync.server import LocalServer
-
-SCHEMA = source_schema(include_headers=False)
-
-
-@pytest.fixture
-def options(server: LocalServer, stream: jsync.Stream) -> Iterator[dict[str, str]]:
-    yield {
-        "nats.servers": server.url,
-        "stream": stream.name,
-        "startingOffsets": "earliest",
-    }
-    close_connections()
-
-
-def streaming(options: dict[str, str], **more: object) -> JetStreamStreamReader:
-    chosen = {**options, **{name: str(value) for name, value in more.items()}}
-    return JetStreamStreamReader(Options(chosen), SCHEMA)
-
-
-def batch(options: dict[str, str], **more: object) -> JetStreamReader:
-    chosen = {**options, **{name: str(value) for name, value in more.items()}}
-    return JetStreamReader(Options(chosen), SCHEMA)
-
-
-def latest(reader: JetStreamStreamReader, start: dict[str, Any]) -> dict[str, Any]:
-    """The next offset, as it comes out of a checkpoint."""
-    offset = reader.latestOffset(start, ReadAllAvailable())
-    found: dict[str, Any] = json.loads(json.dumps(offset))
-    return found
-
-
-def sequences(
-    reader: JetStreamReader | JetStreamStreamReader,
-    partitions: Iterable[InputPartition],
-) -> list[int]:
-    """What the executors read, each of which gets its reader and partition pickled."""
-    return sorted(
-        sequence
-        for part in partitions
-        for found in pickle.loads(pickle.dumps(reader)).read(
-            pickle.loads(pickle.dumps(part))
-        )
-        for sequence in found.column("sequence").to_pylist()
-    )
 
 
 def test_the_first_batch_reads_from_where_it_began_whatever_latest_is_by_then(

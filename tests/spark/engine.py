@@ -1,0 +1,53 @@
+"""The readers of the source, called as Spark's engine calls them, but without Spark."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+
+from jsync.spark.options import Options
+from jsync.spark.schema import source_schema
+from jsync.spark.source import JetStreamReader
+from jsync.spark.source_stream import JetStreamStreamReader
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from pyspark.sql.datasource import InputPartition
+
+SCHEMA = source_schema(include_headers=False)
+
+
+def streaming(options: dict[str, str], **more: object) -> JetStreamStreamReader:
+    chosen = {**options, **{name: str(value) for name, value in more.items()}}
+    return JetStreamStreamReader(Options(chosen), SCHEMA)
+
+
+def batch(options: dict[str, str], **more: object) -> JetStreamReader:
+    chosen = {**options, **{name: str(value) for name, value in more.items()}}
+    return JetStreamReader(Options(chosen), SCHEMA)
+
+
+def latest(reader: JetStreamStreamReader, start: dict[str, Any]) -> dict[str, Any]:
+    """The next offset, as it comes out of a checkpoint."""
+    offset = reader.latestOffset(start, ReadAllAvailable())
+    found: dict[str, Any] = json.loads(json.dumps(offset))
+    return found
+
+
+def sequences(
+    reader: JetStreamReader | JetStreamStreamReader,
+    partitions: Iterable[InputPartition],
+) -> list[int]:
+    """What the executors read, each of which gets its reader and partition pickled."""
+    return sorted(
+        sequence
+        for part in partitions
+        for found in pickle.loads(pickle.dumps(reader)).read(
+            pickle.loads(pickle.dumps(part))
+        )
+        for sequence in found.column("sequence").to_pylist()
+    )
