@@ -96,12 +96,14 @@ def test_closing_while_the_server_is_away_is_an_error(
 
 
 def test_it_gives_up_when_no_consumer_can_be_made(
-    stream: jsync.Stream, proxy: FaultProxy, told: Recorder
+    nc: jsync.Connection, stream: jsync.Stream, proxy: FaultProxy, told: Recorder
 ) -> None:
-    with connect(proxy.url, Events()) as nc:
-        js = nc.jetstream(timeout=0.2)
+    fill(nc, stream, 1)
+    with connect(proxy.url, Events()) as far:
+        js = far.jetstream(timeout=0.2)
         consumer = js.ordered_consumer(stream.name, max_reset_attempts=2)
         with consumer.messages(**QUICK, on_error=told) as messages:
+            take(messages, 1)  # there is a consumer to lose
             proxy.rewrite(Frames(lambda frame: b"consumer_create" not in frame))
             proxy.cut()
             with pytest.raises(errors.OrderedConsumerResetError) as caught:
