@@ -14,6 +14,7 @@ and a module for each family of commands.
 from __future__ import annotations
 
 import sys
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -26,11 +27,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Blocks until the command has ended, and returns its exit code; raises nothing. Errors
     are one line on the standard error.
     """
-    try:
-        from .app import run
-    except ModuleNotFoundError as error:
-        if error.name not in ("click", "rich"):
-            raise
+    if not all(map(find_spec, ("click", "rich"))):
         sys.stderr.write('jsync: the command needs pip install "jsync[cli]"\n')
         return 1
+    from .app import run
+
     return run(sys.argv[1:] if arguments is None else arguments)

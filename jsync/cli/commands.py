@@ -22,12 +22,12 @@ SECTIONS: Final[dict[str, dict[str, Command]]] = {
         "pub": Command("publish:pub", "Publish messages."),
         "sub": Command(
             "subscribe:sub",
-            "Write the messages of subjects as they come, until Ctrl-C.",
+            "Write what is published on subjects, as it comes.",
         ),
         "request": Command("request:request", "Send a request and write the replies."),
         "reply": Command(
             "request:reply",
-            "Answer requests, each with BODY or with its own payload, until Ctrl-C.",
+            "Answer requests.",
         ),
     },
     "JetStream": {
@@ -36,14 +36,15 @@ SECTIONS: Final[dict[str, dict[str, Command]]] = {
             "consumer:consumer", "Create, look at and change consumers."
         ),
         "next": Command(
-            "consume:next_", "Write the next message of a consumer, and acknowledge it."
+            "consume:next_", "Write a consumer's next message, and acknowledge it."
         ),
         "fetch": Command(
             "consume:fetch",
             "Write a batch of a consumer's messages, and acknowledge them.",
         ),
         "consume": Command(
-            "consume:consume", "Write messages as they come, until Ctrl-C."
+            "consume:consume",
+            "Write the messages of a consumer or a stream, as they come.",
         ),
     },
     "Data": {
@@ -56,7 +57,7 @@ SECTIONS: Final[dict[str, dict[str, Command]]] = {
     "More": {
         "server": Command(
             "server:server",
-            "Run a nats-server on 127.0.0.1, with JetStream, until Ctrl-C.",
+            "Run a nats-server on this machine, with JetStream.",
         ),
         "options": Command(
             "options:options", "Show the options that all commands take."

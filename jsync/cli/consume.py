@@ -78,7 +78,10 @@ def next_(
     headers_only: bool,
     subjects_only: bool,
 ) -> None:
-    """Write the next message of a consumer, and acknowledge it."""
+    """Write a consumer's next message, and acknowledge it.
+
+    When none comes in time the exit code is 4.
+    """
     form = form_of(settings, raw, headers_only, subjects_only)
     with settings.connect() as nc:
         worker = _bind(settings.jetstream(nc), stream, consumer)
@@ -174,9 +177,9 @@ def consume(
     headers_only: bool,
     subjects_only: bool,
 ) -> None:
-    """Write messages as they come, until Ctrl-C.
+    """Write the messages of a consumer or a stream, as they come.
 
-    With CONSUMER they are those of that consumer, and acknowledged once they are written.
+    Until Ctrl-C, or as --count, --wait and --terminate-at-end say. With CONSUMER they are those of that consumer, and acknowledged once they are written.
     Without one the stream is read in order, from its first message if nothing else is
     said, and nothing is left behind on the server.
     """

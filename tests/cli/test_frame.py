@@ -1,0 +1,238 @@
+"""What all commands have in common."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING
+
+import click
+import pytest
+
+from jsync import __version__, errors
+from jsync.cli import commands, failures
+from jsync.cli.app import OPTIONS, app
+from jsync.cli.failures import Code, code_of
+
+from ..server.support import black_hole, refusing_url, run_child
+from .support import Jsync
+from .tree import COMMANDS
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from jsync import Stream
+    from jsync.server import LocalServer
+
+TABLE = [
+    (name, command)
+    for section in commands.SECTIONS.values()
+    for name, command in section.items()
+]
+
+
+def test_the_help_fits_on_a_screen_and_names_every_command_in_a_line() -> None:
+    ended = Jsync()("--help")
+    assert ended.code == 0
+    assert len(ended.lines) <= 40
+    for name, command in TABLE:
+        (line,) = [line for line in ended.lines if line.split()[:1] == [name]]
+        assert line.endswith(command.help)
+    assert Jsync()("-h") == ended
+
+
+@pytest.mark.parametrize(("name", "command"), TABLE, ids=[name for name, _ in TABLE])
+def test_the_line_of_a_command_is_the_first_of_its_own_help(
+    name: str, command: commands.Command
+) -> None:
+    found = app.get_command(click.Context(app), name)
+    assert found is not None
+    assert (found.help or "").split("\n\n")[0].replace("\n", " ") == command.help
+
+
+def test_the_help_imports_no_command_and_nothing_heavy() -> None:
+    loaded = run_child(
+        """
+        import sys
+        from jsync.cli import main
+        assert main(["--help"]) == 0
+        print(*sys.modules, file=sys.stderr) if "rich" in sys.modules else None
+        heavy = {"rich", "pyarrow", "pyspark", "pandas", "jsync.spark", "asyncio"}
+        families = {"stream", "consume", "publish", "subscribe", "server", "ingest"}
+        heavy |= {f"jsync.cli.{name}" for name in families}
+        print(sorted(heavy & set(sys.modules)))
+        """
+    )
+    assert loaded.splitlines()[-1] == "[]"
+
+
+def test_without_the_extra_one_line_says_what_to_install() -> None:
+    script = """
+        import sys
+        sys.modules["%s"] = None
+        from jsync.cli import main
+        sys.stderr = sys.stdout
+        print(main(["--help"]))
+        """
+    for module in ("click", "rich"):
+        output = run_child(script % module)
+        assert output == 'jsync: the command needs pip install "jsync[cli]"\n1\n'
+
+
+@pytest.mark.parametrize("words", COMMANDS)
+def test_every_command_takes_the_options_of_all_and_says_json_in_its_help(
+    words: str,
+) -> None:
+    taken = {name for param in COMMANDS[words].params for name in param.opts}
+    assert taken >= {name for option in OPTIONS for name in option.opts} | {"--json"}
+    ended = Jsync()(*words.split(), "--help")
+    assert ended.code == 0
+    assert "--json" in ended.output
+    assert "--tlsca" not in ended.output, "`jsync options` has those"
+
+
+def test_the_options_of_all_are_listed_with_their_variables() -> None:
+    output = Jsync()("options").output
+    for option in OPTIONS:
+        assert f"{option.opts[0]}" in output
+    for variable in ("NATS_URL", "NATS_CONTEXT", "NATS_CREDS", "NATS_PASSWORD"):
+        assert f"[{variable}]" in output
+
+
+@pytest.mark.server
+def test_options_stand_before_a_command_or_behind_it_which_wins(
+    server: LocalServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nowhere = refusing_url()
+    plain = Jsync()
+    assert plain("-s", server.url, "-j", "stream", "ls").json is not None
+    assert plain("stream", "ls", "-j", "-s", server.url).json is not None
+    assert plain("-s", nowhere, "stream", "ls", "-s", server.url, "-j").json is not None
+    assert plain("-s", server.url, "stream", "ls", "-s", nowhere).code == 1
+    monkeypatch.setenv("NATS_URL", nowhere)
+    assert plain("-s", server.url, "stream", "ls").code == 0
+    assert plain("stream", "ls").code == 1
+
+
+def test_the_version_is_the_packages() -> None:
+    assert Jsync()("--version").output == f"jsync, version {__version__}\n"
+
+
+# How it ends --------------------------------------------------------------------------
+
+
+def test_a_mistake_in_the_command_line_is_two() -> None:
+    plain = Jsync()
+    for command, words in (
+        (["strema"], "No such command 'strema'"),
+        (["stream", "lss"], "No such command 'lss'"),
+        (["stream", "create", "A", "--max-mgs", "1"], "--max-msgs"),
+        (["stream", "info"], "Missing argument 'STREAM'"),
+        (["--timeout", "soon", "stream", "ls"], "no duration"),
+        ([], ""),
+    ):
+        ended = plain(*command)
+        assert (ended.code, ended.output) == (2, "") if command else True
+        assert words in ended.errors
+        assert "Traceback" not in ended.errors
+
+
+def test_a_server_that_is_not_there_is_one_and_a_silent_one_is_four() -> None:
+    ended = Jsync()("stream", "ls", "--server", refusing_url())
+    assert (ended.code, ended.output) == (1, "")
+    assert re.fullmatch(r"jsync: cannot connect to .*: Connection refused.*\n", ended.errors)
+    with black_hole() as url:
+        ended = Jsync()("stream", "ls", "--server", url, "--timeout", "100ms")
+    assert ended.code == 4
+    assert len(ended.errors.splitlines()) == 1
+
+
+def test_an_interrupt_is_130_a_broken_pipe_141_and_anything_else_one(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def raising(error: BaseException) -> int:
+        def command() -> None:
+            raise error
+
+        return failures.guard(command)
+
+    assert raising(KeyboardInterrupt()) == 130
+    assert raising(click.Abort()) == 130
+    assert capsys.readouterr().err == "\n"
+    assert raising(errors.StreamNotFoundError("none\nhere")) == 3
+    assert raising(ZeroDivisionError("by zero")) == 1
+    assert raising(FileNotFoundError(2, "No such file", "a.json")) == 1
+    assert capsys.readouterr().err == (
+        "jsync: none here\n"
+        "jsync: ZeroDivisionError: by zero\n"
+        "jsync: a.json: No such file\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (errors.ConsumerNotFoundError("x"), Code.NOT_FOUND),
+        (errors.MessageNotFoundError("x"), Code.NOT_FOUND),
+        (errors.NoRespondersError("x"), Code.NOT_FOUND),
+        (errors.TimeoutError("x"), Code.TIMEOUT),
+        (errors.DrainTimeoutError("x"), Code.TIMEOUT),
+        (errors.ConfigError("x"), Code.USAGE),
+        (errors.InvalidSubjectError("x"), Code.USAGE),
+        (errors.AuthenticationError("x"), Code.FAILED),
+        (errors.ConnectionClosedError("x"), Code.FAILED),
+        (errors.PermissionsError("x"), Code.FAILED),
+    ],
+)
+def test_every_error_has_an_exit_code(error: Exception, code: Code) -> None:
+    assert code_of(error) is code
+
+
+# Completion ---------------------------------------------------------------------------
+
+
+def completed(monkeypatch: pytest.MonkeyPatch, line: str) -> list[str]:
+    """What bash is told for a line whose last word is not finished."""
+    monkeypatch.setenv("_JSYNC_COMPLETE", "bash_complete")
+    monkeypatch.setenv("COMP_WORDS", line)
+    monkeypatch.setenv("COMP_CWORD", str(len(line.split(" ")) - 1))
+    return [each.split(",")[1] for each in Jsync()().lines]
+
+
+def test_commands_options_and_values_are_completed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert completed(monkeypatch, "jsync str") == ["stream"]
+    assert completed(monkeypatch, "jsync stream p") == ["purge"]
+    assert completed(monkeypatch, "jsync stream create X --max-msg-") == ["--max-msg-size"]
+    assert completed(monkeypatch, "jsync stream create X --storage m") == ["memory"]
+
+
+@pytest.mark.server
+def test_streams_and_consumers_are_completed_by_asking_the_server(
+    stream: Stream, server: LocalServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream.create_consumer(durable_name="worker")
+    name = stream.name
+    there = f"jsync -s {server.url}"
+    assert completed(monkeypatch, f"{there} stream info {name[:-2]}") == [name]
+    assert completed(monkeypatch, f"{there} next {name} w") == ["worker"]
+    assert completed(monkeypatch, f"jsync -s {refusing_url()} next {name} w") == []
+
+
+def test_contexts_are_completed(
+    config_home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = config_home / "nats" / "context"
+    directory.mkdir(parents=True)
+    for name in ("local", "lab", "prod"):
+        (directory / f"{name}.json").write_text(json.dumps({"url": "nats://x"}))
+    assert completed(monkeypatch, "jsync --context l") == ["lab", "local"]
+
+
+def test_each_shell_has_its_script() -> None:
+    for shell, word in (("bash", "complete "), ("zsh", "compdef"), ("fish", "complete ")):
+        ended = Jsync()("completion", shell)
+        assert (ended.code, word in ended.output) == (0, True)
+        assert "_JSYNC_COMPLETE" in ended.output
+    assert Jsync()("completion", "tcsh").code == 2

@@ -1,0 +1,136 @@
+"""The command as shells run it: pipes, signals, exit codes."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+import jsync as package
+
+from ..servers import wait_for
+from .processes import LONG, Process
+
+if TYPE_CHECKING:
+    from jsync import Connection, JetStream, Stream
+    from jsync.server import LocalServer
+
+pytestmark = pytest.mark.server
+
+SCRIPT = Path(sys.executable).with_name("jsync")
+
+
+def shell(server: LocalServer, line: str) -> subprocess.CompletedProcess[bytes]:
+    """A line in bash, where `jsync` is the installed command."""
+    return subprocess.run(
+        ["bash", "-c", f"set -o pipefail; jsync() {{ {shlex.quote(str(SCRIPT))} \"$@\"; }}; {line}"],
+        env=os.environ | {"NATS_URL": server.url},
+        capture_output=True,
+        check=False,
+        timeout=LONG,
+    )
+
+
+def test_a_pipe_goes_in_and_a_pipe_goes_out(server: LocalServer, stream: Stream) -> None:
+    name = stream.name
+    ended = shell(
+        server,
+        f"seq 1000 | jsync pub {name}.n -J --send-on newline -q && "
+        f"jsync consume {name} -T --raw | tail -n 2",
+    )
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, b"999\n1000\n", b"")
+
+
+def test_a_reader_that_has_enough_ends_the_command_quietly(
+    server: LocalServer, js: JetStream, stream: Stream
+) -> None:
+    with js.publisher() as publisher:
+        for _ in range(5000):
+            publisher.publish(f"{stream.name}.n", b"x" * 100)
+    ended = shell(server, f"jsync consume {stream.name} -T --json | head -n 1")
+    assert (ended.returncode, ended.stderr) == (141, b"")
+    assert json.loads(ended.stdout)["sequence"] == 1
+
+
+def test_what_is_not_written_is_not_acknowledged(
+    server: LocalServer, js: JetStream, stream: Stream
+) -> None:
+    consumer = stream.create_consumer(durable_name="worker")
+    with js.publisher() as publisher:
+        for _ in range(5000):
+            publisher.publish(f"{stream.name}.n", b"x" * 100)
+    ended = shell(server, f"jsync consume {stream.name} worker --raw | head -n 1")
+    assert (ended.returncode, ended.stderr) == (141, b"")
+    assert consumer.info().ack_floor.stream_seq < 5000
+
+
+def test_ctrl_c_ends_what_has_no_end(
+    server: LocalServer, nc: Connection, stream: Stream
+) -> None:
+    subject = f"{stream.name}.n"
+    with (
+        Process(server, "sub", subject, "--raw") as sub,
+        Process(server, "sub", subject, f"{subject}.b", "--raw") as several,
+        Process(server, "consume", stream.name, "--raw") as consume,
+    ):
+        sub.await_line("subscribed")
+        several.await_line("subscribed")
+        nc.publish(subject, b"one")
+        for process in (sub, several, consume):
+            process.await_output("one")
+            process.interrupt()
+            code, output, errors = process.finish()
+            assert (code, output) == (130, "")
+            assert "Traceback" not in errors
+            assert "lost" not in errors
+
+
+def test_a_flow_says_what_becomes_of_the_connection(
+    server: LocalServer, nc: Connection, unique: str
+) -> None:
+    with package.server.LocalServer(jetstream=False) as own:
+        with Process(own, "sub", unique, "--raw") as sub:
+            sub.await_line("subscribed")
+            own.restart()
+            sub.await_line("connection lost, connecting again")
+            sub.await_line("connected again")
+            with package.connect(own.url) as again:
+                again.publish(unique, b"after")
+            sub.await_output("after")
+
+
+def test_a_server_runs_until_it_is_told_to_end(server: LocalServer, tmp_path: Path) -> None:
+    config = tmp_path / "more.conf"
+    config.write_text("max_payload: 4096\n")
+    store = str(tmp_path / "store")
+    options = ("--port", "0", "--store-dir", store, "--config", str(config), "--json")
+    with Process(server, "server", *options) as process:
+        ready = json.loads(process.line())
+        with package.connect(ready["url"]) as nc:
+            assert nc.max_payload == 4096
+            nc.jetstream().create_stream(name="KEPT")
+        process.interrupt()
+        assert process.finish()[0] == 130
+        wait_for(lambda: not Path(f"/proc/{ready['pid']}").exists(), 30)
+    with Process(server, "server", *options, "--", "-n", "own-name") as process:
+        ready = json.loads(process.line())
+        with package.connect(ready["url"]) as nc:
+            assert nc.server_info.server_name == "own-name"
+            assert list(nc.jetstream().stream_names()) == ["KEPT"]
+        os.kill(process.pid, 15)
+        assert process.finish()[0] == 130
+        wait_for(lambda: not Path(f"/proc/{ready['pid']}").exists(), 30)
+
+
+def test_a_server_that_cannot_run_says_why(server: LocalServer) -> None:
+    with Process(server, "server", "--port", str(server.port)) as process:
+        code, output, errors = process.finish()
+    assert (code, output) == (1, "")
+    assert "address already in use" in errors
+    assert "Traceback" not in errors
