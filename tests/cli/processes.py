@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+import threading
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -25,7 +26,11 @@ class Process:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
+            bufsize=0,  # what `line` has not asked for is left to `finish`
         )
+        self._watchdog = threading.Timer(LONG, self._process.kill)
+        self._watchdog.daemon = True
+        self._watchdog.start()
 
     def __enter__(self) -> Self:
         return self
@@ -36,6 +41,8 @@ class Process:
         value: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        self._watchdog.cancel()
+        self._watchdog.join()
         self.kill()
         self._process.communicate()
 
@@ -49,6 +56,18 @@ class Process:
         """The next line of its output."""
         assert self._process.stdout is not None
         return self._process.stdout.readline().decode()
+
+    def await_words(self, words: str) -> None:
+        """Read its standard error up to a line with these words."""
+        assert self._process.stderr is not None
+        lines: list[bytes] = []
+        while words.encode() not in (line := self._process.stderr.readline()):
+            assert line, f"it has ended, and said {lines}"
+            lines.append(line)
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
 
     def leave(self) -> None:
         """Read no more of its output."""

@@ -140,7 +140,9 @@ def test_a_mistake_in_the_command_line_is_two() -> None:
 def test_a_server_that_is_not_there_is_one_and_a_silent_one_is_four() -> None:
     ended = Jsync()("stream", "ls", "--server", refusing_url())
     assert (ended.code, ended.output) == (1, "")
-    assert re.fullmatch(r"jsync: cannot connect to .*: Connection refused.*\n", ended.errors)
+    assert re.fullmatch(
+        r"jsync: cannot connect to .*: Connection refused.*\n", ended.errors
+    )
     with black_hole() as url:
         ended = Jsync()("stream", "ls", "--server", url, "--timeout", "100ms")
     assert ended.code == 4
@@ -196,7 +198,7 @@ def completed(monkeypatch: pytest.MonkeyPatch, line: str) -> list[str]:
     monkeypatch.setenv("_JSYNC_COMPLETE", "bash_complete")
     monkeypatch.setenv("COMP_WORDS", line)
     monkeypatch.setenv("COMP_CWORD", str(len(line.split(" ")) - 1))
-    return [each.split(",")[1] for each in Jsync()().lines]
+    return [each.split(",")[1] for each in Jsync()().lines if each]
 
 
 def test_commands_options_and_values_are_completed(
@@ -204,7 +206,9 @@ def test_commands_options_and_values_are_completed(
 ) -> None:
     assert completed(monkeypatch, "jsync str") == ["stream"]
     assert completed(monkeypatch, "jsync stream p") == ["purge"]
-    assert completed(monkeypatch, "jsync stream create X --max-msg-") == ["--max-msg-size"]
+    assert completed(monkeypatch, "jsync stream create X --max-msg-") == [
+        "--max-msg-size"
+    ]
     assert completed(monkeypatch, "jsync stream create X --storage m") == ["memory"]
 
 
@@ -231,7 +235,11 @@ def test_contexts_are_completed(
 
 
 def test_each_shell_has_its_script() -> None:
-    for shell, word in (("bash", "complete "), ("zsh", "compdef"), ("fish", "complete ")):
+    for shell, word in (
+        ("bash", "complete "),
+        ("zsh", "compdef"),
+        ("fish", "complete "),
+    ):
         ended = Jsync()("completion", shell)
         assert (ended.code, word in ended.output) == (0, True)
         assert "_JSYNC_COMPLETE" in ended.output

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 import jsync as package
+from jsync.server import LocalServer
 
 from ..servers import wait_for
 from .processes import LONG, Process
 
 if TYPE_CHECKING:
     from jsync import Connection, JetStream, Stream
-    from jsync.server import LocalServer
 
 pytestmark = pytest.mark.server
 
@@ -29,7 +29,11 @@ SCRIPT = Path(sys.executable).with_name("jsync")
 def shell(server: LocalServer, line: str) -> subprocess.CompletedProcess[bytes]:
     """A line in bash, where `jsync` is the installed command."""
     return subprocess.run(
-        ["bash", "-c", f"set -o pipefail; jsync() {{ {shlex.quote(str(SCRIPT))} \"$@\"; }}; {line}"],
+        [
+            "bash",
+            "-c",
+            f'set -o pipefail; jsync() {{ {shlex.quote(str(SCRIPT))} "$@"; }}; {line}',
+        ],
         env=os.environ | {"NATS_URL": server.url},
         capture_output=True,
         check=False,
@@ -37,7 +41,9 @@ def shell(server: LocalServer, line: str) -> subprocess.CompletedProcess[bytes]:
     )
 
 
-def test_a_pipe_goes_in_and_a_pipe_goes_out(server: LocalServer, stream: Stream) -> None:
+def test_a_pipe_goes_in_and_a_pipe_goes_out(
+    server: LocalServer, stream: Stream
+) -> None:
     name = stream.name
     ended = shell(
         server,
@@ -79,11 +85,11 @@ def test_ctrl_c_ends_what_has_no_end(
         Process(server, "sub", subject, f"{subject}.b", "--raw") as several,
         Process(server, "consume", stream.name, "--raw") as consume,
     ):
-        sub.await_line("subscribed")
-        several.await_line("subscribed")
+        sub.await_words("subscribed")
+        several.await_words("subscribed")
         nc.publish(subject, b"one")
         for process in (sub, several, consume):
-            process.await_output("one")
+            assert process.line() == "one\n"
             process.interrupt()
             code, output, errors = process.finish()
             assert (code, output) == (130, "")
@@ -94,18 +100,20 @@ def test_ctrl_c_ends_what_has_no_end(
 def test_a_flow_says_what_becomes_of_the_connection(
     server: LocalServer, nc: Connection, unique: str
 ) -> None:
-    with package.server.LocalServer(jetstream=False) as own:
+    with LocalServer(jetstream=False) as own:
         with Process(own, "sub", unique, "--raw") as sub:
-            sub.await_line("subscribed")
+            sub.await_words("subscribed")
             own.restart()
-            sub.await_line("connection lost, connecting again")
-            sub.await_line("connected again")
+            sub.await_words("connection lost, connecting again")
+            sub.await_words("connected again")
             with package.connect(own.url) as again:
                 again.publish(unique, b"after")
-            sub.await_output("after")
+            assert sub.line() == "after\n"
 
 
-def test_a_server_runs_until_it_is_told_to_end(server: LocalServer, tmp_path: Path) -> None:
+def test_a_server_runs_until_it_is_told_to_end(
+    server: LocalServer, tmp_path: Path
+) -> None:
     config = tmp_path / "more.conf"
     config.write_text("max_payload: 4096\n")
     store = str(tmp_path / "store")

@@ -1,0 +1,105 @@
+"""A terminal that tests type into and look at: tmux."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from types import TracebackType
+    from typing import Self
+
+LONG = 30.0
+
+
+class Terminal:
+    """A bash of 100 columns and 30 rows, in which `jsync` is the installed command."""
+
+    def __init__(self, **variables: str) -> None:
+        if shutil.which("tmux") is None:
+            raise RuntimeError("there is no tmux: scripts/need-tmux installs it")
+        # Not in the directory of a test, whose name can be too long for a socket.
+        self._directory = tempfile.TemporaryDirectory(prefix="jsync-tmux-")
+        scripts = Path(sys.executable).parent
+        self._environ = {
+            **os.environ,
+            **variables,
+            "TMUX_TMPDIR": self._directory.name,
+            "PATH": f"{scripts}:{os.environ['PATH']}",
+            "TERM": "screen-256color",
+            "LC_ALL": "C.UTF-8",
+            "HISTFILE": "",
+        }
+        self._environ.pop("TMUX", None)
+
+    def __enter__(self) -> Self:
+        profile = Path(self._directory.name, "profile")
+        profile.write_text("PS1='$ '\n")
+        bash = shlex.join(["exec", "bash", "--noprofile", "--rcfile", str(profile)])
+        size = ("-x", "100", "-y", "30")
+        try:
+            self._tmux("-f", "/dev/null", "new-session", "-d", *size, bash)
+            self.await_screen("$")
+        except BaseException:
+            self._end()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._end()
+
+    def _end(self) -> None:
+        with self._directory, suppress(subprocess.CalledProcessError):
+            self._tmux("kill-server")
+
+    def _tmux(self, *arguments: str) -> str:
+        ended = subprocess.run(
+            ["tmux", *arguments],
+            env=self._environ,
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=LONG,
+        )
+        return ended.stdout
+
+    @property
+    def screen(self) -> str:
+        """What is to be seen, without the blanks at the ends."""
+        lines = self._tmux("capture-pane", "-p").splitlines()
+        return "\n".join(line.rstrip() for line in lines).rstrip()
+
+    def type(self, text: str) -> None:
+        """Type a text, as it stands."""
+        self._tmux("send-keys", "-l", text)
+
+    def press(self, *keys: str) -> None:
+        """Press keys by their names: Enter, Tab, C-c."""
+        self._tmux("send-keys", *keys)
+
+    def run(self, *words: str) -> None:
+        """Type a command on a clean screen, and Enter; its exit code comes behind it."""
+        self.press("C-l")
+        self.type(f"{shlex.join(words)}; echo exit $?")
+        self.press("Enter")
+
+    def await_screen(self, words: str) -> str:
+        """Wait until the words are to be seen; the whole screen then."""
+        deadline = time.monotonic() + LONG
+        while words not in (shown := self.screen):
+            assert time.monotonic() < deadline, f"no {words!r} on the screen:\n{shown}"
+            time.sleep(0.1)
+        return shown
