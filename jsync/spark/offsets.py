@@ -144,7 +144,8 @@ def resumed(span: Span, holding: Holding) -> int:
 def admitted(backlogs: Mapping[str, int], limit: int | None) -> dict[str, int]:
     """How much each backlog gives when all together may give `limit`, in proportion.
 
-    Where there is a backlog there is at least one, so that no stream waits for ever.
+    Where there is a backlog there is at least one, so that no stream waits for ever; that
+    may be a few more than the limit.
     """
     total = sum(backlogs.values())
     if limit is None or total <= limit:

@@ -1,0 +1,148 @@
+"""Where a query is in its streams: pure arithmetic, and what is told of a loss."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, strategies as st
+
+from jsync.spark.coverage import Coverage
+from jsync.spark.offsets import (
+    MOST_ROWS,
+    Holding,
+    Span,
+    admitted,
+    behind,
+    complete,
+    from_json,
+    lost,
+    parts_of,
+    planned,
+    resumed,
+    rows_of,
+    split,
+    to_json,
+)
+
+OLD = "2026-01-01T00:00:00+00:00"
+NEW = "2026-02-01T00:00:00+00:00"
+
+
+def holding(
+    first: int, following: int, created: str = OLD, leader: str = ""
+) -> Holding:
+    return Holding("A", created, first, following, leader=leader)
+
+
+def test_an_offset_comes_back_from_json() -> None:
+    spans = {"A": Span(OLD, 1, 5, 2), "B": Span(NEW, None, 9)}
+    assert from_json(to_json(spans)) == spans
+    assert complete(spans["B"], Span(NEW, 2, 4)) == Span(NEW, 4, 9)
+    assert complete(spans["A"], Span(OLD, 0, 3)) == spans["A"]
+
+
+@pytest.mark.parametrize(
+    ("start", "upto", "stream", "loss"),
+    [
+        (5, 9, holding(5, 20), None),
+        (5, 9, holding(1, 20), None),
+        (5, 9, holding(6, 20), "sequence 5 of stream A went"),
+        (5, 9, holding(8, 20), "sequences 5 to 7 of stream A went"),
+        (5, 9, holding(15, 20), "sequences 5 to 8 of stream A went"),
+        (5, 5, holding(15, 20), None),
+        (5, 9, holding(1, 20, NEW), "was deleted and created anew"),
+    ],
+)
+def test_what_is_lost_of_a_range(
+    start: int, upto: int, stream: Holding, loss: str | None
+) -> None:
+    found = lost(OLD, start, upto, stream)
+    assert found is None if loss is None else loss in (found or "")
+
+
+def test_where_to_go_on_behind_a_loss() -> None:
+    span = Span(OLD, 1, 10)
+    assert resumed(span, holding(1, 20)) == 10
+    assert resumed(span, holding(15, 20)) == 15
+    assert resumed(span, holding(3, 20, NEW)) == 3
+    assert resumed(span, holding(1, 7)) == 7
+    assert behind(10, holding(1, 7)) == (
+        "stream A ends at sequence 6, and reached 9 before"
+    )
+    assert behind(10, holding(1, 10)) is None
+
+
+@given(
+    st.dictionaries(st.sampled_from("ABCD"), st.integers(0, 10**9), min_size=1),
+    st.integers(1, 10**9),
+)
+def test_what_is_admitted_is_the_limit_and_starves_nobody(
+    backlogs: dict[str, int], limit: int
+) -> None:
+    shares = admitted(backlogs, limit)
+    assert all(0 <= shares[name] <= count for name, count in backlogs.items())
+    assert all(shares[name] for name, count in backlogs.items() if count)
+    assert sum(shares.values()) < limit + len(backlogs)
+    assert sum(shares.values()) >= min(limit, sum(backlogs.values()))
+
+
+@given(st.integers(1, 10**12), st.integers(0, 10**9), st.integers(0, 300))
+def test_ranges_are_the_whole_in_order(start: int, count: int, parts: int) -> None:
+    found = split(start, start + count, parts)
+    assert sum(end - low + 1 for low, end in found) == count
+    assert len(found) == (min(count, max(parts, 1)))
+    position = start
+    for low, end in found:
+        assert low == position <= end
+        position = end + 1
+
+
+def test_partitions_are_as_many_as_asked_for() -> None:
+    assert parts_of({"A": 0, "B": 10}, None, None) == {"A": 0, "B": 1}
+    assert parts_of({"A": MOST_ROWS + 1}, None, None) == {"A": 2}
+    assert parts_of({"A": 100}, None, 30) == {"A": 4}
+    assert parts_of({"A": 75, "B": 25}, 4, None) == {"A": 3, "B": 1}
+    assert parts_of({"A": 2}, 8, None) == {"A": 2}
+    assert planned({"A": Span(OLD, 1, 101)}, 3, None) == {"A": Span(OLD, 1, 101, 3)}
+
+
+def test_bytes_are_about_so_many_rows() -> None:
+    assert rows_of(1000, {"A": 50}, {"A": 100.0}) == 10
+    assert rows_of(1000, {"A": 10, "B": 10}, {"A": 100.0, "B": 300.0}) == 5
+    assert rows_of(1, {"A": 50}, {"A": 100.0}) == 1
+    assert rows_of(1000, {"A": 50}, {"A": 0.0}) == 50
+
+
+# What has come of a range --------------------------------------------------------------
+
+
+def test_rows_without_a_gap_leave_nothing_open() -> None:
+    coverage = Coverage(5, 20)
+    assert not coverage.has_gap(6, 10)
+    coverage.took(6, 10)
+    assert coverage.has_gap(5, 16)
+    coverage.took(5, 16)
+    assert not coverage.is_complete()
+    coverage.took(4, 20)
+    assert coverage.is_complete()
+    assert coverage.missing == 1
+
+
+@pytest.mark.parametrize(
+    ("before", "found", "after", "confirmed"),
+    [
+        (holding(1, 21), None, holding(1, 25), True),
+        (holding(1, 30), 21, holding(1, 30), True),
+        # There is something that has not come.
+        (holding(1, 30), 20, holding(1, 30), False),
+        # It has not got all of the range itself.
+        (holding(1, 20), None, holding(1, 25), False),
+        # Another server, which may not have had it when it was asked for the message.
+        (holding(1, 21, leader="a"), None, holding(1, 21, leader="b"), False),
+        (holding(1, 21, leader="a"), None, holding(1, 21, leader="a"), True),
+        (holding(1, 21), None, holding(1, 21, NEW), False),
+    ],
+)
+def test_only_a_leader_that_has_it_all_can_say_that_it_is_all(
+    before: Holding, found: int | None, after: Holding, confirmed: bool
+) -> None:
+    assert Coverage(11, 20).confirmed(before, found, after) is confirmed

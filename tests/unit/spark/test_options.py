@@ -1,0 +1,164 @@
+"""The options of `format("jetstream")`: read in any case, refused by name."""
+
+from __future__ import annotations
+
+import pickle
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import pytest
+
+from jsync.errors import ConfigError
+from jsync.spark.connecting import ConnectionOptions, connection
+from jsync.spark.options import NATS, Options
+from jsync.spark.source_options import SourceOptions
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def source(streaming: bool = False, **given: object) -> SourceOptions:
+    named = {name: str(value) for name, value in {"stream": "A", **given}.items()}
+    return SourceOptions.of(Options(named), streaming=streaming)
+
+
+def connecting(**given: str) -> ConnectionOptions:
+    return ConnectionOptions.of(
+        Options({f"nats.{name}": value for name, value in given.items()})
+    )
+
+
+def test_names_are_of_any_case() -> None:
+    assert source(STARTINGoffsets="5", Failondataloss="FALSE").starting == {"A": 5}
+    assert not source(failondataloss="False").fail_on_loss
+    assert connecting(SERVERS="nats://a, nats://b").servers == ("nats://a", "nats://b")
+
+
+@pytest.mark.parametrize(
+    ("name", "wanted"),
+    [
+        ("startingOffset", "is it startingOffsets?"),
+        ("strem", "is it stream?"),
+        ("nats.server", "is it nats.servers?"),
+        ("kafka.bootstrap.servers", "is it nats.servers?"),
+        ("sql", "there are stream, "),
+        ("nats.password", "nats.passwordEnv or nats.passwordFile"),
+        ("nats.Token", "nats.tokenEnv or nats.tokenFile"),
+        ("nats.credentials", "nats.credentialsEnv or nats.credentialsFile"),
+    ],
+)
+def test_an_option_that_there_is_not_is_refused(name: str, wanted: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        Options({name: "s3cret"})
+    assert name in str(refused.value)
+    assert wanted in str(refused.value)
+    assert "s3cret" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("given", "wanted"),
+    [
+        ({"stream": ""}, "stream is missing"),
+        ({"streams": "A,B"}, "stream and streams exclude each other"),
+        ({"stream": "A,A"}, "names a stream twice"),
+        ({"startingOffsets": "first"}, "startingOffsets has to be earliest, latest"),
+        ({"startingOffsets": "-1"}, "startingOffsets has to be earliest, latest"),
+        ({"startingOffsets": "{"}, "startingOffsets has to be JSON"),
+        ({"startingOffsets": '{"B": 1}'}, "startingOffsets says nothing of stream A"),
+        ({"startingOffsets": '{"A": 1, "B": 1}'}, "names stream B, which is not read"),
+        ({"startingOffsets": '{"A": "soon"}'}, "startingOffsets has to be earliest"),
+        ({"startingOffsets": "latest"}, "a batch from latest on would be empty"),
+        ({"endingOffsets": "earliest"}, "ends at earliest would be empty"),
+        (
+            {"startingOffsets": "1", "startingTimestamp": "0"},
+            "startingOffsets and startingTimestamp exclude each other",
+        ),
+        ({"startingTimestamp": "2026-01-01"}, "startingTimestamp has to be a time"),
+        ({"startingTimestamp": "yesterday"}, "startingTimestamp has to be a time"),
+        (
+            {"maxOffsetsPerTrigger": "0"},
+            "maxOffsetsPerTrigger has to be a whole number",
+        ),
+        ({"minPartitions": "many"}, "minPartitions has to be a whole number"),
+        ({"failOnDataLoss": "no"}, "failOnDataLoss has to be true or false"),
+        ({"readMode": "push"}, "readMode has to be consumer or direct"),
+    ],
+)
+def test_what_a_batch_cannot_be_is_refused(given: dict[str, str], wanted: str) -> None:
+    with pytest.raises(ConfigError, match=wanted):
+        SourceOptions.of(Options({"stream": "A", **given}), streaming=False)
+
+
+def test_a_stream_has_no_end() -> None:
+    with pytest.raises(ConfigError, match="endingOffsets is for a batch"):
+        source(streaming=True, endingOffsets=5)
+    assert source(streaming=True).starting == {"A": "latest"}
+    assert source().starting == {"A": "earliest"}
+
+
+def test_places_are_sequences_ends_or_moments() -> None:
+    given = source(
+        stream="A, B", startingOffsets='{"A": 7, "B": "earliest"}', endingOffsets=9
+    )
+    assert given.starting == {"A": 7, "B": "earliest"}
+    assert given.ending == {"A": 9, "B": 9}
+    noon = datetime(2026, 1, 31, 12, tzinfo=UTC)
+    for text in ("2026-01-31T12:00:00Z", "2026-01-31T13:00:00+01:00", "1769860800000"):
+        assert source(startingTimestamp=text).starting == {"A": noon}
+
+
+def test_a_secret_is_where_it_runs_and_not_in_what_travels(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ORDERS_PASSWORD", "s3cret")
+    (tmp_path / "token").write_text("s3cret\n")
+    for options in (
+        connecting(user="ann", passwordEnv="ORDERS_PASSWORD"),
+        connecting(tokenFile=str(tmp_path / "token")),
+    ):
+        assert "s3cret" not in repr(options)
+        assert b"s3cret" not in pickle.dumps(options)
+        assert pickle.loads(pickle.dumps(options)) == options
+    assert repr(connecting(domain="hub")) == "ConnectionOptions(domain='hub')"
+
+
+@pytest.mark.parametrize(
+    ("given", "wanted"),
+    [
+        ({"servers": "nats://ann:s3cret@a"}, "credentials in a URL"),
+        ({"user": "ann"}, "nats.user needs nats.passwordEnv"),
+        ({"passwordEnv": "X"}, "a password needs nats.user"),
+        ({"tokenEnv": "X", "credentialsFile": "x"}, "exclude each other"),
+        ({"domain": "a", "apiPrefix": "b"}, "exclude each other"),
+        ({"timeout": "0"}, "nats.timeout has to be a number of seconds above 0"),
+        ({"timeout": "nan"}, "nats.timeout has to be a number of seconds above 0"),
+        ({"tls": "yes"}, "nats.tls has to be true or false"),
+    ],
+)
+def test_a_connection_that_cannot_be_is_refused(
+    given: dict[str, str], wanted: str
+) -> None:
+    with pytest.raises(ConfigError, match=wanted) as refused:
+        connecting(**given)
+    assert "s3cret" not in str(refused.value)
+
+
+def test_a_secret_that_is_not_there_is_missed_by_its_place(tmp_path: Path) -> None:
+    with pytest.raises(
+        ConfigError, match="variable NOWHERE is not set where this runs"
+    ):
+        connection(connecting(tokenEnv="NOWHERE"))
+    with pytest.raises(ConfigError, match=r"nothing cannot be read: No such file"):
+        connection(connecting(tokenFile=str(tmp_path / "nothing")))
+
+
+def test_every_option_of_a_connection_is_used() -> None:
+    """What is listed, and nothing else, is what a connection is made of."""
+    texts = {"nats.tls": "true", "nats.tlsHandshakeFirst": "true"}
+    seconds = {"nats.connectTimeout": "7", "nats.timeout": "8"}
+    plain = ConnectionOptions()
+    for name in NATS:
+        value = {**texts, **seconds}.get(name, "x")
+        more = {"nats.user": "ann"} if "password" in name else {}
+        more |= {"nats.passwordEnv": "X"} if name == "nats.user" else {}
+        assert ConnectionOptions.of(Options({name: value, **more})) != plain, name
