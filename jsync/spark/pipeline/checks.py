@@ -7,18 +7,20 @@ says when it has read the plan, which is before the first row as well.
 from __future__ import annotations
 
 import re
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from ...errors import ConfigError
 from ..connecting import ConnectionOptions
 from ..options import Options
+from ..sink.settings import SinkSettings
 from ..source_options import SourceOptions
 from . import sql
 from .config import ConsoleSink, FileSink, FileSource, JetStreamSink, JetStreamSource
 from .problems import nearest
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from .config import Pipeline, Sink, Source, Step, Watermark
     from .positions import Key
@@ -109,12 +111,11 @@ class _Checks:
 
     def _messages(self, source: JetStreamSource, key: Key) -> list[str] | None:
         """The columns of the view; None where they are not known."""
-        options = self._options(source.options, key)
-        if options is not None:
-            try:
-                SourceOptions.of(options, streaming=self._streams and not source.static)
-            except ConfigError as error:
-                self._refused(error, source.options, key)
+        streaming = self._streams and not source.static
+        with self._refusing(source.options, key):
+            options = self._options(source.options)
+            ConnectionOptions.of(options)
+            SourceOptions.of(options, streaming=streaming)
         offered = [
             name
             for name in MESSAGE_COLUMNS
@@ -140,15 +141,16 @@ class _Checks:
                 )
         return None if fields is None else [*columns, *fields]
 
-    def _options(self, given: Mapping[str, str], key: Key) -> Options | None:
-        """Read by `format("jetstream")` itself; None after a problem."""
+    def _options(self, given: Mapping[str, str]) -> Options:
+        """Read by `format("jetstream")` itself."""
+        return Options(jetstream_options(self._pipeline, given))
+
+    @contextmanager
+    def _refusing(self, given: Mapping[str, str], key: Key) -> Iterator[None]:
         try:
-            options = Options(jetstream_options(self._pipeline, given))
-            ConnectionOptions.of(options)
+            yield
         except ConfigError as error:
             self._refused(error, given, key)
-            return None
-        return options
 
     def _refused(self, error: ConfigError, given: Mapping[str, str], key: Key) -> None:
         """At the option that the message names first, wherever that has been given."""
@@ -228,7 +230,8 @@ class _Checks:
             message = f"view {sink.view!r} is static: nothing streams into this sink"
             self._problems.add((*key, "from"), message)
         if isinstance(sink, JetStreamSink):
-            self._options(sink.options, key)
+            with self._refusing(sink.options, key):
+                SinkSettings.of(self._options(sink.options))
         if isinstance(sink, FileSink):
             if self._streams and sink.mode not in ("error", "append"):
                 message = "a stream is appended: leave it out"

@@ -63,29 +63,30 @@ def session(
     for name, value in settings.items():
         if name.startswith(_AT_LAUNCH):
             launch.set(name, value)
-    gateway = _launch(launch)
-    context = None
+    inner = SparkConf(loadDefaults=False)
+    inner.setAll(list(settings.items()))
+    context = SparkContext(conf=inner, gateway=_gateway(launch))
     try:
-        inner = SparkConf(loadDefaults=False)
-        inner.setAll(list(settings.items()))
-        context = SparkContext(conf=inner, gateway=gateway)
         yield SparkSession.builder.getOrCreate()
     finally:
-        if context is not None:
-            context.stop()
-        if not submitted:
-            gateway.shutdown()
-            SparkContext._gateway = SparkContext._jvm = None
+        context.stop()
 
 
-def _launch(conf: SparkConf) -> Any:
-    try:
-        return launch_gateway(conf, popen_kwargs={"start_new_session": True})  # type: ignore[no-untyped-call]
-    except (PySparkRuntimeError, OSError) as error:
-        raise PipelineError(
-            "Spark did not start: it needs Java 17 or 21, in $JAVA_HOME or $PATH; what it says "
-            "is above"
-        ) from error
+_launched: list[Any] = []
+
+
+def _gateway(conf: SparkConf) -> Any:
+    """The way to this process's JVM, of which there is one, and which ends with it."""
+    if not _launched:
+        own = {"start_new_session": True}
+        try:
+            _launched.append(launch_gateway(conf, popen_kwargs=own))  # type: ignore[no-untyped-call]
+        except (PySparkRuntimeError, OSError) as error:
+            raise PipelineError(
+                "Spark did not start: it needs Java 17 or 21, found by $JAVA_HOME or "
+                "$PATH; what it said is above"
+            ) from error
+    return _launched[0]
 
 
 def _local() -> dict[str, str]:

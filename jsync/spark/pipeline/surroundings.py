@@ -10,9 +10,12 @@ import os
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
-from ...errors import Error, StreamNotFoundError
+from ...errors import ConfigError, Error, StreamNotFoundError
 from ..connecting import ConnectionOptions, connection, jetstream
 from ..options import Options
+from ..sink.columns import ColumnPlan
+from ..sink.settings import SinkSettings
+from ..sink.target import target_of
 from .checks import jetstream_options
 from .config import FileSink, FileSource, JetStreamSink, JetStreamSource
 from .problems import nearest
@@ -26,6 +29,9 @@ if TYPE_CHECKING:
     from .positions import Key
     from .problems import Problems
 
+_PLAN = ColumnPlan(("subject", "data"))
+"""Which columns there are, only Spark knows; these say nothing against any stream."""
+
 
 def check_surroundings(pipeline: Pipeline, problems: Problems) -> None:
     """Add to `problems` what is not there, or not to be reached."""
@@ -35,7 +41,7 @@ def check_surroundings(pipeline: Pipeline, problems: Problems) -> None:
                 servers.check(source.options, ("sources", name))
         for name, sink in pipeline.sinks.items():
             if isinstance(sink, JetStreamSink):
-                servers.check(sink.options, ("sinks", name))
+                servers.check(sink.options, ("sinks", name), sink=True)
     for name, source in pipeline.sources.items():
         if isinstance(source, FileSource):
             _check_source(source, ("sources", name, "path"), problems)
@@ -103,8 +109,8 @@ class _Servers:
             if reached:
                 connection(options).close()
 
-    def check(self, given: Mapping[str, str], key: Key) -> None:
-        """Whether the streams that are named in these options are there."""
+    def check(self, given: Mapping[str, str], key: Key, *, sink: bool = False) -> None:
+        """Whether the streams that are named in these options are there, and will do."""
         options = Options(jetstream_options(self._pipeline, given))
         server = ConnectionOptions.of(options)
         if not self._reach(server, key):
@@ -113,14 +119,19 @@ class _Servers:
         named = "streams" if options.text("streams") else "stream"
         for name in options.list(named):
             try:
-                js.stream(name)
+                stream = js.stream(name)
+                if sink:
+                    settings = SinkSettings.of(options)
+                    target_of(settings, _PLAN, stream.config)
             except StreamNotFoundError:
-                hint = nearest(name, _names(js))
-                message = f"there is no stream {name!r}{hint}"
-                self._problems.add((*key, "options", named), message)
+                message = f"there is no stream {name!r}{nearest(name, _names(js))}"
+            except ConfigError as error:
+                message = str(error)
             except Error as error:
                 message = f"stream {name!r} cannot be looked at: {error}"
-                self._problems.add((*key, "options", named), message)
+            else:
+                continue
+            self._problems.add((*key, "options", named), message)
 
     def _reach(self, server: ConnectionOptions, key: Key) -> bool:
         if server not in self._reached:

@@ -15,7 +15,30 @@ The map, lowest first; the first four are pure:
     writer      what Spark calls
 """
 
-from .report import BatchReport, TaskReport
-from .writer import JetStreamStreamWriter, JetStreamWriter
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .report import BatchReport as BatchReport, TaskReport as TaskReport
+    from .writer import (
+        JetStreamStreamWriter as JetStreamStreamWriter,
+        JetStreamWriter as JetStreamWriter,
+    )
+
+_HOMES = {
+    "BatchReport": "report",
+    "TaskReport": "report",
+    "JetStreamStreamWriter": "writer",
+    "JetStreamWriter": "writer",
+}
 
 __all__ = ["BatchReport", "JetStreamStreamWriter", "JetStreamWriter", "TaskReport"]
+
+
+def __getattr__(name: str) -> Any:
+    # The options of a write are checked without PySpark as well.
+    if home := _HOMES.get(name):
+        return getattr(import_module(f".{home}", __name__), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
