@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import re
 import subprocess
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -23,6 +25,8 @@ def run(block: Block, urls: Mapping[str, str]) -> str:
     code = block.text
     for named, real in urls.items():
         code = code.replace(named, real)
+    if block.language == "sh":
+        return "".join(map(run_command, jsync_commands(code)))
     return run_script(code) if block.is_script else run_here(code, block)
 
 
@@ -48,10 +52,15 @@ def run_script(code: str, *options: str) -> str:
     return process.stdout
 
 
-def run_command(line: str, urls: Mapping[str, str]) -> str:
-    """A `jsync ...` line of a shell block; its output."""
-    for named, real in urls.items():
-        line = line.replace(named, real)
+def jsync_commands(shell: str) -> list[str]:
+    """The lines that are commands of jsync, or end in one: what installs is not run."""
+    lines = shell.replace("\\\n", "").splitlines()
+    return [line for line in lines if re.search(r"(^|\| )jsync ", line)]
+
+
+def run_command(line: str) -> str:
+    """A line as a shell runs it, with the `jsync` of this Python; its output."""
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     process = subprocess.run(
         line,
         shell=True,
@@ -59,8 +68,7 @@ def run_command(line: str, urls: Mapping[str, str]) -> str:
         text=True,
         check=False,
         timeout=SECONDS,
-        env=os.environ
-        | {"PATH": f"{os.path.dirname(sys.executable)}:{os.environ['PATH']}"},
+        env=os.environ | {"PATH": path},
     )
     assert process.returncode == 0, f"{line}: {process.stdout}{process.stderr}"
     return process.stdout

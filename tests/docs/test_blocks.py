@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from .markdown import OUTPUT, PAGES, Block, blocks, name_of
-from .running import run, run_command
+from .running import run
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -49,14 +49,9 @@ def test_what_a_page_shows_works(
     monkeypatch.chdir(tmp_path)
     urls = {"nats://127.0.0.1:4222": own_server().url}
     monkeypatch.setenv("NATS_URL", urls["nats://127.0.0.1:4222"])
-    for block in BLOCKS[page]:
-        if block.language == "python":
-            output = run(block, urls)
-            assert block.output in (None, output), f"{block} prints {output}"
-        elif block.language == "sh":
-            for line in block.text.splitlines():
-                if line.startswith("jsync "):
-                    run_command(line, urls)
+    for block in filter(runs, BLOCKS[page]):
+        output = run(block, urls)
+        assert block.output in (None, output), f"{block} prints {output}"
 
 
 def test_there_is_no_block_of_another_kind() -> None:
@@ -73,6 +68,4 @@ def test_what_is_printed_stands_behind_what_prints_it() -> None:
     for page in BLOCKS.values():
         printed = [block.output for block in page if block.output is not None]
         assert len(printed) == sum(block.info == OUTPUT for block in page)
-        assert all(
-            block.language == "python" for block in page if block.output is not None
-        )
+        assert all(runs(block) for block in page if block.output is not None)
