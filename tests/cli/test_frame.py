@@ -124,7 +124,7 @@ def test_the_version_is_the_packages() -> None:
 def test_a_mistake_in_the_command_line_is_two() -> None:
     plain = Jsync()
     for command, words in (
-        (["strema"], "No such command 'strema'"),
+        (["strim"], "No such command 'strim'"),
         (["stream", "lss"], "No such command 'lss'"),
         (["stream", "create", "A", "--max-mgs", "1"], "--max-msgs"),
         (["stream", "info"], "Missing argument 'STREAM'"),
