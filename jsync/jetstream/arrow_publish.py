@@ -70,11 +70,11 @@ def publish_table(source: ArrowSource, publish: Callable[[Rows], object]) -> int
     An error says in its attribute `published` how many had been published before.
     """
     done = 0
-    while (rows := source.take(ROWS)) is not None:
-        try:
+    try:
+        while (rows := source.take(ROWS)) is not None:
             publish(rows)
-        except BaseException as error:
-            error.published = done + getattr(error, "published", 0)  # type: ignore[attr-defined]
-            raise
-        done += len(rows[1])
+            done += len(rows[1])
+    except BaseException as error:
+        error.published = done + getattr(error, "published", 0)  # type: ignore[attr-defined]
+        raise
     return done

@@ -48,13 +48,13 @@ class JetStreamDataSource(DataSource):
         return JetStreamStreamReader(Options(self.options), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        from .sink import JetStreamWriter  # noqa: PLC0415
+        from .sink.writer import JetStreamWriter  # noqa: PLC0415
 
         return JetStreamWriter(Options(self.options), schema, overwrite)
 
     def streamWriter(
         self, schema: StructType, overwrite: bool
     ) -> DataSourceStreamWriter:
-        from .sink import JetStreamStreamWriter  # noqa: PLC0415
+        from .sink.writer import JetStreamStreamWriter  # noqa: PLC0415
 
         return JetStreamStreamWriter(Options(self.options), schema, overwrite)

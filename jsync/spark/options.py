@@ -70,6 +70,9 @@ NATS = (
 )
 _KNOWN = {name.lower(): name for name in (*SOURCE, *SINK, *NATS)}
 
+_OF_SPARK = ("checkpointlocation",)
+"""What Spark passes on of its own."""
+
 # What would end up in plans and logs, and where it belongs.
 _SECRETS = {
     "nats.password": "nats.passwordEnv or nats.passwordFile",
@@ -92,7 +95,7 @@ class Options:
             known = name.lower()
             if known in _KNOWN:
                 self._given[known] = str(value).strip()
-            else:
+            elif known not in _OF_SPARK:
                 raise _unknown(name)
 
     def text(self, name: str) -> str | None:

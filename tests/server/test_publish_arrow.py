@@ -313,3 +313,8 @@ def test_an_error_on_the_way_says_how_far_it_came(
         with pytest.raises(errors.InvalidSubjectError) as caught:
             publisher.publish_arrow(pa.table(bad), subject="to", data="payload")
     assert caught.value.published == 1000  # type: ignore[attr-defined]
+    bad["to"][1200] = None
+    with js.publisher() as publisher:
+        with pytest.raises(errors.ConfigError, match="row 1200 is null") as refused:
+            publisher.publish_arrow(pa.table(bad), subject="to", data="payload")
+    assert refused.value.published == 1000  # type: ignore[attr-defined]

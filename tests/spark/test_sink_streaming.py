@@ -1,0 +1,127 @@
+"""Writing the batches of a streaming query, and what their replays do."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import functions as F  # noqa: N812
+
+from .sink_support import start, stored, with_columns
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    import jsync
+    from jsync.server import LocalServer
+
+
+def lines(spark: SparkSession, folder: Path) -> DataFrame:
+    """The numbers in files, a file a batch."""
+    reader = spark.readStream.schema("id bigint").option("maxFilesPerTrigger", "1")
+    return reader.json(str(folder))
+
+
+def add_file(folder: Path, name: str, numbers: range) -> None:
+    folder.mkdir(exist_ok=True)
+    text = "\n".join(json.dumps({"id": number}) for number in numbers)
+    (folder / f"{name}.json").write_text(text)
+
+
+def values(stream: jsync.Stream) -> list[int]:
+    return sorted(int(data) for (data,) in stored(stream, "data"))
+
+
+def committed(js: jsync.JetStream, stream: jsync.Stream, query: str) -> Any:
+    message = js.stream("KV_jsync_spark").get_message(
+        last_by_subject=f"$KV.jsync_spark.query.{query}.committed"
+    )
+    return json.loads(message.data)
+
+
+ONCE = {"delivery": "exactly-once"}
+
+
+@pytest.mark.parametrize("options", [{}, ONCE], ids=["at least once", "exactly once"])
+def test_each_batch_is_stored_and_the_next_run_goes_on(
+    spark: SparkSession,
+    server: LocalServer,
+    stream: jsync.Stream,
+    tmp_path: Path,
+    options: dict[str, str],
+) -> None:
+    stream.update(allow_batched=True)
+    given = {"stream": stream.name, **options}
+    add_file(tmp_path / "in", "0", range(1000))
+    add_file(tmp_path / "in", "1", range(1000, 1500))
+    frame = with_columns(lines(spark, tmp_path / "in"), stream.name)
+    if not options:
+        frame = frame.drop("msg_id")
+    start(frame, server, tmp_path / "checkpoint", **given).awaitTermination(120)
+    assert values(stream) == list(range(1500))
+    add_file(tmp_path / "in", "2", range(1500, 1600))
+    start(frame, server, tmp_path / "checkpoint", **given).awaitTermination(120)
+    assert values(stream) == list(range(1600))
+
+
+def test_a_batch_that_is_stored_is_not_sent_again_however_late(
+    spark: SparkSession,
+    server: LocalServer,
+    js: jsync.JetStream,
+    stream: jsync.Stream,
+    tmp_path: Path,
+) -> None:
+    given = {"stream": stream.name, **ONCE}
+    add_file(tmp_path / "in", "0", range(1000))
+    add_file(tmp_path / "in", "1", range(1000, 1200))
+    frame = with_columns(lines(spark, tmp_path / "in"), stream.name)
+    checkpoint = tmp_path / "checkpoint"
+    query = start(frame, server, checkpoint, **given)
+    query.awaitTermination(120)
+    entry = committed(js, stream, str(query.id))
+    assert entry["batch"] == 1
+    assert entry["report"]["confirmed"] == 200
+    assert entry["report"]["last_sequence"] == 1200
+    # Spark ended between the sink's commit and its own; the stream forgets all ids.
+    for folder in ("commits",):
+        (checkpoint / folder / "1").unlink()
+        (checkpoint / folder / ".1.crc").unlink()
+    stream.purge()
+    start(frame, server, checkpoint, **given).awaitTermination(120)
+    assert values(stream) == []
+    # A checkpoint of before is another thing: what it has would be lost.
+    for folder in ("commits", "offsets", "sources/0"):
+        (checkpoint / folder / "1").unlink()
+        (checkpoint / folder / ".1.crc").unlink()
+    (checkpoint / "commits" / "0").unlink()
+    (checkpoint / "commits" / ".0.crc").unlink()
+    with pytest.raises(StreamingQueryException, match="this is a checkpoint of before"):
+        start(frame, server, checkpoint, **given).awaitTermination(120)
+    assert values(stream) == []
+
+
+def test_a_mode_that_would_purge_with_each_batch_is_refused(
+    spark: SparkSession, server: LocalServer, stream: jsync.Stream, tmp_path: Path
+) -> None:
+    add_file(tmp_path / "in", "0", range(10))
+    counted = (
+        lines(spark, tmp_path / "in")
+        .groupBy((F.col("id") % 2).alias("odd"))
+        .count()
+        .select(F.to_json(F.struct("*")).alias("data"))
+    )
+    subject = f"{stream.name}.counts"
+    with pytest.raises(StreamingQueryException, match="would purge the stream"):
+        start(
+            counted,
+            server,
+            tmp_path / "complete",
+            mode="complete",
+            subject=subject,
+            stream=stream.name,
+        ).awaitTermination(120)
+    assert stored(stream, "data") == []

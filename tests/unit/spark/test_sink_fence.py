@@ -1,0 +1,126 @@
+"""What the replay of a batch may do."""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from jsync.spark.sink.fence import (
+    ENDS,
+    TIMED,
+    Attempt,
+    Begun,
+    Committed,
+    Digest,
+    Standing,
+    Tasked,
+    decode,
+    encode,
+    seconds_left,
+    standing,
+    total,
+)
+
+if TYPE_CHECKING:
+    from random import Random
+
+HERE = Attempt(batch=7, run="new")
+NOTHING = Digest()
+
+
+@pytest.mark.parametrize(
+    ("committed", "begun", "task", "last", "where"),
+    [
+        (None, None, None, 0, Standing.NEW),
+        (Committed(6, NOTHING), Begun(6, "old", 0), None, 50, Standing.NEW),
+        (None, Begun(6, "new", 0), Tasked(6, "new"), 50, Standing.NEW),
+        (None, Begun(7, "new", 50), None, 60, Standing.SHARED),
+        (None, Begun(7, "new", 50), Tasked(6, "new"), 60, Standing.SHARED),
+        (None, Begun(7, "new", 50), Tasked(7, "old"), 60, Standing.SHARED),
+        (None, Begun(7, "new", 50), Tasked(7, "new"), 60, Standing.RETRIED),
+        # Even if nothing is stored since: its messages may be under way.
+        (None, Begun(7, "new", 50), Tasked(7, "new"), 50, Standing.RETRIED),
+        (None, Begun(7, "old", 50), None, 60, Standing.REPLAYED),
+        (None, Begun(7, "old", 50), Tasked(7, "new"), 60, Standing.REPLAYED),
+        (None, Begun(7, "old", 50), None, 50, Standing.NEW),
+        (Committed(7, NOTHING), None, None, 60, Standing.COMMITTED),
+        (Committed(7, NOTHING), Begun(7, "old", 50), None, 50, Standing.COMMITTED),
+        (Committed(8, NOTHING), Begun(8, "old", 50), None, 50, Standing.BEHIND),
+        (None, Begun(8, "old", 50), None, 50, Standing.BEHIND),
+        (Committed(6, NOTHING), Begun(9, "new", 50), None, 50, Standing.BEHIND),
+    ],
+)
+def test_the_entries_say_where_a_batch_stands(
+    committed: Committed | None,
+    begun: Begun | None,
+    task: Tasked | None,
+    last: int,
+    where: Standing,
+) -> None:
+    assert standing(HERE, committed, begun, task, last) is where
+
+
+def test_each_standing_publishes_at_once_or_in_time_or_never() -> None:
+    at_once = {Standing.NEW, Standing.SHARED}
+    assert at_once | TIMED | ENDS == set(Standing)
+    assert len(at_once) + len(TIMED) + len(ENDS) == len(Standing)
+
+
+@pytest.mark.parametrize(
+    ("since", "now", "left"),
+    [(100, 100, 80), (100, 150, 30), (100, 300, -120), (9, 8, 80)],
+)
+def test_time_runs_out_by_the_servers_clock(
+    since: float, now: float, left: float
+) -> None:
+    assert seconds_left(since, now, 80) == left
+
+
+IDS = st.text(max_size=4)
+DIGESTS = st.lists(st.tuples(IDS, st.binary(max_size=9)), max_size=12)
+
+
+def of(rows: list[tuple[str, bytes]]) -> Digest:
+    ids = [name for name, _ in rows]
+    return Digest(
+        len(rows),
+        sum(len(data) for _, data in rows),
+        sum(len(name) for name in ids),
+        min(ids, default=None),
+        max(ids, default=None),
+    )
+
+
+@settings(derandomize=True, database=None, deadline=None, max_examples=100)
+@given(DIGESTS, st.randoms(use_true_random=False), st.integers(1, 4))
+def test_a_digest_is_of_the_rows_however_they_are_parted(
+    rows: list[tuple[str, bytes]], dice: Random, parts: int
+) -> None:
+    whole = of(rows)
+    dice.shuffle(rows)
+    size = len(rows) // parts + 1
+    assert total(of(rows[at : at + size]) for at in range(0, len(rows), size)) == whole
+
+
+def test_other_rows_have_another_digest() -> None:
+    digests = [
+        of([]),
+        of([("a", b"x")]),
+        of([("b", b"x")]),
+        of([("a", b"xx")]),
+        of([("a", b"x"), ("a", b"")]),
+    ]
+    assert all(one != other for one, other in itertools.combinations(digests, 2))
+
+
+def test_entries_are_json_that_comes_back() -> None:
+    for entry in (
+        Committed(3, Digest(1, 2, 3, "a", "é"), {"rows": 1}),
+        Begun(3, "run", 9),
+        Tasked(3, "run"),
+    ):
+        assert decode(encode(entry)) == entry
+    assert b'"type":"committed"' in encode(Committed(3, NOTHING))
