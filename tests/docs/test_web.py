@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from typing import TYPE_CHECKING
 
 import pytest
@@ -62,6 +63,8 @@ class Project:
 
     def __init__(self, directory: Path, server: LocalServer) -> None:
         self.directory = directory
+        self.ends = contextlib.ExitStack()
+        """What ends the processes that have not ended by themselves."""
         self.environment = os.environ | {
             "NATS_URL": server.url,
             "DJANGO_SETTINGS_MODULE": "settings",
@@ -70,7 +73,7 @@ class Project:
 
     def start(self, *command: str, apart: bool = False) -> subprocess.Popen[str]:
         """A Python process; `apart` is in a group that it leads."""
-        return subprocess.Popen(
+        process = subprocess.Popen(
             [sys.executable, *command],
             start_new_session=apart,
             cwd=self.directory,
@@ -79,6 +82,12 @@ class Project:
             stderr=subprocess.PIPE,
             text=True,
         )
+        watchdog = threading.Timer(SECONDS, process.kill)
+        watchdog.daemon = True
+        watchdog.start()
+        self.ends.callback(watchdog.cancel)
+        self.ends.callback(process.kill)
+        return process
 
     def run(self, script: str) -> str:
         process = self.start("-c", script)
@@ -88,7 +97,7 @@ class Project:
 
 
 @pytest.fixture
-def project(tmp_path: Path, own_server: StartServer) -> Project:
+def project(tmp_path: Path, own_server: StartServer) -> Iterator[Project]:
     server = own_server()
     files = {block.title: block.text for block in PAGE if block.title} | AROUND
     assert len(files) == len(AROUND) + 5
@@ -99,7 +108,9 @@ def project(tmp_path: Path, own_server: StartServer) -> Project:
     (tmp_path / "queue").mkdir()
     with jsync.connect(server.url) as nc:
         nc.jetstream().create_stream(name="ORDERS", subjects=["orders.>"])
-    return Project(tmp_path, server)
+    project = Project(tmp_path, server)
+    with project.ends:
+        yield project
 
 
 @pytest.fixture
