@@ -3,31 +3,25 @@
 from __future__ import annotations
 
 import threading
-from time import monotonic
 from typing import TYPE_CHECKING
 
 from .._fast import Mailbox, Messages, Msg
 from ..errors import (
     BlockingCallError,
-    ConfigError,
-    DrainTimeoutError,
     Error,
     SubscriptionClosedError,
 )
+from .backlog import Backlog
 from .callbacks import wrap
 from .counts import check_count
-from .deadline import deadline_after
-from .gate import Gate
 from .session import Interest, Session
-from .single import Single
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
-    from typing import Self
 
 
-class Subscription(Single):
+class Subscription(Backlog[Msg]):
     """Messages of one subject, as `Connection.subscribe` gives it.
 
     Iterate over it, or call `next`; with a callback neither, since the callback's own
@@ -45,20 +39,17 @@ class Subscription(Single):
         max_pending_messages: int,
         max_pending_bytes: int,
     ) -> None:
-        self._session = session
-        self._owner = owner  # keeps the connection from being collected
-        self._subject = subject
-        self._queue = queue
-        self._callback = callback
-        self._finished = Gate(session.outbox)
-        self._thread: threading.Thread | None = None
         sid = session.next_sid()
-        self._mailbox = Mailbox(
+        mailbox = Mailbox(
             session.outbox,
             sid,
             max_messages=max_pending_messages,
             max_bytes=max_pending_bytes,
         )
+        super().__init__(session, mailbox, callback)
+        self._owner = owner  # keeps the connection from being collected
+        self._subject = subject
+        self._queue = queue
         if callback is not None:
             # 10,000 parked threads are 2.4 s and 150 MB: begun when there is work.
             self._mailbox.on_first = self._start
@@ -74,31 +65,6 @@ class Subscription(Single):
         """The queue group, of which each message reaches one member."""
         return self._queue
 
-    @property
-    def pending(self) -> int:
-        """Messages that have arrived and are not read yet."""
-        return len(self._mailbox)
-
-    @property
-    def pending_bytes(self) -> int:
-        """Their size: subject, reply, headers and payload."""
-        return self._mailbox.bytes
-
-    @property
-    def delivered(self) -> int:
-        """Messages that have arrived so far, dropped ones included."""
-        return self._mailbox.delivered
-
-    @property
-    def dropped(self) -> int:
-        """Messages dropped because the backlog was at its limit."""
-        return self._mailbox.dropped
-
-    @property
-    def is_active(self) -> bool:
-        """Whether messages may still arrive."""
-        return not self._mailbox.closed
-
     def __iter__(self) -> Messages:
         """Messages, without end until it is unsubscribed, drained or fails.
 
@@ -107,15 +73,6 @@ class Subscription(Single):
         """
         self._check_no_callback()
         return Messages(self._mailbox, self)
-
-    def next(self, timeout: float | None = 5.0) -> Msg:
-        """Block until the next message has come, at most `timeout` seconds.
-
-        None waits for ever. Raises `TimeoutError`, `SubscriptionClosedError` once it has
-        ended and the backlog is empty, and otherwise what iterating raises.
-        """
-        self._check_no_callback()
-        return self._mailbox.next(timeout)
 
     def unsubscribe(self, after: int | None = None) -> None:
         """End it, and drop what is not read; or end it after `after` messages in all.
@@ -142,18 +99,7 @@ class Subscription(Single):
         iterator or `next` then gets what is left, and the end. Raises
         `DrainTimeoutError`.
         """
-        deadline = deadline_after(timeout)
-        if self.is_active:
-            self.silence()
-            try:
-                self._session.ping(deadline)
-            except TimeoutError as error:
-                raise DrainTimeoutError(
-                    f"{self!r} was not drained within {timeout} s"
-                ) from error
-            finally:
-                self.finish()
-        self.wait_finished(deadline, timeout)
+        self._drain(timeout)
 
     def silence(self) -> None:
         """The first step of a drain: have the server send no more."""
@@ -170,24 +116,10 @@ class Subscription(Single):
             return
         if self._mailbox.claim_first() is not None:
             return  # no message ever came, so no thread was started
-        if not self._finished.wait(max(0.0, deadline - monotonic())):
-            raise DrainTimeoutError(
-                f"the callback of {self!r} had {self.pending} messages left after "
-                f"{timeout} s"
-            )
-
-    def _check_no_callback(self) -> None:
-        if self._callback is not None:
-            raise ConfigError("its callback reads this subscription: do not iterate")
+        self._wait_handled(deadline, timeout)
 
     def _start(self) -> None:
-        name = f"{self._session.name}-sub-{self._mailbox.sid}"
-        try:
-            self._thread = self._session.spawner.start(name, self._run)
-        except RuntimeError as error:
-            # The interpreter is ending (3.12 and later), or the system has no more.
-            self._session.callbacks.report(wrap(f"starting {name}", error))
-            self._finished.open()
+        self._start_as("sub", self._run, self._session.callbacks.report)
 
     def _run(self) -> None:
         callback = self._callback
@@ -206,9 +138,6 @@ class Subscription(Single):
                 self._session.callbacks.report(error)
         finally:
             self._finished.open()
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(
         self,

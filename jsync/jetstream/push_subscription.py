@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import secrets
 import threading
-from time import monotonic
 from typing import TYPE_CHECKING, cast
 
-from .._fast import Messages
+from .._fast import JetStreamMsg, Messages
+from ..core.backlog import Backlog
 from ..core.callbacks import wrap
-from ..core.deadline import deadline_after
-from ..core.gate import Gate
-from ..core.single import Single
 from ..errors import (
     BlockingCallError,
     ConfigError,
     ConnectionClosedError,
-    DrainTimeoutError,
     Error,
     SubscriptionClosedError,
 )
@@ -31,12 +27,11 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
-    from .._fast import JetStreamMsg
     from ..models import ConsumerConfig, ConsumerInfo
     from .api import API
 
 
-class PushSubscription(Single):
+class PushSubscription(Backlog[JetStreamMsg]):
     """The messages of a push consumer, as `JetStream.subscribe` gives it.
 
     Iterate over it, or call `next`; with a callback neither, since the callback's own
@@ -64,13 +59,9 @@ class PushSubscription(Single):
     ) -> None:
         # Apart, so that what the connection knows of it does not keep this alive.
         self._delivery = delivery
-        self._mailbox = delivery.mailbox
-        self._session = delivery.session
-        self._callback = callback
+        super().__init__(delivery.session, delivery.mailbox, callback)
         self._manual_ack = manual_ack
         self._timeout = timeout
-        self._finished = Gate(self._session.outbox)
-        self._thread: threading.Thread | None = None
         self._settles = False  # the consumer goes with the last message
 
     # Made by `JetStream.subscribe` ----------------------------------------------------
@@ -197,34 +188,9 @@ class PushSubscription(Single):
         return self._bound.name
 
     @property
-    def pending(self) -> int:
-        """Messages that have come and are not read yet."""
-        return len(self._mailbox)
-
-    @property
     def pending_msgs(self) -> int:
-        """The same, by the name that nats-py has for it."""
+        """`pending`, by the name that nats-py has for it."""
         return len(self._mailbox)
-
-    @property
-    def pending_bytes(self) -> int:
-        """Their size: subject, reply, headers and payload."""
-        return self._mailbox.bytes
-
-    @property
-    def delivered(self) -> int:
-        """Messages that have come so far, dropped ones included."""
-        return self._mailbox.delivered
-
-    @property
-    def dropped(self) -> int:
-        """Messages dropped because the backlog was at its limit."""
-        return self._mailbox.dropped
-
-    @property
-    def is_active(self) -> bool:
-        """Whether messages may still come."""
-        return not self._mailbox.closed
 
     def consumer_info(self, *, timeout: float | None = None) -> ConsumerInfo:
         """Ask the server for the consumer; blocks. Raises `ConsumerNotFoundError`."""
@@ -257,33 +223,14 @@ class PushSubscription(Single):
         """The same as to iterate over it, by the name that nats-py has for it."""
         return iter(self)
 
-    def next(self, timeout: float | None = 5.0) -> JetStreamMsg:
-        """Block until the next message has come, at most `timeout` seconds.
-
-        None waits for ever. Raises `TimeoutError`, `SubscriptionClosedError` once it has
-        ended and the backlog is empty, and otherwise what iterating raises.
-        """
-        self._check_no_callback()
-        return cast("JetStreamMsg", self._mailbox.next(timeout))
-
     def next_msg(self, timeout: float | None = 1.0) -> JetStreamMsg:
         """`next`, by the name and with the timeout that nats-py has for it."""
         return self.next(timeout)
 
-    def _check_no_callback(self) -> None:
-        if self._callback is not None:
-            raise ConfigError("its callback reads this subscription: do not iterate")
-
     # The callback ---------------------------------------------------------------------
 
     def _start(self) -> None:
-        name = f"{self._session.name}-push-{self._mailbox.sid}"
-        try:
-            self._thread = self._session.spawner.start(name, self._run)
-        except RuntimeError as error:
-            # The interpreter is ending (3.12 and later), or the system has no more.
-            self._delivery.report(wrap(f"starting {name}", error))
-            self._finished.open()
+        self._start_as("push", self._run, self._delivery.report)
 
     def _run(self) -> None:
         callback = self._callback
@@ -360,19 +307,7 @@ class PushSubscription(Single):
         a consumer that was created for this subscription is deleted: here, or by whoever
         reads the end; a failure goes to `on_error`. Raises `DrainTimeoutError`.
         """
-        self._session.outbox.check_process()
-        deadline = deadline_after(timeout)
-        if self.is_active:
-            self.silence()
-            try:
-                self._session.ping(deadline)
-            except TimeoutError as error:
-                raise DrainTimeoutError(
-                    f"{self!r} was not drained within {timeout} s"
-                ) from error
-            finally:
-                self.finish()
-        self.wait_finished(deadline, timeout)
+        self._drain(timeout)
 
     def silence(self) -> None:
         """The first step of a drain: have the server send no more."""
@@ -401,14 +336,7 @@ class PushSubscription(Single):
             self._delivery.settle()  # no message ever came, so no thread was started
             self._finished.open()
             return
-        if not self._finished.wait(max(0.0, deadline - monotonic())):
-            raise DrainTimeoutError(
-                f"the callback of {self!r} had {self.pending} messages left after "
-                f"{timeout} s"
-            )
-
-    def __enter__(self) -> Self:
-        return self
+        self._wait_handled(deadline, timeout)
 
     def __exit__(
         self,

@@ -1,0 +1,135 @@
+"""What arrives for one subscription and its reader, whatever makes the messages come."""
+
+from __future__ import annotations
+
+from time import monotonic
+from typing import TYPE_CHECKING, Generic, TypeVar, cast
+
+from .._fast import Msg
+from ..errors import ConfigError, DrainTimeoutError
+from .callbacks import wrap
+from .deadline import deadline_after
+from .gate import Gate
+from .single import Single
+
+if TYPE_CHECKING:
+    import threading
+    from collections.abc import Callable
+    from typing import Self
+
+    from .._fast import Mailbox
+    from .session import Session
+
+Message = TypeVar("Message", bound=Msg)
+
+
+class Backlog(Single, Generic[Message]):
+    """A mailbox with a reader: an iterator, `next`, or a callback on its own thread.
+
+    What ends it is the part of those who derive from it.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        mailbox: Mailbox,
+        callback: Callable[[Message], object] | None,
+    ) -> None:
+        self._session = session
+        self._mailbox = mailbox
+        self._callback = callback
+        self._finished = Gate(session.outbox)
+        self._thread: threading.Thread | None = None
+
+    @property
+    def pending(self) -> int:
+        """Messages that have arrived and are not read yet."""
+        return len(self._mailbox)
+
+    @property
+    def pending_bytes(self) -> int:
+        """Their size: subject, reply, headers and payload."""
+        return self._mailbox.bytes
+
+    @property
+    def delivered(self) -> int:
+        """Messages that have arrived so far, dropped ones included."""
+        return self._mailbox.delivered
+
+    @property
+    def dropped(self) -> int:
+        """Messages dropped because the backlog was at its limit."""
+        return self._mailbox.dropped
+
+    @property
+    def is_active(self) -> bool:
+        """Whether messages may still arrive."""
+        return not self._mailbox.closed
+
+    def next(self, timeout: float | None = 5.0) -> Message:
+        """Block until the next message has come, at most `timeout` seconds.
+
+        None waits for ever. Raises `TimeoutError`, `SubscriptionClosedError` once it has
+        ended and the backlog is empty, and otherwise what iterating raises.
+        """
+        self._check_no_callback()
+        return cast("Message", self._mailbox.next(timeout))
+
+    def _check_no_callback(self) -> None:
+        if self._callback is not None:
+            raise ConfigError("its callback reads this subscription: do not iterate")
+
+    # The callback's thread ------------------------------------------------------------
+
+    def _start_as(
+        self,
+        name: str,
+        run: Callable[[], object],
+        report: Callable[[Exception], object],
+    ) -> None:
+        name = f"{self._session.name}-{name}-{self._mailbox.sid}"
+        try:
+            self._thread = self._session.spawner.start(name, run)
+        except RuntimeError as error:
+            # The interpreter is ending (3.12 and later), or the system has no more.
+            report(wrap(f"starting {name}", error))
+            self._finished.open()
+
+    # The end --------------------------------------------------------------------------
+
+    def silence(self) -> None:
+        """The first step of a drain: have the server send no more."""
+        raise NotImplementedError
+
+    def finish(self) -> None:
+        """The second, once all has arrived: the reader ends after the backlog."""
+        raise NotImplementedError
+
+    def wait_finished(self, deadline: float, timeout: float) -> None:
+        """The last: block until the callback has handled all there is."""
+        raise NotImplementedError
+
+    def _drain(self, timeout: float) -> None:
+        self._session.outbox.check_process()
+        deadline = deadline_after(timeout)
+        if self.is_active:
+            self.silence()
+            try:
+                self._session.ping(deadline)
+            except TimeoutError as error:
+                raise DrainTimeoutError(
+                    f"{self!r} was not drained within {timeout} s"
+                ) from error
+            finally:
+                self.finish()
+        self.wait_finished(deadline, timeout)
+
+    def _wait_handled(self, deadline: float, timeout: float) -> None:
+        if not self._finished.wait(max(0.0, deadline - monotonic())):
+            raise DrainTimeoutError(
+                f"the callback of {self!r} had {self.pending} messages left after "
+                f"{timeout} s"
+            )
+
+    def __enter__(self) -> Self:
+        return self
