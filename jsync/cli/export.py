@@ -199,6 +199,8 @@ def export(settings: Settings, /, **options: Any) -> int | None:
             lambda: _look(writer, options["name"], start, end),
             shown=not options["no_progress"] and target is not None,
         )
+        if interrupted:
+            nc.close()  # without waiting for a server that may be frozen
     if target is None or partial is None:
         return Code.INTERRUPTED if interrupted else None
     if interrupted:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from jsync import connect
 from jsync.server import LocalServer
 
 from ..matrix.lines import binary_of
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from jsync import JetStream, Stream
+
+    from ..conftest import StartServer
 
 pytestmark = pytest.mark.server
 
@@ -127,7 +130,7 @@ def test_a_stream_without_fast_ingest_gets_an_ack_for_each_and_a_word(
     assert count(stream) == 200
     refused = jsync(*command, "--publisher", "ingest")
     assert (refused.code, refused.output) == (2, "")
-    assert f"jsync stream edit {stream.name} --allow-batched" in refused.errors
+    assert f"jsync stream edit {stream.name} --allow-fast" in refused.errors
 
 
 def test_standard_input_is_lines_or_what_it_is_said_to_be(
@@ -333,7 +336,30 @@ def test_ctrl_c_ends_it_once_all_is_stored_and_says_how_far_it_came(
         code, output, errors = process.finish()
     assert code == 130
     assert errors == (
+        "jsync: ending, once what was sent is stored; Ctrl-C again does not wait\n"
         f"jsync: interrupted: 700 rows are stored in {batched.name}, up to line 700 of "
         "standard input; --resume goes on behind it\n"
     )
     assert output.startswith(f"700 rows into {batched.name}")
+
+
+def test_a_second_ctrl_c_waits_for_nothing(own_server: StartServer) -> None:
+    server = own_server()
+    command = ["ingest", "-", "--source", "rows", "--subject", "x"]
+    with (
+        connect(server.url) as nc,
+        Process(server, *command, "--create", "--stream", "S") as process,
+    ):
+        js = nc.jetstream()
+        process.feed(numbers(range(700)))
+        wait_for(lambda: "S" in list(js.stream_names()), 30)
+        wait_for(lambda: count(js.stream("S")) == 700, 30)
+        server.pause()
+        process.feed(numbers(range(700)))
+        process.interrupt()
+        process.await_words("Ctrl-C again does not wait")
+        process.interrupt()
+        code, _, errors = process.finish()
+        server.resume()
+    assert code == 130
+    assert errors.startswith("jsync: interrupted: ")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import enum
 import sys
 from contextlib import ExitStack
 from time import perf_counter
@@ -34,6 +35,16 @@ if TYPE_CHECKING:
 
 _TOLD = 5
 """Bad rows that are told one by one."""
+
+
+class End(enum.Enum):
+    """How an ingest ended, if not by an error."""
+
+    DONE = enum.auto()
+    INTERRUPTED = enum.auto()
+    """By Ctrl-C, once what was sent was stored."""
+    GIVEN_UP = enum.auto()
+    """By Ctrl-C, pressed again."""
 
 
 class Wish(NamedTuple):
@@ -171,7 +182,10 @@ def ingest(settings: Settings, /, **options: Any) -> int | None:
         stream = find_stream(
             js, wish.template, options["stream"], create=options["create"]
         )
-        return _ingest(settings, js, stream, wish, options)
+        ended = _ingest(settings, js, stream, wish, options)
+        if ended is End.GIVEN_UP:
+            nc.close()  # without waiting for a server that may be frozen
+    return None if ended is End.DONE else Code.INTERRUPTED
 
 
 def _wish(options: dict[str, Any]) -> Wish:
@@ -202,7 +216,7 @@ def _ingest(
     stream: jsync.Stream,
     wish: Wish,
     options: dict[str, Any],
-) -> int | None:
+) -> End:
     from ..progress import Bar
 
     resume: Any = FromStart()
@@ -222,23 +236,23 @@ def _ingest(
     begin = perf_counter()
     with Bar(lambda: _look(load), "stored", shown=not options["no_progress"]):
         try:
-            interrupted = _load(load, wish)
-            if isinstance(resume, BehindId) and not interrupted:
+            end = _load(load, wish)
+            if isinstance(resume, BehindId) and end is End.DONE:
                 resume.check()
         except Error:
             load.give_up()
             say(_reached(load, stream))
             raise
     seconds = perf_counter() - begin
-    if interrupted:
+    if end is not End.DONE:
         say(f"interrupted: {_reached(load, stream)}; --resume goes on behind it")
-    _tell(settings, load, stream, sink.name, seconds, interrupted=interrupted)
-    return Code.INTERRUPTED if interrupted else None
+    _tell(settings, load, stream, sink.name, seconds, end)
+    return end
 
 
-def _load(load: Load, wish: Wish) -> bool:
-    """Send everything, and wait until it is stored; whether Ctrl-C has cut it short."""
-    interrupted = False
+def _load(load: Load, wish: Wish) -> End:
+    """Send everything, and wait until it is stored."""
+    end = End.DONE
     try:
         for path in wish.files:
             with ExitStack() as opened:
@@ -247,14 +261,16 @@ def _load(load: Load, wish: Wish) -> bool:
                 wish.check_columns(rows.columns)
                 load.run(rows, wish.ids_of(source))
     except KeyboardInterrupt:
-        interrupted = True
+        end = End.INTERRUPTED
     try:
+        if end is End.INTERRUPTED:
+            say("ending, once what was sent is stored; Ctrl-C again does not wait")
         load.finish()
     except KeyboardInterrupt:
         # Once more: whoever presses it does not want to wait for the server.
         load.give_up()
-        interrupted = True
-    return interrupted
+        end = End.GIVEN_UP
+    return end
 
 
 class _Bad:
@@ -299,13 +315,13 @@ def _tell(
     stream: jsync.Stream,
     how: str,
     seconds: float,
-    *,
-    interrupted: bool,
+    end: End,
 ) -> None:
     counts = load.counts
     holds = None
-    with contextlib.suppress(Error):
-        holds = stream.info().state.messages
+    if end is not End.GIVEN_UP:
+        with contextlib.suppress(Error):
+            holds = stream.info().state.messages
     if settings.json:
         last = None if load.last is None else [load.last[0].name, load.last[1]]
         write_json(
@@ -318,7 +334,7 @@ def _tell(
                 "seconds": round(seconds, 3),
                 "publisher": how,
                 "last": last,
-                "interrupted": interrupted,
+                "interrupted": end is not End.DONE,
                 "stream_messages": holds,
             }
         )

@@ -82,7 +82,7 @@ def choose_sink(
     if how == "ingest" and not batched:
         raise ConfigError(
             f"stream {stream.name} has no allow_batched, which fast ingest needs: "
-            f"jsync stream edit {stream.name} --allow-batched"
+            f"jsync stream edit {stream.name} --allow-fast"
         )
     if how == "ingest" or (how == "auto" and batched):
         return IngestSink(js), None
