@@ -70,7 +70,7 @@ def _asked(
 ) -> list[CompletionItem]:
     """What the server says; nothing when it cannot, since nobody sees errors here."""
     settings = ctx.find_object(Settings) or Settings()
-    settings.given.setdefault("timeout", _PATIENCE)
+    settings.given.setdefault("timeout", os.environ.get("NATS_TIMEOUT", _PATIENCE))
     try:
         with settings.connect(allow_reconnect=False) as nc:
             return _begun(ask(settings.jetstream(nc)), incomplete)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import TracebackType
     from typing import Self
 
@@ -90,16 +91,24 @@ class Terminal:
         """Press keys by their names: Enter, Tab, C-c."""
         self._tmux("send-keys", *keys)
 
+    def clear(self) -> None:
+        """Have nothing on the screen but the prompt."""
+        self.press("C-l")
+        self._await(lambda screen: screen == "$", "the prompt alone")
+
     def run(self, *words: str) -> None:
         """Type a command on a clean screen, and Enter; its exit code comes behind it."""
-        self.press("C-l")
+        self.clear()
         self.type(f"{shlex.join(words)}; echo exit $?")
         self.press("Enter")
 
     def await_screen(self, words: str) -> str:
         """Wait until the words are to be seen; the whole screen then."""
+        return self._await(lambda screen: words in screen, repr(words))
+
+    def _await(self, is_wanted: Callable[[str], bool], what: str) -> str:
         deadline = time.monotonic() + LONG
-        while words not in (shown := self.screen):
-            assert time.monotonic() < deadline, f"no {words!r} on the screen:\n{shown}"
+        while not is_wanted(shown := self.screen):
+            assert time.monotonic() < deadline, f"not {what} on the screen:\n{shown}"
             time.sleep(0.1)
         return shown

@@ -67,16 +67,20 @@ def test_the_help_imports_no_command_and_nothing_heavy() -> None:
 
 
 def test_without_the_extra_one_line_says_what_to_install() -> None:
-    script = """
+    output = run_child(
+        """
         import sys
-        sys.modules["%s"] = None
         from jsync.cli import main
         sys.stderr = sys.stdout
-        print(main(["--help"]))
+        for module in ("click", "rich"):
+            sys.modules[module] = None
+            print(main(["--help"]))
+            del sys.modules[module]
+        print(main(["--version"]))
         """
-    for module in ("click", "rich"):
-        output = run_child(script % module)
-        assert output == 'jsync: the command needs pip install "jsync[cli]"\n1\n'
+    )
+    line = 'jsync: the command needs pip install "jsync[cli]"\n1\n'
+    assert output == f"{line}{line}jsync, version {__version__}\n0\n"
 
 
 @pytest.mark.parametrize("words", COMMANDS)

@@ -15,7 +15,6 @@ import pytest
 import jsync as package
 from jsync.server import LocalServer
 
-from ..servers import wait_for
 from .processes import LONG, Process
 
 if TYPE_CHECKING:
@@ -39,6 +38,11 @@ def shell(server: LocalServer, line: str) -> subprocess.CompletedProcess[bytes]:
         check=False,
         timeout=LONG,
     )
+
+
+def assert_gone(pid: int) -> None:
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
 
 
 def test_a_pipe_goes_in_and_a_pipe_goes_out(
@@ -125,7 +129,7 @@ def test_a_server_runs_until_it_is_told_to_end(
             nc.jetstream().create_stream(name="KEPT")
         process.interrupt()
         assert process.finish()[0] == 130
-        wait_for(lambda: not Path(f"/proc/{ready['pid']}").exists(), 30)
+        assert_gone(ready["pid"])
     with Process(server, "server", *options, "--", "-n", "own-name") as process:
         ready = json.loads(process.line())
         with package.connect(ready["url"]) as nc:
@@ -133,7 +137,7 @@ def test_a_server_runs_until_it_is_told_to_end(
             assert list(nc.jetstream().stream_names()) == ["KEPT"]
         os.kill(process.pid, 15)
         assert process.finish()[0] == 130
-        wait_for(lambda: not Path(f"/proc/{ready['pid']}").exists(), 30)
+        assert_gone(ready["pid"])
 
 
 def test_a_server_that_cannot_run_says_why(server: LocalServer) -> None:

@@ -85,7 +85,7 @@ def test_tab_completes_in_bash(terminal: Terminal, stream: Stream) -> None:
     terminal.type('eval "$(jsync completion bash)" && echo ready')
     terminal.press("Enter")
     terminal.await_screen("\nready")
-    terminal.press("C-l")
+    terminal.clear()
     terminal.type("jsync stream inf")
     terminal.press("Tab")
     terminal.await_screen("$ jsync stream info")
