@@ -53,9 +53,12 @@ def run_script(code: str, *options: str) -> str:
 
 
 def jsync_commands(shell: str) -> list[str]:
-    """The lines that are commands of jsync, or end in one: what installs is not run."""
+    """The lines that are commands of jsync, or end in one.
+
+    What installs is not run, nor is `jsync server`: the one that is here stands for it.
+    """
     lines = shell.replace("\\\n", "").splitlines()
-    return [line for line in lines if re.search(r"(^|\| )jsync ", line)]
+    return [line for line in lines if re.search(r"(^|\| )jsync (?!server)", line)]
 
 
 def run_command(line: str) -> str:
