@@ -31,6 +31,15 @@ config_option = click.option(
 )
 
 
+unset_option = click.option(
+    "--unset",
+    multiple=True,
+    metavar="FIELD",
+    callback=lambda ctx, param, fields: [name.replace("-", "_") for name in fields],
+    help="Give a field of the configuration the server's default.",
+)
+
+
 def read_config(path: Path, kind: type[Config]) -> Config:
     """A configuration in the server's own form, by itself or within an info.
 

@@ -16,6 +16,7 @@ from .configuring import (
     settle,
     show_changes,
     shown,
+    unset_option,
     write_dry_run,
 )
 from .consume import next_
@@ -131,6 +132,7 @@ def create(
 @_CONSUMER
 @config_option
 @consumer_options(creating=False)
+@unset_option
 @click.option("--dry-run", is_flag=True, help="Only show what would change.")
 @force_option
 @click.pass_obj
@@ -140,6 +142,7 @@ def edit(
     stream: str,
     consumer: str,
     config: Path | None,
+    unset: list[str],
     dry_run: bool,
     force: bool,
     **options: Any,
@@ -156,7 +159,7 @@ def edit(
         wanted = settle(
             config,
             start,
-            consumer_fields(options, start),
+            consumer_fields(options, start) | dict.fromkeys(unset),
             **{"durable_name" if before.config.durable_name else "name": consumer},
         )
         if show_changes(before.config, wanted) and not dry_run:

@@ -104,6 +104,8 @@ def load(root: Path, name: str, environ: Mapping[str, str]) -> dict[str, Any]:
     options = {
         option: stored[field] for field, option in _FIELDS.items() if stored.get(field)
     }
+    if "user" in options:
+        options.setdefault("password", "")  # else it would be a token
     for option in _REFERENCES & options.keys():
         options[option] = _fetched(options[option], f"{path}: {option}", environ)
     for option in _FILES & options.keys():

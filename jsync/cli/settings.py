@@ -63,15 +63,21 @@ class Settings:
             options.setdefault("on_reconnect", lambda: say("connected again"))
         else:
             options.setdefault("on_error", _ignore)
-        return jsync.connect(
+        options = {
+            "name": "jsync",
+            "connect_timeout": self.timeout,
+            "max_reconnects": -1,
             **connect_options(self._all),
-            **{
-                "name": "jsync",
-                "connect_timeout": self.timeout,
-                "max_reconnects": -1,
-                **options,
-            },
-        )
+            **options,
+        }
+        try:
+            return jsync.connect(**options)
+        except errors.ConnectionError as error:
+            if self.names_a_server or type(error) is not errors.ConnectionError:
+                raise
+            raise click.ClickException(
+                f"{words_of(error)}: --server names another, `jsync server` runs one"
+            ) from error
 
     def jetstream(self, nc: jsync.Connection) -> jsync.JetStream:
         """JetStream, of the domain or with the prefix that the options name."""
@@ -105,7 +111,7 @@ def connect_options(options: Mapping[str, Any]) -> dict[str, Any]:
         "creds": options.get("creds"),
     }
     user, password = options.get("user"), _text(options.get("password"))
-    if user and password:
+    if user and password is not None:
         keywords |= {"user": user, "password": password}
     elif user:  # as the nats command line tool has it
         keywords["token"] = user

@@ -16,6 +16,7 @@ from .configuring import (
     settle,
     show_changes,
     shown,
+    unset_option,
     write_dry_run,
 )
 from .family import Family
@@ -114,6 +115,7 @@ def create(
 @_STREAM
 @config_option
 @stream_options(creating=False)
+@unset_option
 @click.option("--dry-run", is_flag=True, help="Only show what would change.")
 @force_option
 @click.pass_obj
@@ -122,6 +124,7 @@ def edit(
     /,
     stream: str,
     config: Path | None,
+    unset: list[str],
     dry_run: bool,
     force: bool,
     **options: Any,
@@ -135,7 +138,12 @@ def edit(
         js = settings.jetstream(nc)
         before = js.stream(stream).cached_info
         start = first(config, before.config)
-        wanted = settle(config, start, stream_fields(options, start), name=stream)
+        wanted = settle(
+            config,
+            start,
+            stream_fields(options, start) | dict.fromkeys(unset),
+            name=stream,
+        )
         if show_changes(before.config, wanted) and not dry_run:
             confirm(f"Change stream {stream}?", force=force)
             before = js.update_stream(wanted).cached_info

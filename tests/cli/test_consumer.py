@@ -93,6 +93,12 @@ def test_a_consumer_starts_where_it_is_told(
     assert info["config"]["filter_subject"] == f"{stream.name}.a"
 
 
+def test_a_consumer_without_a_name_is_given_one(jsync: Jsync, stream: Stream) -> None:
+    info = jsync("consumer", "create", stream.name, "--json").json
+    assert info["name"]
+    assert "durable_name" not in info["config"]
+
+
 def test_a_push_consumer_is_made_shown_and_not_pulled_from(
     jsync: Jsync, stream: Stream
 ) -> None:
@@ -136,6 +142,8 @@ def test_an_edit_changes_what_it_names_and_shows_it(
     config = stream.consumer("worker").config
     assert (config.max_ack_pending, config.ack_wait) == (5, 10)
     assert config.description == "of words"
+    assert jsync(*edit, "--unset", "description", "-f").code == 0
+    assert stream.consumer("worker").config.description is None
     path = tmp_path / "config.json"
     path.write_text(json.dumps({"durable_name": "worker", "ack_policy": "explicit"}))
     assert jsync(*edit, "--config", str(path), "-f").code == 0

@@ -89,6 +89,8 @@ def test_the_command_line_wins_over_the_environment_and_that_over_the_context(
 def test_credentials_that_are_given_take_the_place_of_the_contexts(
     config_home: Path,
 ) -> None:
+    store(config_home, "one", user="ann", select=True)
+    assert connect_options(resolve({}, environment(config_home)))["user"] == "ann"
     store(config_home, "one", user="ann", password="secret", select=True)
     options = resolve({"creds": "/ann.creds"}, environment(config_home))
     assert options == {"server": "nats://127.0.0.1:4222", "creds": "/ann.creds"}

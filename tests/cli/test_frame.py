@@ -147,6 +147,7 @@ def test_a_server_that_is_not_there_is_one_and_a_silent_one_is_four() -> None:
     assert re.fullmatch(
         r"jsync: cannot connect to .*: Connection refused.*\n", ended.errors
     )
+    assert "`jsync server`" not in ended.errors
     with black_hole() as url:
         ended = Jsync()("stream", "ls", "--server", url, "--timeout", "100ms")
     assert ended.code == 4

@@ -139,7 +139,12 @@ def test_an_edit_changes_what_it_names_and_shows_it(
     config = stream.info().config
     assert config.max_age == 86400
     assert {"a": "1", "b": "2"}.items() <= (config.metadata or {}).items()
-    assert "nothing changes" in jsync("stream", "edit", name, "--max-age", "1d").errors
+    unset = jsync("stream", "edit", name, "--unset", "max-age", "-f")
+    assert "max_age: 1d -> 0s" in unset.errors or "max_age: 1d -> unset" in unset.errors
+    assert stream.info().config.max_age == 0
+    wrong = jsync("stream", "edit", name, "--unset", "max-agee", "-f")
+    assert (wrong.code, "max_age" in wrong.errors) == (2, True)
+    assert "nothing changes" in jsync("stream", "edit", name, "--max-age", "0").errors
 
 
 def test_an_edit_with_a_file_takes_the_place_of_all(
