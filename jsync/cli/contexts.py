@@ -62,7 +62,16 @@ _REFUSED: Final = {
     "socks_proxy": "a SOCKS proxy",
     "windows_cert_store": "the certificate store of Windows",
 }
-CREDENTIALS: Final = ("user", "password", "token", "creds", "nkey", "jwt", "seed")
+_KINDS: Final = (
+    ("user", "password"),
+    ("creds",),
+    ("nkey",),
+    ("jwt", "seed"),
+    ("token",),
+)
+"""Of several kinds in a context the first is used, as by the nats tool."""
+CREDENTIALS: Final = frozenset(option for kind in _KINDS for option in kind)
+"""The options that say who we are."""
 
 
 def directory(environ: Mapping[str, str]) -> Path:
@@ -86,7 +95,12 @@ def selected(root: Path) -> str | None:
 
 def load(root: Path, name: str, environ: Mapping[str, str]) -> dict[str, Any]:
     """The options that a context stands for; `name` may be the path of its file."""
-    path = Path(name) if name.endswith(".json") else root / "context" / f"{name}.json"
+    if name.endswith(".json"):
+        path = Path(name)
+    elif ".." in name or "/" in name:
+        raise click.UsageError(f"{name!r} is no name of a context")
+    else:
+        path = root / "context" / f"{name}.json"
     try:
         stored = json.loads(path.read_text())
     except FileNotFoundError:
@@ -104,6 +118,11 @@ def load(root: Path, name: str, environ: Mapping[str, str]) -> dict[str, Any]:
     options = {
         option: stored[field] for field, option in _FIELDS.items() if stored.get(field)
     }
+    for kind in _KINDS:
+        if kind[0] in options:
+            for option in CREDENTIALS.difference(kind):
+                options.pop(option, None)
+            break
     if "user" in options:
         options.setdefault("password", "")  # else it would be a token
     for option in _REFERENCES & options.keys():

@@ -98,6 +98,21 @@ def test_credentials_that_are_given_take_the_place_of_the_contexts(
     assert options == {"server": "nats://127.0.0.1:4222", "token": "word"}
 
 
+def test_of_several_credentials_in_a_context_the_nats_tools_first_is_used(
+    config_home: Path,
+) -> None:
+    several = {"token": "word", "nkey": "/ann.nk", "creds": "/ann.creds"}
+    store(config_home, "one", select=True, **several)
+    options = resolve({}, environment(config_home))
+    assert options == {"server": "nats://127.0.0.1:4222", "creds": "/ann.creds"}
+    store(config_home, "one", user="ann", password="secret", **several)
+    assert resolve({}, environment(config_home)).keys() == {
+        "server",
+        "user",
+        "password",
+    }
+
+
 def test_paths_in_a_context_may_have_a_home_and_variables(
     config_home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -133,6 +148,7 @@ def test_a_context_that_is_not_there_or_is_broken_is_a_mistake_in_the_command(
     assert ended.code == 2
     assert "there is no context 'two'" in ended.errors
     assert "known: one" in ended.errors
+    assert jsync("--context", "../../one", "stream", "ls").code == 2
     (config_home / "nats" / "context" / "one.json").write_text("{")
     ended = jsync("stream", "ls", "--context", "one")
     assert ended.code == 2
