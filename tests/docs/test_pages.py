@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+import griffe
 import pytest
 
 import jsync
@@ -49,3 +50,22 @@ def test_every_page_is_in_the_navigation() -> None:
     navigation = (ROOT / "mkdocs.yml").read_text()
     pages = {str(page.relative_to(ROOT / "docs")) for page in PAGES[1:]}
     assert {page for page in pages if f" {page}\n" not in navigation} == set()
+
+
+def test_every_public_call_and_property_says_what_it_does() -> None:
+    package = griffe.load("jsync", search_paths=[ROOT], allow_inspection=False)
+    within = re.compile(r"^(_|session$|adopt$|changed$|differences$)")
+    silent = []
+    for name in set(jsync.__all__) - {"__version__"}:
+        thing = package[name]
+        members = thing.members.items() if thing.is_class else ()
+        told = [(name, thing), *((f"{name}.{key}", of) for key, of in members)]
+        silent += [
+            path
+            for path, of in told
+            if not within.match(path.rpartition(".")[2])
+            if not of.is_alias or path == name
+            if (of.is_function or of.is_class or "property" in of.labels)
+            if not of.docstring
+        ]
+    assert sorted(silent) == []
