@@ -8,7 +8,10 @@ The map of the package, lowest first; each part imports only from those above it
     models      JetStream's configurations and replies
     core        NATS itself: the connection, subscriptions, requests
     jetstream   JetStream: streams, consumers, publishing
+    metrics     counts of connections as Prometheus text
     server      a local nats-server for demos, scripts and tests
+    spark       the data source of Spark and its pipelines, on public names only
+    cli         the `jsync` command, on public names only
 """
 
 import logging as _logging
@@ -16,6 +19,8 @@ import logging as _logging
 from ._fast import ArrowBatch, FastPubAck, JetStreamMsg, Metadata, Msg, PubAckFuture
 from ._version import __version__
 from .core.connection import Connection, Statistics, connect
+from .core.protocol import ServerInfo
+from .core.session import ConnectionState
 from .core.subscription import Subscription
 from .headers import Headers
 from .jetstream.advisory import BatchAdvisories
@@ -52,6 +57,8 @@ __all__ = [
     # Connecting
     "connect",
     "Connection",
+    "ConnectionState",
+    "ServerInfo",
     "Statistics",
     # Messages
     "Headers",

@@ -18,7 +18,7 @@ from .counts import check_count
 from .deadline import deadline_after
 from .options import Options
 from .requests import request, request_many
-from .session import CLOSE_SECONDS, Session, State
+from .session import CLOSE_SECONDS, ConnectionState, Session
 from .subscription import Subscription
 
 if TYPE_CHECKING:
@@ -434,7 +434,7 @@ class Connection:
         seconds = self._options.drain_timeout if timeout is None else timeout
         deadline = deadline_after(seconds)
         session = self._session
-        if session.state is State.CLOSED:
+        if session.state is ConnectionState.CLOSED:
             return
         try:
             with self._lock:
@@ -486,7 +486,7 @@ class Connection:
     # What it is -----------------------------------------------------------------------
 
     @property
-    def state(self) -> State:
+    def state(self) -> ConnectionState:
         """`connecting`, `connected`, `reconnecting` or `closed`."""
         return self._session.state
 
@@ -498,12 +498,12 @@ class Connection:
     @property
     def is_connected(self) -> bool:
         """Whether it is connected now; a call may find it lost all the same."""
-        return self._session.state is State.CONNECTED
+        return self._session.state is ConnectionState.CONNECTED
 
     @property
     def is_closed(self) -> bool:
         """Whether it is closed for good, by you or since no server is left."""
-        return self._session.state is State.CLOSED
+        return self._session.state is ConnectionState.CLOSED
 
     @property
     def server_info(self) -> ServerInfo:
@@ -582,7 +582,7 @@ class Connection:
 
 def _forgotten(session: Session) -> None:
     """A connection was collected without a close."""
-    if session.state is not State.CLOSED and not session.forked:
+    if session.state is not ConnectionState.CLOSED and not session.forked:
         warnings.warn(
             f"{session!r} was never closed: use `with jsync.connect(...)`",
             ResourceWarning,

@@ -56,7 +56,7 @@ _numbers = itertools.count(1)
 _live: set[Session] = set()
 
 
-class State(Enum):
+class ConnectionState(Enum):
     """What the connection is doing."""
 
     CONNECTING = "connecting"
@@ -107,7 +107,7 @@ class Session:
         # Re-entrant, since a finaliser or a signal handler may run in the middle, and
         # may call anything; nothing blocks while it is held.
         self.lock = threading.RLock()
-        self.state = State.CONNECTING
+        self.state = ConnectionState.CONNECTING
         self.interests: dict[int, Interest] = {}
         self.spare: list[Interest] = []
         """Of `interests`, those that are lent to nobody."""
@@ -174,7 +174,7 @@ class Session:
     def check_open(self) -> None:
         """Raise when it is closed for good, or another process's."""
         self.outbox.check_process()
-        if self.state is State.CLOSED:
+        if self.state is ConnectionState.CLOSED:
             raise self.closed_error()
 
     def subscribe(self, interest: Interest, *, riding: bool = False) -> None:
@@ -183,7 +183,7 @@ class Session:
         Or, `riding`, in the write that follows.
         """
         with self.lock:
-            if self.state is State.CLOSED:
+            if self.state is ConnectionState.CLOSED:
                 raise self.closed_error()
             self.interests[interest.sid] = interest
             self.line.subscribe(interest.sid, interest.sink)
@@ -310,9 +310,9 @@ class Session:
     def await_connected(self, deadline: float) -> None:
         """Block until connected; raise when that takes too long, or closed meanwhile."""
         with self.lock:
-            if self.state is State.CONNECTED:
+            if self.state is ConnectionState.CONNECTED:
                 return
-            if self.state is State.CLOSED:
+            if self.state is ConnectionState.CLOSED:
                 raise self.closed_error()
             waiter = Waiter(self.outbox)
             self._waiting.add(waiter)
@@ -327,7 +327,7 @@ class Session:
         """Block for so long; raise at once when closed meanwhile."""
         self.outbox.check_process()
         with self.lock:
-            if self.state is State.CLOSED:
+            if self.state is ConnectionState.CLOSED:
                 raise self.closed_error()
             waiter = Waiter(self.outbox)
             self._sleeping.add(waiter)
@@ -360,7 +360,7 @@ class Session:
 
         A finaliser may ask for it, on any thread: this neither blocks nor takes a lock.
         """
-        if self.state is State.CLOSED or self.forked:
+        if self.state is ConnectionState.CLOSED or self.forked:
             return
         self.timers.soon(call)
         self.line.interrupt()
@@ -370,7 +370,7 @@ class Session:
     def connected(self, server: Server, fd: int, *, direct: bool) -> None:
         """Subscribe again on `fd`, let the writers write, and wake who waited for it."""
         with self.lock:
-            if self.state is State.CLOSED:
+            if self.state is ConnectionState.CLOSED:
                 raise self.closed_error()
             again = self.server is not None
             self.server = server
@@ -378,7 +378,7 @@ class Session:
             self.line.open(fd, direct=direct)
             self.outbox.open(fd, first, direct=direct)
             self.reconnects += again
-            self.state = State.CONNECTED
+            self.state = ConnectionState.CONNECTED
             waiting, self._waiting = self._waiting, set()
         for waiter in waiting:
             waiter.set(None)
@@ -393,14 +393,14 @@ class Session:
     def lost(self, error: Exception) -> None:
         """Tell all whose answer will not come, and keep what may be sent later."""
         with self.lock:
-            if self.state is State.CLOSED:
+            if self.state is ConnectionState.CLOSED:
                 return
             # Held first: who sees the new state writes nothing to the old connection,
             # and what it waits for after that is none of this loss.
             self.outbox.hold()
             unanswered = self.replies.waiters()
             interests = list(self.interests.values())
-            self.state = State.RECONNECTING
+            self.state = ConnectionState.RECONNECTING
         self.line.close()
         self.last_error = error
         where = self.server.url if self.server else "the server"
@@ -418,11 +418,11 @@ class Session:
     def finish(self, error: Exception | None) -> None:
         """Close for good; once. `error` says why when that was not asked for."""
         with self.lock:
-            if self.state is State.CLOSED:
+            if self.state is ConnectionState.CLOSED:
                 return
-            was_connected = self.state is State.CONNECTED
+            was_connected = self.state is ConnectionState.CONNECTED
             self.error = error
-            self.state = State.CLOSED
+            self.state = ConnectionState.CLOSED
             interests = list(self.interests.values())
             self.interests.clear()
             waiting = self._waiting | self._sleeping
@@ -467,7 +467,7 @@ class Session:
         if self.io.is_current:
             self.io.stop()
             return
-        if self.state is State.CONNECTED and timeout > 0:
+        if self.state is ConnectionState.CONNECTED and timeout > 0:
             with contextlib.suppress(Error):
                 self.ping(deadline)
         self.io.stop()

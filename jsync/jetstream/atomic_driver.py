@@ -7,7 +7,7 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from .._fast import Waiter
-from ..core.session import State
+from ..core.session import ConnectionState
 from ..errors import (
     APIError,
     AtomicBatchLostError,
@@ -125,11 +125,11 @@ class AtomicDriver:
     def _check_line(self, deadline: float) -> None:
         """Block until connected; raise unless what is sent next follows what was sent."""
         session, engine = self._session, self._engine
-        if session.state is State.CLOSED:
+        if session.state is ConnectionState.CLOSED:
             raise session.closed_error()
         if (
             self._origin is not None
-            and session.state is State.CONNECTED
+            and session.state is ConnectionState.CONNECTED
             and session.reconnects == self._origin.reconnects
         ):
             return

@@ -12,7 +12,7 @@ import threading
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from ..core.session import State
+from ..core.session import ConnectionState
 from ..errors import (
     CallbackError,
     ConnectionClosedError,
@@ -95,7 +95,7 @@ class ContinuousPull:
     def was_connected_for(self, seconds: float) -> bool:
         """Whether the connection has been there, without a break, for so long."""
         return (
-            self._session.state is State.CONNECTED
+            self._session.state is ConnectionState.CONNECTED
             and monotonic() - self._connected >= seconds
         )
 

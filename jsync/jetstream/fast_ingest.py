@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, NoReturn, TypeAlias
 from .._fast import BatchWriter, FastPubAck, Mailbox, MessageAdder
 from ..core.counts import check_count
 from ..core.deadline import deadline_after
-from ..core.session import Interest, State as SessionState
+from ..core.session import ConnectionState, Interest
 from ..core.single import Single
 from ..errors import (
     ConfigError,
@@ -440,7 +440,7 @@ class FastIngest(Single, MessageAdder):
         tail = engine.tail(duplicates=writer.has_ids)
         if tail is None:
             return True
-        if self._session.state is not SessionState.CONNECTED:
+        if self._session.state is not ConnectionState.CONNECTED:
             self._await_connected()
             return False
         after = writer.first_behind(engine.received)
@@ -468,7 +468,7 @@ class FastIngest(Single, MessageAdder):
     def _wait(self) -> None:
         """Block until something has come, or ask for it; give up in time."""
         engine, mailbox, session = self._engine, self._mailbox, self._session
-        if mailbox is not None and session.state is not SessionState.CONNECTED:
+        if mailbox is not None and session.state is not ConnectionState.CONNECTED:
             self._await_connected()
             return
         if mailbox is None:  # abandoned by another thread

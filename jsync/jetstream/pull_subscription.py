@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ..core.deadline import deadline_after
 from ..core.gate import Gate
-from ..core.session import State
+from ..core.session import ConnectionState
 from ..core.single import Single
 from ..errors import (
     ConnectionClosedError,
@@ -198,7 +198,7 @@ class PullSubscription(Single):
                 raise DrainTimeoutError(
                     f"{self!r} still had a fetch under way after {timeout} s"
                 )
-        if self._session.state is State.CLOSED:
+        if self._session.state is ConnectionState.CLOSED:
             return
         try:
             self._delete(self._timeout)

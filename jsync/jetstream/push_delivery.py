@@ -14,7 +14,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, cast
 
 from .._fast import Mailbox, Trail, encode_publish
-from ..core.session import Interest, State
+from ..core.session import ConnectionState, Interest
 from ..errors import (
     CallbackError,
     ConsumerDeletedError,
@@ -278,7 +278,7 @@ class PushDelivery:
     def was_connected_for(self, seconds: float) -> bool:
         """Whether the connection has been there, without a break, for so long."""
         return (
-            self.session.state is State.CONNECTED
+            self.session.state is ConnectionState.CONNECTED
             and monotonic() - self._connected >= seconds
         )
 
@@ -351,7 +351,7 @@ class PushDelivery:
 
     def settle(self) -> None:
         """`delete` at the end of a drain: a failure goes to `on_error`."""
-        if self.session.state is State.CLOSED:
+        if self.session.state is ConnectionState.CLOSED:
             return
         try:
             self.delete()

@@ -32,6 +32,9 @@ def connecting() -> None:
         assert_type(nc.stats().in_messages, int)
         assert_type(nc.connected_url, str | None)
         assert_type(nc.last_error, Exception | None)
+        assert_type(nc.state, jsync.ConnectionState)
+        assert_type(nc.server_info, jsync.ServerInfo)
+        assert_type(nc.server_info.version, str)
         assert_type(nc.rtt(), float)
         assert_type(metrics.prometheus_text(nc, nc), str)
 

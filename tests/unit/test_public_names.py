@@ -1,17 +1,82 @@
 from __future__ import annotations
 
+import ast
+import pkgutil
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import jsync
+from jsync import errors, metrics, server
+
+MODULES = {
+    *("cli", "core", "errors", "headers", "jetstream", "metrics", "models"),
+    *("server", "spark"),
+}
 
 
 def test_all_is_what_the_package_offers() -> None:
     assert len(set(jsync.__all__)) == len(jsync.__all__)
     public = {name for name in vars(jsync) if not name.startswith("_")}
-    modules = {"cli", "core", "errors", "headers", "jetstream", "models"}
-    modules |= {"server", "spark"}
-    assert public - modules == set(jsync.__all__) - {"__version__"}
+    assert public - MODULES == set(jsync.__all__) - {"__version__"}
+
+
+def test_the_map_of_the_package_has_every_module() -> None:
+    found = {module.name for module in pkgutil.iter_modules(jsync.__path__)}
+    assert {name for name in found if not name.startswith("_")} == MODULES
+    mapped = set(re.findall(r"^    (\w+) ", jsync.__doc__ or "", re.MULTILINE))
+    assert mapped == MODULES | {"_fast"}
+
+
+def test_models_offer_what_they_list() -> None:
+    public = {name for name in vars(jsync.models) if not name.startswith("_")}
+    modules = {module.name for module in pkgutil.iter_modules(jsync.models.__path__)}
+    # Of which the first three are for the package alone.
+    inner = {"check_filter", "check_name", "decode_pub_ack"}
+    assert public - modules - inner == set(jsync.models.__all__) - inner
+
+
+def test_errors_are_errors() -> None:
+    modules = {module.name for module in pkgutil.iter_modules(errors.__path__)}
+    for name, value in vars(errors).items():
+        if not name.startswith("_") and name not in modules:
+            assert value.__module__ == "jsync.errors", name
+            record = name in {"FailedMessage", "Lost"}
+            assert record or issubclass(value, errors.Error), name
+
+
+def offered() -> set[str]:
+    """Names that a user can import from a public module."""
+    modules = (jsync, errors, jsync.headers, jsync.models, metrics, server)
+    return {name for module in modules for name in vars(module) if name[0] != "_"}
+
+
+def test_what_public_calls_return_has_a_public_name() -> None:
+    root = Path(jsync.__file__).parent
+    parts = [root / "core", root / "jetstream", root / "models"]
+    files = [path for part in parts for path in part.rglob("*.py")]
+    trees = [ast.parse(path.read_text()) for path in [*files, root / "_fast.pyi"]]
+    classes = [
+        node for tree in trees for node in tree.body if isinstance(node, ast.ClassDef)
+    ]
+    ours = {node.name for node in classes}
+    inner = {
+        *("session", "newer_than"),  # for what is built on the connection
+    }
+    for node in classes:
+        if node.name not in jsync.__all__:
+            continue
+        for call in node.body:
+            if not isinstance(call, ast.FunctionDef) or call.name in inner:
+                continue
+            if call.name[0] == "_" or call.returns is None:
+                continue
+            names = {
+                name.id for name in ast.walk(call.returns) if isinstance(name, ast.Name)
+            }
+            hidden = names & ours - offered()
+            assert not hidden, f"{node.name}.{call.name} returns {hidden}"
 
 
 def test_names_that_shadow_builtins_live_in_errors_alone() -> None:
