@@ -48,6 +48,7 @@ class Stream:
 
     @property
     def name(self) -> str:
+        """Its name on the server."""
         return self._info.config.name or ""
 
     @property
