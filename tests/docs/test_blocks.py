@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from ..conftest import StartServer
 
-pytestmark = [pytest.mark.server, pytest.mark.docs]
+pytestmark = pytest.mark.server
 
 BLOCKS = {name_of(page): list(blocks(page)) for page in PAGES}
 

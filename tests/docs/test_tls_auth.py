@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ..accounts import Account
     from ..certificates import Certificates
 
-pytestmark = [pytest.mark.server, pytest.mark.docs]
+pytestmark = pytest.mark.server
 
 LIMITED = """
 accounts { APP {

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from ..conftest import StartServer
 
-pytestmark = [pytest.mark.server, pytest.mark.docs]
+pytestmark = pytest.mark.server
 
 PAGE = list(blocks(ROOT / "docs/guides/web.md"))
 
