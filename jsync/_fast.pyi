@@ -830,15 +830,6 @@ class Outbox:
         A request leaves at once and with it all that waits; and it is not held while
         disconnected but refused with ConnectionLostError.
         """
-    def write(self, frames: bytes, messages: int, size: int, *, urgent: bool) -> None:
-        """Write whole frames of PUB and HPUB, all of them or none.
-
-        Urgent ones leave at once and with them all that waits. None are held while
-        disconnected: they are refused with `ConnectionLostError`, and dropped unless they
-        were sent before. `messages` and `size`, the bytes of header blocks and payloads,
-        are for the counters.
-        """
-
     def command(self, data: bytes, *, lazy: bool = False, riding: bool = False) -> bool:
         """Write protocol commands such as SUB; False when disconnected.
 
@@ -850,6 +841,57 @@ class Outbox:
         """Raise `ForkedProcessError` in a child of the process that connected."""
     def flush(self) -> None:
         """Send what waits for company, as far as the socket takes it."""
+
+# Atomic batches -------------------------------------------------------------------
+
+@final
+class BatchEntry:
+    """A message of an atomic batch, encoded but for what is known when it is sent."""
+
+    @property
+    def sequence(self) -> int:
+        """Its number in the batch, from 1."""
+    @property
+    def subject(self) -> str: ...
+    @property
+    def data(self) -> bytes:
+        """As it was when the message was added."""
+    @property
+    def size(self) -> int:
+        """Bytes of headers and payload, without a commit."""
+    def __init__(
+        self,
+        header: bytes,
+        sequence: int,
+        subject: str,
+        data: bytes | bytearray | memoryview = b"",
+        headers: HeadersLike | None = None,
+    ) -> None:
+        """`header` is that of the batch, up to the number: `Nats-Batch-Sequence: `."""
+    def frame(self, reply: str = "", commit: bytes = b"") -> bytes:
+        """The HPUB of this message, with the `commit` header behind its own."""
+
+def entries_within(entries: list[BatchEntry], begin: int, size: int) -> int:
+    """The end of the entries from `begin` on that make a write of about `size` bytes."""
+
+def write_entries(
+    outbox: Outbox,
+    entries: list[BatchEntry],
+    begin: int,
+    end: int,
+    *,
+    urgent: bool,
+    first_reply: str = "",
+    reply: str = "",
+    commit: bytes = b"",
+) -> None:
+    """Write the entries from `begin` to `end`, all of them or none.
+
+    The last one has the `reply` and the `commit` header, the first of several
+    `first_reply`. Urgent ones leave at once and with them all that waits. None are held
+    while disconnected: they are refused with `ConnectionLostError`, and dropped unless
+    they were sent before.
+    """
 
 # Fast ingest ----------------------------------------------------------------------
 

@@ -9,6 +9,7 @@ One extension module in parts, each with one idea, lowest first:
     header.pxi     header blocks
     block.pxi      frames that wait to be sent, and how a publish is written
     outbox.pxi     the write buffer: who may write, when it leaves, what survives a loss
+    batch.pxi      messages of atomic batches: BatchEntry
     message.pxi    Msg, JetStreamMsg and the ack subject's Metadata
     ack_reader.pxi ack subjects, one after the other
     order.pxi      whether the messages of a consumer come in their order: Order, Trail
@@ -68,6 +69,7 @@ from cpython.bytes cimport (
     PyBytes_FromStringAndSize, PyBytes_GET_SIZE,
 )
 from cpython.exc cimport PyErr_CheckSignals
+from cpython.list cimport PyList_GET_ITEM
 from cpython.mem cimport (
     PyMem_RawCalloc, PyMem_RawFree, PyMem_RawMalloc, PyMem_RawRealloc,
 )
@@ -82,6 +84,7 @@ include "_fast_parts/subject.pxi"
 include "_fast_parts/header.pxi"
 include "_fast_parts/block.pxi"
 include "_fast_parts/outbox.pxi"
+include "_fast_parts/batch.pxi"
 include "_fast_parts/message.pxi"
 include "_fast_parts/ack_reader.pxi"
 include "_fast_parts/order.pxi"

@@ -239,23 +239,6 @@ cdef class Outbox:
             raise InvalidHeaderError("this server does not support headers")
         return encode_headers(headers)
 
-    def write(self, frames: bytes, messages: int, size: int, *, urgent: bool) -> None:
-        """Write whole frames of PUB and HPUB, all of them or none.
-
-        Urgent ones leave at once and with them all that waits. None are held while
-        disconnected: they are refused with ConnectionLostError, and dropped unless they
-        were sent before. `messages` and `size`, the bytes of header blocks and payloads,
-        are for the counters.
-        """
-        cdef Py_ssize_t total = PyBytes_GET_SIZE(frames)
-        cdef char* room = self.begin(total, False, False)
-        if room == NULL:
-            raise ConnectionLostError("not connected: reconnecting")
-        memcpy(room, PyBytes_AS_STRING(frames), total)
-        self.out_msgs += messages
-        self.out_bytes += size
-        self.finish(urgent)
-
     def command(
         self, data: bytes, *, lazy: bool = False, riding: bool = False
     ) -> bool:

@@ -6,7 +6,7 @@ import contextlib
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from .._fast import Waiter
+from .._fast import Waiter, entries_within, write_entries
 from ..core.session import ConnectionState
 from ..errors import (
     APIError,
@@ -28,17 +28,17 @@ from .publish_options import newer_options
 from .resolve import Origin, find_commit
 
 if TYPE_CHECKING:
-    from .._fast import Msg
+    from .._fast import BatchEntry, Msg
     from ..core.requests import Data
     from ..models import PubAck
     from .api import API
-    from .batch import AtomicEngine, Entry
+    from .batch import AtomicEngine
     from .lookup import KnownStream, StreamLookup
     from .publish_options import PublishOptions
     from .resolve import Resolver
 
 WRITE_BYTES = 1 << 20
-"""Frames are joined to writes of about this size."""
+"""Messages are written in pieces of about this size."""
 
 _REFUSALS = (
     APIError,
@@ -75,8 +75,8 @@ class AtomicDriver:
         self, subject: str, data: Data, options: PublishOptions, deadline: float
     ) -> None:
         """Check a message and have it in the batch."""
-        self._engine.check_open()
         if options:
+            self._engine.check_open()
             self._api.require(newer_options(options))
             if option := delicate_option(options):
                 self._check_delicate(option, subject, options, deadline)
@@ -118,7 +118,7 @@ class AtomicDriver:
         if engine.sent and (engine.confirmed or self._known is not None):
             gap = engine.gap()
             with contextlib.suppress(Error):
-                self._session.outbox.write(gap.frame(), 1, gap.bare_size, urgent=False)
+                write_entries(self._session.outbox, [gap], 0, 1, urgent=False)
 
     # Sending --------------------------------------------------------------------------
 
@@ -141,7 +141,7 @@ class AtomicDriver:
         session.await_connected(deadline)
         self._origin = Origin.of(session)
 
-    def _asks_first(self, entry: Entry, deadline: float) -> bool:
+    def _asks_first(self, entry: BatchEntry, deadline: float) -> bool:
         """Whether this is the first message, and has to be acknowledged before the next.
 
         A server that has no batches would store them all. It is not even sent the first
@@ -157,24 +157,28 @@ class AtomicDriver:
             )
         return self._ack_first or self._known is None
 
-    def send(self, entries: list[Entry], ack: bool, deadline: float) -> None:
+    def send(self, entries: list[BatchEntry], ack: bool, deadline: float) -> None:
         for entry in entries:
             if self._asks_first(entry, deadline) or (ack and entry is entries[-1]):
                 self._ask(entry, deadline)
             else:
                 self._put(entry, deadline)
 
-    def _put(self, entry: Entry, deadline: float) -> None:
+    def _put(self, entry: BatchEntry, deadline: float) -> None:
         """Write a message."""
         while True:
             self._check_line(deadline)
+            reply = "" if entry.sequence > 1 else self._expect_first(entry)
             try:
-                self._write([self._frame(entry)], [entry], urgent=False)
+                write_entries(
+                    self._session.outbox, [entry], 0, 1, urgent=False, reply=reply
+                )
             except ConnectionLostError:
                 continue
+            self._engine.sent = entry.sequence
             return
 
-    def _ask(self, entry: Entry, deadline: float) -> None:
+    def _ask(self, entry: BatchEntry, deadline: float) -> None:
         """Write a message and block until the server has it."""
         reply = self._exchange([entry], deadline)
         try:
@@ -184,7 +188,7 @@ class AtomicDriver:
             raise
 
     def _exchange(
-        self, entries: list[Entry], deadline: float, commit: bytes = b""
+        self, entries: list[BatchEntry], deadline: float, commit: bytes = b""
     ) -> bytes:
         """Write messages, and block for the answer to the last of them.
 
@@ -206,7 +210,7 @@ class AtomicDriver:
         raise no_stream(entries[-1].subject)
 
     def _exchange_once(
-        self, entries: list[Entry], deadline: float, commit: bytes
+        self, entries: list[BatchEntry], deadline: float, commit: bytes
     ) -> Msg:
         session, last = self._session, entries[-1]
         session.open_replies()
@@ -216,10 +220,12 @@ class AtomicDriver:
             waiter = Waiter(session.outbox, last.subject)
             token = session.replies.add(waiter)
             try:
-                frames = [self._frame(entry) for entry in entries[:-1]]
-                frames.append(last.frame(f"{session.replies.prefix}{token}", commit))
+                first_reply = ""
+                if len(entries) > 1 and entries[0].sequence == 1:
+                    first_reply = self._expect_first(entries[0])
+                reply = f"{session.replies.prefix}{token}"
                 try:
-                    self._write(frames, entries, urgent=True, commits=bool(commit))
+                    self._write(entries, first_reply, reply, commit)
                 except ConnectionLostError:
                     continue
                 if not waiter.wait(deadline - monotonic()):
@@ -231,41 +237,38 @@ class AtomicDriver:
             finally:
                 session.replies.discard(token)
 
-    def _frame(self, entry: Entry) -> bytes:
-        """What to write for a message whose answer nobody waits for."""
-        if entry.sequence > 1:
-            return entry.frame()
-        # The first one's answer tells why there is no batch, when the commit cannot.
+    def _expect_first(self, entry: BatchEntry) -> str:
+        """Where the first message is answered when nobody waits for that.
+
+        It tells why there is no batch, when the answer to the commit cannot.
+        """
         self._forget_first()
         self._session.open_replies()
         waiter = Waiter(self._session.outbox, entry.subject)
         token = self._session.replies.add(waiter)
         self._first = token, waiter
-        return entry.frame(f"{self._session.replies.prefix}{token}")
+        return f"{self._session.replies.prefix}{token}"
 
     def _write(
-        self,
-        frames: list[bytes],
-        entries: list[Entry],
-        *,
-        urgent: bool,
-        commits: bool = False,
+        self, entries: list[BatchEntry], first_reply: str, reply: str, commit: bytes
     ) -> None:
-        """Write frames, joined to large pieces; the last of them may commit."""
-        outbox, engine = self._session.outbox, self._engine
+        """Write messages in large pieces; the last of them may commit."""
+        outbox, engine, count = self._session.outbox, self._engine, len(entries)
         begin = 0
-        while begin < len(frames):
-            end, size = begin, 0
-            while end < len(frames) and size < WRITE_BYTES:
-                size += len(frames[end])
-                end += 1
-            self._written = commits and end == len(frames)
+        while begin < count:
+            end = entries_within(entries, begin, WRITE_BYTES)
+            last = end == count
+            self._written = last and bool(commit)
             try:
-                outbox.write(
-                    b"".join(frames[begin:end]),
-                    end - begin,
-                    sum([len(e.block) + len(e.data) + 2 for e in entries[begin:end]]),
-                    urgent=urgent,
+                write_entries(
+                    outbox,
+                    entries,
+                    begin,
+                    end,
+                    urgent=True,
+                    first_reply="" if begin else first_reply,
+                    reply=reply if last else "",
+                    commit=commit if last else b"",
                 )
             except Error:
                 self._written = False

@@ -11,7 +11,7 @@ import re
 from enum import Enum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from .._fast import check_publish_subject, encode_headers
+from .._fast import BatchEntry, check_publish_subject
 from ..errors import (
     AtomicBatchClosedError,
     AtomicBatchUnsupportedError,
@@ -34,6 +34,7 @@ MAX_MESSAGES: Final = 1000
 """What a server takes unless it is set up otherwise (`max_batch_size`)."""
 
 COMMIT: Final = b"Nats-Batch-Commit: 1\r\n"
+_COMMIT_SIZE: Final = len(COMMIT)
 COMMIT_ALL_SENT: Final = b"Nats-Batch-Commit: eob\r\n"
 """Commit, and do not store this message: since nats-server 2.14."""
 
@@ -41,9 +42,6 @@ UNSUPPORTED: Final = {
     "expected_last_msg_id": "no server checks it in a batch (ADR-50)",
 }
 """The options of a message that none of a batch may have, and why."""
-
-
-_BYTES: Final = (bytes, bytearray, memoryview)
 
 
 class BatchState(Enum):
@@ -82,40 +80,6 @@ MOVES: Final = {
 """What a state may become. Only an unclear one that was found out goes on from its end."""
 
 
-class Entry(NamedTuple):
-    """A message of the batch, encoded but for what is known when it is sent."""
-
-    sequence: int
-    """Its number in the batch, from 1."""
-    subject: str
-    block: bytes
-    """Its header block without the end."""
-    data: bytes
-
-    @property
-    def size(self) -> int:
-        """Bytes of headers and payload, as a commit would have them."""
-        return len(self.block) + len(COMMIT) + 2 + len(self.data)
-
-    @property
-    def bare_size(self) -> int:
-        """Bytes of headers and payload, without a commit."""
-        return len(self.block) + 2 + len(self.data)
-
-    def frame(self, reply: str = "", commit: bytes = b"") -> bytes:
-        """The HPUB of this message, with the `commit` header behind its own."""
-        headers = len(self.block) + len(commit) + 2
-        return b"HPUB %b %b%d %d\r\n%b%b\r\n%b\r\n" % (
-            self.subject.encode(),
-            f"{reply} ".encode() if reply else b"",
-            headers,
-            headers + len(self.data),
-            self.block,
-            commit,
-            self.data,
-        )
-
-
 class AtomicEngine:
     """The state of one atomic batch. What it returns has to be sent, in that order."""
 
@@ -137,13 +101,13 @@ class AtomicEngine:
         """The stream that the first message expects."""
         self.floor: int | None = None
         """The sequence that it expects the stream to end at."""
-        self._waiting: list[Entry] = []
+        self._waiting: list[BatchEntry] = []
         self._last_subject = ""
         self._subjects: set[str] = set()
         self._msg_ids: set[str] = set()
 
     @property
-    def waiting(self) -> Sequence[Entry]:
+    def waiting(self) -> Sequence[BatchEntry]:
         """What has been added and not been sent."""
         return self._waiting
 
@@ -172,40 +136,34 @@ class AtomicEngine:
         data: bytes | bytearray | memoryview,
         options: PublishOptions,
         max_payload: int,
-    ) -> Entry:
+    ) -> BatchEntry:
         """Check a message and take it into the batch, to be sent later.
 
         Everything that can be known to be refused is refused here, and the batch is as it
         was then.
         """
-        self.check_open()
-        if subject not in self._subjects:
+        if self.state is not BatchState.OPEN:
+            self.check_open()
+        subjects = self._subjects
+        if subject not in subjects:
             check_publish_subject(subject)
-        if not isinstance(data, _BYTES):
-            raise TypeError(
-                f"data must be bytes, bytearray or memoryview, not {type(data).__name__}"
-                + (": encode it first" if isinstance(data, str) else "")
-            )
-        if self.max_messages is not None and self.added >= self.max_messages:
+        sequence = self.added + 1
+        if self.max_messages is not None and sequence > self.max_messages:
             raise ConfigError(
                 f"a batch has at most {self.max_messages} messages; a server that is set "
                 "up for more takes them with max_messages=None"
             )
-        block = b"NATS/1.0\r\n"
+        headers = None
         if options:
             headers = publish_headers(subject, data, options, UNSUPPORTED)
             self._check_within(subject, options)
-            if headers:
-                block = encode_headers(headers)[:-2]
-        sequence = self.added + 1
-        block = b"%b%b%d\r\n" % (block, self._header, sequence)
-        entry = Entry(sequence, subject, block, bytes(data))
-        if entry.size > max_payload:
+        entry = BatchEntry(self._header, sequence, subject, data, headers)
+        if (size := entry.size + _COMMIT_SIZE) > max_payload:
             raise MaxPayloadError(
-                f"{entry.size} bytes of headers and payload, those of the batch included, "
+                f"{size} bytes of headers and payload, those of the batch included, "
                 f"are more than the server's max_payload of {max_payload}"
             )
-        self._subjects.add(subject)
+        subjects.add(subject)
         if options and (msg_id := options.get("msg_id")) is not None:
             self._msg_ids.add(msg_id)
         if sequence == 1:
@@ -235,17 +193,16 @@ class AtomicEngine:
 
     # Sending --------------------------------------------------------------------------
 
-    def due(self, *, last: bool) -> list[Entry]:
+    def due(self, *, last: bool) -> list[BatchEntry]:
         """Take what is to be sent now: all that waits, the last message only if `last`.
 
         The last one is held back, since it may be the one that commits.
         """
-        held = [] if last else self._waiting[-1:]
-        entries = self._waiting[: len(self._waiting) - len(held)]
-        self._waiting = held
+        entries = self._waiting
+        self._waiting = [] if last or not entries else [entries.pop()]
         return entries
 
-    def begin_commit(self) -> tuple[list[Entry], Entry, bytes]:
+    def begin_commit(self) -> tuple[list[BatchEntry], BatchEntry, bytes]:
         """Take all that waits, the message that commits, and the header that does it.
 
         When all have been sent that is a message that is not stored.
@@ -259,7 +216,7 @@ class AtomicEngine:
             return entries[:-1], entries[-1], COMMIT
         return [], self._extra(self.added + 1), COMMIT_ALL_SENT
 
-    def gap(self) -> Entry:
+    def gap(self) -> BatchEntry:
         """A message that ends the batch on the server, and leaves nothing behind.
 
         Once the server has had the first message, none that comes later begins the batch
@@ -267,16 +224,15 @@ class AtomicEngine:
         """
         return self._extra(self.added + 2)
 
-    def opening(self) -> Entry:
+    def opening(self) -> BatchEntry:
         """A message that begins the batch in the place of the first one.
 
         If that comes later, while the server keeps this one, it ends the batch.
         """
         return self._extra(1)
 
-    def _extra(self, sequence: int) -> Entry:
-        block = f"NATS/1.0\r\nNats-Batch-Id: {self.id}\r\nNats-Batch-Sequence: {sequence}\r\n"
-        return Entry(sequence, self._last_subject, block.encode(), b"")
+    def _extra(self, sequence: int) -> BatchEntry:
+        return BatchEntry(self._header, sequence, self._last_subject)
 
     # Answers --------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ import json
 from time import monotonic
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
-from .._fast import parse_headers
+from .._fast import parse_headers, write_entries
 from ..errors import (
     Error,
     MessageNotFoundError,
@@ -29,9 +29,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import TypeAlias
 
+    from .._fast import BatchEntry
     from ..core.session import Session
     from .api import API
-    from .batch import AtomicEngine, Entry, Placed
+    from .batch import AtomicEngine, Placed
 
     Resolver: TypeAlias = Callable[[float | None], PubAck | None]
 
@@ -169,7 +170,7 @@ class Search:
                 continue
             return origin.has_read(here) if self._opened else err_code in _ENDED
 
-    def _send(self, entry: Entry) -> int | None:
+    def _send(self, entry: BatchEntry) -> int | None:
         """Send a message of the batch; the error it is answered with, None: it is taken."""
         try:
             reply = self._api.connection.request(
@@ -193,9 +194,8 @@ class Search:
         if self._opened:
             gap = self._engine.gap()
             with contextlib.suppress(Error):
-                self._api.connection.session.outbox.write(
-                    gap.frame(), 1, gap.bare_size, urgent=False
-                )
+                outbox = self._api.connection.session.outbox
+                write_entries(outbox, [gap], 0, 1, urgent=False)
 
     def find_stream(self) -> str:
         if self._stream is None:

@@ -10,14 +10,13 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from jsync import errors
-from jsync._fast import parse_headers
+from jsync._fast import BatchEntry, parse_headers
 from jsync.jetstream.batch import (
     COMMIT,
     COMMIT_ALL_SENT,
     MOVES,
     AtomicEngine,
     BatchState,
-    Entry,
     Placed,
     delicate_option,
     has_settled,
@@ -41,7 +40,7 @@ def engine(**options: Any) -> AtomicEngine:
 
 def add(
     batch: AtomicEngine, subject: str = "a.b", data: bytes = b"", **options: Any
-) -> Entry:
+) -> BatchEntry:
     return batch.add(subject, data, options, MAX_PAYLOAD)  # type: ignore[arg-type]
 
 
@@ -148,7 +147,7 @@ def test_whatever_is_called_the_messages_are_sent_once_each_in_order_and_then_co
     operations: Sequence[str],
 ) -> None:
     batch = engine()
-    sent: list[tuple[Entry, bytes]] = []
+    sent: list[tuple[BatchEntry, bytes]] = []
     for operation in operations:
         add(batch, data=b"%d" % len(batch.waiting))
         if operation == "commit with a message":
@@ -201,7 +200,7 @@ def test_a_frame_says_what_was_added(
         name: value.strip(" \t") for name, value in own.items()
     }
     line = frame[: frame.index(b"\r\n") + 2]
-    assert len(frame) - len(line) - 2 == entry.bare_size + len(commit)
+    assert len(frame) - len(line) - 2 == entry.size + len(commit)
 
 
 # What is refused before anything is sent ------------------------------------------------
@@ -285,7 +284,7 @@ def test_what_was_refused_is_not_remembered() -> None:
 def test_a_message_has_to_fit_with_the_headers_that_commit_it() -> None:
     sized = engine()
     add(sized)
-    largest = 1000 - sized.waiting[0].size
+    largest = 1000 - sized.waiting[0].size - len(COMMIT)
     engine().add("a.b", bytes(largest), {}, 1000)
     with pytest.raises(errors.MaxPayloadError, match="1001 bytes"):
         engine().add("a.b", bytes(largest + 1), {}, 1000)
