@@ -1,0 +1,214 @@
+"""What is killed in the middle of a batch: each row is stored exactly once all the same.
+
+`JSYNC_SPARK_KILLS` says how often, `JSYNC_SEED` at what moments.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+import jsync
+from jsync import errors
+
+from ..servers import wait_for
+from .sink_support import stored
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from jsync.server import LocalServer
+
+    from ..conftest import StartServer
+
+pytestmark = pytest.mark.fault
+
+KILLS = int(os.environ.get("JSYNC_SPARK_KILLS", "2"))
+ROWS = 30_000
+LONG = 300
+"""Seconds within which a job is done, on whatever machine."""
+
+
+class Copying:
+    """The two streams, and the job between them, which is started again and again."""
+
+    def __init__(
+        self, server: LocalServer, directory: Path, dice: random.Random
+    ) -> None:
+        self._server = server
+        self._directory = directory
+        self._dice = dice
+        self._nc = jsync.connect(server.url, max_reconnects=-1, reconnect_wait=0.05)
+        js = self._nc.jetstream()
+        self._source = js.create_stream(name="IN", subjects=["IN.>"])
+        self._sink = js.create_stream(name="OUT", subjects=["OUT.>"])
+        self._js = js
+        self._process: subprocess.Popen[bytes] | None = None
+        self.published = 0
+        self.starts = 0
+
+    def feed(self, rows: int = ROWS) -> None:
+        with self._js.publisher() as publisher:
+            for number in range(self.published, self.published + rows):
+                publisher.publish("IN.n", b"%d" % number)
+        self.published += rows
+
+    def start(self) -> None:
+        job = Path(__file__).with_name("copy_job.py")
+        log = (self._directory / f"job-{self.starts}.log").open("wb")
+        self._process = subprocess.Popen(
+            [
+                *(sys.executable, str(job), self._server.url, "IN", "OUT"),
+                *(str(self.checkpoint), str(ROWS)),
+            ],
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+        self.starts += 1
+
+    @property
+    def checkpoint(self) -> Path:
+        return self._directory / "checkpoint"
+
+    def kill_driver(self) -> None:
+        """SIGKILL of the driver, and of its JVM with it."""
+        assert self._process is not None
+        os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+
+    def kill_task(self) -> bool:
+        """SIGKILL of a Python process in which tasks run; whether there was one."""
+        assert self._process is not None
+        workers = list(_workers(self._process.pid))
+        if workers:
+            os.kill(self._dice.choice(workers), signal.SIGKILL)
+        return bool(workers)
+
+    def kill_server(self) -> None:
+        self._server.kill()
+        time.sleep(self._dice.random() / 4)
+        self._server.start()
+
+    @property
+    def stored(self) -> int:
+        with contextlib.suppress(errors.Error):
+            return self._sink.info(timeout=1).state.messages
+        return -1
+
+    def wait_until_stored(self, rows: int) -> None:
+        """Start what has ended meanwhile, until so much is stored."""
+        deadline = time.monotonic() + LONG
+        while self.stored < rows:
+            assert time.monotonic() < deadline, self.log
+            if self._process is None or self._process.poll() is not None:
+                self.start()
+            time.sleep(0.01)
+
+    def finish(self) -> None:
+        """Let the job come to its end, with all that was published."""
+        for _ in range(10):
+            if self._process is None or self._process.poll() is not None:
+                self.start()
+            assert self._process is not None
+            if self._process.wait(LONG) == 0 and self.stored >= self.published:
+                return
+        raise AssertionError(self.log)
+
+    @property
+    def broken_off(self) -> bool:
+        """Whether a batch has been begun and not committed, as its checkpoint says."""
+        begun, done = (
+            {file.name for file in (self.checkpoint / folder).glob("[0-9]*")}
+            for folder in ("offsets", "commits")
+        )
+        return bool(begun - done)
+
+    def check(self) -> None:
+        found = [int(data) for (data,) in stored(self._sink, "data")]
+        assert len(found) == self.published, self.log
+        assert sorted(found) == list(range(self.published))
+
+    @property
+    def log(self) -> str:
+        return (self._directory / f"job-{self.starts - 1}.log").read_text()[-4000:]
+
+    def close(self) -> None:
+        if self._process is not None and self._process.poll() is None:
+            self.kill_driver()
+        self._nc.close()
+
+
+def _workers(session: int) -> Iterator[int]:
+    """The processes of a session that Spark's Python daemon has forked."""
+    parents = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            fields = (folder / "stat").read_text().rpartition(")")[2].split()
+            if int(fields[3]) == session and fields[0] != "Z":
+                command = (folder / "cmdline").read_bytes()
+                parents[int(folder.name)] = int(fields[1]), b"pyspark.daemon" in command
+    for pid, (parent, is_daemon) in parents.items():
+        if is_daemon and parents.get(parent, (0, False))[1]:
+            yield pid
+
+
+@pytest.fixture
+def copying(
+    own_server: StartServer, spark_environment: None, tmp_path: Path
+) -> Iterator[Copying]:
+    seed = os.environ.get("JSYNC_SEED") or os.urandom(4).hex()
+    print(f"JSYNC_SEED={seed}")  # noqa: T201 (shown when it fails)
+    copying = Copying(own_server(), tmp_path, random.Random(seed))
+    yield copying
+    copying.close()
+
+
+def midway(copying: Copying) -> int:
+    """Somewhere in the middle of the next batch."""
+    before = copying.published - ROWS
+    return before + copying._dice.randrange(ROWS // 20, ROWS * 2 // 3)
+
+
+def test_a_driver_that_is_killed_goes_on_where_it_was(copying: Copying) -> None:
+    hits = 0
+    for _ in range(KILLS * 5):
+        copying.feed()
+        copying.start()
+        copying.wait_until_stored(midway(copying))
+        copying.kill_driver()
+        hits += copying.broken_off
+        if hits == KILLS:
+            break
+    assert hits == KILLS
+    copying.finish()
+    copying.check()
+
+
+def test_a_server_that_is_killed_gets_what_was_on_its_way(copying: Copying) -> None:
+    copying.start()
+    for _ in range(KILLS):
+        copying.feed()
+        copying.wait_until_stored(midway(copying))
+        copying.kill_server()
+    copying.finish()
+    copying.check()
+
+
+def test_a_task_that_is_killed_is_run_again(copying: Copying) -> None:
+    copying.start()
+    for _ in range(KILLS):
+        copying.feed()
+        copying.wait_until_stored(midway(copying))
+        wait_for(copying.kill_task, 30)
+    copying.finish()
+    copying.check()
