@@ -14,10 +14,10 @@ from pyspark.sql import SparkSession, functions as F  # noqa: N812
 
 
 def main(url: str, source: str, sink: str, checkpoint: str, rows: str) -> None:
-    master = os.environ.get("JSYNC_MASTER", "local[2,4]")  # tasks may fail three times
     spark = (
-        SparkSession.builder.master(master)
+        SparkSession.builder.master(os.environ["JSYNC_MASTER"])
         .config("spark.driver.memory", "1g")
+        .config("spark.driver.host", "127.0.0.1")
         .config("spark.ui.enabled", "false")
         .config("spark.sql.shuffle.partitions", "3")
         .config("spark.sql.warehouse.dir", str(Path(checkpoint) / "warehouse"))

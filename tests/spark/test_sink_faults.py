@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,6 +16,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pyspark
 import pytest
 
 import jsync
@@ -53,6 +55,7 @@ class Copying:
         self._sink = js.create_stream(name="OUT", subjects=["OUT.>"])
         self._js = js
         self._process: subprocess.Popen[bytes] | None = None
+        self._master = "local[2,4]"  # tasks may fail three times
         self.published = 0
         self.starts = 0
 
@@ -62,7 +65,8 @@ class Copying:
                 publisher.publish("IN.n", b"%d" % number)
         self.published += rows
 
-    def start(self) -> None:
+    def start(self, master: str | None = None) -> None:
+        self._master = master or self._master
         job = Path(__file__).with_name("copy_job.py")
         log = (self._directory / f"job-{self.starts}.log").open("wb")
         self._process = subprocess.Popen(
@@ -72,6 +76,7 @@ class Copying:
             ],
             stdout=log,
             stderr=log,
+            env={**os.environ, "JSYNC_MASTER": self._master},
             start_new_session=True,
         )
         self.starts += 1
@@ -89,10 +94,28 @@ class Copying:
     def kill_task(self) -> bool:
         """SIGKILL of a Python process in which tasks run; whether there was one."""
         assert self._process is not None
-        workers = list(_workers(self._process.pid))
+        there = _processes(self._process.pid)
+        workers = [
+            pid
+            for pid, (parent, command) in there.items()
+            if b"pyspark.daemon" in command
+            and b"pyspark.daemon" in there.get(parent, (0, b""))[1]
+        ]
         if workers:
             os.kill(self._dice.choice(workers), signal.SIGKILL)
         return bool(workers)
+
+    def kill_executor(self) -> bool:
+        """SIGKILL of one of the JVMs that run tasks; whether there was one."""
+        assert self._process is not None
+        found = [
+            pid
+            for pid, (_, command) in _processes(self._process.pid).items()
+            if b"CoarseGrainedExecutorBackend" in command
+        ]
+        if found:
+            os.kill(self._dice.choice(found), signal.SIGKILL)
+        return bool(found)
 
     def kill_server(self) -> None:
         self._server.kill()
@@ -148,18 +171,25 @@ class Copying:
         self._nc.close()
 
 
-def _workers(session: int) -> Iterator[int]:
-    """The processes of a session that Spark's Python daemon has forked."""
-    parents = {}
+def _processes(session: int) -> dict[int, tuple[int, bytes]]:
+    """The parent and the command of each process of a session."""
+    found = {}
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
-            fields = (folder / "stat").read_text().rpartition(")")[2].split()
-            if int(fields[3]) == session and fields[0] != "Z":
+            state, parent, _, its_session, *_ = (
+                (folder / "stat").read_text().rpartition(")")[2].split()
+            )
+            if int(its_session) == session and state != "Z":
                 command = (folder / "cmdline").read_bytes()
-                parents[int(folder.name)] = int(fields[1]), b"pyspark.daemon" in command
-    for pid, (parent, is_daemon) in parents.items():
-        if is_daemon and parents.get(parent, (0, False))[1]:
-            yield pid
+                found[int(folder.name)] = int(parent), command
+    return found
+
+
+@pytest.fixture
+def pyspark_work() -> Iterator[None]:
+    """A cluster of this kind leaves its logs beside PySpark."""
+    yield
+    shutil.rmtree(Path(pyspark.__file__).parent / "work", ignore_errors=True)
 
 
 @pytest.fixture
@@ -210,5 +240,20 @@ def test_a_task_that_is_killed_is_run_again(copying: Copying) -> None:
         copying.feed()
         copying.wait_until_stored(midway(copying))
         wait_for(copying.kill_task, 30)
+    copying.finish()
+    copying.check()
+
+
+def test_an_executor_that_is_killed_leaves_its_rows_to_another(
+    copying: Copying, pyspark_work: None
+) -> None:
+    # Executors of their own, as on a cluster: rows come behind a shuffle in any order.
+    copying.feed()
+    copying.start("local-cluster[2,1,1024]")
+    for number in range(KILLS):
+        if number:
+            copying.feed()
+        copying.wait_until_stored(midway(copying))
+        wait_for(copying.kill_executor, 60)
     copying.finish()
     copying.check()
