@@ -55,9 +55,16 @@ SECTIONS: Final[dict[str, dict[str, Command]]] = {
         ),
     },
     "More": {
+        "demo": Command(
+            "demo:demo", "Show what JetStream does, on a server of its own."
+        ),
         "server": Command(
             "server:server",
             "Run a nats-server on this machine, with JetStream.",
+        ),
+        "doctor": Command("doctor:doctor", "Say what works here, and what to do."),
+        "bench": Command(
+            "bench:bench", "Measure publishing and consuming, in seconds."
         ),
         "options": Command(
             "options:options", "Show the options that all commands take."
@@ -65,13 +72,6 @@ SECTIONS: Final[dict[str, dict[str, Command]]] = {
         "completion": Command(
             "completion:completion",
             "Write the script that completes commands in a shell.",
-        ),
-        "demo": Command(
-            "demo:demo", "Show what JetStream does, on a server of its own."
-        ),
-        "doctor": Command("doctor:doctor", "Say what works here, and what to do."),
-        "bench": Command(
-            "bench:bench", "Measure publishing and consuming, in seconds."
         ),
     },
 }

@@ -22,7 +22,8 @@ from .configuring import (
 from .consume import next_
 from .consumer_options import consumer_fields, consumer_options
 from .family import Family
-from .output import write_facts, write_json, write_table
+from .listing import write_infos, write_names
+from .output import write_facts, write_json
 from .values import UNTIL
 
 if TYPE_CHECKING:
@@ -33,6 +34,15 @@ if TYPE_CHECKING:
 
     from .settings import Settings
 
+_COLUMNS = (
+    "name",
+    "kind",
+    "ack",
+    "pending",
+    "unacknowledged",
+    "redelivered",
+    "last",
+)
 _STREAM = click.argument("stream", type=STREAM)
 _CONSUMER = click.argument("consumer", type=CONSUMER)
 
@@ -54,32 +64,22 @@ def list_(settings: Settings, stream: str, names: bool) -> None:
     with settings.connect() as nc:
         js = settings.jetstream(nc)
         if names:
-            found = list(js.consumer_names(stream))
-            if settings.json:
-                write_json(found)
-            else:
-                for name in found:
-                    click.echo(name)
-            return
-        infos = [each.cached_info for each in js.consumers(stream)]
-    if settings.json:
-        write_json([info.to_wire() for info in infos])
-        return
-    write_table(
-        ["name", "kind", "ack", "pending", "unacknowledged", "redelivered", "last"],
-        [
-            (
-                info.name,
-                "push" if info.config.deliver_subject else "pull",
-                info.config.ack_policy,
-                info.num_pending,
-                info.num_ack_pending,
-                info.num_redelivered,
-                info.delivered.stream_seq,
-            )
-            for info in infos
-        ],
-    )
+            write_names(js.consumer_names(stream), settings)
+        else:
+            found = (each.cached_info for each in js.consumers(stream))
+            write_infos(found, settings, _COLUMNS, _row)
+
+
+def _row(info: ConsumerInfo) -> list[object]:
+    return [
+        info.name,
+        "push" if info.config.deliver_subject else "pull",
+        info.config.ack_policy,
+        info.num_pending,
+        info.num_ack_pending,
+        info.num_redelivered,
+        info.delivered.stream_seq,
+    ]
 
 
 @consumer.command()

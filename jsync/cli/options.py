@@ -6,6 +6,7 @@ import click
 
 from .app import OPTIONS
 from .contexts import VARIABLES
+from .output import write_json
 
 
 @click.command()
@@ -16,14 +17,24 @@ def options(ctx: click.Context) -> None:
     They may stand before a command or behind it, and win over the environment, which wins
     over the context.
     """
+    known = [
+        (
+            ", ".join(option.opts)
+            + ("" if option.is_flag else f" {option.make_metavar(ctx)}"),
+            VARIABLES.get(option.name or ""),
+            option.help or "",
+        )
+        for option in OPTIONS
+    ]
+    if ctx.obj.json:
+        keys = ("option", "variable", "help")
+        write_json([dict(zip(keys, row, strict=True)) for row in known])
+        return
     formatter = ctx.make_formatter()
-    lines = []
-    for option in OPTIONS:
-        assert option.name is not None
-        variable = VARIABLES.get(option.name)
-        names = ", ".join(option.opts)
-        metavar = "" if option.is_flag else f" {option.make_metavar(ctx)}"
-        known = f" [{variable}]" if variable else ""
-        lines.append((names + metavar, f"{option.help}{known}"))
-    formatter.write_dl(lines)
+    formatter.write_dl(
+        [
+            (option, f"{words} [{variable}]" if variable else words)
+            for option, variable, words in known
+        ]
+    )
     click.echo(formatter.getvalue(), nl=False)

@@ -20,6 +20,7 @@ from .configuring import (
     write_dry_run,
 )
 from .family import Family
+from .listing import write_infos, write_names
 from .messages import form_of, form_options
 from .output import write_facts, write_json, write_table
 from .stream_options import stream_fields, stream_options
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
     from .settings import Settings
 
+_COLUMNS = ("name", "subjects", "messages", "bytes", "consumers")
 _STREAM = click.argument("stream", type=STREAM)
 
 
@@ -49,30 +51,16 @@ def list_(settings: Settings, subject: str | None, names: bool) -> None:
     with settings.connect() as nc:
         js = settings.jetstream(nc)
         if names:
-            found = list(js.stream_names(subject=subject))
-            if settings.json:
-                write_json(found)
-            else:
-                for name in found:
-                    click.echo(name)
-            return
-        infos = [each.cached_info for each in js.streams(subject=subject)]
-    if settings.json:
-        write_json([info.to_wire() for info in infos])
-        return
-    write_table(
-        ["name", "subjects", "messages", "bytes", "consumers"],
-        [
-            (
-                info.config.name,
-                info.config.subjects or [],
-                info.state.messages,
-                info.state.bytes,
-                info.state.consumer_count,
-            )
-            for info in infos
-        ],
-    )
+            write_names(js.stream_names(subject=subject), settings)
+        else:
+            found = (each.cached_info for each in js.streams(subject=subject))
+            write_infos(found, settings, _COLUMNS, _row)
+
+
+def _row(info: StreamInfo) -> list[object]:
+    config, state = info.config, info.state
+    subjects = config.subjects or []
+    return [config.name, subjects, state.messages, state.bytes, state.consumer_count]
 
 
 @stream.command()

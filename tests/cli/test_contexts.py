@@ -101,11 +101,10 @@ def test_credentials_that_are_given_take_the_place_of_the_contexts(
 def test_of_several_credentials_in_a_context_the_nats_tools_first_is_used(
     config_home: Path,
 ) -> None:
-    several = {"token": "word", "nkey": "/ann.nk", "creds": "/ann.creds"}
-    store(config_home, "one", select=True, **several)
+    store(config_home, "one", select=True, token="word", nkey="/k", creds="/ann.creds")
     options = resolve({}, environment(config_home))
     assert options == {"server": "nats://127.0.0.1:4222", "creds": "/ann.creds"}
-    store(config_home, "one", user="ann", password="secret", **several)
+    store(config_home, "one", user="ann", password="secret", creds="/ann.creds")
     assert resolve({}, environment(config_home)).keys() == {
         "server",
         "user",

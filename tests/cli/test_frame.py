@@ -9,16 +9,19 @@ from typing import TYPE_CHECKING
 import click
 import pytest
 
-from jsync import __version__, errors
+from jsync import StreamConfig, StreamInfo, __version__, errors
 from jsync.cli import commands, failures
 from jsync.cli.app import OPTIONS, app
 from jsync.cli.failures import Code, code_of
+from jsync.cli.listing import write_infos
+from jsync.cli.settings import Settings
 
 from ..server.support import black_hole, refusing_url, run_child
 from .support import Jsync
 from .tree import COMMANDS
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from jsync import Stream
@@ -97,6 +100,8 @@ def test_every_command_takes_the_options_of_all_and_says_json_in_its_help(
 
 def test_the_options_of_all_are_listed_with_their_variables() -> None:
     output = Jsync()("options").output
+    listed = Jsync()("options", "--json").json
+    assert [each["variable"] for each in listed][:2] == ["NATS_URL", "NATS_CONTEXT"]
     for option in OPTIONS:
         assert f"{option.opts[0]}" in output
     for variable in ("NATS_URL", "NATS_CONTEXT", "NATS_CREDS", "NATS_PASSWORD"):
@@ -193,6 +198,23 @@ def test_an_interrupt_is_130_a_broken_pipe_141_and_anything_else_one(
 )
 def test_every_error_has_an_exit_code(error: Exception, code: Code) -> None:
     assert code_of(error) is code
+
+
+def test_a_list_that_is_not_complete_is_written_before_it_fails(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def infos() -> Iterator[StreamInfo]:
+        yield StreamInfo(config=StreamConfig(name="A"))
+        raise errors.IncompleteListError("B does not answer")
+
+    settings = Settings()
+    with pytest.raises(errors.IncompleteListError):
+        write_infos(infos(), settings, ["name"], lambda info: [info.config.name])
+    assert capsys.readouterr().out == "name\nA\n"
+    settings.given["json"] = True
+    with pytest.raises(errors.IncompleteListError):
+        write_infos(infos(), settings, ["name"], lambda info: [info.config.name])
+    assert json.loads(capsys.readouterr().out) == [{"config": {"name": "A"}}]
 
 
 # Completion ---------------------------------------------------------------------------

@@ -1,0 +1,54 @@
+"""Lists of streams and consumers: all of them, or those that answer."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeVar
+
+import click
+
+from jsync.errors import IncompleteListError
+
+from .output import write_json, write_table
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from jsync import ConsumerInfo, StreamInfo
+
+    from .settings import Settings
+
+Info = TypeVar("Info", "StreamInfo", "ConsumerInfo")
+
+
+def write_names(names: Iterable[str], settings: Settings) -> None:
+    """Write names, a line each."""
+    if settings.json:
+        write_json(list(names))
+    else:
+        for name in names:
+            click.echo(name)
+
+
+def write_infos(
+    infos: Iterable[Info],
+    settings: Settings,
+    columns: Sequence[str],
+    row: Callable[[Info], Sequence[object]],
+) -> None:
+    """Write what there is of each; then raise `IncompleteListError` for those that fail.
+
+    Iterating may block, and raise what listing raises.
+    """
+    found: list[Info] = []
+    missing: IncompleteListError | None = None
+    try:
+        for info in infos:
+            found.append(info)  # noqa: PERF402 - those before an error count
+    except IncompleteListError as error:
+        missing = error
+    if settings.json:
+        write_json([info.to_wire() for info in found])
+    else:
+        write_table(columns, [row(info) for info in found])
+    if missing is not None:
+        raise missing
