@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSource
 
 from .options import Options
-from .schema import source_schema
+from .schema import options_of, source_schema, table_options, with_options
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import (
@@ -31,8 +31,13 @@ class JetStreamDataSource(DataSource):
         return "jetstream"
 
     def schema(self) -> StructType:
-        options = Options(self.options)
-        return source_schema(include_headers=options.flag("includeHeaders", False))
+        table = table_options(self.options)
+        options = Options(self.options if table is None else table)
+        columns = source_schema(include_headers=options.flag("includeHeaders", False))
+        return columns if table is None else with_options(columns, table)
+
+    def _chosen(self, schema: StructType) -> Options:
+        return Options({**options_of(schema), **self.options})
 
     def reader(self, schema: StructType) -> DataSourceReader:
         from .source import FilteringReader, JetStreamReader  # noqa: PLC0415
@@ -40,21 +45,21 @@ class JetStreamDataSource(DataSource):
         # Spark loads this module only where it is to push filters down.
         wanted = "pyspark.sql.worker.data_source_pushdown_filters" in sys.modules
         reader = FilteringReader if wanted else JetStreamReader
-        return reader(Options(self.options), schema)
+        return reader(self._chosen(schema), schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         from .source_stream import JetStreamStreamReader  # noqa: PLC0415
 
-        return JetStreamStreamReader(Options(self.options), schema)
+        return JetStreamStreamReader(self._chosen(schema), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         from .sink.writer import JetStreamWriter  # noqa: PLC0415
 
-        return JetStreamWriter(Options(self.options), schema, overwrite)
+        return JetStreamWriter(self._chosen(schema), schema, overwrite)
 
     def streamWriter(
         self, schema: StructType, overwrite: bool
     ) -> DataSourceStreamWriter:
         from .sink.writer import JetStreamStreamWriter  # noqa: PLC0415
 
-        return JetStreamStreamWriter(Options(self.options), schema, overwrite)
+        return JetStreamStreamWriter(self._chosen(schema), schema, overwrite)

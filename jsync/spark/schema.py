@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from inspect import signature
 from typing import TYPE_CHECKING
 
 from pyspark.sql.types import (
@@ -20,6 +21,8 @@ from pyspark.sql.types import (
 from ..errors import ConfigError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     import pyarrow
 
 COLUMNS: dict[str, DataType] = {
@@ -60,9 +63,52 @@ def check_schema(schema: StructType) -> None:
             )
 
 
+# A table of SQL ------------------------------------------------------------------------
+#
+# Spark shows its options to a Python data source only when the table is created without a
+# list of columns, to be told them; whoever reads the table gets the columns alone. So the
+# options travel in the metadata of the first column.
+
+_METADATA = "jetstream.options"
+
+
+def table_options(given: Mapping[str, str]) -> dict[str, str] | None:
+    """The options of a table that is being created; None: it is not about a table."""
+    if "provider" not in given:
+        return None
+    prefix = "option."
+    return {
+        name.removeprefix(prefix): value
+        for name, value in given.items()
+        if name.startswith(prefix)
+    }
+
+
+def with_options(columns: StructType, options: dict[str, str]) -> StructType:
+    """The columns of a table, with its options."""
+    first, *others = columns.fields
+    noted = StructField(
+        first.name, first.dataType, first.nullable, {_METADATA: options}
+    )
+    return StructType([noted, *others])
+
+
+def options_of(columns: StructType) -> dict[str, str]:
+    """The options of the table that these columns are of; none otherwise."""
+    for field in columns.fields:
+        if found := (field.metadata or {}).get(_METADATA):
+            return dict(found)
+    return {}
+
+
+# Arrow --------------------------------------------------------------------------------
+
+
 def arrow_schema(schema: StructType) -> pyarrow.Schema:
     """The one schema that Spark takes for `schema`."""
     # pyarrow is loaded where rows are read, not where a data source is looked up.
     from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415
 
+    if "timezone" not in signature(to_arrow_schema).parameters:
+        return to_arrow_schema(schema)  # Spark before 4.2, where it is always UTC
     return to_arrow_schema(schema, timezone="UTC")

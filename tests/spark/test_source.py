@@ -102,3 +102,76 @@ def test_several_streams_are_one_frame(
         *((other.name, n) for n in range(1, 6)),
     ]
     other.delete()
+
+
+def test_filters_choose_what_is_read_where_spark_allows_it(
+    spark: SparkSession, reading: Reading, js: jsync.JetStream, stream: jsync.Stream
+) -> None:
+    """The rows are the same either way; with the conf, only those are asked for."""
+    fill(js, stream, *numbers(300))
+    frame = reading.batch(
+        stream, "subject string, sequence bigint, timestamp timestamp"
+    )
+    middle = stream.get_message(150).timestamp
+    wanted = (
+        frame.filter(frame.subject.isin(f"{stream.name}.1", f"{stream.name}.2"))
+        .filter((frame.sequence > 100) & (frame.sequence <= 110))
+        .filter(frame.timestamp <= middle)
+        .filter(frame.subject.startswith(f"{stream.name}."))
+    )
+    expected = [101, 102, 104, 105, 107, 108, 110]
+    assert sorted(row.sequence for row in wanted.collect()) == expected
+    assert frame.filter("subject = 'x y'").count() == 0
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    try:
+        assert sorted(row.sequence for row in wanted.collect()) == expected
+        assert frame.filter("subject = 'x y'").count() == 0
+        narrow = frame.filter("stream = 'x'") if "stream" in frame.columns else frame
+        assert narrow.filter("sequence = 7").collect()[0].sequence == 7
+    finally:
+        spark.conf.unset("spark.sql.python.filterPushdown.enabled")
+
+
+def test_sql_reads_a_table_of_a_stream(
+    spark: SparkSession, server: LocalServer, js: jsync.JetStream, stream: jsync.Stream
+) -> None:
+    fill(js, stream, *numbers(6))
+    spark.sql(
+        f"create table orders_of_{stream.name} using jetstream options "
+        f"(stream '{stream.name}', 'nats.servers' '{server.url}', delivery 'at-least-once')"
+    )
+    try:
+        found = spark.sql(
+            f"select subject, count(*) n, sum(cast(cast(data as string) as int)) total "
+            f"from orders_of_{stream.name} group by subject order by subject"
+        )
+        assert [(row.n, row.total) for row in found.collect()] == [
+            (2, 5),
+            (2, 7),
+            (2, 9),
+        ]
+    finally:
+        spark.sql(f"drop table orders_of_{stream.name}")
+
+
+@pytest.mark.parametrize(
+    ("options", "wanted"),
+    [
+        ({"nats_password": "s3cret"}, "would show a secret in plans and logs"),
+        ({"nats_servers": "nats://ann:s3cret@a"}, "credentials in a URL"),
+        ({"startingOffset": "5"}, r"is it startingOffsets\?"),
+        ({"subjects": "a..b"}, "ConfigError: filter_subjects"),
+        ({"streams": "NOSUCH"}, "StreamNotFoundError"),
+        ({"schema": "payload binary"}, "no column payload"),
+        ({"schema": "data string"}, "cast it after reading"),
+    ],
+)
+def test_what_is_wrong_is_one_error_on_the_driver_and_shows_no_secret(
+    reading: Reading, stream: jsync.Stream, options: dict[str, str], wanted: str
+) -> None:
+    def read() -> None:
+        reading.batch(stream, **options).collect()
+
+    with pytest.raises(Exception, match=wanted) as failed:
+        read()
+    assert "s3cret" not in str(failed.value)
