@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import ast
+import builtins
 import pkgutil
 import re
 import subprocess
@@ -95,3 +96,15 @@ def test_importing_is_light() -> None:
         "assert len(os.listdir('/dev/fd')) == len(before)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_docstrings_name_errors_that_exist() -> None:
+    root = Path(jsync.__file__).parent
+    files = [*root.rglob("*.py"), root / "_fast.pyi"]
+    nodes = [(f, n) for f in files for n in ast.walk(ast.parse(f.read_text()))]
+    defined = {node.name for _, node in nodes if isinstance(node, ast.ClassDef)}
+    known = {*vars(errors), *vars(builtins), *defined}
+    for path, node in nodes:
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
+            words = re.findall(r"`(\w+Error)`", ast.get_docstring(node) or "")
+            assert set(words) <= known, f"{path.name}: {set(words) - known}"
