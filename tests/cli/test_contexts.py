@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ..certificates import Certificates
     from ..conftest import StartServer
 
-# As `nats context save` of nats 0.3 writes it: every field, empty ones too.
+# As natscontext of jsm.go 0.5, which the nats tool uses, writes it: every field.
 STORED = {
     "description": "",
     "url": "nats://127.0.0.1:4222",
@@ -42,8 +42,13 @@ STORED = {
     "jetstream_event_prefix": "",
     "inbox_prefix": "",
     "user_jwt": "",
+    "user_seed": "",
     "color_scheme": "",
     "tls_first": False,
+    "windows_cert_store": "",
+    "windows_cert_match_by": "",
+    "windows_cert_match": "",
+    "windows_ca_certs_match": None,
 }
 
 
