@@ -83,6 +83,10 @@ class Process:
         """Ctrl-C."""
         self._process.send_signal(signal.SIGINT)
 
+    def wait(self) -> int:
+        """Wait for its end, and read nothing; the exit code."""
+        return self._process.wait(LONG)
+
     def finish_raw(self) -> bytes:
         """Wait for its end, which is a good one; what it wrote, as it stands."""
         output, errors = self._process.communicate(timeout=LONG)

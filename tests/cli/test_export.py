@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import json
 from datetime import datetime
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow.parquet
 import pytest
 
+from jsync.cli import export
+
 from .processes import Process
 from .test_ingest import FLIGHTS, ROWS, held
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
-    from jsync import JetStream, Stream
+    from jsync import JetStream, JetStreamMsg, Stream
     from jsync.server import LocalServer
 
     from .support import Jsync
@@ -131,13 +132,51 @@ def test_what_cannot_be_is_told_in_a_line(jsync: Jsync, unique: str) -> None:
         assert jsync("export", unique, *arguments).code == 2
 
 
-def test_a_reader_that_goes_ends_it_quietly(
-    server: LocalServer, js: JetStream, stream: Stream
-) -> None:
+@pytest.fixture
+def half_a_megabyte(js: JetStream, stream: Stream) -> Stream:
+    """More than a pipe holds."""
     with js.publisher() as publisher:
         for _ in range(500):
             publisher.publish(f"{stream.name}.x", b"x" * 1000)
-    with Process(server, "export", stream.name) as process:
+    return stream
+
+
+def test_ctrl_c_does_not_wait_for_a_reader_that_has_stopped(
+    server: LocalServer, half_a_megabyte: Stream
+) -> None:
+    with Process(server, "export", half_a_megabyte.name) as process:
+        assert process.line().startswith('{"subject"')
+        process.interrupt()
+        assert process.wait() == 130
+
+
+def test_after_ctrl_c_the_file_is_a_part_and_is_called_one(
+    jsync: Jsync,
+    half_a_megabyte: Stream,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    path = tmp_path / "x.ndjson"
+    line = export._document
+
+    def interrupted(msg: JetStreamMsg, sequence: int) -> bytes:
+        if sequence == 100:
+            raise KeyboardInterrupt
+        return line(msg, sequence)
+
+    monkeypatch.setattr(export, "_document", interrupted)
+    ended = jsync("export", half_a_megabyte.name, "-o", str(path))
+    assert ended.code == 130
+    assert "interrupted: 99 messages, up to sequence 99, are in" in ended.errors
+    assert "--from 100 goes on" in ended.errors
+    assert not path.exists()
+    assert len(Path(f"{path}.partial").read_text().splitlines()) == 99
+
+
+def test_a_reader_that_goes_ends_it_quietly(
+    server: LocalServer, half_a_megabyte: Stream
+) -> None:
+    with Process(server, "export", half_a_megabyte.name) as process:
         assert process.line().startswith('{"subject"')
         process.leave()
         code, _, errors = process.finish()

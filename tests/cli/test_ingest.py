@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from jsync import connect
+from jsync.cli.ingest import resume
 from jsync.server import LocalServer
 
 from ..matrix.lines import binary_of
@@ -299,6 +300,19 @@ def test_it_goes_on_in_each_file_behind_the_last_row_of_that_one(
     first.write_bytes(numbers([1, 2]))
     assert "has no line 3, which was ingested" in jsync(*command, "--resume").errors
     assert count(forgetful) == 6
+
+
+def test_a_place_is_found_however_much_has_come_behind_it(
+    jsync: Jsync, js: JetStream, forgetful: Stream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(resume, "_FIRST_LOOK", 7)
+    subject = f"{forgetful.name}.x"
+    command = ("ingest", "-", "--source", "rows", "--subject", subject)
+    assert jsync(*command, stdin=numbers([1, 2, 3])).code == 0
+    for _ in range(100):
+        js.publish(subject, b'{"n":0}')
+    assert jsync(*command, "--resume", stdin=numbers([1, 2, 3, 4])).code == 0
+    assert [row["n"] for _, row in held(forgetful) if row["n"]] == [1, 2, 3, 4]
 
 
 def test_ids_of_columns_go_on_behind_the_last_one(
