@@ -22,7 +22,7 @@ _GLANCE: Final = 0.2
 """Seconds between looks at whether it still runs."""
 
 
-@click.command(context_settings={"ignore_unknown_options": True})
+@click.command()
 @click.option("--port", "-p", type=Number(0, 65535), default=4222, help="0: any.")
 @click.option("--store-dir", metavar="DIR", help="Keep streams there over restarts.")
 @click.option(

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from jsync import Stream
     from jsync.server import LocalServer
 
+    from ..conftest import StartServer
+
 TABLE = [
     (name, command)
     for section in commands.SECTIONS.values()
@@ -121,6 +123,22 @@ def test_options_stand_before_a_command_or_behind_it_which_wins(
     monkeypatch.setenv("NATS_URL", nowhere)
     assert plain("-s", server.url, "stream", "ls").code == 0
     assert plain("stream", "ls").code == 1
+
+
+@pytest.mark.server
+def test_the_domain_and_the_prefixes_are_those_of_the_options(
+    own_server: StartServer,
+) -> None:
+    plain = Jsync(own_server(config="jetstream: {domain: hub}"))
+    for options in (
+        ["--domain", "hub"],
+        ["--js-domain", "hub"],
+        ["--js-api-prefix", "$JS.hub.API"],
+        ["--inbox-prefix", "_MINE"],
+    ):
+        assert plain("stream", "ls", *options, "--json").json == []
+    nowhere = plain("stream", "ls", "--domain", "nowhere")
+    assert (nowhere.code, "nowhere" in nowhere.errors) == (1, True), nowhere.errors
 
 
 def test_the_version_is_the_packages() -> None:
