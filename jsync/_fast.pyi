@@ -1024,7 +1024,12 @@ class MessageAdder:
         the server has answered. Returns before the message is stored: the block's end
         tells that. What has gone wrong meanwhile is raised by the next call.
 
-        The options are those of `JetStream.publish`, but for `expected_last_msg_id`.
+        The options are those of `JetStream.publish`, but for `expected_last_msg_id`. Raises
+        what is wrong with the message before it is sent, as `JetStream.publish` does; of the
+        first one `BatchPublishDisabledError`, `NoStreamResponseError` and
+        `IngestUnsupportedError` (nats-server before 2.14); `IngestError`, or below it
+        `IngestTimeoutError` and `IngestConnectionError`, when the ingest has ended early;
+        and `IngestClosedError` after its end.
         """
 
 def forks() -> int:

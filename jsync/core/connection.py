@@ -394,7 +394,10 @@ class Connection:
         self._session.ping(deadline_after(timeout))
 
     def rtt(self, timeout: float = 5.0) -> float:
-        """Seconds that a ping and its answer take; blocks for as long."""
+        """Seconds that a ping and its answer take; blocks for as long.
+
+        Raises `TimeoutError` after `timeout` seconds, and `ConnectionLostError`.
+        """
         self._check_fork()
         deadline = deadline_after(timeout)
         begin = monotonic()

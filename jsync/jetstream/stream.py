@@ -113,8 +113,8 @@ class Stream:
         """Delete messages, and return how many; blocks.
 
         All of them, or those whose subject matches `subject`, wildcards allowed; of these
-        only the ones before `sequence`, or all but the last `keep`. Raises
-        `StreamPurgeError` when the stream has `deny_purge`, `StreamSealedError`.
+        only the ones before `sequence`, or all but the last `keep`: `ConfigError` for both.
+        Raises `StreamPurgeError` when the stream has `deny_purge`, `StreamSealedError`.
         """
         return management.purge_stream(
             self._api,

@@ -58,13 +58,17 @@ def test_every_public_call_and_property_says_what_it_does() -> None:
     silent = []
     for name in set(jsync.__all__) - {"__version__"}:
         thing = package[name].final_target
-        members = thing.members.items() if thing.is_class else ()
+        own = thing.members if thing.is_class else {}
+        inherited = thing.inherited_members if thing.is_class else {}
+        members = [
+            *((key, of) for key, of in own.items() if not of.is_alias),
+            *((key, of.final_target) for key, of in inherited.items()),
+        ]
         told = [(name, thing), *((f"{name}.{key}", of) for key, of in members)]
         silent += [
             path
             for path, of in told
             if not within.match(path.rpartition(".")[2])
-            if not of.is_alias
             if (of.is_function or of.is_class or "property" in of.labels)
             if not of.docstring
         ]
