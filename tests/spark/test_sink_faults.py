@@ -36,6 +36,8 @@ pytestmark = pytest.mark.fault
 
 KILLS = int(os.environ.get("JSYNC_SPARK_KILLS", "2"))
 ROWS = 30_000
+LOCAL = "local[2,4]"
+"""A task may fail three times."""
 LONG = 300
 """Seconds within which a job is done, on whatever machine."""
 
@@ -52,33 +54,37 @@ class Copying:
         self._nc = jsync.connect(server.url, max_reconnects=-1, reconnect_wait=0.05)
         js = self._nc.jetstream()
         self._source = js.create_stream(name="IN", subjects=["IN.>"])
-        self._sink = js.create_stream(name="OUT", subjects=["OUT.>"])
+        # A restart takes as long as the machine is busy.
+        self._sink = js.create_stream(
+            name="OUT", subjects=["OUT.>"], duplicate_window=3600.0
+        )
         self._js = js
         self._process: subprocess.Popen[bytes] | None = None
-        self._master = "local[2,4]"  # tasks may fail three times
+        self._master = LOCAL
         self.published = 0
         self.starts = 0
 
-    def feed(self, rows: int = ROWS) -> None:
+    def feed(self, rows: int) -> None:
         with self._js.publisher() as publisher:
             for number in range(self.published, self.published + rows):
                 publisher.publish("IN.n", b"%d" % number)
         self.published += rows
 
     def start(self, master: str | None = None) -> None:
+        """Start the job; it goes on until all is copied that is there by then."""
         self._master = master or self._master
         job = Path(__file__).with_name("copy_job.py")
-        log = (self._directory / f"job-{self.starts}.log").open("wb")
-        self._process = subprocess.Popen(
-            [
-                *(sys.executable, str(job), self._server.url, "IN", "OUT"),
-                *(str(self.checkpoint), str(ROWS)),
-            ],
-            stdout=log,
-            stderr=log,
-            env={**os.environ, "JSYNC_MASTER": self._master},
-            start_new_session=True,
-        )
+        with (self._directory / f"job-{self.starts}.log").open("wb") as log:
+            self._process = subprocess.Popen(
+                [
+                    *(sys.executable, str(job), self._server.url, "IN", "OUT"),
+                    *(str(self.checkpoint), str(ROWS)),
+                ],
+                stdout=log,
+                stderr=log,
+                env={**os.environ, "JSYNC_MASTER": self._master},
+                start_new_session=True,
+            )
         self.starts += 1
 
     @property
@@ -128,8 +134,9 @@ class Copying:
             return self._sink.info(timeout=1).state.messages
         return -1
 
-    def wait_until_stored(self, rows: int) -> None:
-        """Start what has ended meanwhile, until so much is stored."""
+    def wait_until_midway(self, batch: int) -> None:
+        """Somewhere in the middle of a batch. What has ended meanwhile is started again."""
+        rows = batch * ROWS + self._dice.randrange(ROWS // 20, ROWS * 2 // 3)
         deadline = time.monotonic() + LONG
         while self.stored < rows:
             assert time.monotonic() < deadline, self.log
@@ -203,18 +210,12 @@ def copying(
     copying.close()
 
 
-def midway(copying: Copying) -> int:
-    """Somewhere in the middle of the next batch."""
-    before = copying.published - ROWS
-    return before + copying._dice.randrange(ROWS // 20, ROWS * 2 // 3)
-
-
 def test_a_driver_that_is_killed_goes_on_where_it_was(copying: Copying) -> None:
     hits = 0
-    for _ in range(KILLS * 5):
-        copying.feed()
+    for batch in range(KILLS * 5):
+        copying.feed(ROWS)
         copying.start()
-        copying.wait_until_stored(midway(copying))
+        copying.wait_until_midway(batch)
         copying.kill_driver()
         hits += copying.broken_off
         if hits == KILLS:
@@ -224,36 +225,19 @@ def test_a_driver_that_is_killed_goes_on_where_it_was(copying: Copying) -> None:
     copying.check()
 
 
-def test_a_server_that_is_killed_gets_what_was_on_its_way(copying: Copying) -> None:
-    copying.start()
-    for _ in range(KILLS):
-        copying.feed()
-        copying.wait_until_stored(midway(copying))
-        copying.kill_server()
-    copying.finish()
-    copying.check()
-
-
-def test_a_task_that_is_killed_is_run_again(copying: Copying) -> None:
-    copying.start()
-    for _ in range(KILLS):
-        copying.feed()
-        copying.wait_until_stored(midway(copying))
-        wait_for(copying.kill_task, 30)
-    copying.finish()
-    copying.check()
-
-
-def test_an_executor_that_is_killed_leaves_its_rows_to_another(
-    copying: Copying, pyspark_work: None
+@pytest.mark.parametrize("killed", ["server", "task", "executor"])
+def test_what_is_killed_below_a_driver_is_made_good(
+    copying: Copying, pyspark_work: None, killed: str
 ) -> None:
-    # Executors of their own, as on a cluster: rows come behind a shuffle in any order.
-    copying.feed()
-    copying.start("local-cluster[2,1,1024]")
-    for number in range(KILLS):
-        if number:
-            copying.feed()
-        copying.wait_until_stored(midway(copying))
-        wait_for(copying.kill_executor, 60)
+    copying.feed(KILLS * ROWS)
+    # Executors of their own, as on a cluster: the rows come behind a shuffle in any order.
+    copying.start("local-cluster[2,1,1024]" if killed == "executor" else LOCAL)
+    for batch in range(KILLS):
+        copying.wait_until_midway(batch)
+        if killed == "server":
+            copying.kill_server()
+        else:
+            kill = copying.kill_task if killed == "task" else copying.kill_executor
+            wait_for(kill, 60)
     copying.finish()
     copying.check()

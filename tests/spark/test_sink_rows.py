@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
@@ -18,10 +18,19 @@ from pyspark.sql.types import (
     StructType,
 )
 
+import jsync
+from jsync import errors
+from jsync.spark import connecting
+from jsync.spark.connecting import ConnectionOptions
+from jsync.spark.options import Options
 from jsync.spark.sink.columns import ColumnPlan
 from jsync.spark.sink.fence import Digest
 from jsync.spark.sink.report import BatchReport, TaskReport
 from jsync.spark.sink.rows import as_batches, digest
+from jsync.spark.sink.writer import JetStreamWriter
+
+if TYPE_CHECKING:
+    from ..conftest import StartServer
 
 SCHEMA = StructType(
     [
@@ -94,3 +103,37 @@ def test_a_commit_reports_what_the_stream_has_confirmed(
 ) -> None:
     tasks = [pickle.loads(pickle.dumps(task)) for task in tasks]
     assert str(BatchReport.of(tasks)) == said
+
+
+PERMISSIONS = """
+authorization {
+  users = [
+    {user: all, password: p}
+    {user: some, password: p, permissions: {publish: {deny: "$JS.API.STREAM.INFO.>"}}}
+  ]
+}
+"""
+
+
+def test_a_missing_permission_is_said_on_the_driver_without_a_secret(
+    own_server: StartServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = own_server(config=PERMISSIONS)
+    with jsync.connect(server.url, user="all", password="p") as nc:
+        nc.jetstream().create_stream(name="ORDERS", subjects=["orders.>"])
+    monkeypatch.setenv("HUSH", "p")
+    given = {
+        "nats.servers": server.url,
+        "nats.user": "some",
+        "nats.passwordEnv": "HUSH",
+        "stream": "ORDERS",
+        "subject": "orders.new",
+    }
+    data = StructType([StructField("data", BinaryType())])
+    with pytest.raises(errors.PermissionsError, match=r"STREAM\.INFO\.ORDERS"):
+        JetStreamWriter(Options(given), data, overwrite=False)
+    allowed = JetStreamWriter(Options({**given, "nats.user": "all"}), data, False)
+    assert b"HUSH" in pickle.dumps(allowed)  # where it is, and not what it is
+    for user in ("all", "some"):
+        options = ConnectionOptions.of(Options({**given, "nats.user": user}))
+        connecting.connection(options).close()

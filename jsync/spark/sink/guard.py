@@ -157,7 +157,7 @@ class Guard:
 
 
 def commit(
-    js: JetStream,
+    connect: Callable[[], JetStream],
     bucket_name: str,
     key: str,
     batch: int,
@@ -173,7 +173,7 @@ def commit(
     """
 
     def put() -> None:
-        bucket = Bucket(js, bucket_name)
+        bucket = Bucket(connect(), bucket_name)
         if fenced and report.skipped:
             committed, _ = _read(bucket, f"{key}.committed", Committed)
             if committed is not None and committed.digest != report.digest:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import uuid
 from itertools import chain
@@ -16,7 +17,7 @@ from ..connecting import connection, jetstream
 from .bucket import open_bucket
 from .columns import ColumnPlan
 from .fence import ENDS, Attempt, Digest
-from .guard import Guard, commit
+from .guard import Guard, commit, patiently
 from .report import BatchReport, TaskReport
 from .rows import as_batches, digest
 from .sending import Sending
@@ -40,6 +41,8 @@ else:
         datasource, "DataSourceStreamArrowWriter", datasource.DataSourceStreamWriter
     )
 
+PATIENCE: Final = 10.0
+"""Seconds for a server to come back, for what Spark would end a query for."""
 SLICE: Final = 1000
 """Rows between two looks at the clock, in a replay."""
 
@@ -65,15 +68,23 @@ class Sink:
         self.run = uuid.uuid4().hex
         self._replicas = 1
         settings.check(self._plan, overwrite=overwrite, streaming=streaming)
+        self._target: Target | None = None
+        # A query that runs for weeks is not to end since a server restarts.
+        patiently(self._look, PATIENCE if streaming else 0)
+        if overwrite:
+            js = jetstream(settings.connection)
+            assert settings.stream is not None
+            js.stream(settings.stream).purge()
+
+    def _look(self) -> None:
+        """Ask the server whether it can be done as it is asked for."""
+        settings = self.settings
         js = jetstream(settings.connection)
         self._target = self._find_target(js)
         if settings.fence_bucket is not None:
             open_bucket(js, settings.fence_bucket, replicas=self._replicas)
         if settings.dead_letters is not None:
             js.stream_name_by_subject(settings.dead_letters)
-        if overwrite:
-            assert settings.stream is not None
-            js.stream(settings.stream).purge()
 
     def _find_target(self, js: JetStream) -> Target | None:
         settings = self.settings
@@ -101,7 +112,7 @@ class Sink:
         if first is None:
             return TaskReport(key=key)
         batches = chain([first], there)
-        js = jetstream(self.settings.connection)
+        js = patiently(lambda: jetstream(self.settings.connection), PATIENCE)
         guard = None
         if self.settings.exactly_once:
             guard = self._guard(js, key, batch)
@@ -193,8 +204,8 @@ class Sink:
         bucket = self.settings.fence_bucket
         if bucket is not None and key is not None:
             fenced = self.settings.exactly_once
-            js = jetstream(self.settings.connection)
-            commit(js, bucket, key, batch, report, fenced=fenced, last=last)
+            connect = functools.partial(jetstream, self.settings.connection)
+            commit(connect, bucket, key, batch, report, fenced=fenced, last=last)
         logger.info("batch %d of %s: %s", batch, key or "nothing", report)
         return report
 
