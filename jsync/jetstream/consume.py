@@ -107,8 +107,9 @@ class MessagesContext(Single):
 
         Of a consumer whose ack policy is known to be `none` it is returned, since the
         server will not send it again; also when leaving the `with` block has stopped it
-        before. Blocks for a round trip, a second at most. May be called from any thread,
-        twice.
+        before. Blocks for two round trips; while messages are coming until those that
+        were pulled have come, 0.1 s at most, or two where they would be lost. May be
+        called from any thread, twice.
         """
         self._pull.stop()
         return self._pull.take_rest()
@@ -116,7 +117,7 @@ class MessagesContext(Single):
     def drain(self) -> None:
         """Pull no more; the iteration ends after what has been prefetched.
 
-        Blocks for a round trip, a second at most. May be called from any thread, twice.
+        Blocks as `stop` does. May be called from any thread, twice.
         """
         self._pull.drain()
 

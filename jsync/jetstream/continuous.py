@@ -129,6 +129,11 @@ class ContinuousPull:
         self._engine.taken(*taken)
         return buffered
 
+    def _is_open(self) -> bool:
+        """Whether the server owes messages, or a word, for what was pulled."""
+        with self._lock:
+            return self._engine.is_open(*self._account())
+
     def _publish(self, request: PullRequest) -> None:
         # While disconnected it fails, and the reconnect begins anew; a full write
         # buffer comes to the user as a warning, and the heartbeat watch pulls again.
@@ -186,10 +191,8 @@ class ContinuousPull:
         if self._stopped or self.mailbox.closed:
             return
         late = self._heartbeats.is_late(self.mailbox.last_arrival, monotonic())
-        with self._lock:
-            # With nothing open, as when the buffer is full, nothing is sent either.
-            open_pull = self._engine.is_open(*self._account())
-        if late and open_pull:
+        # With nothing open, as when the buffer is full, nothing is sent either.
+        if late and self._is_open():
             self._missed(
                 MissedHeartbeatError(
                     f"nothing of consumer {self._consumer} for "
@@ -242,7 +245,7 @@ class ContinuousPull:
     def drain(self) -> None:
         """Pull no more, and end after what the server has sent already."""
         self._stopped = True
-        self._inbox.collect()
+        self._inbox.collect(self._is_open)
         self._unwatch()
 
     def abandon(self) -> None:

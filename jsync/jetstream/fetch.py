@@ -82,7 +82,7 @@ class SinglePull:
 
     def leave(self) -> None:
         """Give what is not read back to the server; blocks if it has not ended."""
-        self.inbox.collect()
+        self.inbox.leave()
         self.inbox.give_back()
         self.inbox.mailbox.on_status = None
 
@@ -263,8 +263,9 @@ class Batch(Single):
         """Leave the batch; messages not read are given back to the server (nak).
 
         Of a consumer whose ack policy is known to be `none` they are returned, since the
-        server will not send them again. Blocks for a round trip, a second at most, when
-        the pull has not ended; a second call does nothing.
+        server will not send them again. Blocks for two round trips when the pull has not
+        ended; while messages are coming until it has, 0.1 s at most, or two where they
+        would be lost. A second call does nothing.
         """
         self._pull.leave()
         return self._pull.inbox.take_rest()

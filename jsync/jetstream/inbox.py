@@ -8,8 +8,10 @@ from time import monotonic
 from typing import TYPE_CHECKING, cast
 
 from .._fast import Mailbox, Question
-from ..core.session import Interest
+from ..core.requests import request
+from ..core.session import ConnectionState, Interest
 from ..errors import Error
+from .pull import PROBE, says_more
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,6 +25,23 @@ if TYPE_CHECKING:
 
 ON_ITS_WAY = 1.0
 """Seconds until everything has come that the server sent before it was told to stop."""
+FIRST_PAUSE, LONGEST_PAUSE = 0.001, 0.02
+"""Seconds between two looks at how far the answers are; it doubles."""
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How the end of what comes for open pulls is waited for, in seconds."""
+
+    limit: float
+    silence: float
+    """For so long nothing may have come."""
+
+
+LAST_CHANCE = Patience(2.0, silence=0.02)
+"""What the server drops then is lost: the consumer wants no acks."""
+SECOND_CHANCE = Patience(0.1, silence=0.0)
+"""It comes again. A consumer with too many acks pending does not answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,14 +122,17 @@ class Inbox:
 
     def pull(self, request: PullRequest) -> None:
         """Send a pull; raises `ConnectionLostError` while disconnected."""
-        if self._claims:
-            source = self._source
-            if source.pin is not None:
-                self._pulled_as = source.pin.id
-            request = source.claim.on(request, self._pulled_as)
         self._session.outbox.publish(
-            self._subject, request.encode(), self.reply, request=True
+            self._subject, self._with_claim(request).encode(), self.reply, request=True
         )
+
+    def _with_claim(self, request: PullRequest) -> PullRequest:
+        source = self._source
+        if not self._claims:
+            return request
+        if source.pin is not None:
+            self._pulled_as = source.pin.id
+        return source.claim.on(request, self._pulled_as)
 
     def unpinned(self) -> bool:
         """The server does not take the pin id; whether the last pull had one.
@@ -136,8 +158,14 @@ class Inbox:
     def _unsubscribe(self) -> None:
         self._session.unsubscribe(self.mailbox.sid, lazy=True)
 
-    def collect(self) -> None:
-        """Close, once all that the server had sent has come; a second at most."""
+    def collect(self, is_open: Callable[[], bool]) -> None:
+        """Close, once all has come that the server sends for what was pulled.
+
+        `is_open` says whether any of it is owed. Blocks for two round trips; when messages
+        are coming until the pulls are answered, for so long as there is time.
+        """
+        with contextlib.suppress(Error):
+            self._await_answers(is_open)
         if self.mailbox.closed:
             return
         self._session.silence(self.mailbox.sid)
@@ -145,6 +173,40 @@ class Inbox:
             # With the PONG, all that the server had sent has come.
             self._session.ping(monotonic() + ON_ITS_WAY)
         self._end()
+
+    def _await_answers(self, is_open: Callable[[], bool]) -> None:
+        """Block until the server has nothing to send for the pulls that are open.
+
+        What it has given to a pull it drops when the subscription ends before it is sent
+        (or a server on the way there does). It puts it up for the next pull when it wants
+        an ack and knows, and sends it no more when it wants none.
+        """
+        mailbox = self.mailbox
+        patience = SECOND_CHANCE if self._source.acks else LAST_CHANCE
+        deadline = monotonic() + patience.limit
+        pause = FIRST_PAUSE
+        while not mailbox.closed and is_open() and self._can_probe():
+            before = mailbox.delivered
+            answer = request(
+                self._session,
+                self._subject,
+                self._with_claim(PROBE).encode(),
+                deadline - monotonic(),
+            )
+            if not says_more(answer.status or 0, answer.status_text):
+                silence = monotonic() - mailbox.last_arrival
+                if mailbox.delivered == before and (
+                    not before or silence >= patience.silence
+                ):
+                    return
+            self._session.sleep(min(pause, max(0.0, deadline - monotonic())))
+            pause = min(2 * pause, LONGEST_PAUSE)
+
+    def _can_probe(self) -> bool:
+        if self._session.state is not ConnectionState.CONNECTED:
+            return False
+        # A server without a pinned client might pin the probe.
+        return self._source.pin is None or bool(self._source.pin.id)
 
     def give_back(self) -> None:
         """Give what is not read back to the server, or keep it for `take_rest`."""
@@ -231,11 +293,11 @@ class LentInbox(Inbox):
         """Whether a status is about the last pull."""
         return msg.subject == self.reply
 
-    def collect(self) -> None:
+    def leave(self) -> None:
+        """End the pull, once all has come that the server sends for it."""
+        self.collect(lambda: not self.is_settled)
         if self.mailbox.closed:
             self._unsubscribe()
-        else:
-            super().collect()
 
     def abandon(self) -> None:
         if self.is_settled:

@@ -274,7 +274,7 @@ class OrderedPull(ContinuousPull):
     def drain(self) -> None:
         """Pull no more, and end after what the server has sent already."""
         self._stopped = True
-        self._inbox.collect()
+        self._inbox.collect(bool)  # what is dropped then is read from the cursor again
         self._settle()
         self._session.call_soon(self._finish)
 

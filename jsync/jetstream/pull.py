@@ -61,6 +61,22 @@ class PullRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
         return msgspec.json.encode(self)
 
 
+PROBE: Final = PullRequest(batch=1, max_bytes=1, no_wait=True)
+"""Asks whether a server has something to send for the pulls before it.
+
+No message is small enough for it. A server deals with the pulls of a consumer one after
+the other and its answers leave in that order, so that this one's comes behind all that
+was sent before.
+"""
+
+
+def says_more(status: int, text: str) -> bool:
+    """Whether the answer to a `PROBE` is that messages wait, for other pulls as well."""
+    return text.lower().startswith(
+        "requests pending" if status == 408 else "message size exceeds"
+    )
+
+
 LONGEST_EXPIRY: Final = 24 * 3600.0
 HEARTBEATS_MISSED: Final = 2
 """Intervals without a sign after which heartbeats are late (ADR-37)."""

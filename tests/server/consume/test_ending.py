@@ -171,11 +171,10 @@ def test_a_handler_that_waits_for_itself_is_an_error(
 def test_ending_it_from_many_threads_at_once_and_again(
     nc: jsync.Connection,
     stream: jsync.Stream,
+    worker: jsync.Consumer,
     how: str,
     face: str,
 ) -> None:
-    # A server drops what it is about to send when the subscription ends: that comes again.
-    worker = stream.create_consumer(durable_name="worker", ack_wait=5)
     fill(nc, stream, 200)
     numbers = []
 
@@ -203,7 +202,8 @@ def test_ending_it_from_many_threads_at_once_and_again(
                 msg.ack()
         return len(numbers) + len(left) >= 200
 
-    wait_for(is_all_there, timeout=30)
+    # The ack_wait is a minute.
+    wait_for(is_all_there, timeout=SOON)
     assert sorted(numbers + left) == list(range(200))
 
 
@@ -263,7 +263,8 @@ def test_it_leaves_no_subscription_behind(
             messages.next(SOON).nak()
             if not options:
                 getattr(messages, how)()
-            list(messages)
+            for msg in messages:
+                msg.nak()
         else:
             consuming = worker.consume(jsync.JetStreamMsg.nak, **options)
             if not options:

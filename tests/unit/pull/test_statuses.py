@@ -16,6 +16,8 @@ from jsync.jetstream.pull import (
     FIRST_RETRY,
     LARGE_BATCH,
     LAST_RETRY,
+    PROBE,
+    says_more,
 )
 
 from .support import NO_LEFT, asked, engine, pending
@@ -248,3 +250,25 @@ def test_headers_that_claim_too_much_never_make_it_negative() -> None:
     )
     assert pending(pull) == (0, 0)
     assert asked(pull).max_bytes == 1000
+
+
+@pytest.mark.parametrize(
+    ("status", "text", "more"),
+    [
+        (408, "Requests Pending", True),
+        (409, "Message Size Exceeds MaxBytes", True),
+        (404, "No Messages", False),
+        (408, "Request Timeout", False),
+        (409, "Exceeded MaxWaiting", False),
+        (409, "Consumer Deleted", False),
+        (503, "", False),
+    ],
+)
+def test_what_is_said_of_what_other_pulls_are_owed(
+    status: int, text: str, more: bool
+) -> None:
+    assert says_more(status, text) is more
+
+
+def test_a_probe_waits_for_nothing_and_has_room_for_nothing() -> None:
+    assert PROBE.encode() == b'{"batch":1,"max_bytes":1,"no_wait":true}'
