@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from .markdown import OUTPUT, PAGES, Block, blocks, name_of
+from .markdown import OUTPUT, PAGES, ROOT, Block, blocks, name_of
 from .running import run
 
 if TYPE_CHECKING:
@@ -20,13 +20,13 @@ pytestmark = pytest.mark.server
 BLOCKS = {name_of(page): list(blocks(page)) for page in PAGES}
 
 ELSEWHERE = {
-    "docs/migrating-from-nats-py.md": "test_migrating.py",
-    "docs/guides/tls-auth.md": "test_tls_auth.py",
-    "docs/guides/web.md": "test_web.py",
-    "docs/guides/spark.md": "tests/spark",
-    "docs/cli.md": "tests/cli",
+    "docs/migrating-from-nats-py.md": "docs",
+    "docs/guides/tls-auth.md": "docs",
+    "docs/guides/web.md": "docs",
+    "docs/guides/spark.md": "spark",
+    "docs/cli.md": "cli",
 }
-"""Pages whose code needs more than a server, and what runs it."""
+"""Pages whose code needs more than a server, and which tests run it."""
 
 NOT_RUN = {"text", "json"}
 """What is no code: pictures and what something prints."""
@@ -57,8 +57,9 @@ def test_what_a_page_shows_works(
 def test_there_is_no_block_of_another_kind() -> None:
     kinds = Counter(
         block.info
-        for page in BLOCKS.values()
+        for name, page in BLOCKS.items()
         for block in page
+        if ELSEWHERE.get(name, "docs") == "docs"
         if not runs(block) and block.language not in NOT_RUN
     )
     assert not kinds
@@ -69,3 +70,12 @@ def test_what_is_printed_stands_behind_what_prints_it() -> None:
         printed = [block.output for block in page if block.output is not None]
         assert len(printed) == sum(block.info == OUTPUT for block in page)
         assert all(runs(block) for block in page if block.output is not None)
+
+
+@pytest.mark.parametrize("page", [page for page in BLOCKS if page in ELSEWHERE])
+def test_a_page_that_is_run_elsewhere_is_known_there(page: str) -> None:
+    tests = (ROOT / "tests" / ELSEWHERE[page]).rglob("*.py")
+    named = page.removeprefix("docs/")
+    assert any(
+        named in test.read_text() for test in tests if test.name != "test_blocks.py"
+    )

@@ -244,6 +244,20 @@ def test_counters_count(js: JetStream, unique: str) -> None:
     js.delete_stream(unique)
 
 
+def test_a_stream_that_persists_later_takes_it_too(js: JetStream, unique: str) -> None:
+    # ADR-50: "Streams with `PersistMode: async` set are compatible with fast ingest".
+    js.create_stream(
+        name=unique,
+        subjects=[f"{unique}.>"],
+        allow_batched=True,
+        persist_mode="async",
+    )
+    with js.fast_ingest() as ingest:
+        ingest.add_many(f"{unique}.a", numbers(1000))
+    assert stored(js, unique) == numbers(1000)
+    js.delete_stream(unique)
+
+
 # Ends ---------------------------------------------------------------------------------
 
 
