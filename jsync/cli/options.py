@@ -17,15 +17,10 @@ def options(ctx: click.Context) -> None:
     They may stand before a command or behind it, and win over the environment, which wins
     over the context.
     """
-    known = [
-        (
-            ", ".join(option.opts)
-            + ("" if option.is_flag else f" {option.make_metavar(ctx)}"),
-            VARIABLES.get(option.name or ""),
-            option.help or "",
-        )
-        for option in OPTIONS
-    ]
+    known = []
+    for option in OPTIONS:
+        names, words = option.get_help_record(ctx) or ("", "")
+        known.append((names, VARIABLES.get(option.name or ""), words))
     if ctx.obj.json:
         keys = ("option", "variable", "help")
         write_json([dict(zip(keys, row, strict=True)) for row in known])

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import json
 import sys
+from contextlib import redirect_stderr, redirect_stdout
 from typing import TYPE_CHECKING, Any, NamedTuple
-
-from click.testing import CliRunner
 
 from jsync.cli import main
 
@@ -49,7 +49,21 @@ class Jsync:
         self._options = ("--server", server.url) if server is not None else ()
 
     def __call__(self, *arguments: str, stdin: bytes | str = b"") -> Ended:
-        with CliRunner().isolation(input=stdin) as (output, errors, _):
-            code = main([*self._options, *arguments])
-            sys.stderr.flush()  # as the end of a process does
-        return Ended(code, output.getvalue().decode(), errors.getvalue().decode())
+        data = stdin if isinstance(stdin, bytes) else stdin.encode()
+        given, output, errors = map(_file, (data, b"", b""))
+        before, sys.stdin = sys.stdin, given
+        try:
+            with redirect_stdout(output), redirect_stderr(errors):
+                code = main([*self._options, *arguments])
+        finally:
+            sys.stdin = before
+        return Ended(code, _written(output), _written(errors))
+
+
+def _file(data: bytes) -> io.TextIOWrapper:
+    return io.TextIOWrapper(io.BytesIO(data), encoding="utf-8", write_through=True)
+
+
+def _written(file: io.TextIOWrapper) -> str:
+    file.seek(0)
+    return file.read()
