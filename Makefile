@@ -11,7 +11,7 @@ FLIGHTS := .cache/flights.csv.zip
 SERVERS := $(foreach line,2.10 2.11 2.12 2.14.0 2.14 2.15,.cache/nats-server/$(line)/bin/nats-server)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo java tmux servers test fault lint types unit docs dist bench sanitize fuzz clean
+.PHONY: help demo java tmux servers test fault lint types unit docs dist bench bench-spark sanitize fuzz clean
 
 help:
 	@echo 'make demo      336,776 flights into JetStream and out again, by Spark too where Java is'
@@ -21,6 +21,7 @@ help:
 	@echo 'make unit      the tests that need no server'
 	@echo 'make docs      the documentation, into .cache/site; fails on a warning'
 	@echo 'make bench     the figures beside other clients, with a table and a chart: half an hour'
+	@echo 'make bench-spark  Spark reading streams beside jsync itself: some minutes'
 	@echo 'make dist      sdist, wheel, their checks, and the tests on the installed wheel'
 	@echo 'make sanitize  the unit tests under ASAN and UBSAN'
 	@echo 'make fuzz      a bounded run of the fuzzer'
@@ -100,6 +101,9 @@ dist: $(VENV)/bin/python
 
 bench: $(VENV)/.test
 	$(VENV)/bin/python -m benchmarks.compare
+
+bench-spark: $(VENV)/.test $(VENV)/.spark
+	$(VENV)/bin/python -m benchmarks.spark
 
 sanitize: $(VENV)/.test
 	tests/sanitize.sh $(VENV)

@@ -1,0 +1,1 @@
+"""What the Spark data source costs beside jsync itself: `make bench-spark`."""

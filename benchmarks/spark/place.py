@@ -1,0 +1,149 @@
+"""One server, one Spark of two threads, and what is measured there."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING
+
+from pyspark.sql import SparkSession
+
+import jsync
+from jsync.server import LocalServer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from types import TracebackType
+    from typing import Self
+
+ROOT = Path(__file__).parent.parent.parent
+SIZE = 128
+
+
+@dataclass
+class Row:
+    """A line of the table."""
+
+    what: str
+    figure: str
+    bar: str = ""
+    met: bool | None = None
+
+
+@dataclass
+class Place:
+    """Where it all runs, for as long as the `with` block lasts."""
+
+    server: LocalServer = field(default_factory=LocalServer)
+    rows: list[Row] = field(default_factory=list)
+
+    def __enter__(self) -> Self:
+        need_java = str(ROOT / "scripts" / "need-java")
+        found = subprocess.run([need_java], check=True, stdout=subprocess.PIPE)
+        os.environ.update(
+            JAVA_HOME=found.stdout.decode().strip(),
+            PYSPARK_PYTHON=sys.executable,
+            PYTHONPATH=str(ROOT),
+            SPARK_LOCAL_IP="127.0.0.1",
+        )
+        with ExitStack() as stack:
+            stack.enter_context(self.server)
+            self.nc = stack.enter_context(jsync.connect(self.server.url))
+            self.spark = session()
+            stack.callback(stop, self.spark)
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._stack.close()
+
+    def filled(self, name: str, count: int) -> jsync.Stream:
+        """A stream in files, of so many messages of 128 bytes."""
+        js = self.nc.jetstream()
+        stream = js.create_stream(
+            name=name, subjects=[f"{name}.>"], allow_batched=True, allow_direct=True
+        )
+        with js.fast_ingest() as ingest:
+            for _ in range(count // 10_000):
+                ingest.add_many(f"{name}.a", [bytes(SIZE)] * 10_000)
+        return stream
+
+    def report(
+        self, what: str, figure: str, bar: str = "", met: bool | None = None
+    ) -> None:
+        self.rows.append(Row(what, figure, bar, met))
+        print(f"{what}: {figure}  {bar}", flush=True)
+
+
+def session() -> SparkSession:
+    builder = SparkSession.builder.master("local[2]").appName("jsync's benchmarks")
+    for name, value in {
+        "spark.driver.memory": "1g",
+        "spark.driver.host": "127.0.0.1",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.shuffle.partitions": "2",
+    }.items():
+        builder = builder.config(name, value)
+    spark = builder.getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR")
+    return spark
+
+
+def stop(spark: SparkSession) -> None:
+    gateway = spark.sparkContext._gateway
+    spark.stop()
+    if gateway is not None:
+        gateway.shutdown()
+
+
+def timed(job: Callable[[], object]) -> float:
+    begun = time.perf_counter()
+    job()
+    return time.perf_counter() - begun
+
+
+def interleaved(
+    rounds: int, jobs: Mapping[str, Callable[[], object]]
+) -> dict[str, float]:
+    """The median seconds of each, which take turns so that none has the quiet hour."""
+    taken: dict[str, list[float]] = {name: [] for name in jobs}
+    for _ in range(rounds):
+        for name, job in jobs.items():
+            taken[name].append(timed(job))
+    return {name: median(seconds) for name, seconds in taken.items()}
+
+
+def workers_peak() -> int:
+    """The highest resident memory that a Python worker of Spark has had, in bytes."""
+    peak = 0
+    for status in Path("/proc").glob("[0-9]*/status"):
+        try:
+            command = (status.parent / "cmdline").read_bytes()
+            if b"pyspark.daemon" in command and is_ours(int(status.parent.name)):
+                lines = status.read_text().splitlines()
+                high = next(line for line in lines if line.startswith("VmHWM"))
+                peak = max(peak, int(high.split()[1]) * 1024)
+        except (OSError, StopIteration):
+            continue
+    return peak
+
+
+def is_ours(pid: int) -> bool:
+    """Whether the process descends from this one."""
+    while pid > 1:
+        if pid == os.getpid():
+            return True
+        pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    return False
