@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import signal
 import subprocess
 import sys
+import termios
 import threading
 from typing import TYPE_CHECKING
 
@@ -56,6 +58,13 @@ class Process:
         """The next line of its output."""
         assert self._process.stdout is not None
         return self._process.stdout.readline().decode()
+
+    @property
+    def unread(self) -> int:
+        """Bytes of its output that are in the pipe; the pipe of Linux holds 65,536."""
+        assert self._process.stdout is not None
+        found = fcntl.ioctl(self._process.stdout, termios.FIONREAD, bytes(4))
+        return int.from_bytes(found, sys.byteorder)
 
     def await_words(self, words: str) -> None:
         """Read its standard error up to a line with these words."""

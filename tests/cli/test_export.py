@@ -12,6 +12,7 @@ import pytest
 
 from jsync.cli import export
 
+from ..servers import wait_for
 from .processes import Process
 from .test_ingest import FLIGHTS, ROWS, held
 
@@ -142,10 +143,11 @@ def half_a_megabyte(js: JetStream, stream: Stream) -> Stream:
 
 
 def test_ctrl_c_does_not_wait_for_a_reader_that_has_stopped(
-    server: LocalServer, half_a_megabyte: Stream
+    server: LocalServer, js: JetStream, stream: Stream
 ) -> None:
-    with Process(server, "export", half_a_megabyte.name) as process:
-        assert process.line().startswith('{"subject"')
+    js.publish(f"{stream.name}.x", b"x" * 300_000)
+    with Process(server, "export", stream.name) as process:
+        wait_for(lambda: process.unread > 60_000, 30)  # the pipe is full
         process.interrupt()
         assert process.wait() == 130
 
