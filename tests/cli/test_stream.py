@@ -91,7 +91,14 @@ def test_a_stream_is_created_from_the_info_of_another(
     assert created.code == 0, created.errors
     config = js.stream(f"{unique}C").config
     assert (config.subjects, config.max_age) == ([f"{unique}C"], 3600)
+    piped = jsync("stream", "create", "--config", "-", stdin=created_as(jsync, unique))
+    assert piped.code == 0, piped.errors
     js.delete_stream(f"{unique}C")
+
+
+def created_as(jsync: Jsync, unique: str) -> str:
+    """What `info --json` says of it, to make the same of."""
+    return jsync("stream", "info", f"{unique}C", "--json").output
 
 
 def test_a_configuration_that_makes_no_sense_is_refused_before_anything_is_sent(

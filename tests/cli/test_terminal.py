@@ -70,6 +70,10 @@ def test_tables_are_drawn_and_messages_shown_as_they_come(
     assert "─────" in table
     assert f"{name}" in table
 
+    terminal.run("jsync", "pub", f"{name}.a")  # nobody waits for input here
+    terminal.await_screen("exit 0")
+    assert stream.info().state.messages == 1
+
     terminal.run("jsync", "sub", subject)
     terminal.await_screen(f"subscribed to {subject}")
     nc.publish(f"{name}.a", "grün \x1b[2J".encode())
