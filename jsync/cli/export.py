@@ -197,8 +197,7 @@ def export(settings: Settings, /, **options: Any) -> int | None:
             writer,
             lambda: writer.run(stream, list(options["filters"]), start, end),
             lambda: _look(writer, options["name"], start, end),
-            shown=not options["no_progress"],
-            to_file=target is not None,
+            shown=not options["no_progress"] and target is not None,
         )
         if interrupted:
             nc.close()  # without waiting for a server that may be frozen
@@ -253,18 +252,14 @@ def _write(
     look: Callable[[], Look],
     *,
     shown: bool,
-    to_file: bool,
 ) -> bool:
     """Read and write it; whether Ctrl-C has cut it short."""
     from .progress import Bar
 
-    with Bar(look, "written", shown=shown and to_file):
+    with Bar(look, "written", shown=shown):
         try:
             run()
         except KeyboardInterrupt:
-            if not to_file:
-                # Whoever reads the pipe may have stopped: nothing may wait for that.
-                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             writer.close()
             return True
         except Error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -143,11 +144,16 @@ def half_a_megabyte(js: JetStream, stream: Stream) -> Stream:
 
 
 def test_ctrl_c_does_not_wait_for_a_reader_that_has_stopped(
-    server: LocalServer, js: JetStream, stream: Stream
+    server: LocalServer, half_a_megabyte: Stream
 ) -> None:
-    js.publish(f"{stream.name}.x", b"x" * 300_000)
-    with Process(server, "export", stream.name) as process:
-        wait_for(lambda: process.unread > 60_000, 30)  # the pipe is full
+    with Process(server, "export", half_a_megabyte.name) as process:
+
+        def is_stuck() -> bool:
+            before = process.unread
+            time.sleep(0.1)
+            return 30_000 < before == process.unread
+
+        wait_for(is_stuck, 30)
         process.interrupt()
         assert process.wait() == 130
 
