@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 _SERVERS = ("nats://127.0.0.1:4222",)
 _TIMEOUT = 5.0
+# A task waits for it: sooner than by default, and for about as long.
+_RECONNECT_WAIT = 0.5
+_MAX_RECONNECTS = 240
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -79,6 +82,13 @@ class ConnectionOptions:
             domain=options.text("nats.domain"),
             api_prefix=options.text("nats.apiPrefix"),
         )
+
+    @property
+    def api(self) -> str:
+        """What the subjects of JetStream's API begin with."""
+        if self.domain is not None:
+            return f"$JS.{self.domain}.API"
+        return self.api_prefix or "$JS.API"
 
     def __repr__(self) -> str:
         shown = ", ".join(
@@ -159,6 +169,8 @@ def _connect(options: ConnectionOptions) -> Connection:
         tls_handshake_first=options.tls_handshake_first,
         inbox_prefix=options.inbox_prefix,
         connect_timeout=options.connect_timeout,
+        reconnect_wait=_RECONNECT_WAIT,
+        max_reconnects=_MAX_RECONNECTS,
         **secret,
     )
 

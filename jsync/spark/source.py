@@ -65,7 +65,7 @@ class Source:
         stream, holding = look(self.jetstream(), name)
         if name not in self._checked:
             mode = read_mode(stream, self.options.read_mode)
-            check_readable(stream, mode, self.subjects)
+            check_readable(stream, mode, self.subjects, self.connection)
             self._checked.add(name)
         return stream, holding
 

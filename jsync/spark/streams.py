@@ -17,12 +17,14 @@ from ..errors import (
     MessageNotFoundError,
     TimeoutError as LateError,
 )
+from .connecting import connection
 from .offsets import Holding
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from .. import JetStream, Stream
+    from .connecting import ConnectionOptions
     from .source_options import Place, ReadMode
 
     T = TypeVar("T")
@@ -139,7 +141,9 @@ def read_mode(stream: Stream, wanted: ReadMode | None) -> ReadMode:
     return mode
 
 
-def check_readable(stream: Stream, mode: ReadMode, subjects: Sequence[str]) -> None:
+def check_readable(
+    stream: Stream, mode: ReadMode, subjects: Sequence[str], options: ConnectionOptions
+) -> None:
     """Have the servers refuse now what they would refuse an executor; blocks.
 
     A subject that cannot be, one that overlaps another, or a permission that is missing.
@@ -156,8 +160,12 @@ def check_readable(stream: Stream, mode: ReadMode, subjects: Sequence[str]) -> N
         filter_subjects=list(subjects) or None,
         inactive_threshold=5.0,
     )
-    with consumer.fetch_nowait(1) as batch:
-        list(batch)
+    # As a request, since what is not permitted to a pull looks like a silent server.
+    connection(options).request(
+        f"{options.api}.CONSUMER.MSG.NEXT.{stream.name}.{consumer.name}",
+        b'{"batch":1,"no_wait":true}',
+        timeout=options.timeout,
+    )
     with contextlib.suppress(Error):
         stream.delete_consumer(consumer.name)
 

@@ -1,0 +1,153 @@
+"""Reading while servers go, and with what they let a user do: readers without Spark."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+import jsync
+from jsync import errors
+from jsync.spark.connecting import close_connections
+
+from ..accounts import Permissions, password_config
+from .engine import batch, latest, sequences, streaming
+from .support import fill, numbers
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from ..conftest import StartServer
+    from ..servers import Cluster
+
+
+@pytest.fixture(autouse=True)
+def _closed() -> Iterator[None]:
+    yield
+    close_connections()
+
+
+def test_a_server_that_is_killed_while_it_is_read_loses_and_repeats_nothing(
+    own_server: StartServer, tmp_path: Path
+) -> None:
+    server = own_server(store_dir=tmp_path)
+    with jsync.connect(server.url) as nc:
+        js = nc.jetstream()
+        stream = js.create_stream(name="A", subjects=["A.>"], allow_direct=True)
+        fill(js, stream, *([bytes(1 << 17)] * 300))
+    options = {"nats.servers": server.url, "stream": "A", "startingOffsets": "earliest"}
+    for mode in ("consumer", "direct"):
+        reader = batch(options, readMode=mode)
+        (part,) = reader.partitions()
+        reading = reader.read(part)
+        found = next(reading)["sequence"].to_pylist()
+        assert len(found) < 300
+        server.kill()
+        server.start()
+        for more in reading:
+            found += more["sequence"].to_pylist()
+        assert found == list(range(1, 301))
+    query = streaming(options)
+    start = query.initialOffset()
+    server.kill()
+    server.start()
+    end = latest(query, start)
+    server.kill()
+    server.start()
+    assert len(sequences(query, query.partitions(start, end))) == 300
+
+
+NEEDED = (
+    "$JS.API.STREAM.INFO.A",
+    "$JS.API.STREAM.MSG.GET.A",
+    "$JS.API.CONSUMER.CREATE.A.>",
+    "$JS.API.CONSUMER.INFO.A.*",
+    "$JS.API.CONSUMER.MSG.NEXT.A.*",
+    "$JS.API.CONSUMER.DELETE.A.*",
+    "$JS.API.DIRECT.GET.A",
+)
+
+
+def test_credentials_are_read_from_files_and_few_permissions_do(
+    own_server: StartServer, tmp_path: Path
+) -> None:
+    password = tmp_path / "password"
+    password.write_text("s3cret\n")
+    allowed = Permissions(publish_allow=NEEDED, subscribe_allow=("_INBOX.>",))
+    server = own_server(
+        config=password_config({"all": "x", "ann": "s3cret"}, ann=allowed)
+    )
+    with jsync.connect(server.url, user="all", password="x") as nc:
+        js = nc.jetstream()
+        stream = js.create_stream(name="A", subjects=["A.>"], allow_direct=True)
+        fill(js, stream, *numbers(10))
+        stream.delete_message(10)
+    options = {
+        "nats.servers": server.url,
+        "nats.user": "ann",
+        "nats.passwordFile": str(password),
+        "stream": "A",
+    }
+    for mode in ("consumer", "direct"):
+        reader = batch(options, readMode=mode, subjects="A.0,A.1")
+        assert sequences(reader, reader.partitions()) == [1, 2, 4, 5, 7, 8]
+    close_connections()
+    password.write_text("other")
+    with pytest.raises(errors.AuthenticationError) as refused:
+        batch(options).partitions()
+    assert "other" not in str(refused.value)
+
+
+@pytest.mark.parametrize("missing", ["STREAM.INFO", "CONSUMER.CREATE", "MSG.NEXT"])
+def test_a_permission_that_is_missing_is_said_on_the_driver(
+    own_server: StartServer, monkeypatch: pytest.MonkeyPatch, missing: str
+) -> None:
+    allowed = Permissions(
+        publish_allow=tuple(subject for subject in NEEDED if missing not in subject),
+        subscribe_allow=("_INBOX.>",),
+    )
+    server = own_server(
+        config=password_config({"all": "x", "ann": "s3cret"}, ann=allowed)
+    )
+    with jsync.connect(server.url, user="all", password="x") as nc:
+        nc.jetstream().create_stream(name="A", subjects=["A.>"])
+    monkeypatch.setenv("ANNS_PASSWORD", "s3cret")
+    options = {
+        "nats.servers": server.url,
+        "nats.user": "ann",
+        "nats.passwordEnv": "ANNS_PASSWORD",
+        "stream": "A",
+    }
+    with pytest.raises(errors.PermissionsError, match=missing) as refused:
+        batch(options).partitions()
+    assert "s3cret" not in str(refused.value)
+
+
+@pytest.mark.cluster
+@pytest.mark.fault
+def test_a_leader_that_goes_while_its_stream_is_read_loses_and_repeats_nothing(
+    cluster: Cluster, unique: str
+) -> None:
+    with jsync.connect(cluster.urls) as nc:
+        js = nc.jetstream(timeout=20)
+        stream = js.create_stream(
+            name=unique, subjects=[f"{unique}.>"], num_replicas=3, allow_direct=True
+        )
+        fill(js, stream, *([bytes(1 << 17)] * 200))
+        options = {
+            "nats.servers": ",".join(cluster.urls),
+            "stream": unique,
+        }
+        reader = batch(options, subjects=f"{unique}.0")
+        (part,) = reader.partitions()
+        reading = reader.read(part)
+        found = next(reading)["sequence"].to_pylist()
+        leader = cluster.stream_leader(unique)
+        leader.kill()
+        for more in reading:
+            found += more["sequence"].to_pylist()
+        leader.start()
+        cluster.wait_until_ready()
+        assert found == list(range(1, 201, 3))
+        stream.delete()
