@@ -14,6 +14,7 @@ from jsync import __version__
 from .commands import HIDDEN, SECTIONS
 from .completion import CONTEXT, VARIABLE
 from .failures import Code, guard
+from .family import Family
 from .settings import Settings
 from .values import DURATION
 
@@ -90,7 +91,7 @@ class _Unlisted(click.Option):
         )
 
 
-class Jsync(click.Group):
+class Jsync(Family):
     """The commands of the table, each imported when it is used."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:

@@ -6,6 +6,8 @@ from typing import Final
 
 import click
 
+from .failures import Code
+
 _OTHER_NAMES: Final = {
     "add": "create",
     "new": "create",
@@ -19,7 +21,13 @@ _OTHER_NAMES: Final = {
 
 
 class Family(click.Group):
-    """Commands that belong together, `jsync stream ...`."""
+    """Commands that belong together, `jsync stream ...`; alone, the help for them."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if not args and not ctx.resilient_parsing:
+            click.echo(ctx.get_help(), err=True)
+            ctx.exit(Code.USAGE)
+        return super().parse_args(ctx, args)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         return super().get_command(ctx, _OTHER_NAMES.get(cmd_name, cmd_name))

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from .family import Family
+
 if TYPE_CHECKING:
     from .settings import Settings
 
@@ -14,7 +16,7 @@ if TYPE_CHECKING:
 _NEEDED: Final = 'pipelines need pip install "jsync[spark]"'
 
 
-@click.group()
+@click.group(cls=Family)
 def pipeline() -> None:
     """Run and check data pipelines on Spark."""
 

@@ -170,7 +170,10 @@ def purge(
     keep: int | None,
     force: bool,
 ) -> None:
-    """Delete messages of a stream: all, or those that the options name."""
+    """Delete messages of a stream.
+
+    All of them, or those that the options name.
+    """
     with settings.connect() as nc:
         found = settings.jetstream(nc).stream(stream)
         of = f" on {subject}" if subject else ""
@@ -224,7 +227,10 @@ def rmm(settings: Settings, stream: str, sequence: int, force: bool) -> None:
 @click.argument("filter_", metavar="[FILTER]", default=">")
 @click.pass_obj
 def subjects(settings: Settings, stream: str, filter_: str) -> None:
-    """List the subjects that a stream holds, and how many messages each has."""
+    """List the subjects of a stream, and their messages.
+
+    All that it holds, or those that match FILTER, with how many messages each has.
+    """
     with settings.connect() as nc:
         found = settings.jetstream(nc).stream(stream).info(subjects_filter=filter_)
     counts = found.state.subjects or {}

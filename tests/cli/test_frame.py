@@ -156,12 +156,22 @@ def test_a_mistake_in_the_command_line_is_two() -> None:
         (["stream", "create", "A", "--max-mgs", "1"], "--max-msgs"),
         (["stream", "info"], "Missing argument 'STREAM'"),
         (["--timeout", "soon", "stream", "ls"], "no duration"),
-        ([], ""),
+        (["--json"], "Missing command"),
     ):
         ended = plain(*command)
-        assert (ended.code, ended.output) == (2, "") if command else True
+        assert (ended.code, ended.output) == (2, "")
         assert words in ended.errors
-        assert "Traceback" not in ended.errors
+        said, advice = ended.errors.splitlines()
+        assert said.startswith("jsync: ")
+        assert re.fullmatch(r"Try: jsync .*--help", advice)
+
+
+@pytest.mark.parametrize("family", [(), ("stream",), ("consumer",), ("pipeline",)])
+def test_a_family_alone_says_what_there_is(family: tuple[str, ...]) -> None:
+    ended = Jsync()(*family)
+    assert (ended.code, ended.output) == (2, "")
+    assert ended.errors == Jsync()(*family, "--help").output
+    assert "..." not in ended.errors.partition("\n")[2], "a line that is cut off"
 
 
 def test_a_server_that_is_not_there_is_one_and_a_silent_one_is_four() -> None:
