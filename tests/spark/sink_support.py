@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from jsync.server import LocalServer
 
 
+LONG = 300
+"""Seconds within which a query is done, on whatever machine."""
+
+
 def write(
     frame: DataFrame, server: LocalServer, mode: str = "append", **options: Any
 ) -> None:
@@ -25,18 +29,20 @@ def write(
     writer.mode(mode).save()
 
 
-def start(
+def run(
     frame: DataFrame,
     server: LocalServer,
     checkpoint: object,
     mode: str = "append",
     **options: Any,
 ) -> StreamingQuery:
-    """A query that ends with what there is."""
+    """Run a query to the end of what there is."""
     writer = frame.writeStream.format("jetstream").option("nats.servers", server.url)
     for name, value in {"checkpointLocation": str(checkpoint), **options}.items():
         writer = writer.option(name, value)
-    return writer.outputMode(mode).trigger(availableNow=True).start()
+    query = writer.outputMode(mode).trigger(availableNow=True).start()
+    assert query.awaitTermination(LONG)
+    return query
 
 
 def stored(stream: jsync.Stream, *columns: str) -> list[tuple[Any, ...]]:

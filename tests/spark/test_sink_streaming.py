@@ -9,7 +9,7 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as F  # noqa: N812
 
-from .sink_support import start, stored, with_columns
+from .sink_support import run, stored, with_columns
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -61,10 +61,10 @@ def test_each_batch_is_stored_and_the_next_run_goes_on(
     frame = with_columns(lines(spark, tmp_path / "in"), stream.name)
     if not options:
         frame = frame.drop("msg_id")
-    start(frame, server, tmp_path / "checkpoint", **given).awaitTermination(120)
+    run(frame, server, tmp_path / "checkpoint", **given)
     assert values(stream) == list(range(1500))
     add_file(tmp_path / "in", "2", range(1500, 1600))
-    start(frame, server, tmp_path / "checkpoint", **given).awaitTermination(120)
+    run(frame, server, tmp_path / "checkpoint", **given)
     assert values(stream) == list(range(1600))
 
 
@@ -80,8 +80,7 @@ def test_a_batch_that_is_stored_is_not_sent_again_however_late(
     add_file(tmp_path / "in", "1", range(1000, 1200))
     frame = with_columns(lines(spark, tmp_path / "in"), stream.name)
     checkpoint = tmp_path / "checkpoint"
-    query = start(frame, server, checkpoint, **given)
-    query.awaitTermination(120)
+    query = run(frame, server, checkpoint, **given)
     entry = committed(js, stream, str(query.id))
     assert entry["batch"] == 1
     assert entry["report"]["confirmed"] == 200
@@ -91,7 +90,7 @@ def test_a_batch_that_is_stored_is_not_sent_again_however_late(
         (checkpoint / folder / "1").unlink()
         (checkpoint / folder / ".1.crc").unlink()
     stream.purge()
-    start(frame, server, checkpoint, **given).awaitTermination(120)
+    run(frame, server, checkpoint, **given)
     assert values(stream) == []
     # A checkpoint of before is another thing: what it has would be lost.
     for folder in ("commits", "offsets", "sources/0"):
@@ -100,7 +99,7 @@ def test_a_batch_that_is_stored_is_not_sent_again_however_late(
     (checkpoint / "commits" / "0").unlink()
     (checkpoint / "commits" / ".0.crc").unlink()
     with pytest.raises(StreamingQueryException, match="this is a checkpoint of before"):
-        start(frame, server, checkpoint, **given).awaitTermination(120)
+        run(frame, server, checkpoint, **given)
     assert values(stream) == []
 
 
@@ -116,12 +115,12 @@ def test_a_mode_that_would_purge_with_each_batch_is_refused(
     )
     subject = f"{stream.name}.counts"
     with pytest.raises(StreamingQueryException, match="would purge the stream"):
-        start(
+        run(
             counted,
             server,
             tmp_path / "complete",
             mode="complete",
             subject=subject,
             stream=stream.name,
-        ).awaitTermination(120)
+        )
     assert stored(stream, "data") == []

@@ -50,17 +50,16 @@ class BatchReport:
 
     @classmethod
     def of(cls, tasks: Sequence[TaskReport]) -> BatchReport:
-        published = [task for task in tasks if not task.skipped]
-        duplicates = [task.duplicates for task in published]
-        firsts = [task.first_sequence for task in published]
-        lasts = [task.last_sequence for task in published]
+        duplicates = [task.duplicates for task in tasks]
+        firsts = [task.first_sequence for task in tasks]
+        lasts = [task.last_sequence for task in tasks]
         return cls(
             rows=sum(task.rows for task in tasks),
-            confirmed=sum(task.confirmed for task in published),
+            confirmed=sum(task.confirmed for task in tasks),
             duplicates=(
                 None if None in duplicates else sum(n for n in duplicates if n)
             ),
-            dead_letters=sum(task.dead_letters for task in published),
+            dead_letters=sum(task.dead_letters for task in tasks),
             first_sequence=min((n for n in firsts if n is not None), default=None),
             last_sequence=max((n for n in lasts if n is not None), default=None),
             skipped=sum(task.rows for task in tasks if task.skipped),
