@@ -92,6 +92,8 @@ def create(
     From options, from a file with --config, or from a file and options that change it.
     What is not said has the server's default.
     """
+    if stream is None and config is None:
+        raise click.UsageError("give a STREAM, or a --config that names one")
     start = first(config, StreamConfig())
     wanted = settle(config, start, stream_fields(options, start), name=stream)
     with settings.connect() as nc:

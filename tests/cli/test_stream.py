@@ -115,6 +115,7 @@ def test_a_configuration_that_makes_no_sense_is_refused_before_anything_is_sent(
         path.write_text(text)
         ended = jsync("stream", "create", "--config", str(path))
         assert (ended.code, word in ended.errors) == (2, True), ended.errors
+    assert "give a STREAM" in jsync("stream", "create").errors
     for options, word in (
         (["--transform-source", "a"], "needs --transform-destination"),
         (["--republish-headers"], "needs --republish-destination"),
