@@ -51,6 +51,11 @@ class Block:
         """Whether it has to be the main program of a process."""
         return '__name__ == "__main__"' in self.text
 
+    @property
+    def is_tests(self) -> bool:
+        """Whether it is for pytest."""
+        return "\ndef test_" in self.text
+
     def __str__(self) -> str:
         return f"{name_of(self.page)}:{self.line}"
 

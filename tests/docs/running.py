@@ -8,6 +8,7 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,6 +28,8 @@ def run(block: Block, urls: Mapping[str, str]) -> str:
         code = code.replace(named, real)
     if block.language == "sh":
         return "".join(map(run_command, jsync_commands(code)))
+    if block.is_tests:
+        return run_tests(code)
     return run_script(code) if block.is_script else run_here(code, block)
 
 
@@ -39,16 +42,32 @@ def run_here(code: str, block: Block) -> str:
     return output.getvalue()
 
 
-def run_script(code: str, *options: str) -> str:
+def run_tests(code: str) -> str:
+    """As a file that pytest is given; what it says of it is no output of the page's."""
+    with tempfile.TemporaryDirectory() as directory:
+        file = Path(directory) / "test_page.py"
+        file.write_text(code)
+        run_process(
+            "-m", "pytest", "-q", "-W", "error", "--rootdir", directory, str(file)
+        )
+    return ""
+
+
+def run_script(code: str) -> str:
     """As the main program of a process, which may say nothing on stderr."""
+    return run_process("-W", "error", "-c", code)
+
+
+def run_process(*arguments: str) -> str:
     process = subprocess.run(
-        [sys.executable, *(options or ("-W", "error")), "-c", code],
+        [sys.executable, *arguments],
         capture_output=True,
         text=True,
         check=False,
         timeout=SECONDS,
     )
-    assert (process.returncode, process.stderr) == (0, ""), process.stderr
+    said = process.stdout + process.stderr
+    assert (process.returncode, process.stderr) == (0, ""), said
     return process.stdout
 
 
