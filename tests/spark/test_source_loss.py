@@ -197,3 +197,25 @@ def test_a_range_ends_when_the_leader_says_so_and_not_when_its_consumer_does(
     monkeypatch.setattr(jsync.Stream, "read_arrow", lagging)
     assert sequences(reader, planned) == list(range(1, 29))
     assert asked == [1, 11, 21]
+
+
+def test_what_goes_behind_the_end_of_a_consumer_is_lost(
+    options: dict[str, str],
+    js: jsync.JetStream,
+    stream: jsync.Stream,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    fill(js, stream, *numbers(30))
+    read_arrow = jsync.Stream.read_arrow
+
+    def lagging(self: jsync.Stream, start: int, end: int, **more: Any) -> Any:
+        return read_arrow(self, start, min(end, 10), **more)
+
+    monkeypatch.setattr(jsync.Stream, "read_arrow", lagging)
+    reader = batch(options)
+    (part,) = reader.partitions()
+    reading = reader.read(part)
+    assert next(reading)["sequence"].to_pylist() == list(range(1, 11))
+    stream.purge()
+    with pytest.raises(errors.DataLossError, match="sequences 11 to 30 of"):
+        list(reading)
