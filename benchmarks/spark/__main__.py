@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import sys
 
-from . import reading
+from . import reading, writing
 from .place import Place
 
 
 def main(count: int = 1_000_000, more: int = 10_000_000) -> None:
     with Place() as place:
         reading.measure(place, count, more)
+        writing.measure(place, count)
         print("\n| | | bar | |\n|---|---|---|---|")
         for row in place.rows:
             met = {True: "met", False: "missed", None: ""}[row.met]

@@ -1,0 +1,75 @@
+"""Writing: a DataFrame into a stream, beside jsync's own fast ingest of the same rows."""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from .place import SIZE, interleaved
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import DataFrame
+
+    from .place import Place
+
+ROUNDS = 3
+
+
+def measure(place: Place, count: int) -> None:
+    """`count` rows; Spark has its own in memory before."""
+    rows = place.spark.range(0, count, 1, 2).selectExpr(
+        f"'{'a' * SIZE}' data", "concat('n', id) msg_id"
+    )
+    rows.cache().count()
+    table = pa.table({"data": [b"a" * SIZE] * count})
+    plain, numbers = rows.drop("msg_id"), itertools.count()
+
+    def into(job: Callable[[str], object]) -> Callable[[], None]:
+        """A job with a stream of its own, which it fills."""
+
+        def run() -> None:
+            js = place.nc.jetstream()
+            name = f"WRITE{next(numbers)}"
+            subjects = [f"{name}.>"]
+            stream = js.create_stream(name=name, subjects=subjects, allow_batched=True)
+            job(name)
+            assert stream.info().state.messages == count
+            stream.delete()
+
+        return run
+
+    def own(name: str) -> None:
+        with place.nc.jetstream().fast_ingest() as ingest:
+            ingest.publish_arrow(table, subject=f"{name}.a", data="data")
+
+    jobs = {
+        "jsync's fast ingest": into(own),
+        "spark": into(lambda name: write(place, plain, name)),
+        "spark, async": into(lambda name: write(place, plain, name, publisher="async")),
+        "spark, exactly-once": into(
+            lambda name: write(place, rows, name, delivery="exactly-once")
+        ),
+    }
+    for job in jobs.values():
+        job()  # warm
+    taken = interleaved(ROUNDS, jobs)
+    rates = {name: count / seconds for name, seconds in taken.items()}
+    for name, rate in rates.items():
+        place.report(f"write, {name}", f"{rate / 1000:,.0f} thousand/s")
+    ratio = rates["spark"] / rates["jsync's fast ingest"]
+    place.report("Spark / jsync's fast ingest", f"{ratio:.2f}", ">= 0.8", ratio >= 0.8)
+    rows.unpersist()
+
+
+def write(place: Place, frame: DataFrame, name: str, **options: Any) -> None:
+    given = {
+        "nats.servers": place.server.url,
+        "stream": name,
+        "subject": f"{name}.a",
+        **options,
+    }
+    frame.write.format("jetstream").options(**given).mode("append").save()
