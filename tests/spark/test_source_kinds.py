@@ -6,17 +6,29 @@ As Spark calls the readers, without Spark.
 from __future__ import annotations
 
 import json
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from pyspark.sql.datasource import (
+    EqualTo,
+    GreaterThan,
+    In,
+    LessThan,
+    LessThanOrEqual,
+)
 
 from jsync import errors
+from jsync.spark.options import Options
+from jsync.spark.source import FilteringReader
 
 from ..servers import wait_for
-from .engine import batch, latest, sequences, streaming
+from .engine import SCHEMA, batch, latest, sequences, streaming
 from .support import LONG, fill, numbers
 
 if TYPE_CHECKING:
+    from pyspark.sql.datasource import Filter
+
     import jsync
 
 
@@ -161,3 +173,29 @@ def test_what_the_servers_refuse_is_said_on_the_driver(
         streaming(options, subjects=f"{name}.*,{name}.a").initialOffset()
     with pytest.raises(errors.ConnectionError, match=r"cannot connect to 127.0.0.1:1"):
         batch({**options, "nats.servers": "nats://127.0.0.1:1"}).partitions()
+
+
+def test_filters_that_are_pushed_narrow_what_is_asked_for(
+    options: dict[str, str], js: jsync.JetStream, stream: jsync.Stream
+) -> None:
+    """Each is given back too, so that Spark checks the rows that come all the same."""
+    fill(js, stream, *numbers(100))
+    filters: list[Filter] = [
+        In(("subject",), (f"{stream.name}.0", f"{stream.name}.1")),
+        GreaterThan(("sequence",), 40),
+        LessThanOrEqual(("sequence",), 50),
+        EqualTo(("stream",), stream.name),
+        LessThan(("timestamp",), stream.get_message(1).timestamp + timedelta(hours=1)),
+    ]
+    reader = FilteringReader(
+        Options({**options, "subjects": f"{stream.name}.*"}), SCHEMA
+    )
+    assert list(reader.pushFilters(filters)) == filters
+    expected = [number for number in range(41, 51) if number % 3 != 0]
+    assert sequences(reader, reader.partitions()) == expected
+    for nowhere in (EqualTo(("subject",), "elsewhere"), EqualTo(("stream",), "OTHER")):
+        reader = FilteringReader(
+            Options({**options, "subjects": f"{stream.name}.*"}), SCHEMA
+        )
+        reader.pushFilters([nowhere])
+        assert reader.partitions() == []

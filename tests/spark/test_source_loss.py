@@ -12,6 +12,7 @@ import pytest
 
 import jsync
 from jsync import errors
+from jsync.spark import streams
 
 from .engine import batch, latest, sequences, streaming
 from .support import fill, numbers
@@ -219,3 +220,24 @@ def test_what_goes_behind_the_end_of_a_consumer_is_lost(
     stream.purge()
     with pytest.raises(errors.DataLossError, match="sequences 11 to 30 of"):
         list(reading)
+
+
+def test_a_leader_that_is_behind_is_waited_for_and_one_that_stays_so_has_lost(
+    options: dict[str, str],
+    js: jsync.JetStream,
+    stream: jsync.Stream,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    fill(js, stream, *numbers(10))
+    reader = streaming(options)
+    end = latest(reader, reader.initialOffset())
+    end["streams"][stream.name]["next"] = 13  # as of a leader that is gone
+    monkeypatch.setattr(streams, "sleep", lambda _: fill(js, stream, *numbers(2)))
+    assert latest(reader, end) == end
+    assert stream.info().state.last_seq == 12  # it has waited, once
+    end["streams"][stream.name]["next"] = 30
+    monkeypatch.setattr(streams, "BEHIND", 0.0)
+    with pytest.raises(
+        errors.DataLossError, match="ends at sequence 12, and reached 29"
+    ):
+        latest(reader, end)
