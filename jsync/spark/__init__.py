@@ -4,13 +4,32 @@
     spark.readStream.format("jetstream").option("stream", "ORDERS").load()
     frame.write.format("jetstream").option("subject", "orders.new").mode("append").save()
 
+A read has the columns stream, subject, sequence, timestamp (microseconds), headers (with
+includeHeaders=true), and data; a schema of the user's reads fewer, and without data no
+payloads are sent. Its options, whose names are of any case:
+
+    stream, or streams               one, or several separated by commas
+    subjects                         only these, wildcards allowed
+    startingOffsets, startingTimestamp   earliest, latest, a sequence, JSON; a moment
+    endingOffsets, endingTimestamp   of a batch; exclusive
+    maxOffsetsPerTrigger, maxBytesPerTrigger   of a micro-batch, from Spark 4.2 on
+    minPartitions, maxRecordsPerPartition
+    failOnDataLoss                   true; what went before being read is an error
+    includeHeaders                   false
+    readMode                         consumer, or direct; by default as the stream wants it
+    nats.*                           how to connect, and where the secrets are
+
 The map, lowest first:
 
     options       what the options are called, and how they are read
     connecting    one connection a process, from the `nats.*` options
     schema        the columns of the source
+    columns       record batches for Spark
     offsets       where a query is in its streams
-    source        reading
+    coverage      what has come of a range, and what may be missing
+    streams       what the leaders of streams say
+    reading       a range of a stream, on an executor
+    source        batches, and `source_stream` micro-batches
     sink          writing
     data_source   what Spark calls
     pipeline      files in TOML that say what is read, done and written
