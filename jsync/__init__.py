@@ -25,6 +25,7 @@ from .core.subscription import Subscription
 from .headers import Headers
 from .jetstream.advisory import BatchAdvisories
 from .jetstream.arrow import ArrowBatches, ArrowRange
+from .jetstream.arrow_publish import MessageColumns
 from .jetstream.atomic import AtomicBatch
 from .jetstream.batch import BatchState
 from .jetstream.consume import ConsumeContext, MessagesContext
@@ -84,6 +85,7 @@ __all__ = [
     "Metadata",
     "PubAck",
     "PublishOptions",
+    "MessageColumns",
     "Publisher",
     "PubAckFuture",
     "AtomicBatch",

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from ...errors import (
     BatchPublishTooManyInflightError,
+    Error,
     InvalidSubjectError,
     PublisherError,
 )
@@ -111,7 +113,8 @@ class ByPublisher:
 
     def give_up(self) -> int:
         stored = self._publisher.acknowledged
-        self._publisher.__exit__(RuntimeError, RuntimeError(), None)
+        with contextlib.suppress(Error):
+            self._publisher.close(timeout=0)
         return stored
 
     def _bury(self, count: int) -> None:

@@ -90,6 +90,11 @@ class SinkSettings:
             raise ConfigError(
                 "jobId is for batch writes: a streaming query has an id in its checkpoint"
             )
+        if self.job is not None and self.fence_bucket is None:
+            raise ConfigError(
+                "jobId needs delivery=exactly-once: what is written at least once is "
+                "written again (or a fenceBucket, if only its report is to be kept)"
+            )
         if self.publisher == "ingest" and plan.has("expected_last_msg_id"):
             raise ConfigError(
                 "the column expected_last_msg_id needs publisher=async: in a fast ingest "

@@ -75,6 +75,7 @@ def test_an_option_that_cannot_be_is_refused(given: dict[str, str], what: str) -
             "cannot have the column expected_last_sequence",
         ),
         ({"maxRestartTime": "60"}, PLAIN, "is for delivery=exactly-once"),
+        ({"jobId": "x"}, PLAIN, "jobId needs delivery=exactly-once"),
         (
             {"publisher": "ingest"},
             ColumnPlan(("subject", "data", "expected_last_msg_id")),
