@@ -195,7 +195,7 @@ cdef class Line(Parser):
 
         or none of them at `deadline`, of the monotonic clock, or when interrupted.
         """
-        cdef int64_t until = <int64_t>(deadline * 1e9), aside
+        cdef int64_t until = <int64_t>(deadline * 1e9), aside, pause
         cdef pollfd fds[2]
         cdef int ready = 0
         cdef bint more = False, can_write = False, gone
@@ -219,15 +219,25 @@ cdef class Line(Parser):
                     fds[1].fd = self.wake_fd
                     fds[1].events = POLLIN
                     fds[0].revents = fds[1].revents = 0
-                    ready = jsync_poll(fds, 2, self.pause(until, more, aside))
+                    pause = self.pause(until, more, aside)
+                    if self.direct:
+                        self.outbox.looked_after = self.now + pause
+                    ready = jsync_poll(fds, 2, pause)
                     if ready > 0 and fds[1].revents:
                         drain_pipe(self.wake_fd)
                     self.now = jsync_now()
-                    # The GIL is not needed to see that there is nothing to do yet.
-                    if ready or aside <= 0 or self.ended >= MOST_ENDINGS:
+                    # The GIL is not needed to see that there is nothing for it to do: who
+                    # writes wakes this thread as well.
+                    if (
+                        fds[0].revents or self.interrupted or not self.direct
+                        or self.outbox.failure or self.ended >= MOST_ENDINGS
+                    ):
                         break
-                    if self.now >= until:
-                        self.aside_until = 0  # never without having looked at the socket
+                    if self.now >= until or (self.ended and ready == 0):
+                        if aside <= 0:
+                            break
+                        if self.now >= until:
+                            self.aside_until = 0  # never without a look at the socket
                     can_write = False
             can_write = fds[0].revents & POLLOUT
             gone = self.outbox.failure != 0
@@ -357,7 +367,7 @@ cdef class Line(Parser):
                 # Whoever waits is likely to do so again.
                 self.aside_until = self.now + ASIDE_NS
             elif self.fd >= 0:
-                self.outbox.wake()
+                self.interrupt()
             if self.finished:
                 self.close_notifier()
         return woken

@@ -52,6 +52,7 @@ cdef class Outbox:
     cdef size_t drained  # bytes of `drain` that the socket has taken
     cdef bint sending, kicked, choked  # choked: the socket took less than it was given
     cdef int64_t last_write, lazy_since, write_timeout
+    cdef int64_t looked_after  # when the I/O thread looks again by itself; NEVER: unknown
     cdef size_t limit, hold_limit
     cdef Blocked* blocked
     cdef object error
@@ -70,6 +71,7 @@ cdef class Outbox:
         self.generation = jsync_forks
         self.headers_supported = True
         self.max_payload = 1024 * 1024
+        self.looked_after = NEVER
 
     def __init__(
         self,
@@ -123,6 +125,7 @@ cdef class Outbox:
             memcpy(room, PyBytes_AS_STRING(first), size)
             self.fd = fd
             self.failure = 0
+            self.looked_after = NEVER
             self.choked = False
             self.state = DIRECT if direct else HANDED
         pthread_mutex_unlock(&self.mutex)
@@ -407,8 +410,12 @@ cdef class Outbox:
             return self.finish(urgent)
         if self.lazy_since == 0:
             self.lazy_since = jsync_now()
-            # The I/O thread's poll has to end in time. It may be asleep for long.
-            wake = not self.kicked and PyThread_get_thread_ident() != self.io_thread
+            # The I/O thread's poll has to end in time. It may be asleep for long, but not
+            # while another thread reads in its place.
+            wake = (
+                not self.kicked and self.looked_after > self.lazy_since + LAZY_NS
+                and PyThread_get_thread_ident() != self.io_thread
+            )
         pthread_mutex_unlock(&self.mutex)
         if wake:
             self.wake()
@@ -426,6 +433,8 @@ cdef class Outbox:
         """The I/O thread's turn; True when it should come back at once."""
         cdef bint more = False
         pthread_mutex_lock(&self.mutex)
+        # From here on whoever writes what may wait is seen before the poll, or wakes it.
+        self.looked_after = NEVER
         if (
             self.state == DIRECT and not self.sending and (writable or not self.choked)
             and self.fill.size + self.drain.size > self.drained
