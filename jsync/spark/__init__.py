@@ -50,9 +50,16 @@ __all__ = ["JetStreamDataSource", "register"]
 def register(spark: SparkSession) -> None:
     """Have this session know `format("jetstream")`.
 
-    Where jsync is installed for the driver's Python, Spark finds it without.
+    Where jsync is installed for the driver's Python, Spark finds it without. A session that
+    knows it already stays as it is.
     """
-    spark.dataSource.register(__getattr__("JetStreamDataSource"))
+    from pyspark.errors import AnalysisException  # noqa: PLC0415
+
+    try:
+        spark.dataSource.register(__getattr__("JetStreamDataSource"))
+    except AnalysisException as error:
+        if "DATA_SOURCE_ALREADY_EXISTS" not in str(error):
+            raise
 
 
 def __getattr__(name: str) -> Any:

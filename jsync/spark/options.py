@@ -70,7 +70,7 @@ NATS = (
 )
 _KNOWN = {name.lower(): name for name in (*SOURCE, *SINK, *NATS)}
 
-_OF_SPARK = ("checkpointlocation",)
+_OF_SPARK = ("checkpointlocation", "queryname")
 """What Spark passes on of its own."""
 
 # What would end up in plans and logs, and where it belongs.

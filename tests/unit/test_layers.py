@@ -116,6 +116,7 @@ PURE = {
     "spark/options.py",
     "spark/pipeline/checks.py",
     "spark/pipeline/config.py",
+    "spark/pipeline/explain.py",
     "spark/pipeline/positions.py",
     "spark/pipeline/problems.py",
     "spark/pipeline/progress.py",

@@ -19,6 +19,7 @@ to the rows:
     streaming    sinks, a query for each
     stopping     Ctrl-C and SIGTERM
     progress     rows, rate and lag                    (pure)
+    explain      what Spark means by an error          (pure)
     report       the progress line
     run command  the functions and the command line
 """

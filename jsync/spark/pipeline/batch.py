@@ -5,22 +5,19 @@ from __future__ import annotations
 import threading
 import time
 import uuid
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from pyspark.errors import AnalysisException
 from pyspark.sql import (
     Observation,
     functions as F,  # noqa: N812 (Spark's own name for it)
 )
 
-from ...errors import PipelineError
 from .checks import jetstream_options
 from .config import ConsoleSink, FileSink, JetStreamSink
-from .views import FILES, explain, refusals
+from .views import FILES, failures, refusals
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -52,10 +49,12 @@ def run_batch(
             counted = Observation()
             view = view.observe(counted, F.count(F.lit(1)).alias("rows"))
         begin = time.monotonic()
-        with refusals(problems, ("sinks", name)):
-            _Write(spark, name, partial(_write, pipeline, sink, view)).wait(
-                stop, report
-            )
+        with (
+            failures(name, stop),
+            refusals(problems, ("sinks", name)),
+            _Watch(spark, name, stop, report),
+        ):
+            _write(pipeline, sink, view)
         problems.raise_any()
         if stop.asked:
             break
@@ -69,48 +68,47 @@ def run_batch(
     return summaries
 
 
-class _Write:
-    """One write on a thread of its own, so that this one can tell of it and cancel it."""
+class _Watch:
+    """Tells how far a write is, and cancels it when a stop is asked for.
+
+    On a thread of its own: Spark finds the data source of a write only on the thread on
+    which its session is the active one.
+    """
 
     def __init__(
-        self, spark: SparkSession, name: str, write: Callable[[], None]
+        self, spark: SparkSession, name: str, stop: Stop, report: Report
     ) -> None:
-        self._spark = spark
+        self._context = spark.sparkContext
         self._name = name
-        self._write = write
-        self._tag = f"jsync-{uuid.uuid4().hex}"
-        self._error: BaseException | None = None
-
-    def wait(self, stop: Stop, report: Report) -> None:
-        """Until it has ended, or been cancelled; raises what Spark says of its plan."""
-        thread = threading.Thread(
-            target=self._run, name=f"write {self._name}", daemon=True
+        self._stop = stop
+        self._report = report
+        self._group = f"jsync {uuid.uuid4().hex}"
+        self._over = threading.Event()
+        self._thread = threading.Thread(
+            target=self._run, name=f"watch {name}", daemon=True
         )
-        begin = time.monotonic()
-        thread.start()
-        while thread.is_alive():
-            thread.join(_POLL)
-            if stop.asked:
-                self._spark.interruptTag(self._tag)
-            seconds = time.monotonic() - begin
-            report.progress(f"{self._name}: {self._tasks()}{seconds:.0f} s")
-        if self._error is None or stop.asked:
-            return
-        if isinstance(self._error, AnalysisException):
-            raise self._error
-        message, _ = explain(self._error)
-        raise PipelineError(f"sink {self._name}: {message}") from self._error
+
+    def __enter__(self) -> None:
+        self._context.setJobGroup(self._group, self._name, interruptOnCancel=True)
+        self._thread.start()
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+        for name in ("spark.jobGroup.id", "spark.job.interruptOnCancel"):
+            self._context.setLocalProperty(name, None)  # type: ignore[arg-type]
 
     def _run(self) -> None:
-        self._spark.addTag(self._tag)
-        try:
-            self._write()
-        except Exception as error:  # noqa: BLE001 (it is raised where it is waited for)
-            self._error = error
+        begin = time.monotonic()
+        while not self._over.wait(_POLL):
+            if self._stop.asked:
+                self._context.cancelJobGroup(self._group)
+            seconds = time.monotonic() - begin
+            self._report.progress(f"{self._name}: {self._tasks()}{seconds:.0f} s")
 
     def _tasks(self) -> str:
         """How many of the tasks are done, of the stages that are running."""
-        tracker = self._spark.sparkContext.statusTracker()
+        tracker = self._context.statusTracker()
         infos = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
         stages = [info for info in infos if info is not None]
         if not stages:

@@ -6,6 +6,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from .. import register
 from .checks import check as check_file
 from .load import load
 from .report import Report
@@ -52,8 +53,8 @@ def run(
     """Check a pipeline's file, run it, and block until it ends.
 
     Spark is started for it with `master` and `conf`, which win over the file, and stopped at
-    the end, unless `spark` is given: then that is used, through a session of its own, and
-    left running. On the main thread Ctrl-C and SIGTERM end it in order: a streaming pipeline
+    the end, unless `spark` is given: then that is used, with the pipeline's views among its
+    own for as long as this lasts, and left running. On the main thread Ctrl-C and SIGTERM end it in order: a streaming pipeline
     between two micro-batches, a batch by giving up the write that runs. Progress goes to
     standard error, unless `quiet`. Raises `PipelineFileError` for what is wrong with the
     file, before any row is read, and `PipelineError` when it fails later.
@@ -70,9 +71,11 @@ def run(
         if spark is None:
             report.progress("starting Spark")
             spark = running.enter_context(session(pipeline, master=master, conf=conf))
-        spark = spark.newSession()
+        register(spark)
         stop = running.enter_context(stop_signals())
         running.callback(report.end)
+        for name in (*pipeline.sources, *pipeline.steps):
+            running.callback(spark.catalog.dropTempView, name)
         views = make_views(spark, pipeline, problems)
         problems.raise_any()
         if pipeline.streaming is None:

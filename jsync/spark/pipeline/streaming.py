@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 from ...errors import PipelineError
 from .checks import AVAILABLE_NOW, jetstream_options
 from .config import ConsoleSink, FileSink, JetStreamSink
+from .explain import explain
 from .progress import SinkProgress
-from .views import FILES, explain, refusals
+from .views import FILES, failures, refusals
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -45,7 +46,7 @@ def run_streaming(
     progress = {name: SinkProgress(name) for name in pipeline.sinks}
     try:
         for name, sink in pipeline.sinks.items():
-            with refusals(problems, ("sinks", name)):
+            with failures(name, stop), refusals(problems, ("sinks", name)):
                 queries[name] = _start(pipeline, name, sink, views[sink.view.lower()])
         problems.raise_any()
         _follow(queries, progress, stop, report)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from pyspark.errors import AnalysisException, ParseException
+from py4j.protocol import Py4JError
+from pyspark.errors import AnalysisException, ParseException, PySparkException
 from pyspark.sql import functions as F  # noqa: N812 (Spark's own name for it)
 
+from ...errors import PipelineError
 from .checks import jetstream_options, source_columns
 from .config import FileSource, JetStreamSource
+from .explain import explain
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from .config import Pipeline, Source, Watermark
     from .positions import Key
     from .problems import Problems
+    from .stopping import Stop
 
 FILES = {"parquet": "parquet", "csv": "csv", "ndjson": "json"}
 """What Spark calls the formats of files."""
@@ -63,16 +66,15 @@ def refusals(problems: Problems, key: Key) -> Iterator[None]:
         problems.add(key, message, text_line=line)
 
 
-def explain(error: BaseException) -> tuple[str, int | None]:
-    """What Spark means, in one line, and the line of the SQL."""
-    text = str(error)
-    if raised := re.findall(
-        r"^(?:jsync|pyspark)\.\S*?(\w+Error): (.+)$", text, re.MULTILINE
-    ):
-        return raised[-1][1], None  # by the data source, in a Python of Spark's
-    place = re.search(r"\(?line (\d+),? pos", text)
-    message = re.split(r"\(line \d+,|; line \d+ pos|;?\n", text, maxsplit=1)[0].strip()
-    return message, int(place[1]) if place else None
+@contextmanager
+def failures(sink: str, stop: Stop) -> Iterator[None]:
+    """What Spark raises is a `PipelineError`, but for the end that was asked for."""
+    try:
+        yield
+    except (PySparkException, Py4JError) as error:
+        if not stop.asked:
+            message, _ = explain(error)
+            raise PipelineError(f"sink {sink}: {message}") from error
 
 
 def _view(frame: DataFrame, name: str, watermark: Watermark | None) -> DataFrame:

@@ -1,0 +1,30 @@
+"""What Spark means by an error, in one line: pure.
+
+Spark wraps what happened in what failed because of it, with the stacks of several processes.
+What jsync said is worth more than what Spark says of it, and the cause more than its effect.
+"""
+
+from __future__ import annotations
+
+import re
+
+_JSYNC = re.compile(r"^(?:\S+ )*jsync\.errors\.(\w+): (.+)$", re.MULTILINE)
+_RAISED = re.compile(
+    r"\[USER_RAISED_EXCEPTION\] (.+?)(?: SQLSTATE: \w+)?$", re.MULTILINE
+)
+_CAUSE = re.compile(r"^(?:Caused by)?: [\w.$]+: (.+)$", re.MULTILINE)
+_SQL_LINE = re.compile(r"\(?\bline (\d+),? pos")
+_TAIL = re.compile(r";? ?\(?\bline \d+,? pos.*| SQLSTATE: \w+.*")
+
+
+def explain(error: BaseException) -> tuple[str, int | None]:
+    """What it means, and the line of the SQL where Spark tells that."""
+    text = str(error)
+    for pattern in (_JSYNC, _RAISED):
+        if found := pattern.findall(text):
+            last = found[-1]
+            return (last if isinstance(last, str) else last[-1]), None
+    place = _SQL_LINE.search(text)
+    causes = _CAUSE.findall(text)
+    first = causes[0] if causes else text.strip().partition("\n")[0]
+    return _TAIL.sub("", first).strip(), int(place[1]) if place else None
