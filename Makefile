@@ -67,8 +67,15 @@ $(SERVERS): .cache/nats-server/%/bin/nats-server: | $(VENV)/bin/python
 
 servers: $(SERVERS)
 
+# It ends with Spark where there is a Java; none is installed for a demo.
 demo: $(VENV)/.demo $(FLIGHTS)
 	$(VENV)/bin/python examples/flights.py $(FLIGHTS)
+	@if java=$$(scripts/need-java); then \
+		$(MAKE) --no-print-directory $(VENV)/.spark && \
+		JAVA_HOME=$$java $(VENV)/bin/python examples/pipelines/demo.py $(FLIGHTS); \
+	else \
+		echo 'Without it the demo ends here: its last part runs pipelines on Spark.'; \
+	fi
 
 test fault: export JAVA_HOME = $(shell scripts/need-java 2>/dev/null)
 test: java tmux $(VENV)/.test $(VENV)/.spark servers lint types docs

@@ -1,0 +1,534 @@
+"""Pipelines, run in one session against the real server."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from jsync.errors import PipelineError, PipelineFileError
+from jsync.server import LocalServer
+from jsync.spark import pipeline
+
+from ..servers import wait_for
+from .support import LONG, fill
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+    import jsync
+
+
+READ = """\
+[nats]
+servers = "${SERVER}"
+
+[sources.messages]
+format = "jetstream"
+options = { stream = "${STREAM}", startingOffsets = "earliest" }
+columns = ["sequence"]
+json = "name string, amount int"
+"""
+
+
+@pytest.fixture
+def file(
+    tmp_path: Path,
+    server: LocalServer,
+    stream: jsync.Stream,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Path:
+    """Where a test's pipeline is, which finds the rest in the environment."""
+    monkeypatch.setenv("SERVER", server.url)
+    monkeypatch.setenv("STREAM", stream.name)
+    monkeypatch.setenv("OUT", str(tmp_path))
+    return tmp_path / "pipeline.toml"
+
+
+@pytest.fixture
+def run(file: Path, spark: SparkSession) -> Callable[[str], pipeline.Result]:
+    def run(text: str) -> pipeline.Result:
+        file.write_text(text)
+        return pipeline.run(file, spark=spark, quiet=True)
+
+    return run
+
+
+def orders(count: int, start: int = 1) -> list[bytes]:
+    return [
+        json.dumps({"name": "ab"[n % 2], "amount": n}).encode()
+        for n in range(start, start + count)
+    ]
+
+
+def rows(path: Path) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = pq.read_table(path).to_pylist()
+    return found
+
+
+def problems(refused: pytest.ExceptionInfo[PipelineFileError]) -> list[tuple[int, str]]:
+    return refused.value.problems
+
+
+# Batches ------------------------------------------------------------------------------
+
+
+def test_a_batch_writes_files_and_messages_and_shows_rows(
+    run: Callable[[str], pipeline.Result],
+    js: jsync.JetStream,
+    stream: jsync.Stream,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    fill(js, stream, *orders(100))
+    result = run(
+        READ
+        + """
+[steps]
+sums = "select name, sum(amount) as total from messages group by name"
+out = '''
+select '${STREAM}' as nothing, concat('sums.', name) as s, total from sums
+'''
+totals = "select s as msg_id, cast(total as string) as data from out"
+[sinks.files]
+format = "parquet"
+from = "messages"
+path = "${OUT}/files"
+partition_by = ["name"]
+[sinks.totals]
+format = "jetstream"
+from = "totals"
+options = { stream = "${STREAM}", subject = "${STREAM}.totals" }
+[sinks.show]
+format = "console"
+from = "sums"
+"""
+    )
+    assert result.exit_code == 0
+    assert [(each["sink"], each["rows"]) for each in result.sinks] == [
+        ("files", 100),
+        ("totals", 2),
+        ("show", None),
+    ]
+    found = rows(tmp_path / "files")
+    assert sorted(row["sequence"] for row in found) == list(range(1, 101))
+    assert {(row["name"], row["amount"] % 2) for row in found} == {("a", 0), ("b", 1)}
+    written = stream.read_arrow(101, columns=["data"])
+    assert sorted(pa.table(written)["data"].to_pylist()) == [b"2500", b"2550"]
+    assert "|   a| 2550|" in capfd.readouterr().out
+
+
+@pytest.mark.parametrize("format_", ["csv", "ndjson", "parquet"])
+def test_files_become_messages(
+    run: Callable[[str], pipeline.Result],
+    spark: SparkSession,
+    stream: jsync.Stream,
+    tmp_path: Path,
+    format_: str,
+) -> None:
+    frame = spark.createDataFrame([("x", 1), ("y", 2)], "name string, amount int")
+    writer = frame.coalesce(1).write.format({"ndjson": "json"}.get(format_, format_))
+    writer.save(str(tmp_path / "in"))
+    run(
+        f"""
+[nats]
+servers = "${{SERVER}}"
+[sources.files]
+format = "{format_}"
+path = "${{OUT}}/in"
+schema = "name string, amount int"
+[steps]
+messages = "select to_json(struct(*)) as data from files"
+[sinks.messages]
+format = "jetstream"
+from = "messages"
+options = {{ stream = "${{STREAM}}", subject = "${{STREAM}}.files" }}
+"""
+    )
+    table = pa.table(stream.read_arrow(columns=["data"]))
+    found = sorted(json.loads(data)["name"] for data in table["data"].to_pylist())
+    assert found == ["x", "y"]
+
+
+def sink_of_files(malformed: str) -> str:
+    return f"""{READ}
+malformed = "{malformed}"
+[sinks.files]
+format = "parquet"
+from = "messages"
+path = "${{OUT}}/files"
+"""
+
+
+BROKEN = (b'{"name": "a", "amount": 1}', b"no JSON", b'{"amount": "many"}', b"")
+
+
+@pytest.mark.parametrize(
+    ("malformed", "found"),
+    [("drop", [(1, 1)]), ("null", [(1, 1), *((n, None) for n in (2, 3, 4))])],
+)
+def test_payloads_that_are_no_json_are_treated_as_the_file_says(
+    run: Callable[[str], pipeline.Result],
+    js: jsync.JetStream,
+    stream: jsync.Stream,
+    tmp_path: Path,
+    malformed: str,
+    found: list[tuple[int, int | None]],
+) -> None:
+    fill(js, stream, *BROKEN)
+    run(sink_of_files(malformed))
+    read = [(row["sequence"], row["amount"]) for row in rows(tmp_path / "files")]
+    assert sorted(read) == found
+
+
+def test_a_payload_that_is_no_json_fails_the_pipeline_and_is_named(
+    run: Callable[[str], pipeline.Result], js: jsync.JetStream, stream: jsync.Stream
+) -> None:
+    fill(js, stream, *BROKEN)
+    with pytest.raises(PipelineError) as failed:
+        run(sink_of_files("fail"))
+    assert str(failed.value) == (
+        f"sink files: message 2 of stream {stream.name} is not JSON of the declared schema"
+    )
+
+
+# What Spark and the surroundings refuse ------------------------------------------------
+
+
+def test_what_spark_says_of_the_sql_has_its_line(
+    run: Callable[[str], pipeline.Result],
+) -> None:
+    with pytest.raises(PipelineFileError) as refused:
+        run(
+            READ
+            + """
+[steps]
+sums = '''
+select name,
+  sum(amuont) as total
+from messages
+group by name
+'''
+[sinks.show]
+format = "console"
+from = "sums"
+"""
+        )
+    ((line, message),) = problems(refused)
+    assert line == 13
+    assert message.startswith("steps.sums: [UNRESOLVED_COLUMN.WITH_SUGGESTION]")
+    assert "`amuont`" in message
+    assert "\n" not in message
+
+
+def test_columns_that_no_message_has_are_told_at_the_sink(
+    run: Callable[[str], pipeline.Result],
+) -> None:
+    with pytest.raises(PipelineFileError) as refused:
+        run(
+            READ
+            + """
+[sinks.out]
+format = "jetstream"
+from = "messages"
+options = { stream = "${STREAM}" }
+"""
+        )
+    ((line, message),) = problems(refused)
+    assert (line, message.partition(":")[0]) == (10, "sinks.out")
+    assert "a message has no sequence" in message
+
+
+def test_what_a_stream_cannot_do_is_told_before_it_begins(
+    run: Callable[[str], pipeline.Result], tmp_path: Path
+) -> None:
+    with pytest.raises(PipelineFileError) as refused:
+        run(
+            READ
+            + """
+[streaming]
+checkpoint = "${OUT}/checkpoint"
+trigger = "available-now"
+[steps]
+sums = "select name, sum(amount) as total from messages group by name"
+[sinks.files]
+format = "parquet"
+from = "sums"
+path = "${OUT}/files"
+"""
+        )
+    ((line, message),) = problems(refused)
+    assert (line, message.partition(":")[0]) == (15, "sinks.files")
+    assert "watermark" in message
+    assert not [*(tmp_path / "files").glob("*.parquet")]
+
+
+def test_what_is_not_there_is_told_before_spark_starts(
+    file: Path, stream: jsync.Stream, js: jsync.JetStream, tmp_path: Path
+) -> None:
+    (tmp_path / "there").mkdir()
+    (tmp_path / "no-directory").write_text("")
+    file.write_text(
+        READ.replace("${STREAM}", "${STREAM}x")
+        + """
+[sources.files]
+format = "csv"
+path = "${OUT}/nothing*.csv"
+[sinks.files]
+format = "csv"
+from = "files"
+path = "${OUT}/there"
+[sinks.other]
+format = "csv"
+from = "files"
+path = "${OUT}/no-directory/out"
+[sinks.back]
+format = "jetstream"
+from = "files"
+options = { stream = "${STREAM}", subject = "elsewhere" }
+"""
+    )
+    with pytest.raises(PipelineFileError) as refused:
+        pipeline.check(file)
+    name = stream.name
+    assert problems(refused) == [
+        (
+            6,
+            f"sources.messages.options.stream: there is no stream '{name}x': "
+            f"did you mean '{name}'?",
+        ),
+        (12, f"sources.files.path: there is nothing at {tmp_path}/nothing*.csv"),
+        (
+            16,
+            f"sinks.files.path: {tmp_path}/there is there already: remove it, or choose "
+            "a 'mode'",
+        ),
+        (20, f"sinks.other.path: {tmp_path}/no-directory is no directory"),
+        (
+            24,
+            f"sinks.back.options.stream: stream {name} does not take 'elsewhere', but "
+            f"{name}.>",
+        ),
+    ]
+
+
+def test_a_server_that_is_not_there_is_told_once(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with LocalServer() as gone:
+        monkeypatch.setenv("SERVER", gone.url)
+    file.write_text(
+        READ
+        + """
+[sinks.back]
+format = "jetstream"
+from = "messages"
+options = { stream = "S", subject = "x" }
+"""
+    )
+    with pytest.raises(PipelineFileError) as refused:
+        pipeline.check(file)
+    ((line, message),) = problems(refused)
+    assert line == 2
+    assert message.startswith("nats.servers: ")
+    file.write_text(file.read_text().replace("[sinks.back]", "[sinks.back]\nx = 1"))
+    assert pipeline.main(["check", str(file)]) == 2
+
+
+# Streams -------------------------------------------------------------------------------
+
+STREAMING = """
+[streaming]
+checkpoint = "${OUT}/checkpoint"
+trigger = "available-now"
+"""
+FILES = """
+[sinks.files]
+format = "parquet"
+from = "messages"
+path = "${OUT}/files"
+"""
+
+
+def test_a_streaming_pipeline_goes_on_where_it_ended(
+    run: Callable[[str], pipeline.Result],
+    js: jsync.JetStream,
+    stream: jsync.Stream,
+    tmp_path: Path,
+) -> None:
+    text = READ + STREAMING + FILES
+    text = text.replace('"earliest" }', '"earliest", maxOffsetsPerTrigger = 40 }')
+    fill(js, stream, *orders(100))
+    (first,) = run(text).sinks
+    assert (first["rows"], first["batches"], first["lag"]) == (100, 3, 0)
+    fill(js, stream, *orders(20, start=101))
+    (second,) = run(text).sinks
+    assert (second["rows"], second["lag"]) == (20, 0)
+    found = sorted(row["amount"] for row in rows(tmp_path / "files"))
+    assert found == list(range(1, 121))
+
+
+def test_what_is_updated_goes_back_into_a_stream_once(
+    run: Callable[[str], pipeline.Result],
+    js: jsync.JetStream,
+    stream: jsync.Stream,
+    unique: str,
+) -> None:
+    fill(js, stream, *orders(50))
+    text = (
+        READ
+        + STREAMING
+        + """
+[steps]
+sums = "select name, count(*) as n, sum(amount) as total from messages group by name"
+back = '''
+select concat('back', '.', name) as subject, concat(name, n) as msg_id,
+  to_json(struct(*)) as data
+from sums
+'''
+[sinks.back]
+format = "jetstream"
+from = "back"
+output_mode = "update"
+options = { stream = "${BACK}", delivery = "exactly-once" }
+"""
+    )
+    name = f"{unique}B"
+    os.environ["BACK"] = name
+    text = text.replace("'back', '.', name", f"'{name}.', name")
+    back = js.create_stream(
+        name=name, subjects=[f"{name}.>"], storage="memory", max_msgs_per_subject=1
+    )
+    try:
+        for count in (50, 51):
+            run(text)
+            table = pa.table(back.read_arrow(columns=["data"]))
+            found = [json.loads(data) for data in table["data"].to_pylist()]
+            assert sum(each["n"] for each in found) == count
+            assert sum(each["total"] for each in found) == count * (count + 1) // 2
+            fill(js, stream, *orders(1, start=count + 1))
+        assert back.info().state.last_seq == 3
+    finally:
+        back.delete()
+        del os.environ["BACK"]
+
+
+def test_a_static_table_joins_a_stream(
+    run: Callable[[str], pipeline.Result],
+    js: jsync.JetStream,
+    stream: jsync.Stream,
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "names.csv").write_text("name,long\na,Anna\nb,Bert\n")
+    fill(js, stream, *orders(10))
+    run(
+        READ
+        + STREAMING
+        + """
+[sources.names]
+format = "csv"
+path = "${OUT}/names.csv"
+options = { header = true }
+static = true
+[steps]
+messages_of_people = "select * from messages join names using (name)"
+"""
+        + FILES.replace('"messages"', '"messages_of_people"')
+    )
+    assert {row["long"] for row in rows(tmp_path / "files")} == {"Anna", "Bert"}
+
+
+def test_a_query_that_fails_ends_the_pipeline_with_one_line(
+    run: Callable[[str], pipeline.Result], js: jsync.JetStream, stream: jsync.Stream
+) -> None:
+    fill(js, stream, *BROKEN)
+    with pytest.raises(PipelineError) as failed:
+        run(READ + STREAMING + FILES)
+    assert str(failed.value) == (
+        f"sink files: message 2 of stream {stream.name} is not JSON of the declared schema"
+    )
+
+
+@pytest.fixture
+def later() -> Iterator[Callable[[Callable[[], bool], signal.Signals], None]]:
+    """Send this process a signal as soon as something is so."""
+    threads = []
+
+    def later(so: Callable[[], bool], number: signal.Signals) -> None:
+        def send() -> None:
+            wait_for(so, timeout=LONG)
+            os.kill(os.getpid(), number)
+
+        thread = threading.Thread(target=send)
+        thread.start()
+        threads.append(thread)
+
+    yield later
+    for thread in threads:
+        thread.join()
+
+
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)]
+)
+def test_a_signal_ends_a_stream_between_two_micro_batches(
+    run: Callable[[str], pipeline.Result],
+    later: Callable[[Callable[[], bool], signal.Signals], None],
+    js: jsync.JetStream,
+    stream: jsync.Stream,
+    tmp_path: Path,
+    number: signal.Signals,
+    code: int,
+) -> None:
+    text = READ + STREAMING.replace("available-now", "1 second") + FILES
+    text = text.replace('"earliest" }', '"earliest", maxOffsetsPerTrigger = 10 }')
+    fill(js, stream, *orders(1000))
+    checkpoint = tmp_path / "checkpoint/files"
+    later((checkpoint / "offsets/1").exists, number)
+    before = signal.getsignal(number)
+    result = run(text)
+    assert result.exit_code == code
+    assert signal.getsignal(number) is before
+
+    def numbers(of: str) -> list[int]:
+        names = (path.name for path in (checkpoint / of).iterdir())
+        return sorted(int(name) for name in names if name.isdigit())
+
+    assert numbers("offsets") == numbers("commits")
+    assert len(rows(tmp_path / "files")) == 10 * len(numbers("commits")) < 1000
+
+
+def test_a_signal_cancels_a_batch(
+    run: Callable[[str], pipeline.Result],
+    later: Callable[[Callable[[], bool], signal.Signals], None],
+    spark: SparkSession,
+    tmp_path: Path,
+) -> None:
+    def writes() -> bool:
+        return bool(spark.sparkContext.statusTracker().getActiveStageIds())
+
+    later(writes, signal.SIGINT)
+    result = run(
+        """
+[sources.files]
+format = "csv"
+path = "${OUT}/pipeline.toml"
+[steps]
+long = "select count(*) from files, range(100000000000)"
+[sinks.files]
+format = "parquet"
+from = "long"
+path = "${OUT}/files"
+"""
+    )
+    assert (result.exit_code, result.sinks) == (130, [])
+    assert not (tmp_path / "files/_SUCCESS").exists()
