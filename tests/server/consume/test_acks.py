@@ -74,3 +74,19 @@ def test_the_newer_form_of_ack_subjects_is_understood_and_acked_to(
         again.in_progress()
         again.ack()
         wait_for(lambda: settled(worker))
+
+
+def test_an_ack_leaves_while_its_thread_does_something_else(
+    nc: jsync.Connection,
+    stream: jsync.Stream,
+    worker: jsync.Consumer,
+    far_worker: jsync.Consumer,
+) -> None:
+    with far_worker.messages() as messages:
+        for number in range(3):
+            fill(nc, stream, 1)
+            messages.next(SOON).ack()
+            # Asked on another connection: nothing moves on that of the ack.
+            wait_for(
+                lambda floor=number + 1: worker.info().ack_floor.stream_seq == floor
+            )
