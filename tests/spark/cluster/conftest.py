@@ -1,0 +1,128 @@
+"""A Spark cluster of separate processes: a master and two workers of one core each."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+import pyspark
+import pytest
+
+from ...servers import wait_for
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+STARTED = 120
+"""Seconds within which the processes of a cluster are there, on whatever machine."""
+
+
+class SparkCluster:
+    """Started with `with`, on loopback, each process with a log in `directory`."""
+
+    def __init__(self, directory: Path, environment: dict[str, str]) -> None:
+        self._directory = directory
+        self._environment = environment
+        self._processes: list[subprocess.Popen[bytes]] = []
+        self.url = ""
+
+    def __enter__(self) -> Self:
+        try:
+            self._start("master", "deploy.master.Master", "--port", "0")
+            self.url = self._said("master", r"Starting Spark master at (\S+)")
+            for worker in ("one", "two"):
+                where = ("-c", "1", "-m", "1g", "-d", str(self._directory / worker))
+                self._start(worker, "deploy.worker.Worker", *where, self.url)
+            for worker in ("one", "two"):
+                self._said(worker, r"(Successfully registered with master)")
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for process in reversed(self._processes):
+            process.terminate()
+        for process in self._processes:
+            try:
+                process.wait(30)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+    def executors(self) -> list[int]:
+        """The processes that the workers have begun for an application."""
+        found = []
+        for directory in Path("/proc").iterdir():
+            if not directory.name.isdigit():
+                continue
+            try:
+                command = (directory / "cmdline").read_bytes()
+                parent = int(
+                    (directory / "stat").read_text().rpartition(")")[2].split()[1]
+                )
+            except OSError:
+                continue  # it has just ended
+            mine = parent in {process.pid for process in self._processes}
+            if mine and b"CoarseGrainedExecutorBackend" in command:
+                found.append(int(directory.name))
+        return found
+
+    def kill_executor(self) -> int:
+        victim = self.executors()[0]
+        os.kill(victim, signal.SIGKILL)
+        return victim
+
+    def _start(self, name: str, kind: str, *arguments: str) -> None:
+        spark_class = Path(pyspark.__file__).parent / "bin" / "spark-class"
+        local = ("--host", "127.0.0.1", "--webui-port", "0")
+        with self._log(name).open("wb") as log:
+            self._processes.append(
+                subprocess.Popen(
+                    [str(spark_class), f"org.apache.spark.{kind}", *local, *arguments],
+                    env=self._environment,
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                )
+            )
+
+    def _log(self, name: str) -> Path:
+        return self._directory / f"{name}.log"
+
+    def _said(self, name: str, pattern: str) -> str:
+        """Wait until it says so in its log."""
+        found: list[re.Match[str]] = []
+
+        def says() -> bool:
+            match = re.search(pattern, self._log(name).read_text(errors="replace"))
+            found.extend([match] if match else [])
+            return bool(found)
+
+        wait_for(says, timeout=STARTED)
+        return found[0][1]
+
+
+@pytest.fixture(scope="module")
+def environment(spark_environment: None) -> dict[str, str]:
+    """Of every process: jsync is found because it is installed, not by a path."""
+    kept = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    return {
+        **kept,
+        "PYSPARK_PYTHON": sys.executable,
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "SPARK_HOME": str(Path(pyspark.__file__).parent),
+        "SPARK_DAEMON_MEMORY": "256m",
+    }
+
+
+@pytest.fixture(scope="module")
+def spark_cluster(
+    environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[SparkCluster]:
+    with SparkCluster(tmp_path_factory.mktemp("cluster"), environment) as cluster:
+        yield cluster
