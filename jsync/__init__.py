@@ -14,8 +14,6 @@ The map of the package, lowest first; each part imports only from those above it
     cli         the `jsync` command, on public names only
 """
 
-import logging as _logging
-
 from ._fast import ArrowBatch, FastPubAck, JetStreamMsg, Metadata, Msg, PubAckFuture
 from ._version import __version__
 from .core.connection import Connection, Statistics, connect
@@ -50,9 +48,6 @@ from .models import (
     StreamConfig,
     StreamInfo,
 )
-
-# Quiet until the program configures logging.
-_logging.getLogger("jsync").addHandler(_logging.NullHandler())
 
 __all__ = [
     # Connecting

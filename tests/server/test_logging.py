@@ -1,4 +1,4 @@
-"""What jsync logs: nothing that shows, until the program configures logging."""
+"""What jsync logs, and what of it shows in a program that does not configure logging."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ with jsync.connect(sys.argv[1]) as nc:
 """
 
 
-def stderr_of(server: LocalServer, *arguments: str) -> str:
+def stderr_of(server: LocalServer, *arguments: str, program: str = PROGRAM) -> str:
     return subprocess.run(
-        [sys.executable, "-c", PROGRAM, server.url, *arguments],
+        [sys.executable, "-c", program, server.url, *arguments],
         capture_output=True,
         text=True,
         check=True,
@@ -47,17 +47,29 @@ def stderr_of(server: LocalServer, *arguments: str) -> str:
     ).stderr
 
 
-def test_it_is_quiet_by_default(server: LocalServer) -> None:
-    assert stderr_of(server) == ""
-
-
-def test_it_tells_who_configures_logging(server: LocalServer) -> None:
-    told = stderr_of(server, "verbose")
-    assert "WARNING jsync.connection" in told
+def test_what_nobody_else_is_told_shows_in_any_program(server: LocalServer) -> None:
+    told = stderr_of(server)
     assert "SlowConsumerError" in told
     assert "out of the callback" in told
 
 
-def test_every_logger_is_below_the_package() -> None:
-    handlers = logging.getLogger("jsync").handlers
-    assert [type(handler) for handler in handlers] == [logging.NullHandler]
+def test_nothing_else_shows(server: LocalServer) -> None:
+    program = """
+import sys, jsync
+
+jsync.connect(sys.argv[1], on_error=lambda error: None).close()
+with jsync.connect(sys.argv[1]) as nc:
+    nc.subscribe("a", callback=lambda msg: None)
+    nc.publish("a")
+"""
+    assert stderr_of(server, program=program) == ""
+
+
+def test_who_configures_logging_sees_where_it_is_from(server: LocalServer) -> None:
+    told = stderr_of(server, "verbose")
+    assert "WARNING jsync.connection" in told
+    assert "ERROR jsync." in told
+
+
+def test_the_package_adds_no_handlers() -> None:
+    assert not logging.getLogger("jsync").handlers
