@@ -67,8 +67,8 @@ with jsync.connect(sys.argv[1]) as nc:
 
 def test_who_configures_logging_sees_where_it_is_from(server: LocalServer) -> None:
     told = stderr_of(server, "verbose")
-    assert "WARNING jsync.connection" in told
-    assert "ERROR jsync." in told
+    assert "WARNING jsync.connection jsync-1: CallbackError" in told
+    assert "WARNING jsync.connection jsync-1: SlowConsumerError" in told
 
 
 def test_the_package_adds_no_handlers() -> None:
