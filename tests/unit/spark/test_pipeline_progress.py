@@ -60,7 +60,7 @@ def test_a_report_counts_once_however_often_it_comes() -> None:
 
 
 def test_the_summary_is_a_line_for_each_sink() -> None:
-    summaries = [
+    summaries: list[dict[str, Any]] = [
         {"sink": "days", "rows": 1000, "seconds": 2.0, "batches": 1, "lag": 5},
         {"sink": "show", "rows": None, "seconds": 0.5},
     ]
