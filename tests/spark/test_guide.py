@@ -1,0 +1,56 @@
+"""docs/guides/spark.md: its blocks do what it says."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from jsync.spark import pipeline
+
+from ..docs.markdown import ROOT, blocks
+from ..docs.running import run
+
+if TYPE_CHECKING:
+    import pytest
+    from pyspark.sql import SparkSession
+
+    from ..conftest import StartServer
+
+
+def test_what_the_guide_shows_works(
+    spark: SparkSession,
+    own_server: StartServer,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    server = own_server()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("NATS_URL", server.url)
+    shown = []
+    for block in blocks(ROOT / "docs/guides/spark.md"):
+        if block.language == "python":
+            output = run(block, {"nats://127.0.0.1:4222": server.url})
+            assert block.output in (None, output), f"{block} prints {output}"
+        elif block.title and block.language == "toml":
+            # Spark may have been started in another directory, and paths are its own.
+            text = re.sub(
+                r'"((?:out|checkpoint)[^"]*)"', rf'"{tmp_path}/\1"', block.text
+            )
+            Path(block.title).write_text(text)
+        for line in block.text.splitlines():
+            if line.startswith("jsync pipeline") and block.language == "sh":
+                _, _, command, file = line.split()
+                done = getattr(pipeline, command)(
+                    file,
+                    **({"spark": spark, "quiet": True} if command == "run" else {}),
+                )
+                shown.append((command, file, getattr(done, "exit_code", 0)))
+    assert shown == [
+        ("check", "late.toml", 0),
+        ("run", "late.toml", 0),
+        ("run", "hours.toml", 0),
+    ]
+    assert "|     UA|   1000|   59|" in capfd.readouterr().out
+    assert [*Path("out/flights/carrier=UA").glob("*.parquet")]
