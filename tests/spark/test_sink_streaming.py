@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -29,7 +30,10 @@ def lines(spark: SparkSession, folder: Path) -> DataFrame:
 def add_file(folder: Path, name: str, numbers: range) -> None:
     folder.mkdir(exist_ok=True)
     text = "\n".join(json.dumps({"id": number}) for number in numbers)
-    (folder / f"{name}.json").write_text(text)
+    path = folder / f"{name}.json"
+    path.write_text(text)
+    # Spark takes files by their times.
+    os.utime(path, (1_700_000_000 + numbers.start,) * 2)
 
 
 def values(stream: jsync.Stream) -> list[int]:
