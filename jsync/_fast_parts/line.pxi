@@ -226,18 +226,11 @@ cdef class Line(Parser):
                     if ready > 0 and fds[1].revents:
                         drain_pipe(self.wake_fd)
                     self.now = jsync_now()
-                    # The GIL is not needed to see that there is nothing for it to do: who
-                    # writes wakes this thread as well.
-                    if (
-                        fds[0].revents or self.interrupted or not self.direct
-                        or self.outbox.failure or self.ended >= MOST_ENDINGS
-                    ):
+                    # The GIL is not needed to see that there is nothing to do yet.
+                    if ready or aside <= 0 or self.ended >= MOST_ENDINGS:
                         break
-                    if self.now >= until or (self.ended and ready == 0):
-                        if aside <= 0:
-                            break
-                        if self.now >= until:
-                            self.aside_until = 0  # never without a look at the socket
+                    if self.now >= until:
+                        self.aside_until = 0  # never without having looked at the socket
                     can_write = False
             can_write = fds[0].revents & POLLOUT
             gone = self.outbox.failure != 0
@@ -367,7 +360,7 @@ cdef class Line(Parser):
                 # Whoever waits is likely to do so again.
                 self.aside_until = self.now + ASIDE_NS
             elif self.fd >= 0:
-                self.interrupt()
+                self.outbox.wake()
             if self.finished:
                 self.close_notifier()
         return woken
