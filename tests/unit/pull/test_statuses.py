@@ -174,7 +174,7 @@ def test_a_refusal_is_reported_and_pulled_again_after_a_pause(
 def test_a_refused_pin_is_reported_and_pulled_again_at_once_but_not_for_ever(
     text: str, left: tuple[int, int] | None
 ) -> None:
-    # Issue 3: "423 clears the pin and pulls again"
+    # A 423 clears the pin, and it pulls again.
     pull = engine(max_messages=10)
     pauses = []
     for _ in range(3):
@@ -230,8 +230,8 @@ def test_pauses_grow_up_to_a_bound_and_begin_anew_after_a_message() -> None:
 def test_an_end_that_does_not_say_what_was_left_leaves_the_buffer_pending(
     buffered: int, status: tuple[int, str]
 ) -> None:
-    # Issue 3: "after a terminating status without pending headers, the pending count is
-    # what is buffered locally"
+    # After a terminating status without pending headers, the pending count is what is
+    # buffered locally.
     pull = engine(max_messages=10)
     asked(pull)
     pull.status(*status, left=None, buffered=(buffered, buffered * 10))
