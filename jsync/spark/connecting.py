@@ -180,7 +180,8 @@ def _from_env(name: str) -> str:
     if not text:
         raise ConfigError(
             f"the environment variable {name} is not set where this runs: set it for the "
-            "driver, and for executors with spark.executorEnv." + name
+            f"driver, and for executors with spark.executorEnv.{name} (which Spark shows "
+            "in event logs, unless SECRET, PASSWORD or TOKEN is in the name)"
         )
     return text
 

@@ -26,7 +26,7 @@ class SparkCluster:
     """Started with `with`, on loopback, each process with a log in `directory`."""
 
     def __init__(self, directory: Path, environment: dict[str, str]) -> None:
-        self._directory = directory
+        self.directory = directory
         self._environment = environment
         self._processes: list[subprocess.Popen[bytes]] = []
         self.url = ""
@@ -36,7 +36,7 @@ class SparkCluster:
             self._start("master", "deploy.master.Master", "--port", "0")
             self.url = self._said("master", r"Starting Spark master at (\S+)")
             for worker in ("one", "two"):
-                where = ("-c", "1", "-m", "1g", "-d", str(self._directory / worker))
+                where = ("-c", "1", "-m", "1g", "-d", str(self.directory / worker))
                 self._start(worker, "deploy.worker.Worker", *where, self.url)
             for worker in ("one", "two"):
                 self._said(worker, r"(Successfully registered with master)")
@@ -92,7 +92,7 @@ class SparkCluster:
             )
 
     def _log(self, name: str) -> Path:
-        return self._directory / f"{name}.log"
+        return self.directory / f"{name}.log"
 
     def _said(self, name: str, pattern: str) -> str:
         """Wait until it says so in its log."""
@@ -107,7 +107,7 @@ class SparkCluster:
         return found[0][1]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def environment(spark_environment: None) -> dict[str, str]:
     """Of every process: jsync is found because it is installed, not by a path."""
     kept = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
@@ -120,7 +120,7 @@ def environment(spark_environment: None) -> dict[str, str]:
     }
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def spark_cluster(
     environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[SparkCluster]:
