@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
 
+from ..errors import ConfigError
 from .options import Options
 from .schema import options_of, source_schema, table_options, with_options
 
@@ -37,7 +38,15 @@ class JetStreamDataSource(DataSource):
         return columns if table is None else with_options(columns, table)
 
     def _chosen(self, schema: StructType) -> Options:
-        return Options({**options_of(schema), **self.options})
+        chosen = {**options_of(schema), **self.options}
+        if not chosen:
+            raise ConfigError(
+                "no options have come. Spark keeps those of a table that is created with a "
+                "list of columns: create it without, as in create table t using jetstream "
+                "options (...), or as a temporary view, which may have the list. All else "
+                "needs one at least, such as stream or nats.servers"
+            )
+        return Options(chosen)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         from .source import FilteringReader, JetStreamReader  # noqa: PLC0415

@@ -154,6 +154,35 @@ def test_sql_reads_a_table_of_a_stream(
         spark.sql(f"drop table orders_of_{stream.name}")
 
 
+def test_sql_says_which_table_has_lost_its_options_and_what_to_do(
+    spark: SparkSession, server: LocalServer, js: jsync.JetStream, stream: jsync.Stream
+) -> None:
+    fill(js, stream, *numbers(3))
+    name = f"orders_of_{stream.name}"
+    options = f"(stream '{stream.name}', 'nats.servers' '{server.url}')"
+    columns = "(subject string, data binary)"
+    spark.sql(f"create table {name} {columns} using jetstream options {options}")
+    try:
+        for lost in (
+            f"select * from {name}",
+            f"insert into {name} values ('{stream.name}.x', cast('x' as binary))",
+        ):
+            with pytest.raises(
+                Exception, match="create it without, as in create table"
+            ):
+                spark.sql(lost).collect()
+    finally:
+        spark.sql(f"drop table {name}")
+    spark.sql(
+        f"create temporary view {name} {columns} using jetstream options {options}"
+    )
+    try:
+        assert spark.table(name).columns == ["subject", "data"]
+        assert spark.table(name).count() == 3
+    finally:
+        spark.catalog.dropTempView(name)
+
+
 @pytest.mark.parametrize(
     ("options", "wanted"),
     [
