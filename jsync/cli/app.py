@@ -12,7 +12,7 @@ from click.shell_completion import shell_complete
 from jsync import __version__
 
 from .commands import HIDDEN, SECTIONS
-from .completion import CONTEXT, VARIABLE
+from .completion import CONTEXT, FILE, VARIABLE
 from .failures import Code, guard
 from .family import Family
 from .settings import Settings
@@ -44,16 +44,18 @@ OPTIONS = [
     _option("--server", "-s", metavar="URL", help="Servers, separated by commas."),
     _option("--context", type=CONTEXT, metavar="NAME", help="One of the nats tool's."),
     _option("--no-context", is_flag=True, help="Use no context, not the selected one."),
-    _option("--creds", metavar="FILE", help="Credentials, a creds file."),
+    _option("--creds", type=FILE, metavar="FILE", help="Credentials, a creds file."),
     _option("--user", metavar="NAME", help="User, or a token when without password."),
     _option("--password", metavar="WORD", help="Password."),
     _option("--token", metavar="WORD", help="Token."),
-    _option("--nkey", metavar="FILE", help="The seed of an nkey, in a file."),
+    _option(
+        "--nkey", type=FILE, metavar="FILE", help="The seed of an nkey, in a file."
+    ),
     _option("--jwt", metavar="JWT", help="A user's JWT, with --seed."),
     _option("--seed", metavar="SEED", help="The seed that goes with --jwt."),
-    _option("--tlsca", metavar="FILE", help="Authorities to trust."),
-    _option("--tlscert", metavar="FILE", help="Our certificate."),
-    _option("--tlskey", metavar="FILE", help="Its key."),
+    _option("--tlsca", type=FILE, metavar="FILE", help="Authorities to trust."),
+    _option("--tlscert", type=FILE, metavar="FILE", help="Our certificate."),
+    _option("--tlskey", type=FILE, metavar="FILE", help="Its key."),
     _option("--tlsfirst", is_flag=True, help="Begin with TLS."),
     _option("--domain", "--js-domain", metavar="NAME", help="The JetStream domain."),
     _option("--js-api-prefix", metavar="PREFIX", help="Prefix of JetStream's API."),

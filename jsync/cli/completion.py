@@ -1,4 +1,4 @@
-"""`jsync completion`, and what the shell is told of streams, consumers and contexts."""
+"""`jsync completion`, and what the shell is told of streams, consumers, contexts and files."""
 
 from __future__ import annotations
 
@@ -6,7 +6,12 @@ import os
 from typing import TYPE_CHECKING, Final
 
 import click
-from click.shell_completion import CompletionItem, get_completion_class
+from click.shell_completion import (
+    CompletionItem,
+    FishComplete,
+    add_completion_class,
+    get_completion_class,
+)
 
 from . import contexts
 from .settings import Settings
@@ -58,9 +63,23 @@ class _Context(click.ParamType):  # type: ignore[type-arg]
         return _begun(contexts.names(contexts.directory(os.environ)), incomplete)
 
 
+class _Path(click.ParamType):  # type: ignore[type-arg]
+    """The name of a file, or of a directory, completed by the shell itself."""
+
+    def __init__(self, kind: str) -> None:
+        self.name = kind
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        return [CompletionItem(incomplete, type=self.name)]
+
+
 STREAM: Final = _Stream()
 CONSUMER: Final = _Consumer()
 CONTEXT: Final = _Context()
+FILE: Final = _Path("file")
+DIRECTORY: Final = _Path("dir")
 
 
 def _asked(
@@ -82,6 +101,31 @@ def _begun(names: Iterable[str], incomplete: str) -> list[CompletionItem]:
     return [CompletionItem(name) for name in names if name.startswith(incomplete)]
 
 
+@add_completion_class
+class _Fish(FishComplete):
+    """The script for fish; click's own ends a line of help at its first comma."""
+
+    source_template = """\
+function %(complete_func)s
+    set -l words (commandline --cut-at-cursor --current-process)
+    set -l word (commandline --cut-at-cursor --current-token)
+    for line in (env %(complete_var)s=fish_complete COMP_WORDS="$words" COMP_CWORD="$word" %(prog_name)s)
+        set -l found (string split --max 1 "," -- $line)
+        switch $found[1]
+            case dir
+                __fish_complete_directories $found[2]
+            case file
+                __fish_complete_path $found[2]
+            case plain
+                echo $found[2]
+        end
+    end
+end
+
+complete --no-files --command %(prog_name)s --arguments "(%(complete_func)s)"
+"""
+
+
 @click.command()
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 @click.pass_context
@@ -89,7 +133,8 @@ def completion(ctx: click.Context, shell: str) -> None:
     """Write the script that completes commands in a shell.
 
     For bash, put `eval "$(jsync completion bash)"` into ~/.bashrc; for zsh the same with
-    zsh into ~/.zshrc; for fish, `jsync completion fish > ~/.config/fish/completions/jsync.fish`.
+    zsh into ~/.zshrc, below `compinit`; for fish,
+    `jsync completion fish > ~/.config/fish/completions/jsync.fish`.
     """
     kind = get_completion_class(shell)
     assert kind is not None

@@ -14,6 +14,7 @@ import msgspec
 
 from jsync.errors import ConfigError, Error
 
+from .completion import FILE, STREAM
 from .failures import Code, say
 from .output import write_json
 from .values import SINCE
@@ -141,9 +142,13 @@ def _readable(value: Any) -> Any:
 
 
 @click.command(short_help="Write the messages of a stream to a file.")
-@click.argument("name", metavar="STREAM")
+@click.argument("name", type=STREAM, metavar="STREAM")
 @click.option(
-    "--output", "-o", metavar="FILE", help="Where to; standard output if not."
+    "--output",
+    "-o",
+    type=FILE,
+    metavar="FILE",
+    help="Where to; standard output if not.",
 )
 @click.option(
     "--format",

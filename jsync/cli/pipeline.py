@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from .completion import FILE
 from .family import Family
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ def pipeline() -> None:
 
 
 @pipeline.command("run")
-@click.argument("file")
+@click.argument("file", type=FILE)
 @click.option("--master", metavar="URL", help="Spark's master; this machine if not.")
 @click.option(
     "--conf",
@@ -61,7 +62,7 @@ def run(
 
 
 @pipeline.command("check")
-@click.argument("file")
+@click.argument("file", type=FILE)
 @click.option("--offline", is_flag=True, help="Ask no server for the streams.")
 @click.pass_obj
 def check(settings: Settings, file: str, offline: bool) -> int:

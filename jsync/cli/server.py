@@ -11,6 +11,7 @@ import click
 
 from jsync.server import LocalServer
 
+from .completion import DIRECTORY
 from .failures import say
 from .output import write_line
 from .values import Number
@@ -24,7 +25,12 @@ _GLANCE: Final = 0.2
 
 @click.command()
 @click.option("--port", "-p", type=Number(0, 65535), default=4222, help="0: any.")
-@click.option("--store-dir", metavar="DIR", help="Keep streams there over restarts.")
+@click.option(
+    "--store-dir",
+    type=DIRECTORY,
+    metavar="DIR",
+    help="Keep streams there over restarts.",
+)
 @click.option(
     "--config",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),

@@ -14,6 +14,7 @@ from jsync.models import (
     SubjectTransform,
 )
 
+from .completion import STREAM
 from .values import DURATION, NOTE, SIZE, Number
 
 if TYPE_CHECKING:
@@ -73,9 +74,14 @@ _ALWAYS: Final = (
         type=DURATION,
         help="How long message ids are remembered.",
     ),
-    click.option("--mirror", metavar="STREAM", help="Copy that stream."),
+    click.option("--mirror", type=STREAM, metavar="STREAM", help="Copy that stream."),
     click.option(
-        "--source", "sources", multiple=True, metavar="STREAM", help="Copy from those."
+        "--source",
+        "sources",
+        type=STREAM,
+        multiple=True,
+        metavar="STREAM",
+        help="Copy from those.",
     ),
     _flag("ack", "ack", "Acknowledge publishes."),
     _flag("allow-direct", "allow_direct", "Every replica answers gets."),

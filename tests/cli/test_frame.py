@@ -248,12 +248,17 @@ def test_a_list_that_is_not_complete_is_written_before_it_fails(
 # Completion ---------------------------------------------------------------------------
 
 
-def completed(monkeypatch: pytest.MonkeyPatch, line: str) -> list[str]:
-    """What bash is told for a line whose last word is not finished."""
+def told_bash(monkeypatch: pytest.MonkeyPatch, line: str) -> list[str]:
+    """What bash is told for a line whose last word is not finished: `KIND,VALUE`."""
     monkeypatch.setenv("_JSYNC_COMPLETE", "bash_complete")
     monkeypatch.setenv("COMP_WORDS", line)
     monkeypatch.setenv("COMP_CWORD", str(len(line.split(" ")) - 1))
-    return [each.split(",")[1] for each in Jsync()().lines if each]
+    return [each for each in Jsync()().lines if each]
+
+
+def completed(monkeypatch: pytest.MonkeyPatch, line: str) -> list[str]:
+    """The values alone."""
+    return [each.split(",")[1] for each in told_bash(monkeypatch, line)]
 
 
 def test_commands_options_and_values_are_completed(
@@ -276,6 +281,8 @@ def test_streams_and_consumers_are_completed_by_asking_the_server(
     there = f"jsync -s {server.url}"
     assert completed(monkeypatch, f"{there} stream info {name[:-2]}") == [name]
     assert completed(monkeypatch, f"{there} next {name} w") == ["worker"]
+    assert completed(monkeypatch, f"{there} export {name[:-2]}") == [name]
+    assert completed(monkeypatch, f"{there} ingest --stream {name[:-2]}") == [name]
     assert completed(monkeypatch, f"jsync -s {refusing_url()} next {name} w") == []
 
 
@@ -287,6 +294,35 @@ def test_contexts_are_completed(
     for name in ("local", "lab", "prod"):
         (directory / f"{name}.json").write_text(json.dumps({"url": "nats://x"}))
     assert completed(monkeypatch, "jsync --context l") == ["lab", "local"]
+
+
+@pytest.mark.parametrize(
+    ("line", "kind"),
+    [
+        ("jsync ingest fl", "file"),
+        ("jsync ingest a.csv --subject x fl", "file"),
+        ("jsync export STREAM --output fl", "file"),
+        ("jsync pipeline run fl", "file"),
+        ("jsync pipeline check fl", "file"),
+        ("jsync stream create --config fl", "file"),
+        ("jsync server --store-dir fl", "dir"),
+        ("jsync --creds fl", "file"),
+        ("jsync stream ls --tlsca fl", "file"),
+    ],
+)
+def test_names_of_files_are_left_to_the_shell(
+    line: str, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert told_bash(monkeypatch, line) == [f"{kind},fl"]
+
+
+def test_fish_shows_the_whole_line_of_help(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Its script has to end the kind, and nothing else, at a comma.
+    assert 'string split --max 1 ","' in Jsync()("completion", "fish").output
+    monkeypatch.setenv("_JSYNC_COMPLETE", "fish_complete")
+    monkeypatch.setenv("COMP_WORDS", "jsync str")
+    monkeypatch.setenv("COMP_CWORD", "str")
+    assert Jsync()().output == "plain,stream\tCreate, look at and change streams.\n"
 
 
 def test_each_shell_has_its_script() -> None:

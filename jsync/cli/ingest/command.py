@@ -13,6 +13,7 @@ import click
 
 from jsync.errors import ConfigError, Error
 
+from ..completion import FILE, STREAM
 from ..failures import Code, say, words_of
 from ..output import write_json
 from .files import FORMATS, STDIN, identity_of, is_pipe, open_source
@@ -105,7 +106,7 @@ class Wish(NamedTuple):
 
 
 @click.command(short_help="Rows of files into a stream.")
-@click.argument("files", nargs=-1, metavar="[FILE]...")
+@click.argument("files", nargs=-1, type=FILE, metavar="[FILE]...")
 @click.option(
     "--subject",
     required=True,
@@ -113,7 +114,10 @@ class Wish(NamedTuple):
     help="Where to: flights.{carrier}.{origin} takes tokens from columns.",
 )
 @click.option(
-    "--stream", metavar="NAME", help="The stream, if the subject is of several."
+    "--stream",
+    type=STREAM,
+    metavar="NAME",
+    help="The stream, if the subject is of several.",
 )
 @click.option("--create", is_flag=True, help="Create the stream if there is none.")
 @click.option(
