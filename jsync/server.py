@@ -103,7 +103,7 @@ class LocalServer:
 
         After `kill()`, or when the server ended by itself, it starts again on the same port
         and with the same store. `ConfigError` means that there is no nats-server to start;
-        `Error` that it ended at once, with the end of its log; `TimeoutError` that it was not
+        `Error` that it ended at once, and why; `TimeoutError` that it was not
         ready after `timeout` seconds.
         """
         if self.is_running:
@@ -259,8 +259,13 @@ class LocalServer:
                 )
             time.sleep(0.005)
         raise errors.Error(
-            f"nats-server ended with exit code {process.returncode}:\n{self._log_tail()}"
+            f"nats-server ended with exit code {process.returncode}: {self._last_words()}"
         )
+
+    def _last_words(self) -> str:
+        """Why it ended, as it says itself; the end of its log when it does not."""
+        _, fatal, why = self.log.rpartition(" [FTL] ")
+        return why.strip() if fatal else f"\n{self._log_tail()}"
 
     def _log_tail(self) -> str:
         return self.log[-_LOG_TAIL:]

@@ -13,6 +13,8 @@ and a module for each family of commands.
 
 from __future__ import annotations
 
+import io
+import os
 import sys
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
@@ -21,12 +23,30 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
+def _fill_closed_streams() -> None:
+    """Give the standard streams that the caller has closed, as by `<&-`, a file each.
+
+    Python has None for them, and the next socket would get their number. Nothing can be
+    read of the input, and the output refuses what is written: it would be lost.
+    """
+    for name, flags, mode in (
+        ("stdin", os.O_RDONLY, "r"),
+        ("stdout", os.O_RDONLY, "w"),
+        ("stderr", os.O_WRONLY, "w"),
+    ):
+        if getattr(sys, name) is None:
+            raw = io.FileIO(os.open(os.devnull, flags), mode)
+            # Without a buffer, which the exit would try to write once more.
+            setattr(sys, name, io.TextIOWrapper(raw, write_through=True))
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line `arguments`, by default the process's own.
 
     Blocks until the command has ended, and returns its exit code; raises nothing. Errors
     are one line on the standard error.
     """
+    _fill_closed_streams()
     if not all(map(find_spec, ("click", "rich"))):
         sys.stderr.write('jsync: the command needs pip install "jsync[cli]"\n')
         return 1

@@ -16,7 +16,7 @@ from jsync.server import LocalServer
 
 from .bench_scenarios import Figure, Plan, run, scenarios
 from .output import is_terminal, write_json, write_table
-from .values import DURATION, SIZE
+from .values import DURATION, SIZE, Number
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,7 +33,7 @@ _LARGEST: Final = 1 << 20
 @click.option(
     "--messages",
     "-n",
-    type=click.IntRange(1),
+    type=Number(1),
     default=100_000,
     show_default=True,
     help="At most so many for each figure.",
@@ -70,6 +70,8 @@ def bench(
     On a stream of its own, which is deleted at the end. One run on one machine: figures
     of the next run differ by a tenth, and by more beside other work.
     """
+    if seconds == 0:
+        raise click.UsageError("--seconds has to be above 0")
     if not 0 <= size <= _LARGEST:
         raise click.UsageError(f"--size is from 0 to {_LARGEST} bytes")
     with ExitStack() as opened:

@@ -17,7 +17,7 @@ from jsync.errors import ConfigError, Error
 from .completion import FILE, STREAM
 from .failures import Code, say
 from .output import write_json
-from .values import SINCE
+from .values import SINCE, Number
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -160,8 +160,8 @@ def _readable(value: Any) -> Any:
 @click.option(
     "--subject", "filters", multiple=True, metavar="SUBJECT", help="Only these."
 )
-@click.option("--from", "start", type=click.IntRange(1), help="The first sequence.")
-@click.option("--to", "end", type=click.IntRange(0), help="The last sequence.")
+@click.option("--from", "start", type=Number(1), help="The first sequence.")
+@click.option("--to", "end", type=Number(0), help="The last sequence.")
 @click.option("--since", type=SINCE, help="From a time on, or so long ago.")
 @click.option("--force", "-f", is_flag=True, help="Replace the file if it is there.")
 @click.option("--no-progress", is_flag=True, help="Show no bar.")

@@ -118,9 +118,7 @@ def connect_options(options: Mapping[str, Any]) -> dict[str, Any]:
     elif password:
         raise click.UsageError("a password needs a user: --user NAME --password WORD")
     if nkey := options.get("nkey"):
-        keywords["nkey_seed"] = (
-            _text(nkey) if isinstance(nkey, bytes) else _read(nkey, "nkey").strip()
-        )
+        keywords["nkey_seed"] = _text(nkey) if isinstance(nkey, bytes) else _seed(nkey)
     jwt, seed = _text(options.get("jwt")), _text(options.get("seed"))
     if jwt and seed:
         keywords["creds"] = _creds(jwt, seed)
@@ -134,11 +132,19 @@ def _text(value: str | bytes | None) -> str | None:
     return value.decode().strip() if isinstance(value, bytes) else value
 
 
-def _read(path: str, what: str) -> str:
+def _seed(path: str) -> str:
+    """The seed of an nkey, of a file."""
     try:
-        return Path(path).read_text()
+        seed = Path(path).read_text().strip()
     except OSError as error:
-        raise click.UsageError(f"{what}: {words_of(error)}") from None
+        raise click.UsageError(f"nkey: {words_of(error)}") from None
+    except UnicodeDecodeError:
+        seed = ""
+    if not seed.startswith("SU"):
+        raise click.UsageError(
+            f"nkey: {path} does not hold the seed of a user: that begins with SU"
+        )
+    return seed
 
 
 def _creds(jwt: str, seed: str) -> bytes:

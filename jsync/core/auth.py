@@ -200,12 +200,12 @@ def _check_creds(creds: str | os.PathLike[str] | bytes) -> Path | bytes:
 
 
 def _creds_fields(creds: Path | bytes, nonce: bytes) -> dict[str, str]:
-    where = "in memory" if isinstance(creds, bytes) else f"file {creds}"
+    where = "in memory" if isinstance(creds, bytes) else f"of {creds}"
     try:
         text = creds if isinstance(creds, bytes) else creds.read_bytes()
     except OSError as error:
         raise AuthenticationError(
-            f"cannot read the credentials {where}: {error.strerror}"
+            f"cannot read the credentials file {creds!s}: {error.strerror}"
         ) from error
     try:
         jwt, seed = _parse_creds(text)

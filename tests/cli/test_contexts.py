@@ -205,6 +205,14 @@ def test_a_jwt_and_a_seed_let_in(account: Account, jwt_server: LocalServer) -> N
     assert (ended.code, "--jwt and --seed" in ended.errors) == (2, True)
 
 
+def test_a_file_without_the_seed_of_a_user_is_named(tmp_path: Path) -> None:
+    for content in (b"", b"SAAA", b"\xff\xfe"):
+        (tmp_path / "ann.nk").write_bytes(content)
+        ended = Jsync()("stream", "ls", "--nkey", str(tmp_path / "ann.nk"))
+        assert ended.code == 2
+        assert "ann.nk does not hold the seed of a user" in ended.errors
+
+
 @pytest.mark.server
 def test_users_tokens_nkeys_and_certificates_let_in(
     own_server: StartServer,

@@ -198,6 +198,9 @@ def test_what_cannot_be_opened_is_told_in_a_line(tmp_path: Path) -> None:
         read(written(tmp_path / "a.csv.zip", "x"))
     with pytest.raises(ConfigError, match="does not tell what it is: --format"):
         read(written(tmp_path / "a.data", "x"))
+    (tmp_path / "rows").mkdir()
+    with pytest.raises(ConfigError, match="Is a directory"):
+        read(tmp_path / "rows")
     assert format_of("-", None) == "lines"
     assert format_of("A.CSV.GZ", None) == "csv"
 

@@ -57,6 +57,21 @@ def test_a_pipe_goes_in_and_a_pipe_goes_out(
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, b"999\n1000\n", b"")
 
 
+def test_a_standard_stream_that_is_closed_is_no_riddle(
+    server: LocalServer, js: JetStream, stream: Stream
+) -> None:
+    name = stream.name
+    ended = shell(server, f"jsync pub {name}.a word -J <&- 2>&-")
+    assert (ended.returncode, ended.stderr) == (0, b"")
+    ended = shell(server, f"jsync pub {name}.a -J <&-")
+    assert (ended.returncode, ended.stderr) == (0, b"")
+    assert stream.info().state.messages == 2
+    stream.create_consumer(durable_name="worker")
+    ended = shell(server, f"jsync next {name} worker >&-")
+    assert (ended.returncode, ended.stderr) == (1, b"jsync: Bad file descriptor\n")
+    assert js.consumer(name, "worker").info().ack_floor.stream_seq == 0
+
+
 def test_a_reader_that_has_enough_ends_the_command_quietly(
     server: LocalServer, js: JetStream, stream: Stream
 ) -> None:

@@ -74,6 +74,7 @@ def test_bench_measures_on_a_stream_of_its_own(jsync: Jsync, js: JetStream) -> N
     assert [figure["messages"] for figure in told["figures"][3:5]] == [300, 300]
     assert not [name for name in js.stream_names() if name.startswith("JSYNC_BENCH")]
     assert jsync("bench", "--size", "2MB").code == 2
+    assert jsync("bench", "--seconds", "0").code == 2
 
 
 def test_bench_draws_a_chart_on_a_terminal(server: LocalServer) -> None:

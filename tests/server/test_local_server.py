@@ -135,9 +135,12 @@ def test_a_given_port_is_used(own_server: StartServer) -> None:
     assert own_server(port=port).port == port
 
 
-def test_a_port_in_use_is_an_error_with_the_end_of_the_log(server: LocalServer) -> None:
-    with pytest.raises(errors.Error, match="address already in use"):
+def test_a_port_in_use_is_an_error_with_the_servers_last_words_alone(
+    server: LocalServer,
+) -> None:
+    with pytest.raises(errors.Error, match="address already in use") as told:
         LocalServer(port=server.port).start()
+    assert "[INF]" not in str(told.value)
 
 
 def test_a_bad_configuration_is_an_error_with_the_end_of_the_log() -> None:

@@ -97,6 +97,8 @@ def format_of(path: str, given: str | None) -> str:
     try:
         return _ENDINGS[ending]
     except KeyError:
+        if os.path.isdir(path):
+            raise ConfigError(f"{path}: Is a directory") from None
         raise ConfigError(
             f"{path}: its name does not tell what it is: --format {'|'.join(FORMATS)}"
         ) from None
