@@ -43,6 +43,7 @@ SINK = (
     "maxRestartTime",
     "allowPurge",
     "jobId",
+    "jobBatch",
 )
 NATS = (
     "nats.servers",
@@ -122,13 +123,13 @@ class Options:
             raise refused(name, " or ".join(choices), text)
         return text.lower()
 
-    def count(self, name: str) -> int | None:
-        """A whole number from 1 on."""
+    def count(self, name: str, least: int = 1) -> int | None:
+        """A whole number from `least` on."""
         text = self.text(name)
         if text is None:
             return None
-        if not (text.isascii() and text.isdigit() and int(text) > 0):
-            raise refused(name, "a whole number from 1 on", text)
+        if not (text.isascii() and text.isdigit() and int(text) >= least):
+            raise refused(name, f"a whole number from {least} on", text)
         return int(text)
 
     def seconds(self, name: str) -> float | None:

@@ -382,6 +382,7 @@ def test_what_is_updated_goes_back_into_a_stream_once(
     js: jsync.JetStream,
     stream: jsync.Stream,
     unique: str,
+    tmp_path: Path,
 ) -> None:
     fill(js, stream, *orders(50))
     text = (
@@ -405,9 +406,13 @@ options = { stream = "${BACK}", delivery = "exactly-once" }
     name = f"{unique}B"
     os.environ["BACK"] = name
     text = text.replace("'back', '.', name", f"'{name}.', name")
-    back = js.create_stream(
-        name=name, subjects=[f"{name}.>"], storage="memory", max_msgs_per_subject=1
-    )
+
+    def create() -> jsync.Stream:
+        return js.create_stream(
+            name=name, subjects=[f"{name}.>"], storage="memory", max_msgs_per_subject=1
+        )
+
+    back = create()
     try:
         for count in (50, 51):
             run(text)
@@ -417,6 +422,15 @@ options = { stream = "${BACK}", delivery = "exactly-once" }
             assert sum(each["total"] for each in found) == count * (count + 1) // 2
             fill(js, stream, *orders(1, start=count + 1))
         assert back.info().state.last_seq == 3
+        # Spark ended between the sink's commit and its own, and no id is remembered.
+        commits = tmp_path / "checkpoint" / "back" / "commits"
+        for file in (commits / "1", commits / ".1.crc"):
+            file.unlink()
+        back.delete()
+        back = create()
+        run(text)
+        (data,) = pa.table(back.read_arrow(columns=["data"]))["data"].to_pylist()
+        assert json.loads(data)["n"] == 26, "the batch behind the one that was done"
     finally:
         back.delete()
         del os.environ["BACK"]

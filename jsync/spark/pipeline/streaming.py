@@ -6,6 +6,8 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from ...errors import PipelineError
+from ..options import Options
+from ..sink.settings import SinkSettings
 from .checks import AVAILABLE_NOW, jetstream_options
 from .config import ConsoleSink, FileSink, JetStreamSink
 from .explain import explain
@@ -97,8 +99,17 @@ def _start_jetstream(
 
 
 def _write_batch(options: dict[str, str]) -> Callable[[DataFrame, int], None]:
-    def write(rows: DataFrame, _batch: int) -> None:
-        rows.write.format("jetstream").mode("append").options(**options).save()
+    """A job of its own for the fence, whose batches are those of the query."""
+    settings = SinkSettings.of(Options(options))
+
+    def write(rows: DataFrame, batch: int) -> None:
+        writer = rows.write.format("jetstream").mode("append").options(**options)
+        if settings.exactly_once:
+            job = settings.job or rows.sparkSession.sparkContext.getLocalProperty(
+                "sql.streaming.queryId"
+            )
+            writer = writer.options(jobId=job, jobBatch=str(batch))
+        writer.save()
 
     return write
 

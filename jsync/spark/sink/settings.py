@@ -33,6 +33,8 @@ class SinkSettings:
     """The subject for rows that cannot be published."""
     allow_purge: bool = False
     job: str | None = None
+    job_batch: int | None = None
+    """Which batch of the job this is; each is written once, in order."""
     max_restart_time: float | None = None
     """Seconds."""
 
@@ -72,6 +74,7 @@ class SinkSettings:
             dead_letters=dead_letters,
             allow_purge=options.flag("allowPurge", False),
             job=job,
+            job_batch=options.count("jobBatch", 0),
             max_restart_time=options.seconds("maxRestartTime"),
         )
 
@@ -89,6 +92,10 @@ class SinkSettings:
         if self.job is not None and streaming:
             raise ConfigError(
                 "jobId is for batch writes: a streaming query has an id in its checkpoint"
+            )
+        if self.job_batch is not None and self.job is None:
+            raise ConfigError(
+                "jobBatch is the number of a batch of a job: give its jobId"
             )
         if self.job is not None and self.fence_bucket is None:
             raise ConfigError(

@@ -229,15 +229,17 @@ class JetStreamWriter(DataSourceArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         sink = self._sink
-        return sink.write_task(iterator, f"job.{sink.settings.job or sink.run}", 0)
+        settings = sink.settings
+        key = f"job.{settings.job or sink.run}"
+        return sink.write_task(iterator, key, settings.job_batch or 0)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         settings = self._sink.settings
         last = settings.exactly_once and settings.job is None
-        self._sink.commit_batch(messages, 0, last=last)
+        self._sink.commit_batch(messages, settings.job_batch or 0, last=last)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        self._sink.abort_batch(messages, 0)
+        self._sink.abort_batch(messages, self._sink.settings.job_batch or 0)
 
 
 class JetStreamStreamWriter(StreamWriter):

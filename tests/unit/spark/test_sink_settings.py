@@ -51,6 +51,7 @@ def test_exactly_once_has_a_fence() -> None:
         ({"fenceBucket": "a.b"}, "fenceBucket: .* 'a.b' has not"),
         ({"jobId": "a b"}, "jobId: .* 'a b' has not"),
         ({"jobId": "a..b"}, "jobId"),
+        ({"jobId": "a", "jobBatch": "-1"}, "jobBatch has to be a whole number from 0"),
         ({"jobId": "*"}, "jobId"),
         ({"maxRestartTime": "soon"}, "maxRestartTime has to be a number of seconds"),
         (
@@ -76,6 +77,7 @@ def test_an_option_that_cannot_be_is_refused(given: dict[str, str], what: str) -
         ),
         ({"maxRestartTime": "60"}, PLAIN, "is for delivery=exactly-once"),
         ({"jobId": "x"}, PLAIN, "jobId needs delivery=exactly-once"),
+        ({"jobBatch": "0"}, PLAIN, "give its jobId"),
         (
             {"publisher": "ingest"},
             ColumnPlan(("subject", "data", "expected_last_msg_id")),
