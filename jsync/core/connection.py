@@ -218,18 +218,18 @@ def connect(
         on_discovered=on_discovered,
     )
     session = Session(options)
-    session.start()
     try:
-        # A little later than the thread gives up, which knows better why.
-        session.await_connected(monotonic() + connect_timeout + 0.25)
-    except LateError:
-        if not retry_on_failed_connect:
-            session.close(0)
-            raise
+        session.start()
+        try:
+            # A little later than the thread gives up, which knows better why.
+            session.await_connected(monotonic() + connect_timeout + 0.25)
+        except LateError:
+            if not retry_on_failed_connect:
+                raise
+        return Connection(session)
     except BaseException:
         session.close(0)
         raise
-    return Connection(session)
 
 
 def _refuse_gevent() -> None:
@@ -465,8 +465,8 @@ class Connection:
         called from any thread, from a callback, twice, and in a forked child, where it
         leaves the parent's connection alone.
         """
-        self._finalizer.detach()
         self._session.close()
+        self._finalizer.detach()
 
     def __enter__(self) -> Self:
         return self
@@ -477,11 +477,8 @@ class Connection:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        if self._session.forked or error is not None:
-            self.close()
-            return
         try:
-            if not self.is_closed:
+            if error is None and not self._session.forked and not self.is_closed:
                 self.drain()
         finally:
             self.close()

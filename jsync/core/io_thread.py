@@ -118,9 +118,11 @@ class IOThread:
         self._line.interrupt()
 
     def join(self, timeout: float) -> bool:
-        """Wait for the thread to end; whether it has."""
-        if self._thread.ident is not None:
+        """Wait for the thread to end; whether it has ended by itself."""
+        try:
             self._thread.join(timeout)
+        except RuntimeError:  # not begun, or Ctrl-C came as it was being begun
+            return False
         return not self._thread.is_alive()
 
     def abandon(self) -> None:
@@ -136,7 +138,8 @@ class IOThread:
         self._line.claim()
         error: Exception | None = None
         try:
-            error = self._live()
+            if not self._stopping:
+                error = self._live()
         except CancelledError:
             pass
         except Exception as unexpected:

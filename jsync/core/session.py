@@ -467,10 +467,12 @@ class Session:
         if self.io.is_current:
             self.io.stop()
             return
-        if self.state is ConnectionState.CONNECTED and timeout > 0:
-            with contextlib.suppress(Error):
-                self.ping(deadline)
-        self.io.stop()
+        try:
+            if self.state is ConnectionState.CONNECTED and timeout > 0:
+                with contextlib.suppress(Error):
+                    self.ping(deadline)
+        finally:
+            self.io.stop()  # Ctrl-C ends the wait, and the connection all the same
         if not self.io.join(max(0.1, deadline - monotonic())):
             # Name resolution cannot be ended. The daemon thread is left behind, and
             # wakes nobody any more, so that is done here.

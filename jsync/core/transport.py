@@ -37,9 +37,10 @@ class CancelledError(Exception):
 class Waker:
     """Ends the I/O thread's waits: the outbox writes to it, from any thread."""
 
-    __slots__ = ("read_fd", "write_fd")
+    __slots__ = ("_open", "read_fd", "write_fd")
 
     def __init__(self) -> None:
+        self._open = False
         if hasattr(os, "eventfd"):
             self.read_fd = self.write_fd = os.eventfd(
                 0, os.EFD_NONBLOCK | os.EFD_CLOEXEC
@@ -48,15 +49,22 @@ class Waker:
             self.read_fd, self.write_fd = os.pipe()
             os.set_blocking(self.read_fd, False)
             os.set_blocking(self.write_fd, False)
+        self._open = True
 
     def clear(self) -> None:
         with contextlib.suppress(BlockingIOError):
             os.read(self.read_fd, 4096)
 
     def close(self) -> None:
+        if not self._open:
+            return
+        self._open = False
         os.close(self.read_fd)
         if self.write_fd != self.read_fd:
             os.close(self.write_fd)
+
+    def __del__(self) -> None:
+        self.close()  # Ctrl-C came before there was an I/O thread to do it
 
 
 def wait(

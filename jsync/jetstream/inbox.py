@@ -164,14 +164,18 @@ class Inbox:
         `is_open` says whether any of it is owed. Blocks for two round trips; when messages
         are coming until the pulls are answered, for so long as there is time.
         """
-        with contextlib.suppress(Error):
-            self._await_answers(is_open)
-        if self.mailbox.closed:
-            return
-        self._session.silence(self.mailbox.sid)
-        with contextlib.suppress(Error):
-            # With the PONG, all that the server had sent has come.
-            self._session.ping(monotonic() + ON_ITS_WAY)
+        try:
+            with contextlib.suppress(Error):
+                self._await_answers(is_open)
+            if self.mailbox.closed:
+                return
+            self._session.silence(self.mailbox.sid)
+            with contextlib.suppress(Error):
+                # With the PONG, all that the server had sent has come.
+                self._session.ping(monotonic() + ON_ITS_WAY)
+        except BaseException:  # Ctrl-C: who reads must not wait for ever
+            self.close()
+            raise
         self._end()
 
     def _await_answers(self, is_open: Callable[[], bool]) -> None:
