@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import sqlglot
-from sqlglot import exp
+from sqlglot import Token, TokenType, exp
+from sqlglot.dialects.dialect import Dialect
 from sqlglot.errors import ParseError, SqlglotError
+
+_CLAUSE = (TokenType.ALIAS, TokenType.L_PAREN)
+"""What follows `window` and a name where windows are named: `window w as (...)`."""
 
 
 class SQLError(Exception):
@@ -80,7 +83,15 @@ def columns(schema: str) -> list[str]:
 
 def _parse(text: str) -> list[exp.Expr | None]:
     try:
-        return list(sqlglot.parse(text, dialect="spark"))
+        dialect = Dialect.get_or_raise("spark")
+        tokens = dialect.tokenize(text)
+        for at, token in enumerate(tokens):
+            following = tuple(each.token_type for each in tokens[at + 2 : at + 4])
+            # Behind `group by` the parser takes the function for the clause.
+            if token.token_type is TokenType.WINDOW and following != _CLAUSE:
+                where = token.line, token.col, token.start, token.end
+                tokens[at] = Token(TokenType.VAR, token.text, *where)
+        return list(dialect.parser().parse(tokens, text))
     except ParseError as error:
         first = error.errors[0] if error.errors else {}
         near = first.get("highlight")

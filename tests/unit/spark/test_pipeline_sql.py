@@ -22,6 +22,9 @@ from jsync.spark.pipeline import sql
             "select window(t, '1 hour').start, to_json(struct(*)) from a group by 1",
             ["a"],
         ),
+        ("select window(t, '1 day').end from a group by window(t, '1 day')", ["a"]),
+        ("select window.start, b from a group by window, b", ["a"]),
+        ("select sum(x) over w from a window w as (order by y)", ["a"]),
         (
             "select /*+ broadcast(b) */ * from a left anti join b on a.x = b.x",
             ["a", "b"],
