@@ -77,6 +77,7 @@ class LocalServer:
         self._process: subprocess.Popen[bytes] | None = None
         self._listening: dict[str, list[str]] = {}
         self._paused = False
+        self._owner = 0  # the process that started it
 
     def __enter__(self) -> Self:
         self.start()
@@ -123,8 +124,11 @@ class LocalServer:
     def stop(self, timeout: float = 5) -> None:
         """Ask the server to end, block until it has, and remove the temporary directory.
 
-        After `timeout` seconds it is killed. Does nothing when it is stopped already.
+        After `timeout` seconds it is killed. Does nothing when it is stopped already, nor
+        in a forked child, which may leave the `with` block: the server is its parent's.
         """
+        if self._process is not None and self._owner != os.getpid():
+            return
         self._end(timeout)
         self._process = None
         if self._directory is not None:
@@ -229,6 +233,7 @@ class LocalServer:
         command += ["-c", str(config)]
         if self._jetstream:
             command += ["-js", "-sd", str(self._store_dir or directory / "store")]
+        self._owner = os.getpid()
         with (directory / "log").open("ab") as log:
             return subprocess.Popen(  # noqa: S603
                 ["/bin/sh", "-c", _LAUNCH, str(directory), *command, *self._args],

@@ -14,6 +14,7 @@ from jsync import errors
 from jsync.server import LocalServer
 
 from ..servers import RawClient, monitor, wait_for
+from .support import run_child
 
 if TYPE_CHECKING:
     from ..conftest import StartServer
@@ -196,6 +197,21 @@ def test_a_paused_server_can_be_stopped(own_server: StartServer) -> None:
     server.pause()
     server.stop()
     assert not server.is_running
+
+
+def test_a_forked_child_does_not_stop_the_server_of_its_parent() -> None:
+    script = """
+        import os
+        from jsync.server import LocalServer
+        with LocalServer() as server:
+            child = os.fork()
+            if not child:
+                server.stop()
+                os._exit(0)
+            os.waitpid(child, 0)
+            print(server.is_running, bool(server.log))
+    """
+    assert run_child(script).strip() == "True True"
 
 
 def test_lame_duck_mode_is_told_to_clients(own_server: StartServer) -> None:
