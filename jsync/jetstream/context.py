@@ -306,11 +306,10 @@ class JetStream(Subscribing):
 
         Raises `ConfigError`, `InvalidSubjectError`, `InvalidHeaderError`, `MaxPayloadError`
         and `UnsupportedFeatureError` (the server is too old for an option) before anything
-        is sent, the `APIError` of a stream that refuses
-        the message, `NoStreamResponseError` when no stream takes the subject, after two
-        more tries 250 ms apart, and `TimeoutError` and `ConnectionLostError`: then the
-        message may have been stored, so that only a `msg_id` makes it safe to publish it
-        again.
+        is sent, the `APIError` of a stream that refuses the message, `NoStreamResponseError`
+        when no stream takes the subject, after two more tries 250 ms apart, and
+        `TimeoutError` and `ConnectionLostError`: then the message may have been stored, so
+        that only a `msg_id` makes it safe to publish it again.
         """
         headers = None
         if options:

@@ -156,6 +156,7 @@ def test_a_mistake_in_the_command_line_is_two() -> None:
         (["stream", "create", "A", "--max-mgs", "1"], "--max-msgs"),
         (["stream", "info"], "Missing argument 'STREAM'"),
         (["--timeout", "soon", "stream", "ls"], "no duration"),
+        (["--timeout", "0", "stream", "ls"], "--timeout has to be above 0"),
         (["--json"], "Missing command"),
     ):
         ended = plain(*command)
