@@ -50,12 +50,15 @@ def jetstream_options(pipeline: Pipeline, options: Mapping[str, str]) -> dict[st
 
 def source_columns(source: JetStreamSource) -> list[str]:
     """Those of the message that its view has, beside the fields of its payload."""
-    with_headers = source.options.get("includeHeaders") == "true"
     return source.columns or [
-        name
-        for name in MESSAGE_COLUMNS
-        if (name != "headers" or with_headers) and (name != "data" or not source.json)
+        name for name in _offered(source) if name != "data" or not source.json
     ]
+
+
+def _offered(source: JetStreamSource) -> list[str]:
+    given = {name.lower(): value for name, value in source.options.items()}
+    with_headers = given.get("includeheaders", "").strip().lower() == "true"
+    return [name for name in MESSAGE_COLUMNS if name != "headers" or with_headers]
 
 
 class _Checks:
@@ -116,11 +119,7 @@ class _Checks:
             options = self._options(source.options)
             ConnectionOptions.of(options)
             SourceOptions.of(options, streaming=streaming)
-        offered = [
-            name
-            for name in MESSAGE_COLUMNS
-            if name != "headers" or source.options.get("includeHeaders") == "true"
-        ]
+        offered = _offered(source)
         for name in source.columns or ():
             if name not in offered:
                 hint = nearest(name, offered)

@@ -1,0 +1,114 @@
+"""What a pipeline may be: the other sides of what its checks refuse."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from jsync.errors import PipelineFileError
+from jsync.spark.pipeline.checks import check, source_columns
+from jsync.spark.pipeline.config import JetStreamSource
+from jsync.spark.pipeline.load import load
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+MESSAGES = """
+[sources.messages]
+format = "jetstream"
+options = { stream = "A" }
+"""
+STATIC = """
+[sources.names]
+format = "csv"
+path = "names.csv"
+schema = "name string"
+static = true
+"""
+STREAMING = '[streaming]\ncheckpoint = "checkpoint"\ntrigger = "available-now"\n'
+SINK = '[sinks.out]\nformat = "console"\nfrom = "{view}"\n'
+
+
+def problems(directory: Path, *parts: str) -> str:
+    path = directory / "pipeline.toml"
+    path.write_text("\n".join(parts))
+    pipeline, found = load(path)
+    if pipeline is not None:
+        check(pipeline, found)
+    try:
+        found.raise_any()
+    except PipelineFileError as refused:
+        return str(refused)
+    return ""
+
+
+@pytest.mark.parametrize(
+    ("given", "columns"),
+    [
+        ({}, "stream subject sequence timestamp data"),
+        ({"json": "a int"}, "stream subject sequence timestamp"),
+        ({"columns": ["data"], "json": "a int"}, "data"),
+        (
+            {"options": {"includeHeaders": "true"}},
+            "stream subject sequence timestamp headers data",
+        ),
+        (
+            {"options": {"includeheaders": "True"}, "json": "a int"},
+            "stream subject sequence timestamp headers",
+        ),
+    ],
+)
+def test_the_columns_of_a_view(given: dict[str, Any], columns: str) -> None:
+    source = JetStreamSource(**{"format": "jetstream", "options": {}, **given})
+    assert source_columns(source) == columns.split()
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        ('[sources.a]\nformat = "csv"\npath = "a"\n', SINK.format(view="a")),
+        (
+            MESSAGES,
+            '[sinks.a]\nformat = "csv"\nfrom = "messages"\npath = "a"\nmode = "overwrite"',
+        ),
+        (
+            MESSAGES.replace('"A"', '"A", includeHeaders = true'),
+            'columns = ["headers"]',
+            SINK.format(view="messages"),
+        ),
+        (
+            STREAMING,
+            MESSAGES,
+            MESSAGES.replace(".messages", ".once").replace(
+                '"A"', '"A", endingOffsets = 7'
+            ),
+            "static = true",
+            SINK.format(view="messages"),
+        ),
+        (
+            STREAMING,
+            STATIC,
+            '[steps.own]\nsql = "for Spark alone"\nunchecked = true',
+            '[steps]\nbehind = "select * from own join names"',
+            SINK.format(view="behind"),
+        ),
+    ],
+    ids=[
+        "a batch reads files of whatever schema",
+        "a batch overwrites",
+        "headers that are included",
+        "a static source that ends",
+        "a step that nobody knows of whether it streams",
+    ],
+)
+def test_what_is_right_is_let_through(tmp_path: Path, parts: tuple[str, ...]) -> None:
+    assert problems(tmp_path, *parts) == ""
+
+
+def test_what_is_made_of_static_views_alone_is_static(tmp_path: Path) -> None:
+    steps = '[steps]\nshort = "select substr(name, 1, 3) from names"\n'
+    found = problems(
+        tmp_path, STREAMING, MESSAGES, STATIC, steps, SINK.format(view="short")
+    )
+    assert "view 'short' is static: nothing streams into this sink" in found
