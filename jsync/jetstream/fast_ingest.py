@@ -234,9 +234,8 @@ class FastIngest(Single, MessageAdder):
         """The ack of the whole, once it has ended: `count` is of all that was added.
 
         The sequence is that of the last message; it and the stream are missing where the
-        server's last answer was lost and all is known to be stored all the same. With
-        `gaps="ok"` less may be stored: see `lost`. Raises `IngestClosedError` before the
-        end, and what ended it early.
+        server's last answer was lost and all is known to be stored. With `gaps="ok"` less
+        may be: see `lost`. Raises `IngestClosedError` before the end, and what ended it.
         """
         if self._engine.state is State.FAILED:
             raise self._engine.error()
