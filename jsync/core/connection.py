@@ -168,8 +168,7 @@ def connect(
     Raises `AuthenticationError`, `TLSError`, `ProtocolError` (it is not a NATS server),
     `TimeoutError`, another `ConnectionError`, or with several servers `NoServersError`;
     `ConfigError` for options that cannot be. Any thread may use the connection; a forked
-    child has to make its own. A server that
-    sends no headers, older than 2.2, is refused.
+    child has to make its own. A server that has no headers, older than 2.2, is refused.
     """
     _refuse_gevent()
     options = Options(

@@ -29,7 +29,7 @@ from .handshake import Handshake, State as HandshakeState, Step
 from .pool import Backoff, ServerPool
 from .protocol import PING, PONG, connect_command, is_fatal, parse_info, server_error
 from .servers import parse_servers
-from .transport import CancelledError, Stream, tls_context, wait
+from .transport import CancelledError, Stream, wait
 
 if TYPE_CHECKING:
     from .protocol import ServerInfo
@@ -74,6 +74,8 @@ class IOThread:
             auth_callback=options.auth_callback,
         )
         if options.wants_tls:
+            from .tls import tls_context  # noqa: PLC0415 (brings in ssl)
+
             tls_context(options)  # a missing file is told to the caller, at once
         dice = random.SystemRandom()
         self.pool = ServerPool(
@@ -272,7 +274,7 @@ class IOThread:
             match step:
                 case Step.START_TLS:
                     name = options.tls_hostname or server.certificate_name
-                    stream.start_tls(tls_context(options), name, deadline)
+                    stream.start_tls(options, name, deadline)
                     step = handshake.secured()
                 case Step.SEND_CONNECT:
                     assert handshake.info is not None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import ssl
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
@@ -14,6 +13,8 @@ from ..errors import ConfigError, InvalidSubjectError
 from .counts import check_count
 
 if TYPE_CHECKING:
+    import ssl
+
     from .auth import Secret
 
 Path: TypeAlias = str | PathLike[str]
@@ -90,8 +91,8 @@ class Options:
             raise ConfigError(
                 f"inbox_prefix has to be a str, not {self.inbox_prefix!r}"
             )
-        if not (self.tls is None or isinstance(self.tls, bool | ssl.SSLContext)):
-            raise ConfigError("tls has to be a bool or an ssl.SSLContext")
+        if not (self.tls is None or isinstance(self.tls, bool)):
+            self._check_context()
         try:
             check_publish_subject(self.inbox_prefix)
         except InvalidSubjectError as error:
@@ -105,7 +106,13 @@ class Options:
             raise ConfigError("tls_key needs tls_cert")
         if self.tls is False and self.wants_tls:
             raise ConfigError("tls=False excludes the other tls_ options")
-        if isinstance(self.tls, ssl.SSLContext) and (self.tls_ca or self.tls_cert):
+
+    def _check_context(self) -> None:
+        import ssl  # noqa: PLC0415 (has been imported by who has a context)
+
+        if not isinstance(self.tls, ssl.SSLContext):
+            raise ConfigError("tls has to be a bool or an ssl.SSLContext")
+        if self.tls_ca or self.tls_cert:
             raise ConfigError("an SSLContext excludes tls_ca, tls_cert and tls_key")
 
     def _check_number(self, name: str, *, above_zero: bool) -> None:

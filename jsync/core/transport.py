@@ -10,7 +10,6 @@ import contextlib
 import os
 import select
 import socket
-import ssl
 from time import monotonic
 from typing import TYPE_CHECKING
 
@@ -25,8 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from .options import Options
+    from .tls import Tls
 
-RECORD = 16 * 1024  # the plaintext of one TLS record
 READ_SIZE = 256 * 1024
 
 
@@ -107,9 +106,7 @@ class Stream:
         self._sock = sock
         self._waker = waker
         self._cancelled = cancelled
-        self._tls: ssl.SSLObject | None = None
-        self._incoming = ssl.MemoryBIO()
-        self._outgoing = ssl.MemoryBIO()
+        self._tls: Tls | None = None
         self._unsent = b""
 
     @classmethod
@@ -182,24 +179,21 @@ class Stream:
                 return plain
             self._wait(select.POLLIN, deadline)
 
-    def start_tls(
-        self, context: ssl.SSLContext, hostname: str, deadline: float
-    ) -> None:
+    def start_tls(self, options: Options, hostname: str, deadline: float) -> None:
         """Do the TLS handshake; `TLSError` says what is wrong with the certificate."""
-        tls = context.wrap_bio(self._incoming, self._outgoing, server_hostname=hostname)
+        from .tls import Tls  # noqa: PLC0415 (brings in ssl, which few connections need)
+
+        tls = Tls(options, hostname)
+        data = b""
         while True:
             try:
-                tls.do_handshake()
-            except ssl.SSLWantReadError:
-                finished = False
-            except (ssl.SSLError, ssl.CertificateError) as error:
+                finished = tls.shake_hands(data)
+            except TLSError:
                 with contextlib.suppress(OSError):  # the alert that tells the server
-                    self._unsent += self._outgoing.read()
+                    self._unsent += tls.outgoing()
                     self.carry()
-                raise _tls_error(error, hostname) from error
-            else:
-                finished = True
-            self._unsent += self._outgoing.read()
+                raise
+            self._unsent += tls.outgoing()
             while not self.carry():
                 self._wait(select.POLLOUT, deadline)
             if finished:
@@ -208,7 +202,6 @@ class Stream:
             data, closed = self._read()
             if closed:
                 raise TLSError("closed by the server during the TLS handshake")
-            self._incoming.write(data)
         self._tls = tls
 
     def _wait(self, events: int, deadline: float) -> None:
@@ -221,31 +214,16 @@ class Stream:
         """Read what the socket has; the plaintext of it, and whether the peer closed."""
         assert self._tls is not None
         data, closed = self._read()
-        if data:
-            self._incoming.write(data)
-        parts = []
-        try:
-            while part := self._tls.read(RECORD):
-                parts.append(part)
-        except ssl.SSLWantReadError:
-            pass
-        except ssl.SSLZeroReturnError:
-            closed = True
-        except ssl.SSLError as error:
-            raise _tls_error(error, "") from error
+        plain, ended = self._tls.decrypt(data)
         # What the peer asked for on the way, a key update or an alert.
-        self._unsent += self._outgoing.read()
-        return b"".join(parts), closed
+        self._unsent += self._tls.outgoing()
+        return plain, closed or ended
 
     def encrypt(self, data: bytes) -> None:
         """Append the ciphertext of `data` to what `carry` sends."""
         assert self._tls is not None
-        try:
-            for i in range(0, len(data), RECORD):
-                self._tls.write(data[i : i + RECORD])
-        except ssl.SSLError as error:
-            raise _tls_error(error, "") from error
-        self._unsent += self._outgoing.read()
+        self._tls.encrypt(data)
+        self._unsent += self._tls.outgoing()
 
     def carry(self) -> bool:
         """Send what the socket takes; whether nothing is left."""
@@ -298,40 +276,3 @@ def _connect(
 
 def _words(error: Exception) -> str:
     return getattr(error, "strerror", None) or str(error)
-
-
-def _tls_error(error: Exception, hostname: str) -> TLSError:
-    if isinstance(error, ssl.SSLCertVerificationError):
-        return TLSError(
-            f"the certificate of the server is not accepted: {error.verify_message}"
-            + (f" (expected {hostname!r})" if hostname else "")
-        )
-    reason = getattr(error, "reason", None) or str(error)
-    return TLSError(f"TLS failed: {reason.replace('_', ' ').lower()}")
-
-
-def tls_context(options: Options) -> ssl.SSLContext:
-    """The context that the options describe, read anew so that files may be rotated."""
-    if isinstance(options.tls, ssl.SSLContext):
-        return options.tls
-    try:
-        context = ssl.create_default_context(
-            cafile=os.fspath(options.tls_ca) if options.tls_ca is not None else None
-        )
-    except OSError as error:
-        raise ConfigError(f"tls_ca {options.tls_ca}: {_words(error)}") from error
-    if options.tls_cert is not None:
-        try:
-            # An encrypted key would ask for its password on the terminal.
-            context.load_cert_chain(
-                options.tls_cert, options.tls_key, password=_no_password
-            )
-        except (OSError, ValueError) as error:
-            raise ConfigError(
-                f"tls_cert {options.tls_cert}: {_words(error)}"
-            ) from error
-    return context
-
-
-def _no_password() -> bytes:
-    raise ValueError("the key is encrypted: give an SSLContext with it loaded")

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import json
 from time import monotonic
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+
+import msgspec
 
 from .._fast import parse_headers, write_entries
 from ..errors import (
@@ -185,7 +186,7 @@ class Search:
             self.give_up("no stream takes its subject now")
         if not reply.data:
             return None
-        answer = json.loads(reply.data)
+        answer = msgspec.json.decode(reply.data)
         self._stream = answer.get("stream") or self._stream
         return int(answer.get("error", {}).get("err_code", 0))
 

@@ -5,7 +5,6 @@ check what a caller gave. Each raises `ValueError` or `OverflowError` when it ca
 is tolerant of the unknown, as of a newer server's words, unless it is `strict`.
 """
 
-import difflib
 import math
 import types
 from collections.abc import Iterable, Mapping
@@ -196,5 +195,7 @@ def codec_of(kind: Any) -> Codec:
 
 def did_you_mean(word: str, words: Iterable[str]) -> str:
     """`; did you mean ...?`, or nothing when no word is near."""
+    import difflib  # noqa: PLC0415 (for an error alone)
+
     near = difflib.get_close_matches(word, words, cutoff=0.6)
     return f"; did you mean {' or '.join(near)}?" if near else ""

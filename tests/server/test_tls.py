@@ -164,6 +164,19 @@ def test_a_file_that_is_missing_is_told_at_once(
         jsync.connect(tls_server.url, **options)
 
 
+def test_a_file_of_something_else_is_told_in_words(tmp_path: Path) -> None:
+    there = tmp_path / "notes.txt"
+    there.write_text("no certificate\n")
+    for option, words in (
+        ("tls_ca", "no certificate or crl found"),
+        ("tls_cert", "no certificate and key in PEM"),
+    ):
+        options: dict[str, Any] = {option: there}
+        with pytest.raises(errors.ConfigError) as told:
+            jsync.connect("nats://127.0.0.1:1", **options)
+        assert str(told.value) == f"{option} {there}: {words}"
+
+
 # When to begin ------------------------------------------------------------------------
 
 

@@ -22,7 +22,7 @@ LAYERS = ["_version", "errors", "headers", "_fast", "models", "core", "jetstream
 # Only these files may touch the world.
 DOORS = {
     "socket": {"core/transport.py"},
-    "ssl": {"core/transport.py", "core/options.py", "core/connection.py"},
+    "ssl": {"core/tls.py", "core/options.py", "core/connection.py"},
     "select": {"core/transport.py"},
     "signal": {
         "cli/server.py",
