@@ -112,3 +112,8 @@ def test_what_is_made_of_static_views_alone_is_static(tmp_path: Path) -> None:
         tmp_path, STREAMING, MESSAGES, STATIC, steps, SINK.format(view="short")
     )
     assert "view 'short' is static: nothing streams into this sink" in found
+
+
+def test_the_sql_of_a_step_keeps_its_dollars(tmp_path: Path) -> None:
+    step = "[steps.shown]\nsql = \"select '${NOWHERE}' as a from messages\"\n"
+    assert problems(tmp_path, MESSAGES, step, SINK.format(view="shown")) == ""

@@ -84,6 +84,7 @@ def test_the_columns_of_a_schema(schema: str, columns: list[str]) -> None:
         ("a array<foo>", "not Spark SQL at 'foo'", 1),
         ("a int, A string", "column 'A' is there twice", 1),
         ("a int) as select (1", "a schema is written as", 1),
+        ("a int) using csv options (b 'x'", "a schema is written as", 1),
     ],
 )
 def test_what_is_no_schema_is_refused(schema: str, message: str, line: int) -> None:
