@@ -451,6 +451,12 @@ class Mailbox(Sink):
         """The next message, or None after `timeout` seconds or when it has ended."""
     def get_before(self, deadline: float) -> Msg | None:
         """The next message, or None at `deadline` of the monotonic clock."""
+    def hand_over(
+        self,
+        handler: Callable[[Any], object],
+        raised: Callable[[Any, BaseException], object],
+    ) -> None:
+        """Call `handler` with each message until the end, and `raised` with what it raises."""
     def next(self, timeout: float | None = None) -> Msg: ...
     def take_counts(self) -> tuple[tuple[int, int], tuple[int, int]]:
         """Messages and bytes taken since the last call, and those that are here now."""

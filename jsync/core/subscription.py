@@ -126,18 +126,17 @@ class Subscription(Backlog[Msg]):
         assert callback is not None
         self._thread = threading.current_thread()
         try:
-            while (msg := self._mailbox.get()) is not None:
-                try:
-                    callback(msg)
-                except BaseException as error:  # noqa: BLE001 (SystemExit would end it)
-                    self._session.callbacks.report(
-                        wrap(f"the callback of {self._subject!r}", error)
-                    )
+            self._mailbox.hand_over(callback, self._raised)
         except Error as error:
             if not isinstance(error, BlockingCallError | SubscriptionClosedError):
                 self._session.callbacks.report(error)
         finally:
             self._finished.open()
+
+    def _raised(self, _: Msg, error: BaseException) -> None:
+        self._session.callbacks.report(
+            wrap(f"the callback of {self._subject!r}", error)
+        )
 
     def __exit__(
         self,

@@ -233,13 +233,9 @@ class ConsumeContext(Single):
     def _work(self) -> None:
         """The life of a worker: they all take from the one backlog."""
         self._workers.add(threading.current_thread())
-        mailbox, handler = self._feed.mailbox, self._handler
+        mailbox = self._feed.mailbox
         try:
-            while (msg := cast("JetStreamMsg | None", mailbox.get())) is not None:
-                try:
-                    handler(msg)
-                except BaseException as error:  # noqa: BLE001 (SystemExit would end it)
-                    self._raised(msg, error)
+            mailbox.hand_over(self._handler, self._raised)
             self._error = self._error or mailbox.failure
         except Error as error:
             self._error = self._error or error

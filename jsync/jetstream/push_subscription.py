@@ -239,16 +239,7 @@ class PushSubscription(Backlog[JetStreamMsg]):
         acks = self._delivery.acks and not self._manual_ack
         mailbox = self._mailbox
         try:
-            while (msg := cast("JetStreamMsg | None", mailbox.get())) is not None:
-                try:
-                    callback(msg)
-                except BaseException as error:  # noqa: BLE001 (SystemExit would end it)
-                    self._delivery.report(
-                        wrap(f"the callback of {self._delivery.name}", error)
-                    )
-                    continue
-                if acks:
-                    self._ack(msg)
+            mailbox.hand_over(self._call_and_ack if acks else callback, self._raised)
             if mailbox.failure is not None:
                 self._failed(mailbox.failure)
         except Error as error:
@@ -259,7 +250,12 @@ class PushSubscription(Backlog[JetStreamMsg]):
             self._delivery.abandon()  # nobody reads it any more
             self._finished.open()
 
-    def _ack(self, msg: JetStreamMsg) -> None:
+    def _raised(self, _: JetStreamMsg, error: BaseException) -> None:
+        self._delivery.report(wrap(f"the callback of {self._delivery.name}", error))
+
+    def _call_and_ack(self, msg: JetStreamMsg) -> None:
+        assert self._callback is not None
+        self._callback(msg)
         try:
             msg.ack()
         except ConnectionClosedError:
