@@ -848,6 +848,31 @@ class Outbox:
     def flush(self) -> None:
         """Send what waits for company, as far as the socket takes it."""
 
+@disjoint_base
+class PlainPublisher:
+    """The part of `Connection` that is done once a message."""
+
+    def __init__(self, outbox: Outbox) -> None: ...
+    @property
+    def _outbox(self) -> Outbox: ...
+    def publish(
+        self,
+        subject: str,
+        data: bytes | bytearray | memoryview = b"",
+        *,
+        reply: str | None = None,
+        headers: HeadersLike | None = None,
+    ) -> None:
+        """Publish a message; returns once it is on its way, not when it has arrived.
+
+        A lone message is given to the socket before this returns; in a burst it is
+        appended to the write buffer, which blocks while full. While reconnecting it is
+        kept and sent later. Raises `InvalidSubjectError`, `InvalidHeaderError`,
+        `MaxPayloadError`, `WriteTimeoutError`, `ReconnectBufferFullError` or
+        `ConnectionClosedError`, all before anything is sent. A missing permission is
+        reported to `on_error`: NATS does not answer a publish.
+        """
+
 # Atomic batches -------------------------------------------------------------------
 
 @final

@@ -379,11 +379,11 @@ cdef class Outbox:
         cdef bint quiet = urgent, wake = False
         if self.state == DIRECT and not self.sending and not self.choked:
             if not urgent:
-                now = jsync_now()
-                quiet = (
-                    now - self.last_write > QUIET_NS or self.fill.size > SELF_SEND_BYTES
-                )
-                self.last_write = now
+                quiet = self.fill.size > SELF_SEND_BYTES
+                if not self.kicked:  # else a burst: the clock would cost more than the rest
+                    now = jsync_now()
+                    quiet |= now - self.last_write > QUIET_NS
+                    self.last_write = now
             if quiet:
                 # The calling thread keeps the GIL: giving it up would cost 5 ms beside
                 # a busy thread. Copying far more than this would hold up the others.
@@ -440,6 +440,8 @@ cdef class Outbox:
             and self.fill.size + self.drain.size > self.drained
             and (self.kicked or self.choked or now - self.lazy_since >= LAZY_NS)
         ):
+            if self.kicked:
+                self.last_write = now
             more = self.send(FLUSH_ROUND)
         # Cleared even when another thread is sending: it wakes us if it leaves some.
         if self.state != HANDED:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
-from .._fast import Mailbox, check_subscribe_subject
+from .._fast import Mailbox, PlainPublisher, check_subscribe_subject
 from ..errors import ConfigError, DrainTimeoutError, TimeoutError as LateError
 from .counts import check_count
 from .deadline import deadline_after
@@ -243,7 +243,7 @@ def _refuse_gevent() -> None:
         )
 
 
-class Connection:
+class Connection(PlainPublisher):
     """A connection to NATS, made by `jsync.connect`. Any thread may use it.
 
     As a context manager it drains at the end, for at most `drain_timeout`, and closes;
@@ -254,7 +254,7 @@ class Connection:
     def __init__(self, session: Session) -> None:
         self._session = session
         self._options = session.options
-        self._outbox = session.outbox
+        super().__init__(session.outbox)
         # Re-entrant, as a signal handler may subscribe or drain in the middle.
         self._lock = threading.RLock()
         self._subscriptions: weakref.WeakSet[Drained] = weakref.WeakSet()
@@ -268,25 +268,6 @@ class Connection:
         return self._session
 
     # Messages -------------------------------------------------------------------------
-
-    def publish(
-        self,
-        subject: str,
-        data: Data = b"",
-        *,
-        reply: str | None = None,
-        headers: HeadersLike | None = None,
-    ) -> None:
-        """Publish a message; returns once it is on its way, not when it has arrived.
-
-        A lone message is given to the socket before this returns; in a burst it is
-        appended to the write buffer, which blocks while full. While reconnecting it is
-        kept and sent later. Raises `InvalidSubjectError`, `InvalidHeaderError`,
-        `MaxPayloadError`, `WriteTimeoutError`, `ReconnectBufferFullError` or
-        `ConnectionClosedError`, all before anything is sent. A missing permission is
-        reported to `on_error`: NATS does not answer a publish.
-        """
-        self._outbox.publish(subject, data, reply, headers)
 
     def request(
         self,
