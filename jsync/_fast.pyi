@@ -843,6 +843,9 @@ class Outbox:
         does. A lazy one waits for company, as acks do; a riding one for the write that
         follows, for as long as that takes.
         """
+    @property
+    def connections(self) -> int:
+        """How many there have been: messages that belong together are for one of them."""
     def check_process(self) -> None:
         """Raise `ForkedProcessError` in a child of the process that connected."""
     def flush(self) -> None:
@@ -901,6 +904,91 @@ class BatchEntry:
         """`header` is that of the batch, up to the number: `Nats-Batch-Sequence: `."""
     def frame(self, reply: str = "", commit: bytes = b"") -> bytes:
         """The HPUB of this message, with the `commit` header behind its own."""
+
+@final
+class BatchMessages:
+    """The messages of an atomic batch: how many there are, and those that wait."""
+
+    sent: int
+    """The first so many have been sent."""
+    @property
+    def added(self) -> int: ...
+    @property
+    def waiting(self) -> list[BatchEntry]:
+        """What has been added and not been sent."""
+    @property
+    def last_subject(self) -> str:
+        """The subject of the last message."""
+    @property
+    def subjects(self) -> set[str]:
+        """Of all its messages."""
+    def __init__(self, header: bytes, most: int | None, commit_size: int) -> None:
+        """`header` is as for `BatchEntry`, and each message has room for the commit's."""
+    def add(
+        self,
+        subject: str,
+        data: bytes | bytearray | memoryview,
+        headers: HeadersLike | None,
+        max_payload: int,
+    ) -> BatchEntry:
+        """Check a message and have it wait; nothing has changed when that raises."""
+    def add_plain(
+        self, messages: Iterator[object], max_payload: int
+    ) -> tuple[object, ...]:
+        """Add pairs of subject and data, up to the first other thing.
+
+        Returns that, if there is one.
+        """
+    def due(self, *, last: bool) -> list[BatchEntry]:
+        """Take what waits, the last message only if `last`."""
+    def unstored(self, sequence: int) -> BatchEntry:
+        """A message without data, on the subject of the last one."""
+
+@final
+class Turn:
+    """Lets one thread at a time into a batch, and tells the others."""
+
+    def __enter__(self) -> None:
+        """Raises `ConcurrentUseError`."""
+    def __exit__(self, *exc_info: object) -> None: ...
+
+@disjoint_base
+class AtomicAdder:
+    """The part of `AtomicBatch` that is done once a message."""
+
+    def __init__(self, messages: BatchMessages, outbox: Outbox) -> None: ...
+    @property
+    def _messages(self) -> BatchMessages: ...
+    @property
+    def _turn(self) -> Turn: ...
+    def _flow(self, connections: int) -> None:
+        """Write what has no options at once, while the outbox has that number of them."""
+    def add(
+        self,
+        subject: str,
+        data: bytes | bytearray | memoryview = b"",
+        *,
+        ack: bool = False,
+        timeout: float | None = None,
+        **options: Unpack[PublishOptions],
+    ) -> None:
+        """Add a message, with the options of `JetStream.publish`.
+
+        It is sent when the next one is added, or with the commit. Blocks for the server's
+        acknowledgement of the first message, unless `ack_first` is off, and with `ack` for
+        that of this one, at most `timeout` seconds each time; this one is sent at once
+        then, and when it remains the last one, the commit needs nats-server 2.14.
+
+        What the server would refuse is refused before anything is sent, and the batch
+        stays as it was: `ConfigError` (a `msg_id` that it has, `expected_last_sequence`
+        after the first message, `expected_last_subject_sequence` for a subject that it has
+        written, `expected_last_msg_id`, one message too many), `MaxPayloadError`, and
+        `UnsupportedFeatureError` for `incr` and `schedule` where the server would store
+        them wrongly. Any other error ends the batch, with nothing stored: an `APIError`,
+        `NoStreamResponseError` after two more tries, `TimeoutError`,
+        `AtomicBatchLostError`, `ConnectionClosedError`, and `AtomicBatchUnsupportedError`,
+        which says what an old server has stored.
+        """
 
 def entries_within(entries: list[BatchEntry], begin: int, size: int) -> int:
     """The end of the entries from `begin` on that make a write of about `size` bytes."""

@@ -69,7 +69,7 @@ from cpython.bytes cimport (
     PyBytes_FromStringAndSize, PyBytes_GET_SIZE,
 )
 from cpython.exc cimport PyErr_CheckSignals
-from cpython.list cimport PyList_GET_ITEM
+from cpython.list cimport PyList_GET_ITEM, PyList_GET_SIZE
 from cpython.mem cimport (
     PyMem_RawCalloc, PyMem_RawFree, PyMem_RawMalloc, PyMem_RawRealloc,
 )

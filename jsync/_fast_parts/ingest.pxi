@@ -561,6 +561,7 @@ cdef class BatchWriter:
         return put(out, b"\r\n", 2)
 
 
+@cython.no_gc_clear  # a finaliser may still add
 cdef class MessageAdder:
     """The part of `FastIngest` that is done once a message."""
 

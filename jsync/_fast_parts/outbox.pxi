@@ -60,6 +60,8 @@ cdef class Outbox:
     cdef Line line  # until it is closed for good
     cdef int parked  # threads that wait for what the I/O thread reads
     cdef uint64_t out_msgs, out_bytes
+    cdef readonly uint64_t connections
+    """How many there have been: messages that belong together are for one of them."""
     cdef readonly size_t max_payload
     cdef readonly bint headers_supported
     cdef public object requester
@@ -124,6 +126,7 @@ cdef class Outbox:
         if room != NULL:
             memcpy(room, PyBytes_AS_STRING(first), size)
             self.fd = fd
+            self.connections += 1
             self.failure = 0
             self.looked_after = NEVER
             self.choked = False

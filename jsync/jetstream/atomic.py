@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import secrets
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from .._fast import AtomicAdder
 from ..core.deadline import deadline_after
 from ..core.single import Single
-from ..errors import AtomicBatchError, ConcurrentUseError, ConfigError, Error
+from ..errors import AtomicBatchError, ConfigError, Error
 from .atomic_driver import AtomicDriver
 from .batch import MAX_MESSAGES, AtomicEngine, BatchState
 
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     BatchMessage: TypeAlias = tuple[str, Data] | tuple[str, Data, PublishOptions]
 
 
-class AtomicBatch(Single):
+class AtomicBatch(Single, AtomicAdder):
     """A batch of which a stream stores all messages or none, from `JetStream.atomic_batch`.
 
     As a context manager it commits at the end, and is discarded when the body raises,
@@ -62,7 +63,7 @@ class AtomicBatch(Single):
         self._timeout = api.timeout if timeout is None else timeout
         self._engine = AtomicEngine(secrets.token_hex(11), max_messages)
         self._driver = AtomicDriver(api, lookup, self._engine, ack_first=ack_first)
-        self._turn = Turn()
+        super().__init__(self._engine.messages, self._session.outbox)
 
     @property
     def id(self) -> str:
@@ -98,43 +99,35 @@ class AtomicBatch(Single):
 
     # What it does ---------------------------------------------------------------------
 
-    def add(
+    def _add(
         self,
         subject: str,
-        data: Data = b"",
-        *,
-        ack: bool = False,
-        timeout: float | None = None,
-        **options: Unpack[PublishOptions],
+        data: Data,
+        options: PublishOptions,
+        ack: bool,
+        timeout: float | None,
     ) -> None:
-        """Add a message, with the options of `JetStream.publish`.
-
-        It is sent when the next one is added, or with the commit. Blocks for the server's
-        acknowledgement of the first message, unless `ack_first` is off, and with `ack` for
-        that of this one, at most `timeout` seconds each time; this one is sent at once
-        then, and when it remains the last one, the commit needs nats-server 2.14.
-
-        What the server would refuse is refused before anything is sent, and the batch
-        stays as it was: `ConfigError` (a `msg_id` that it has, `expected_last_sequence`
-        after the first message, `expected_last_subject_sequence` for a subject that it has
-        written, `expected_last_msg_id`, one message too many), `MaxPayloadError`, and
-        `UnsupportedFeatureError` for `incr` and `schedule` where the server would store
-        them wrongly. Any other error ends the batch, with nothing stored: an `APIError`,
-        `NoStreamResponseError` after two more tries, `TimeoutError`,
-        `AtomicBatchLostError`, `ConnectionClosedError`, and `AtomicBatchUnsupportedError`,
-        which says what an old server has stored.
-        """
         deadline = self._deadline(timeout)
         with self._turn:
             self._driver.take(subject, data, options, deadline)
-            due = self._engine.due(last=ack)
-            if not due:
-                return
             try:
-                self._driver.send(due, ack, deadline)
+                self._send_due(ack, deadline)
             except BaseException as error:
-                self._driver.fail(error)
+                self._fail(error)
                 raise
+
+    def _send_due(self, ack: bool, deadline: float | None) -> None:
+        connections = self._session.outbox.connections
+        due = self._engine.due(last=ack)
+        if not due:
+            return
+        self._driver.send(due, ack, self._deadline() if deadline is None else deadline)
+        # What follows on this connection needs no look at it.
+        self._flow(connections)
+
+    def _fail(self, error: BaseException) -> None:
+        self._flow(0)
+        self._driver.fail(error)
 
     def commit(
         self,
@@ -160,6 +153,7 @@ class AtomicBatch(Single):
         """
         deadline = self._deadline(timeout)
         with self._turn:
+            self._flow(0)
             if subject is not None:
                 self._driver.take(subject, data, options, deadline)
             elif data or options:
@@ -175,6 +169,7 @@ class AtomicBatch(Single):
         """
         self._session.outbox.check_process()
         if self._engine.state is BatchState.OPEN:
+            self._flow(0)
             self._engine.move(BatchState.DISCARDED)
             self._driver.release()
 
@@ -236,39 +231,18 @@ class AtomicBatch(Single):
     ) -> PubAck:
         """What `JetStream.publish_batch` does."""
         deadline = self._deadline(timeout)
+        driver, rest = self._driver, iter(messages)
         with self._turn:
-            take = self._driver.take
-            for message in messages:
-                take(*read_message(message), deadline)
-            return self._driver.commit(deadline, self.resolve)
+            while other := driver.take_plain(rest):
+                driver.take(*read_message(other[0]), deadline)
+            return driver.commit(deadline, self.resolve)
 
-    def _deadline(self, timeout: float | None) -> float:
+    def _deadline(self, timeout: float | None = None) -> float:
         self._session.outbox.check_process()
         return deadline_after(self._timeout if timeout is None else timeout)
 
 
-class Turn:
-    """Lets one thread at a time into a batch, and tells the others."""
-
-    __slots__ = ("_free",)
-
-    def __init__(self) -> None:
-        # One item, which who is inside has taken: a lock would be held while parked.
-        self._free = [True]
-
-    def __enter__(self) -> None:
-        try:
-            self._free.pop()
-        except IndexError:
-            raise ConcurrentUseError(
-                "another call on this batch is under way, or was interrupted"
-            ) from None
-
-    def __exit__(self, *_: object) -> None:
-        self._free.append(True)
-
-
-def read_message(message: tuple[Any, ...]) -> tuple[str, Data, PublishOptions]:
+def read_message(message: object) -> tuple[str, Data, PublishOptions]:
     """The parts of what `JetStream.publish_batch` takes for a message."""
     if isinstance(message, tuple):
         if len(message) == 2:

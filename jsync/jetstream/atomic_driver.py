@@ -28,6 +28,8 @@ from .publish_options import newer_options
 from .resolve import Origin, find_commit
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from .._fast import BatchEntry, Msg
     from ..core.requests import Data
     from ..models import PubAck
@@ -37,7 +39,7 @@ if TYPE_CHECKING:
     from .publish_options import PublishOptions
     from .resolve import Resolver
 
-WRITE_BYTES = 1 << 20
+WRITE_BYTES = 1 << 16
 """Messages are written in pieces of about this size."""
 
 _REFUSALS = (
@@ -81,6 +83,13 @@ class AtomicDriver:
             if option := delicate_option(options):
                 self._check_delicate(option, subject, options, deadline)
         self._engine.add(subject, data, options, self._session.outbox.max_payload)
+
+    def take_plain(self, messages: Iterator[object]) -> tuple[object, ...]:
+        """Have messages without options in the batch, up to the first that is none.
+
+        Returns that, if there is one.
+        """
+        return self._engine.add_plain(messages, self._session.outbox.max_payload)
 
     def _check_delicate(
         self, option: str, subject: str, options: PublishOptions, deadline: float
@@ -175,7 +184,7 @@ class AtomicDriver:
                 )
             except ConnectionLostError:
                 continue
-            self._engine.sent = entry.sequence
+            self._engine.messages.sent = entry.sequence
             return
 
     def _ask(self, entry: BatchEntry, deadline: float) -> None:
@@ -273,7 +282,7 @@ class AtomicDriver:
             except Error:
                 self._written = False
                 raise
-            engine.sent = min(entries[end - 1].sequence, engine.added)
+            engine.messages.sent = min(entries[end - 1].sequence, engine.added)
             begin = end
 
     # The commit -----------------------------------------------------------------------

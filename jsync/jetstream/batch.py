@@ -11,13 +11,12 @@ import re
 from enum import Enum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from .._fast import BatchEntry, check_publish_subject
+from .._fast import BatchMessages
 from ..errors import (
     AtomicBatchClosedError,
     AtomicBatchUnsupportedError,
     ConfigError,
     JetStreamError,
-    MaxPayloadError,
 )
 from ..models import decode_pub_ack
 from .api import api_error
@@ -25,8 +24,9 @@ from .arguments import at_least
 from .publish_options import publish_headers
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
+    from .._fast import BatchEntry
     from ..models import PubAck, StreamInfo
     from .publish_options import PublishOptions
 
@@ -34,7 +34,6 @@ MAX_MESSAGES: Final = 1000
 """What a server takes unless it is set up otherwise (`max_batch_size`)."""
 
 COMMIT: Final = b"Nats-Batch-Commit: 1\r\n"
-_COMMIT_SIZE: Final = len(COMMIT)
 COMMIT_ALL_SENT: Final = b"Nats-Batch-Commit: eob\r\n"
 """Commit, and do not store this message: since nats-server 2.14."""
 
@@ -87,11 +86,9 @@ class AtomicEngine:
         if max_messages is not None:
             at_least(1, max_messages, "max_messages")
         self.id = batch_id
-        self._header = f"Nats-Batch-Id: {batch_id}\r\nNats-Batch-Sequence: ".encode()
-        self.max_messages = max_messages
+        header = f"Nats-Batch-Id: {batch_id}\r\nNats-Batch-Sequence: ".encode()
+        self.messages = BatchMessages(header, max_messages, len(COMMIT))
         self.state = BatchState.OPEN
-        self.added = 0
-        self.sent = 0
         self.confirmed = 0
         """The server has said that it has the first so many."""
         self.pub_ack: PubAck | None = None
@@ -101,20 +98,27 @@ class AtomicEngine:
         """The stream that the first message expects."""
         self.floor: int | None = None
         """The sequence that it expects the stream to end at."""
-        self._waiting: list[BatchEntry] = []
-        self._last_subject = ""
-        self._subjects: set[str] = set()
         self._msg_ids: set[str] = set()
+
+    @property
+    def added(self) -> int:
+        """Messages that are in it."""
+        return self.messages.added
+
+    @property
+    def sent(self) -> int:
+        """The first so many have been sent."""
+        return self.messages.sent
 
     @property
     def waiting(self) -> Sequence[BatchEntry]:
         """What has been added and not been sent."""
-        return self._waiting
+        return self.messages.waiting
 
     @property
     def last_subject(self) -> str:
         """The subject of the last message."""
-        return self._last_subject
+        return self.messages.last_subject
 
     def check_open(self) -> None:
         """Raise unless messages may be added."""
@@ -142,37 +146,26 @@ class AtomicEngine:
         Everything that can be known to be refused is refused here, and the batch is as it
         was then.
         """
-        if self.state is not BatchState.OPEN:
-            self.check_open()
-        subjects = self._subjects
-        if subject not in subjects:
-            check_publish_subject(subject)
-        sequence = self.added + 1
-        if self.max_messages is not None and sequence > self.max_messages:
-            raise ConfigError(
-                f"a batch has at most {self.max_messages} messages; a server that is set "
-                "up for more takes them with max_messages=None"
-            )
+        self.check_open()
         headers = None
         if options:
             headers = publish_headers(subject, data, options, UNSUPPORTED)
             self._check_within(subject, options)
-        entry = BatchEntry(self._header, sequence, subject, data, headers)
-        if (size := entry.size + _COMMIT_SIZE) > max_payload:
-            raise MaxPayloadError(
-                f"{size} bytes of headers and payload, those of the batch included, "
-                f"are more than the server's max_payload of {max_payload}"
-            )
-        subjects.add(subject)
-        if options and (msg_id := options.get("msg_id")) is not None:
-            self._msg_ids.add(msg_id)
-        if sequence == 1:
-            self.stream = options.get("expected_stream")
-            self.floor = options.get("expected_last_sequence")
-        self.added = sequence
-        self._last_subject = subject
-        self._waiting.append(entry)
+        entry = self.messages.add(subject, data, headers, max_payload)
+        if options:
+            if (msg_id := options.get("msg_id")) is not None:
+                self._msg_ids.add(msg_id)
+            if entry.sequence == 1:
+                self.stream = options.get("expected_stream")
+                self.floor = options.get("expected_last_sequence")
         return entry
+
+    def add_plain(
+        self, messages: Iterator[object], max_payload: int
+    ) -> tuple[object, ...]:
+        """Add what has no options, up to the first that has; returns that, if there is one."""
+        self.check_open()
+        return self.messages.add_plain(messages, max_payload)
 
     def _check_within(self, subject: str, options: PublishOptions) -> None:
         """What depends on the messages before: the server would refuse it at the commit."""
@@ -182,7 +175,7 @@ class AtomicEngine:
             )
         if options.get("expected_last_subject_sequence") is not None:
             expected = options.get("expected_last_subject") or subject
-            if expected in self._subjects:
+            if expected in self.messages.subjects:
                 raise ConfigError(
                     "expected_last_subject_sequence: an earlier message of the batch is "
                     f"on {expected!r} already"
@@ -198,9 +191,7 @@ class AtomicEngine:
 
         The last one is held back, since it may be the one that commits.
         """
-        entries = self._waiting
-        self._waiting = [] if last or not entries else [entries.pop()]
-        return entries
+        return self.messages.due(last=last)
 
     def begin_commit(self) -> tuple[list[BatchEntry], BatchEntry, bytes]:
         """Take all that waits, the message that commits, and the header that does it.
@@ -214,7 +205,7 @@ class AtomicEngine:
         entries = self.due(last=True)
         if entries:
             return entries[:-1], entries[-1], COMMIT
-        return [], self._extra(self.added + 1), COMMIT_ALL_SENT
+        return [], self.messages.unstored(self.added + 1), COMMIT_ALL_SENT
 
     def gap(self) -> BatchEntry:
         """A message that ends the batch on the server, and leaves nothing behind.
@@ -222,17 +213,14 @@ class AtomicEngine:
         Once the server has had the first message, none that comes later begins the batch
         again.
         """
-        return self._extra(self.added + 2)
+        return self.messages.unstored(self.added + 2)
 
     def opening(self) -> BatchEntry:
         """A message that begins the batch in the place of the first one.
 
         If that comes later, while the server keeps this one, it ends the batch.
         """
-        return self._extra(1)
-
-    def _extra(self, sequence: int) -> BatchEntry:
-        return BatchEntry(self._header, sequence, self._last_subject)
+        return self.messages.unstored(1)
 
     # Answers --------------------------------------------------------------------------
 
