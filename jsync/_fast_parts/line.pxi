@@ -18,6 +18,8 @@ cdef enum:
     # So long the I/O thread leaves the socket to who read it last: a script that asks again
     # at once finds it free, and other subscriptions wait no longer than that.
     ASIDE_NS = 200_000
+    # And so much longer while that thread still waits: acks that wait need no wake-up then.
+    WAITED_FOR_NS = LAZY_NS - ASIDE_NS
 
 cdef int64_t LONGEST_POLL_NS = 3_600_000_000_000
 
@@ -212,6 +214,8 @@ cdef class Line(Parser):
                     if self.direct:
                         more = self.outbox.flush_round(can_write, self.now)
                     aside = self.aside_until - self.now
+                    if self.borrowed:
+                        aside += WAITED_FOR_NS
                     fds[0].fd = self.fd
                     fds[0].events = 0 if aside > 0 else POLLIN
                     if (self.outbox.choked if self.direct else writable):
