@@ -153,7 +153,6 @@ class AtomicBatch(Single, AtomicAdder):
         """
         deadline = self._deadline(timeout)
         with self._turn:
-            self._flow(0)
             if subject is not None:
                 self._driver.take(subject, data, options, deadline)
             elif data or options:

@@ -15,7 +15,7 @@ from jsync import BatchState, errors
 from ..faults import Events, connect
 from ..servers import wait_for
 from ..stored import Ledger, contents
-from .support import LONG
+from .support import LONG, Thread
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -187,6 +187,47 @@ def test_a_batch_is_lost_with_messages_that_nobody_has_acknowledged(
     with pytest.raises(errors.AtomicBatchClosedError):
         batch.commit()
     assert contents(stream) == []
+
+
+def test_a_batch_is_lost_as_soon_as_its_connection_is(
+    proxy: FaultProxy, broken: jsync.Connection, stream: jsync.Stream
+) -> None:
+    batch = broken.jetstream().atomic_batch()
+    for n in range(3):
+        batch.add(f"{stream.name}.{n}")
+    proxy.refuse()
+    proxy.cut()
+    wait_for(lambda: not broken.is_connected)
+    with pytest.raises(errors.AtomicBatchLostError):
+        batch.add(f"{stream.name}.3")
+    assert batch.state is BatchState.FAILED
+    proxy.accept()
+
+
+def test_who_waits_for_room_in_the_buffer_has_its_turn_alone(
+    proxy: FaultProxy, stream: jsync.Stream
+) -> None:
+    subject = f"{stream.name}.large"
+
+    def add_until_blocked() -> None:
+        for _ in range(200):
+            batch.add(subject, bytes(100_000))
+
+    with connect(
+        proxy.url, Events(), write_buffer_size=500_000, write_timeout=LONG
+    ) as nc:
+        batch = nc.jetstream().atomic_batch()
+        for _ in range(2):
+            batch.add(subject)
+        proxy.deaf("client")
+        adding = Thread(add_until_blocked)
+        adding.wait_until_blocked()
+        with pytest.raises(errors.ConcurrentUseError):
+            batch.add(subject)
+        proxy.hear("client")
+        adding.result()
+        assert len(batch) == 202
+        batch.discard()
 
 
 def test_a_batch_goes_on_after_a_reconnect_when_all_was_acknowledged(
