@@ -166,8 +166,8 @@ class Search:
             self._opened = err_code is None
             if here.reconnects != self.here.reconnects:
                 continue  # it may have gone another way
-            if err_code == _TOO_MANY and self._left() > POLL_SECONDS:
-                session.sleep(POLL_SECONDS)
+            if err_code == _TOO_MANY:  # which it forgets in time, unlike the question
+                session.sleep(min(POLL_SECONDS, self._left()))
                 continue
             return origin.has_read(here) if self._opened else err_code in _ENDED
 

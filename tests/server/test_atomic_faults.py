@@ -172,6 +172,30 @@ def test_a_commit_that_never_left_is_known_not_to_be_stored(
     assert contents(stream) == []
 
 
+def test_what_became_of_a_commit_can_be_asked_again_while_too_many_batches_are_open(
+    nc: jsync.Connection,
+    proxy: FaultProxy,
+    broken: jsync.Connection,
+    stream: jsync.Stream,
+) -> None:
+    subject = f"{stream.name}.a"
+    js = broken.jetstream()
+    js.publish(subject)  # the stream is known from now on
+    lose_acks(proxy)
+    with pytest.raises(errors.UnclearCommitError) as unclear:
+        js.publish_batch([(subject, b"")] * 2, timeout=0.3)
+    proxy.rewrite(None)
+    cut_and_reconnect(proxy, broken)
+    others = [nc.jetstream().atomic_batch() for _ in range(50)]
+    for other in others:
+        other.add(subject, ack=True)
+    with pytest.raises(errors.TimeoutError):
+        unclear.value.resolve(timeout=0.3)
+    for other in others:
+        other.discard()
+    assert unclear.value.resolve(timeout=LONG) is not None
+
+
 def test_a_batch_is_lost_with_messages_that_nobody_has_acknowledged(
     proxy: FaultProxy, broken: jsync.Connection, stream: jsync.Stream
 ) -> None:
