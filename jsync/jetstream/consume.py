@@ -169,7 +169,7 @@ class ConsumeContext(Single):
         try:
             for number in range(1, workers + 1):
                 session.spawner.start(f"{session.name}-{name}-{number}", self._work)
-        except RuntimeError:  # the system has no more threads, or the interpreter ends
+        except BaseException:  # no more threads, or Ctrl-C came as one was begun
             feed.stop()
             raise
 
@@ -268,7 +268,11 @@ class ConsumeContext(Single):
         traceback: TracebackType | None,
     ) -> None:
         if error is None:
-            self.drain()
+            try:
+                self.drain()
+            except BaseException:  # Ctrl-C: nobody could end it any more
+                self._feed.stop()
+                raise
             self.wait(0)
             return
         try:

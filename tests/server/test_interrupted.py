@@ -94,6 +94,35 @@ def test_a_connection_whose_block_was_being_left_ends(
     assert nc.is_closed
 
 
+def test_a_consume_whose_thread_had_just_begun_ends(
+    nc: jsync.Connection, stream: jsync.Stream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begin = threading.Thread.start
+    begun = []
+
+    def begin_and_interrupt(thread: threading.Thread) -> None:
+        begun.append(thread)
+        begin(thread)
+        interrupt()
+
+    consumer = stream.create_consumer()
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", begin_and_interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            consumer.consume(print)
+    wait_for(lambda: not any(thread.is_alive() for thread in begun), SOON)
+
+
+def test_a_consume_whose_block_was_being_left_ends(
+    nc: jsync.Connection, stream: jsync.Stream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    consuming = stream.create_consumer().consume(print)
+    monkeypatch.setattr(consuming, "drain", interrupt)
+    with pytest.raises(KeyboardInterrupt), consuming:
+        pass
+    assert consuming.wait(SOON)
+
+
 @pytest.mark.parametrize("how", ["stop", "drain"])
 def test_a_consume_that_was_being_ended_ends(
     nc: jsync.Connection,
