@@ -54,10 +54,11 @@ def run(
 
     Spark is started for it with `master` and `conf`, which win over the file, and stopped at
     the end, unless `spark` is given: then that is used, with the pipeline's views among its
-    own for as long as this lasts, and left running. On the main thread Ctrl-C and SIGTERM end it in order: a streaming pipeline
-    between two micro-batches, a batch by giving up the write that runs. Progress goes to
-    standard error, unless `quiet`. Raises `PipelineFileError` for what is wrong with the
-    file, before any row is read, and `PipelineError` when it fails later.
+    own for as long as this lasts, and left running. On the main thread Ctrl-C and SIGTERM
+    end it in order: a streaming pipeline between two micro-batches, a batch by giving up the
+    write that runs. Progress goes to standard error, unless `quiet`. Raises
+    `PipelineFileError` for what is wrong with the file, before any row is read, and
+    `PipelineError` when it fails later.
     """
     pipeline, problems = _checked(Path(path), offline=False)
     # PySpark is loaded once the file is known to be worth it.

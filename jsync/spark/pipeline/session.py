@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import sys
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,10 +14,7 @@ from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from ...errors import PipelineError
-from ..connecting import ConnectionOptions
-from ..options import Options
-from .checks import jetstream_options
-from .config import JetStreamSink, JetStreamSource
+from .redaction import REDACTED, REDACTION, redaction, secret_variables
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -36,11 +32,6 @@ _QUIET = Path(__file__).with_name("log4j2.properties")
 # What a JVM has to be started with. The rest is set inside it: a command line is shown to
 # every user of the machine, and a setting can be a secret.
 _AT_LAUNCH = ("spark.driver.", "spark.jars", "spark.submit.", "spark.local.")
-
-# Event logs and the user interface show all settings, but for those whose name has one of
-# these words: Spark's own rule, from 4.0 on.
-_REDACTION = "spark.redaction.regex"
-_REDACTED = "(?i)secret|password|token|access[.]?key|credential"
 
 
 @contextmanager
@@ -77,30 +68,13 @@ def session(
     inner.setAll(list(settings.items()))
     gateway = _gateway(launch)
     if secrets := secret_variables(pipeline):
-        said = settings.get(_REDACTION) or gateway.jvm.System.getProperty(_REDACTION)
-        inner.set(_REDACTION, redaction(secrets, said or _REDACTED))
+        said = settings.get(REDACTION) or gateway.jvm.System.getProperty(REDACTION)
+        inner.set(REDACTION, redaction(secrets, said or REDACTED))
     context = SparkContext(conf=inner, gateway=gateway)
     try:
         yield SparkSession.builder.getOrCreate()
     finally:
         context.stop()
-
-
-def secret_variables(pipeline: Pipeline) -> list[str]:
-    """The variables of the environment that the pipeline's secrets are in."""
-    found = set()
-    for each in (*pipeline.sources.values(), *pipeline.sinks.values()):
-        if isinstance(each, JetStreamSource | JetStreamSink):
-            options = Options(jetstream_options(pipeline, each.options))
-            match ConnectionOptions.of(options).secret:
-                case _, "env", name:
-                    found.add(name)
-    return sorted(found)
-
-
-def redaction(variables: list[str], said: str) -> str:
-    """Hide `spark.executorEnv.NAME` of each as well as what is `said` to be hidden."""
-    return f"{said}|Env[.](?:{'|'.join(map(re.escape, variables))})$"
 
 
 _launched: list[Any] = []

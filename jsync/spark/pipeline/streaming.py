@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from .stopping import Stop
 
 _POLL = 0.25
+_LONGEST_START = 30.0
 _BOUNDARY_POLL = 0.02
 """Seconds; a micro-batch begins with a tenth of a second of planning."""
 
@@ -50,6 +51,7 @@ def run_streaming(
         for name, sink in pipeline.sinks.items():
             with failures(name, stop), refusals(problems, ("sinks", name)):
                 queries[name] = _start(pipeline, name, sink, views[sink.view.lower()])
+                _await_offsets(queries[name], stop)
         problems.raise_any()
         _follow(queries, progress, stop, report)
     finally:
@@ -85,6 +87,20 @@ def _start(
         case ConsoleSink():
             writer = writer.format("console").outputMode(sink.output_mode)
             return writer.options(numRows=sink.rows, truncate=sink.truncate).start()
+
+
+def _await_offsets(query: StreamingQuery, stop: Stop) -> None:
+    """Wait until its sources have begun: one query after the other.
+
+    Spark's runners of Python sources put into a map that is shared, unguarded. Two that begin
+    at the same time may break it, and then no task of the source can be read.
+    """
+    deadline = time.monotonic() + _LONGEST_START
+    while query.isActive and not stop.asked and time.monotonic() < deadline:
+        status = query.status
+        if status["isDataAvailable"] or status["message"].startswith("Waiting"):
+            return
+        time.sleep(_BOUNDARY_POLL)
 
 
 def _start_jetstream(

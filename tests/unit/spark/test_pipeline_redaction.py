@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from jsync.spark.pipeline.load import load
-from jsync.spark.pipeline.session import redaction, secret_variables
+from jsync.spark.pipeline.redaction import redaction, secret_variables
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -1,0 +1,36 @@
+"""What Spark is to hide of a pipeline's secrets; without Spark."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+from ..connecting import ConnectionOptions
+from ..options import Options
+from .checks import jetstream_options
+from .config import JetStreamSink, JetStreamSource
+
+if TYPE_CHECKING:
+    from .config import Pipeline
+
+# Event logs and the user interface show all settings, but for those whose name has one of
+# these words: Spark's own rule, from 4.0 on.
+REDACTION: Final = "spark.redaction.regex"
+REDACTED: Final = "(?i)secret|password|token|access[.]?key|credential"
+
+
+def secret_variables(pipeline: Pipeline) -> list[str]:
+    """The variables of the environment that the pipeline's secrets are in."""
+    found = set()
+    for each in (*pipeline.sources.values(), *pipeline.sinks.values()):
+        if isinstance(each, JetStreamSource | JetStreamSink):
+            options = Options(jetstream_options(pipeline, each.options))
+            match ConnectionOptions.of(options).secret:
+                case _, "env", name:
+                    found.add(name)
+    return sorted(found)
+
+
+def redaction(variables: list[str], said: str) -> str:
+    """Hide `spark.executorEnv.NAME` of each as well as what is `said` to be hidden."""
+    return f"{said}|Env[.](?:{'|'.join(map(re.escape, variables))})$"
