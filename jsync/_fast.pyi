@@ -810,9 +810,7 @@ class Outbox:
         """Messages published, and their bytes: header block and payload."""
     @property
     def max_payload(self) -> int: ...
-    @property
-    def headers_supported(self) -> bool: ...
-    def serve(self, max_payload: int, headers_supported: bool) -> None:
+    def serve(self, max_payload: int) -> None:
         """Remember what the server said of itself."""
     def open(self, fd: int, first: bytes, *, direct: bool) -> None:
         """Begin to send on `fd`: `first`, then what was held."""

@@ -222,8 +222,6 @@ cdef class BatchWriter:
         else:
             s = publish_subject(subject, &size)
             self.subject = subject
-        if block is not None and not self.outbox.headers_supported:
-            raise InvalidHeaderError("this server does not support headers")
         payload = <bytes>data if PyBytes_CheckExact(data) else payload_bytes(data)
         self.check_size(payload, block)
         if not self.may_write():
@@ -262,8 +260,6 @@ cdef class BatchWriter:
             for i in range(n):
                 self.check_size(<bytes>payloads[i], None)
             return None
-        if not self.outbox.headers_supported:
-            raise InvalidHeaderError("this server does not support headers")
         ids = PyBytes_FromStringAndSize(NULL, n)
         for i in range(n):
             block = <bytes>(<list>blocks)[i]

@@ -63,7 +63,6 @@ cdef class Outbox:
     cdef readonly uint64_t connections
     """How many there have been: messages that belong together are for one of them."""
     cdef readonly size_t max_payload
-    cdef readonly bint headers_supported
     cdef public object requester
     """Sends a request for `JetStreamMsg.ack_sync`: `(subject, data, timeout) -> Msg`."""
 
@@ -71,7 +70,6 @@ cdef class Outbox:
         pthread_mutex_init(&self.mutex, NULL)
         self.fd = self.wake_fd = -1
         self.generation = jsync_forks
-        self.headers_supported = True
         self.max_payload = 1024 * 1024
         self.looked_after = NEVER
 
@@ -110,10 +108,9 @@ cdef class Outbox:
 
     # The connection's side: what the line is --------------------------------------
 
-    def serve(self, max_payload: int, headers_supported: bool) -> None:
+    def serve(self, max_payload: int) -> None:
         """Remember what the server said of itself."""
         self.max_payload = max_payload
-        self.headers_supported = headers_supported
 
     def open(self, fd: int, first: bytes, *, direct: bool) -> None:
         """Begin to send on `fd`: `first`, then what was held."""
@@ -222,7 +219,7 @@ cdef class Outbox:
         if r != NULL:
             check_together(subject_size, reply_size)
         if headers:
-            block = self.header_block(headers)
+            block = encode_headers(headers)
         if PyBytes_CheckExact(data):
             self.write_message(
                 s, subject_size, r, reply_size, block,
@@ -239,11 +236,6 @@ cdef class Outbox:
         finally:
             PyBuffer_Release(&view)
         return 0
-
-    cdef bytes header_block(self, headers):
-        if not self.headers_supported:
-            raise InvalidHeaderError("this server does not support headers")
-        return encode_headers(headers)
 
     def command(
         self, data: bytes, *, lazy: bool = False, riding: bool = False

@@ -114,7 +114,7 @@ cdef class AckWindow(Sink):
         msg_id: str | None = None,
     ) -> PubAckFuture:
         """Write a message, once there is room for it in the window."""
-        cdef bytes block = self.outbox.header_block(headers) if headers else None
+        cdef bytes block = encode_headers(headers) if headers else None
         cdef PubAckFuture future = self.prepare(subject, data, block, msg_id)
         self.send(future)
         return future
@@ -132,7 +132,7 @@ cdef class AckWindow(Sink):
         An error on the way says in `published` how many were written before it.
         """
         cdef list futures = []
-        cdef bytes block = self.outbox.header_block(headers) if headers else None
+        cdef bytes block = encode_headers(headers) if headers else None
         cdef Py_ssize_t i, n
         payloads = column(payloads, "payloads")
         n = len(payloads)
@@ -157,8 +157,6 @@ cdef class AckWindow(Sink):
         """What `ArrowSource.take` gives, as `publish_many` does it."""
         cdef list futures = []
         cdef Py_ssize_t i
-        if blocks is not None and not self.outbox.headers_supported:
-            raise InvalidHeaderError("this server does not support headers")
         for i in range(len(payloads)):
             futures.append(self.prepared(
                 subjects if isinstance(subjects, str) else (<list>subjects)[i],

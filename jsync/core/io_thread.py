@@ -329,7 +329,7 @@ class IOThread:
     def _serve_info(self) -> None:
         info = self._session.info
         limit = info.max_payload if info.max_payload >= 0 else LARGEST_PAYLOAD
-        self._outbox.serve(min(limit, LARGEST_PAYLOAD), info.headers)
+        self._outbox.serve(min(limit, LARGEST_PAYLOAD))
 
     def _discover(self) -> None:
         new = self.pool.discover(self._session.info.connect_urls)

@@ -270,6 +270,8 @@ class ConsumeContext(Single):
         if error is None:
             try:
                 self.drain()
+            except LateError:  # it goes on with what it has
+                raise
             except BaseException:  # Ctrl-C: nobody could end it any more
                 self._feed.stop()
                 raise

@@ -307,7 +307,7 @@ def test_any_thread_may_let_go() -> None:
 
 def acked(batch: ArrowBatch, reader: Reader, data: bytes = b"+ACK") -> list[bytes]:
     """The reply subjects to which `data` has been written, in order."""
-    reader.outbox.serve(1 << 20, headers_supported=True)
+    reader.outbox.serve(1 << 20)
     written = reader.outbox.take(1 << 20)
     found = []
     while written:
