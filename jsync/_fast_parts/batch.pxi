@@ -112,7 +112,7 @@ cdef class BatchMessages:
     cdef readonly uint64_t added
     cdef public uint64_t sent
     cdef readonly list waiting
-    cdef readonly str last_subject
+    cdef readonly object last_subject
     cdef readonly set subjects
 
     def __init__(self, header: bytes, most: int | None, commit_size: int) -> None:

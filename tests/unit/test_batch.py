@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime
+from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -81,6 +82,27 @@ def test_messages_carry_the_id_and_their_number() -> None:
         {"Nats-Batch-Id": "the-id", "Nats-Batch-Sequence": "2"},
         b"two",
     )
+
+
+class Subject(StrEnum):
+    HERE = "a.here"
+
+
+def test_a_subject_may_be_of_an_enumeration() -> None:
+    batch = engine()
+    add(batch, Subject.HERE)
+    assert not batch.add_plain(iter([(Subject.HERE, b"")] * 2), MAX_PAYLOAD)
+    entries = batch.due(last=True)
+    assert [read_frame(entry.frame())[0] for entry in entries] == ["a.here"] * 3
+
+
+def test_pairs_are_added_up_to_what_is_none() -> None:
+    batch = engine()
+    rest = iter([("a", b"1"), ("b", b"2", {}), ("c", b"3"), None])
+    assert batch.add_plain(rest, MAX_PAYLOAD) == (("b", b"2", {}),)
+    assert batch.add_plain(rest, MAX_PAYLOAD) == (None,)
+    assert batch.add_plain(rest, MAX_PAYLOAD) == ()
+    assert [entry.subject for entry in batch.waiting] == ["a", "c"]
 
 
 def test_the_last_message_commits_when_it_was_held_back() -> None:
