@@ -444,7 +444,8 @@ def campaign(server: LocalServer) -> None:
         longest = {name: round(s, 2) for name, s in sorted(watch.longest.items())}
         logger.info("longest: %s", longest)
         logger.info("memory grew by %.1f MB", grown / 1e6)
-        assert grown < 32 << 20
+        # Full buffers on all sides are half of that; what is published is a gigabyte.
+        assert grown < 64 << 20
         assert made[0].stats().reconnects > 5
         begin = time.monotonic()
         for nc in made:
