@@ -29,7 +29,7 @@ from jsync.jetstream.batch import (
 from jsync.models import ClusterInfo, PeerInfo, StreamInfo, StreamState
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
 BOUNDED = settings(derandomize=True, database=None, deadline=None, max_examples=300)
 MAX_PAYLOAD = 1 << 20
@@ -98,7 +98,7 @@ def test_a_subject_may_be_of_an_enumeration() -> None:
 
 def test_pairs_are_added_up_to_what_is_none() -> None:
     batch = engine()
-    rest = iter([("a", b"1"), ("b", b"2", {}), ("c", b"3"), None])
+    rest: Iterator[object] = iter([("a", b"1"), ("b", b"2", {}), ("c", b"3"), None])
     assert batch.add_plain(rest, MAX_PAYLOAD) == (("b", b"2", {}),)
     assert batch.add_plain(rest, MAX_PAYLOAD) == (None,)
     assert batch.add_plain(rest, MAX_PAYLOAD) == ()
