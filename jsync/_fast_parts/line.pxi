@@ -16,9 +16,10 @@ cdef enum:
     MOST_ENDINGS = 64
     ENDINGS_NS = 1_000_000
     # So long the I/O thread leaves the socket to who read it last: a script that asks again
-    # at once finds it free, and other subscriptions wait no longer than that.
+    # at once finds it free.
     ASIDE_NS = 200_000
     # And so much longer while that thread still waits: acks that wait need no wake-up then.
+    # When it has just left, other subscriptions wait for both, a millisecond, at most.
     WAITED_FOR_NS = LAZY_NS - ASIDE_NS
 
 cdef int64_t LONGEST_POLL_NS = 3_600_000_000_000

@@ -196,12 +196,18 @@ def test_what_became_of_a_commit_can_be_asked_again_while_too_many_batches_are_o
     assert unclear.value.resolve(timeout=LONG) is not None
 
 
-def test_a_batch_is_lost_with_messages_that_nobody_has_acknowledged(
-    proxy: FaultProxy, broken: jsync.Connection, stream: jsync.Stream
-) -> None:
+def begun(broken: jsync.Connection, stream: jsync.Stream) -> jsync.AtomicBatch:
+    """A batch whose first messages have been sent."""
     batch = broken.jetstream().atomic_batch()
     for n in range(3):
         batch.add(f"{stream.name}.{n}")
+    return batch
+
+
+def test_a_batch_is_lost_with_messages_that_nobody_has_acknowledged(
+    proxy: FaultProxy, broken: jsync.Connection, stream: jsync.Stream
+) -> None:
+    batch = begun(broken, stream)
     proxy.cut()
     wait_for(lambda: broken.stats().reconnects == 1)
     with pytest.raises(errors.AtomicBatchLostError) as caught:
@@ -216,9 +222,7 @@ def test_a_batch_is_lost_with_messages_that_nobody_has_acknowledged(
 def test_a_batch_is_lost_as_soon_as_its_connection_is(
     proxy: FaultProxy, broken: jsync.Connection, stream: jsync.Stream
 ) -> None:
-    batch = broken.jetstream().atomic_batch()
-    for n in range(3):
-        batch.add(f"{stream.name}.{n}")
+    batch = begun(broken, stream)
     proxy.refuse()
     proxy.cut()
     wait_for(lambda: not broken.is_connected)
