@@ -112,6 +112,11 @@ class Model(msgspec.Struct, kw_only=True, frozen=True, eq=False):
         """
         if config is None:
             return cls._from_keywords(fields)
+        if isinstance(config, str) and "name" in cls.__struct_fields__:
+            raise ConfigError(
+                f"{config!r} is no {cls.__name__}: give each field by its name, as in "
+                f"name={config!r}"
+            )
         if fields:
             raise ConfigError(
                 f"a configuration and keywords too ({', '.join(fields)}): give one of "

@@ -137,7 +137,7 @@ def test_configurations_of_nats_py_are_understood() -> None:
         ({"metadata": {"a": 1}}, "metadata: Expected str, got int"),
         ({"mirror": {"nme": "B"}}, "mirror: StreamSource has no field 'nme'; did you"),
         ({"mirror": {}}, "mirror: name: missing"),
-        ({"mirror": "B"}, "mirror: a StreamSource, not 'B'"),
+        ({"mirror": "B"}, "mirror: 'B' is no StreamSource: give each field"),
         ({"mirror": StreamSource}, "mirror: a StreamSource, not <class"),
         ({"mirror": Placement()}, r"mirror: a StreamSource, not Placement\(\)"),
         ({"mirror": StreamSource(name="a.b")}, "mirror: name: 'a.b' may not contain"),
@@ -211,7 +211,13 @@ def test_a_configuration_and_keywords_exclude_each_other(
         StreamConfig.of(config, {"max_age": 1})
 
 
-@pytest.mark.parametrize("config", ["A", 1, ConsumerConfig(), nats_py.StreamConfig])
+@pytest.mark.parametrize("fields", [{}, {"subjects": ["a.>"]}])
+def test_a_name_by_itself_is_told_to_be_a_keyword(fields: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match=r"'A' is no StreamConfig: .* name='A'"):
+        StreamConfig.of("A", fields)
+
+
+@pytest.mark.parametrize("config", [1, ConsumerConfig(), nats_py.StreamConfig])
 def test_what_is_no_configuration_is_refused(config: object) -> None:
     with pytest.raises(ConfigError, match="a StreamConfig, not "):
         StreamConfig.of(config, {})

@@ -98,7 +98,7 @@ def test_only_what_is_set_is_sent(model: Model, wire: dict[str, Any]) -> None:
         (StreamConfig(max_age=3_600_000_000_000), "max_age: .*nanoseconds"),
         (ConsumerConfig(opt_start_time=datetime(2026, 1, 1)), "opt_start_time: .*zone"),  # noqa: DTZ001
         (ConsumerConfig(opt_start_time="now"), "opt_start_time: a datetime"),  # type: ignore[arg-type]
-        (StreamConfig(mirror="A"), "mirror: a StreamSource, not 'A'"),  # type: ignore[arg-type]
+        (StreamConfig(mirror="A"), "mirror: .*'A'"),  # type: ignore[arg-type]
         (
             StreamConfig(sources=[StreamSource(opt_start_time=datetime(2026, 1, 1))]),  # noqa: DTZ001
             "sources: opt_start_time: .*zone",
