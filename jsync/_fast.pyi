@@ -381,6 +381,7 @@ class Mailbox(Sink):
 
     max_messages: int
     max_bytes: int
+    holds_acks: bool
     ackless: bool
     """Whether the messages to come are from a consumer that wants no acks."""
     pin: Pin | None

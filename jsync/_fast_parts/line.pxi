@@ -410,11 +410,16 @@ cdef class Line(Parser):
 
 
 cdef bint wait_for_wake(
-    Outbox outbox, Park* park, int64_t deadline, bint for_one
+    Outbox outbox, Park* park, int64_t deadline, bint for_one, bint held = False
 ) except -1:
-    """Wait as `park_wait` does, for what comes from the connection: one answer, or more."""
+    """Wait as `park_wait` does, for what comes from the connection: one answer, or more.
+
+    When acks are held, only in the I/O thread's place, where the next ones are close.
+    """
     if for_one and outbox.line is not None and outbox.line.read_until(park, deadline):
         return True
+    if held:
+        return False
     outbox.parked += 1
     try:
         return park_wait(park, deadline)

@@ -55,6 +55,13 @@ cdef class Mailbox(Sink):
     cdef public bint lent
     """Whether its subscription outlives it: nobody is told that it has all it expected."""
     cdef int64_t arrived
+    cdef bint brisk  # the last wait was a short one
+    cdef public bint holds_acks
+    """Whether acks may stay while more messages come, for the next pull or `LAZY_NS`.
+
+    A server that has acks to deal with sends few messages at a time, and is quicker when
+    it gets them together. It must not be waiting for them.
+    """
     cdef public bint ackless
     """Whether the messages to come are from a consumer that wants no acks."""
     cdef readonly Columns columns
@@ -449,7 +456,8 @@ cdef class Mailbox(Sink):
 
     cdef Msg wait(self, int64_t deadline):
         """The next message; None at the deadline or when it has ended: see `closed`."""
-        cdef bint flushed = False
+        cdef bint flushed = False, held
+        cdef int64_t begun
         while not self.ready():
             if self.closed:
                 self.ended()
@@ -458,25 +466,34 @@ cdef class Mailbox(Sink):
             # The messages at hand are done: their acks need not wait for company. Another
             # thread may run meanwhile, so look again: from the look to the parking none
             # may, or what it brings would wake nobody.
+            held = False
             if self.outbox.lazy_since and not flushed:
-                flushed = True
-                self.outbox.flush_now()
-                continue
-            if not self.park(deadline):
-                if self.count == 0 and not self.closed and jsync_now() >= deadline:
-                    return None
+                held = self.holds_acks and self.brisk and self.reads_itself()
+                if not held:
+                    flushed = True
+                    self.outbox.flush_now()
+                    continue
+            begun = jsync_now()
+            if self.park(deadline, held):
+                self.brisk = self.arrived - begun < LAZY_NS
+            elif self.count == 0 and not self.closed and jsync_now() >= deadline:
+                return None
+            else:
+                self.brisk = False
         return self.pop()
 
-    cdef bint park(self, int64_t deadline) except -1:
-        """Wait until woken, True, or the deadline."""
+    cdef inline bint reads_itself(self) noexcept:
+        # An only reader reads the socket itself: to be woken costs more. But rows come
+        # many to a wake-up, and at less cost in what the I/O thread reads meanwhile.
+        return self.jetstream and self.readers == 1 and not self.columnar
+
+    cdef bint park(self, int64_t deadline, bint held = False) except -1:
+        """Wait until woken, True, or the deadline; with acks held perhaps less long."""
         cdef Seat* seat = self.free_seat()
         seat.taken = True
         try:
-            # An only reader reads the socket itself: to be woken costs more. But rows come
-            # many to a wake-up, and at less cost in what the I/O thread reads meanwhile.
             return wait_for_wake(
-                self.outbox, &seat.park, deadline,
-                self.jetstream and self.readers == 1 and not self.columnar,
+                self.outbox, &seat.park, deadline, self.reads_itself(), held
             )
         finally:
             seat.taken = False

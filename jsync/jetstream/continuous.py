@@ -67,6 +67,8 @@ class ContinuousPull:
         )
         self.mailbox = self._inbox.mailbox
         self.mailbox.on_credit = self._refill
+        # As many may be in the hands of the user, or on their way, as can be asked for.
+        self.mailbox.holds_acks = source.needs_no_ack_for(2 * limits.max_messages)
         if limits.stop_after:
             self.mailbox.end_after(limits.stop_after)
         self._inbox.open()

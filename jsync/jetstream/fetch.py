@@ -67,7 +67,9 @@ class SinglePull:
                 break
 
     def _inbox(self) -> LentInbox:
-        inbox = LentInbox(self._source, on_status=self._on_status)
+        source = self._source
+        inbox = LentInbox(source, on_status=self._on_status)
+        inbox.mailbox.holds_acks = source.needs_no_ack_for(2 * self._request.batch)
         if not self._request.max_bytes:
             inbox.mailbox.end_after(self._request.batch)
         return inbox

@@ -58,6 +58,12 @@ class Source:
     """Of a priority group, shared by all that pull as the same client."""
     acks_all: bool = False
     """True for a consumer whose ack policy is known to be `all`."""
+    max_ack_pending: int = 0
+    """So many messages may be without an ack; -1: any number, 0: not known."""
+
+    def needs_no_ack_for(self, messages: int) -> bool:
+        """Whether the server gives so many messages without waiting for acks."""
+        return self.max_ack_pending < 0 or self.max_ack_pending >= messages
 
 
 class Inbox:

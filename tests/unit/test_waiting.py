@@ -6,17 +6,22 @@ import ctypes
 import select
 import socket
 import threading
+import time
 from functools import partial
 from operator import call
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import pytest
 
 from jsync._fast import Line, Mailbox, Outbox, Waiter
 from jsync.core.transport import Waker
+from jsync.jetstream.inbox import Source
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from jsync.jetstream.api import API
+    from jsync.jetstream.priority import Claim
 
 SID = 7
 MESSAGE = b"MSG a %d 1\r\nx\r\n" % SID
@@ -112,3 +117,72 @@ def test_a_message_that_comes_while_acks_are_sent_before_a_wait_is_not_waited_fo
     delivering.join()
     assert msg is not None
     assert at_once == [True]
+
+
+def acks_that_left(wire: Wire) -> bytes:
+    try:
+        return wire.far.recv(100, socket.MSG_DONTWAIT)
+    except BlockingIOError:
+        return b""
+
+
+def ack_and_take_the_next(wire: Wire) -> None:
+    wire.outbox.command(b"ack", lazy=True)
+    wire.far.sendall(MESSAGE)
+    assert wire.mailbox.get(10) is not None
+
+
+def test_acks_leave_before_the_next_message_is_waited_for(wire: Wire) -> None:
+    for _ in range(5):
+        ack_and_take_the_next(wire)
+        assert acks_that_left(wire) == b"ack"
+
+
+def test_acks_stay_for_company_while_messages_come_where_the_server_does_not_need_them(
+    wire: Wire,
+) -> None:
+    wire.mailbox.holds_acks = True
+    ack_and_take_the_next(wire)
+    assert acks_that_left(wire) == b"ack"  # nobody knew yet that messages come quickly
+
+    def two_stay() -> bool:
+        ack_and_take_the_next(wire)
+        ack_and_take_the_next(wire)
+        return acks_that_left(wire) == b""
+
+    assert any(
+        two_stay() for _ in range(50)
+    )  # a busy machine may take long between two
+
+
+def test_acks_that_stay_leave_with_the_next_round_of_the_io_thread(wire: Wire) -> None:
+    wire.mailbox.holds_acks = True
+    for _ in range(5):
+        ack_and_take_the_next(wire)
+    time.sleep(0.002)
+    wire.line.run(0.0)
+    assert acks_that_left(wire).endswith(b"ack")
+    assert wire.outbox.pending == 0
+
+
+def test_acks_leave_before_a_wait_for_the_io_thread(wire: Wire) -> None:
+    wire.mailbox.holds_acks = True
+    for _ in range(5):
+        ack_and_take_the_next(wire)
+    wire.line.close()  # as with TLS, or when other threads wait as well
+    assert wire.mailbox.get(0.01) is None
+    assert wire.outbox.pending == 0
+
+
+@pytest.mark.parametrize(
+    ("max_ack_pending", "messages", "enough"),
+    [(0, 1, False), (-1, 10**6, True), (1000, 1000, True), (1000, 1001, False)],
+)
+def test_a_server_gives_as_many_messages_without_acks_as_may_be_pending(
+    max_ack_pending: int, messages: int, enough: bool
+) -> None:
+    source = Source(
+        cast("API", None), "S.C", acks=True, claim=cast("Claim", None), pin=None,
+        max_ack_pending=max_ack_pending,
+    )  # fmt: skip
+    assert source.needs_no_ack_for(messages) is enough
