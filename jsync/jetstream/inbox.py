@@ -314,6 +314,11 @@ class LentInbox(Inbox):
             self._unsubscribe()
         super().abandon()
 
+    def _abandon(self) -> None:
+        super()._abandon()
+        if self.is_settled:  # since it was left
+            self._unsubscribe()
+
     @property
     def is_settled(self) -> bool:
         """Whether nothing more can come of the pull."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import threading
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pytest
@@ -139,6 +140,33 @@ def test_without_acks_it_only_ends(
         break
     wait_for(lambda: subscribed(nc) <= before)
     assert nc.stats().out_messages <= sent + 2  # the pull, and one more of messages()
+
+
+def test_a_batch_that_fills_as_it_is_dropped_gives_its_subscription_back(
+    nc: jsync.Connection, stream: jsync.Stream, worker: jsync.Consumer
+) -> None:
+    before = subscribed(nc)
+    busy, done = threading.Event(), threading.Event()
+
+    def keep_the_io_thread() -> None:
+        busy.set()
+        done.wait(SOON)
+
+    batch = worker.fetch(30, timeout=60)
+    mailbox = batch._pull.inbox.mailbox
+    nc.flush()
+    nc.session.call_later(0, keep_the_io_thread)
+    assert busy.wait(SOON)
+    del batch
+    try:
+        # Who asks the server reads the socket meanwhile, and so what comes for the batch.
+        fill(nc, stream, 30)
+        wait_for(lambda: worker.info().num_ack_pending == 30 and mailbox.full)
+    finally:
+        done.set()
+    wait_for(lambda: subscribed(nc) == before)
+    with worker.fetch(30, timeout=SOON) as rest:
+        assert sorted(numbers(rest)) == list(range(30))
 
 
 def test_messages_in_use_are_not_dropped(
