@@ -69,13 +69,17 @@ def _json(payload: Mapping[str, Any]) -> bytes:
         raise ConfigError(f"not valid Unicode: {error.object!r}") from error
 
 
-def api_error(error: Mapping[str, Any]) -> APIError:
-    """The error behind the `error` of a reply, of the class registered for its code."""
+def api_error(error: Mapping[str, Any], asked: str = "") -> APIError:
+    """The error behind the `error` of a reply, of the class registered for its code.
+
+    It says what was `asked`, since the server names neither stream nor consumer.
+    """
     err_code = int(error.get("err_code", 0))
     code = int(error.get("code", 0))
     description = str(error.get("description", ""))
     kind = APIError.by_err_code.get(err_code, APIError)
-    message = f"{description or 'JetStream API error'} (err_code {err_code})"
+    about = f", asked {asked}" if asked else ""
+    message = f"{description or 'JetStream API error'} (err_code {err_code}{about})"
     return kind(message, code=code, err_code=err_code, description=description)
 
 
@@ -154,7 +158,7 @@ class API:
                 f"not a reply of JetStream: {msg.data[:100]!r}"
             ) from error
         if reply.get("error"):
-            raise api_error(reply["error"])
+            raise api_error(reply["error"], subject)
         return reply
 
     def _line(self) -> Line:

@@ -204,7 +204,9 @@ def test_a_stream_is_shown_purged_and_deleted_with_its_messages(
     )
     gone = jsync("stream", "info", name)
     assert (gone.code, gone.output) == (3, "")
-    assert gone.errors == "jsync: stream not found (err_code 10059)\n"
+    assert gone.errors == (
+        f"jsync: stream not found (err_code 10059, asked STREAM.INFO.{name})\n"
+    )
 
 
 def test_one_message_is_got_by_its_sequence_or_as_the_last_of_a_subject(

@@ -158,6 +158,11 @@ def test_one_catch_is_enough_for_a_kind_of_error(
         assert issubclass(errors.APIError.by_err_code[code], kind)
 
 
+def test_an_error_says_what_was_asked() -> None:
+    error = api_error({"description": "gone", "err_code": 1}, "STREAM.INFO.ORDERS")
+    assert str(error) == "gone (err_code 1, asked STREAM.INFO.ORDERS)"
+
+
 def test_a_code_that_is_not_known_is_an_api_error() -> None:
     error = api_error({"code": 400, "err_code": 19999, "description": "new"})
     assert type(error) is errors.APIError
