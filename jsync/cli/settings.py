@@ -112,6 +112,8 @@ def connect_options(options: Mapping[str, Any]) -> dict[str, Any]:
         "token": _text(options.get("token")),
         "creds": options.get("creds"),
     }
+    if isinstance(creds := keywords["creds"], str):
+        _check_readable("creds", creds)
     user, password = options.get("user"), _text(options.get("password"))
     if user and password is not None:
         keywords |= {"user": user, "password": password}
@@ -132,6 +134,13 @@ def connect_options(options: Mapping[str, Any]) -> dict[str, Any]:
 def _text(value: str | bytes | None) -> str | None:
     """A value that a context may refer to, and has as bytes then."""
     return value.decode().strip() if isinstance(value, bytes) else value
+
+
+def _check_readable(name: str, path: str) -> None:
+    try:
+        Path(path).read_bytes()
+    except OSError as error:
+        raise click.UsageError(f"{name}: {words_of(error)}") from None
 
 
 def _seed(path: str) -> str:

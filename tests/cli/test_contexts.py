@@ -213,6 +213,15 @@ def test_a_file_without_the_seed_of_a_user_is_named(tmp_path: Path) -> None:
         assert "ann.nk does not hold the seed of a user" in ended.errors
 
 
+@pytest.mark.parametrize("option", ["--creds", "--nkey"])
+def test_a_file_that_cannot_be_read_is_named_before_anything_is_sent(
+    tmp_path: Path, option: str
+) -> None:
+    ended = Jsync()("stream", "ls", option, str(tmp_path / "none"))
+    assert ended.code == 2
+    assert "none: No such file" in ended.errors
+
+
 @pytest.mark.server
 def test_users_tokens_nkeys_and_certificates_let_in(
     own_server: StartServer,
