@@ -4,10 +4,23 @@
 @cython.final
 @cython.no_gc
 cdef class PubAckFuture:
+    """The ack of a message on its way, with the methods of `concurrent.futures.Future`.
+
+    `Publisher.publish` returns it. It is done when the stream has stored the message, or
+    with an error: the `APIError` of a stream that refused it, `NoStreamResponseError` when
+    none takes the subject, `ConnectionLostError`, `TimeoutError` after `ack_timeout`,
+    `PermissionsError`, `PublisherClosedError`, `ConnectionClosedError`. After all but the
+    first two and `PermissionsError` the message may have been stored all the same.
+
+    Any number of threads may wait for it. What `concurrent.futures.wait`, `as_completed`
+    and `asyncio.wrap_future` take is their own class, and not this one.
+    """
+
     # Not tracked by the collector: callbacks, the one way to a cycle, are dropped once
     # it is done, which every future is in the end.
     cdef AckWindow window
     cdef readonly object subject
+    """Where it was published."""
     cdef bytes payload, block
     cdef uint32_t slot
     cdef uint64_t number  # in the order of publishing, from 1
@@ -43,26 +56,36 @@ cdef class PubAckFuture:
 
     @property
     def data(self) -> bytes:
+        """The payload; empty once the message is stored."""
         return self.payload if self.payload is not None else b""
 
     @property
     def headers(self) -> Headers | None:
+        """The headers that were sent; None once the message is stored."""
         return None if self.block is None else parse_headers(self.block)[2]
 
     def done(self) -> bool:
+        """Whether the ack or the error has come; does not block."""
         return self.finished
 
     def running(self) -> bool:
+        """The opposite of `done`."""
         return not self.finished
 
     def cancel(self) -> bool:
+        """False: what was published cannot be taken back."""
         return False
 
     def cancelled(self) -> bool:
+        """False."""
         return False
 
     @cython.annotation_typing(False)  # what is no number has an error of ours
     def result(self, timeout: float | None = None) -> object:
+        """Block until done; the ack, or the error raised.
+
+        `TimeoutError` after `timeout` seconds: then it is still pending.
+        """
         self.wait(timeout)
         if self.error is not None:
             self.window.see(self)
@@ -71,6 +94,7 @@ cdef class PubAckFuture:
 
     @cython.annotation_typing(False)
     def exception(self, timeout: float | None = None) -> "Exception | None":
+        """Block like `result`; the error, or None when the message is stored."""
         self.wait(timeout)
         if self.error is None:
             return None
@@ -78,6 +102,12 @@ cdef class PubAckFuture:
         return fresh(self.error)
 
     def add_done_callback(self, callback: object) -> None:
+        """Have `callback(future)` called when it is done, soon if it is already.
+
+        It runs on the connection's callback thread, like the callbacks of `connect`, or
+        here once the connection is closed. What it raises goes to the `on_error` of
+        `connect`, or to the log.
+        """
         if not callable(callback):
             raise ConfigError("a callback has to be callable")
         if self.callbacks is None:

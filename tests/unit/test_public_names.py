@@ -30,6 +30,18 @@ def test_the_map_of_the_package_has_every_module() -> None:
     assert mapped == MODULES | {"_fast"}
 
 
+def test_help_tells_of_each_class_of_the_extension_and_of_what_it_can_do() -> None:
+    classes = [vars(jsync)[name] for name in jsync.__all__ if name != "__version__"]
+    for kind in classes:
+        if getattr(kind, "__module__", None) != "jsync._fast":
+            continue
+        assert kind.__doc__, kind
+        for name, method in vars(kind).items():
+            if callable(method) and not name.startswith("_"):
+                # The first line is the signature.
+                assert len(method.__doc__.splitlines()) > 1, f"{kind.__name__}.{name}"
+
+
 def test_models_offer_what_they_list() -> None:
     public = {name for name in vars(jsync.models) if not name.startswith("_")}
     modules = {module.name for module in pkgutil.iter_modules(jsync.models.__path__)}
