@@ -382,6 +382,7 @@ class Mailbox(Sink):
     max_messages: int
     max_bytes: int
     holds_acks: bool
+    """Whether acks may stay while more messages come, for the next pull or a millisecond."""
     ackless: bool
     """Whether the messages to come are from a consumer that wants no acks."""
     pin: Pin | None

@@ -113,7 +113,7 @@ def connect_options(options: Mapping[str, Any]) -> dict[str, Any]:
         "creds": options.get("creds"),
     }
     if isinstance(creds := keywords["creds"], str):
-        _check_readable("creds", creds)
+        _check_there("creds", creds)
     user, password = options.get("user"), _text(options.get("password"))
     if user and password is not None:
         keywords |= {"user": user, "password": password}
@@ -136,9 +136,9 @@ def _text(value: str | bytes | None) -> str | None:
     return value.decode().strip() if isinstance(value, bytes) else value
 
 
-def _check_readable(name: str, path: str) -> None:
+def _check_there(name: str, path: str) -> None:
     try:
-        Path(path).read_bytes()
+        Path(path).stat()  # not read: a pipe, as of `<(...)`, gives what it has once
     except OSError as error:
         raise click.UsageError(f"{name}: {words_of(error)}") from None
 

@@ -344,7 +344,7 @@ class Consumer(ManagedConsumer):
             claim=claimed,
             pin=pin,
             acks_all=config is not None and config.ack_policy == "all",
-            max_ack_pending=(config and config.max_ack_pending) or 0,
+            max_ack_pending=0 if config is None else config.max_ack_pending or 0,
         )
 
     def __repr__(self) -> str:

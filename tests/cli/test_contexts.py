@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -220,6 +221,18 @@ def test_a_file_that_cannot_be_read_is_named_before_anything_is_sent(
     ended = Jsync()("stream", "ls", option, str(tmp_path / "none"))
     assert ended.code == 2
     assert "none: No such file" in ended.errors
+
+
+@pytest.mark.server
+def test_creds_may_come_through_a_pipe(
+    account: Account, jwt_server: LocalServer
+) -> None:
+    reader, writer = os.pipe()
+    with os.fdopen(reader), os.fdopen(writer, "w") as pipe:
+        pipe.write(account.user("ann").creds)
+        pipe.close()
+        told = Jsync(jwt_server)("stream", "ls", "-j", "--creds", f"/dev/fd/{reader}")
+    assert (told.json, told.errors) == ([], "")
 
 
 @pytest.mark.server

@@ -150,9 +150,8 @@ def test_acks_stay_for_company_while_messages_come_where_the_server_does_not_nee
         ack_and_take_the_next(wire)
         return acks_that_left(wire) == b""
 
-    assert any(
-        two_stay() for _ in range(50)
-    )  # a busy machine may take long between two
+    # A busy machine may take long between two.
+    assert any(two_stay() for _ in range(50))
 
 
 def test_acks_that_stay_leave_with_the_next_round_of_the_io_thread(wire: Wire) -> None:
