@@ -86,9 +86,21 @@ class JetStreamMsg(Msg):
     def in_progress(self) -> None:
         """Have the server wait for another `ack_wait` before it delivers again."""
     def ack_sync(self, timeout: float = 5.0) -> None:
-        """Ack and block until the server has confirmed it, at most `timeout` seconds.
+        """Ack the message, and block until the server has confirmed the ack.
 
-        Raises `TimeoutError` and `ConnectionLostError`; the ack may have arrived then.
+        A second call does nothing, and neither does one after `ack`, `nak` or `term`.
+
+        Args:
+            timeout: How long to wait for the confirmation, in seconds.
+
+        Raises:
+            TimeoutError: No confirmation came in time. The ack may have arrived.
+            ConnectionLostError: The connection broke meanwhile. The ack may have arrived.
+            NoRespondersError: Nobody takes the ack: the consumer or its stream is gone, or
+                has no leader.
+            ConnectionClosedError: The connection is closed.
+            PermissionsError: You may not publish to the subject of the ack.
+            NotJetStreamMessageError: The message did not come from a consumer.
         """
 
 @final
@@ -1153,3 +1165,23 @@ class MessageAdder:
 
 def forks() -> int:
     """How often this process, or an ancestor since the import, has been forked off."""
+
+def monotonic_ns() -> int:
+    """The clock of every deadline here, in nanoseconds: that of `time.monotonic_ns`."""
+
+@final
+class Waker:
+    """Ends the I/O thread's waits: the outbox writes to it, from any thread.
+
+    Its descriptors are opened and closed in C. Ctrl-C cannot come between the opening of
+    one and the object that owns it.
+    """
+
+    @property
+    def read_fd(self) -> int: ...
+    @property
+    def write_fd(self) -> int: ...
+    def clear(self) -> None:
+        """Forget the wake-ups so far."""
+    def close(self) -> None:
+        """Close the descriptors; once."""

@@ -64,7 +64,7 @@ cdef class Line(Parser):
         self.max_message = 64 << 20
 
     def __dealloc__(self):
-        self.close_notifier()
+        close_notifier(self.notify_fds)
 
     def __repr__(self) -> str:
         return f"<Line {'open' if self.fd >= 0 else 'closed'}, {len(self.sinks)} sinks>"
@@ -123,14 +123,7 @@ cdef class Line(Parser):
         self.fd = -1
         self.finished = True
         if not self.borrowed:  # else the thread that waits does it when it leaves
-            self.close_notifier()
-
-    cdef void close_notifier(self) noexcept:
-        if self.notify_fds[0] >= 0:
-            c_close(self.notify_fds[0])
-            if self.notify_fds[1] != self.notify_fds[0]:
-                c_close(self.notify_fds[1])
-        self.notify_fds[0] = self.notify_fds[1] = -1
+            close_notifier(self.notify_fds)
 
     def restart(self) -> None:
         """Forget what was read: the next byte begins a new stream."""
@@ -163,13 +156,19 @@ cdef class Line(Parser):
         sink.deliver(msg, self)
         return 0
 
-    def decrypted(self, data: bytes) -> list:
-        """Parse and deliver what TLS gave; the events as `run` gives them."""
+    def feed(self, data: "bytes | bytearray | memoryview") -> list:
+        """Parse what came during the handshake; a fault is `BROKEN`, after the frames."""
         self.now = jsync_now()
         try:
             self.absorb(data)
         except ProtocolError as fault:
             self.events.append(("BROKEN", fault))
+        events, self.events = self.events, []
+        return events
+
+    def decrypted(self, data: bytes) -> list:
+        """Parse and deliver what TLS gave; the events as `run` gives them."""
+        self.events = self.feed(data)
         self.answer()
         return self.take_events()
 
@@ -367,7 +366,7 @@ cdef class Line(Parser):
             elif self.fd >= 0:
                 self.outbox.wake()
             if self.finished:
-                self.close_notifier()
+                close_notifier(self.notify_fds)
         return woken
 
     cdef bint is_readable(self, int fd) noexcept:

@@ -245,9 +245,21 @@ cdef class JetStreamMsg(Msg):
         self.acknowledge(b"+WPI", 4, False)
 
     def ack_sync(self, timeout: float = 5.0) -> None:
-        """Ack and block until the server has confirmed it, at most `timeout` seconds.
+        """Ack the message, and block until the server has confirmed the ack.
 
-        Raises `TimeoutError` and `ConnectionLostError`; the ack may have arrived then.
+        A second call does nothing, and neither does one after `ack`, `nak` or `term`.
+
+        Args:
+            timeout: How long to wait for the confirmation, in seconds.
+
+        Raises:
+            TimeoutError: No confirmation came in time. The ack may have arrived.
+            ConnectionLostError: The connection broke meanwhile. The ack may have arrived.
+            NoRespondersError: Nobody takes the ack: the consumer or its stream is gone, or
+                has no leader.
+            ConnectionClosedError: The connection is closed.
+            PermissionsError: You may not publish to the subject of the ack.
+            NotJetStreamMessageError: The message did not come from a consumer.
         """
         if self.ack_state != UNACKED:
             return
@@ -258,7 +270,7 @@ cdef class JetStreamMsg(Msg):
                 f"the message on {self.subject!r} did not come from a consumer: "
                 "it cannot be acknowledged"
             )
-        self.outbox.requester(self.reply, b"+ACK", timeout)
+        self.outbox.request(self.reply, b"+ACK", timeout)
         self.ack_state = ACKED
 
 

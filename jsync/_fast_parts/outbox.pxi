@@ -63,7 +63,7 @@ cdef class Outbox:
     cdef readonly uint64_t connections
     """How many there have been: messages that belong together are for one of them."""
     cdef readonly size_t max_payload
-    cdef public object requester
+    cdef public object requester  # until it is closed for good
     """Sends a request for `JetStreamMsg.ack_sync`: `(subject, data, timeout) -> Msg`."""
 
     def __cinit__(self):
@@ -152,7 +152,7 @@ cdef class Outbox:
         """Refuse every further write with `error`; returns the bytes thrown away."""
         self.settle()
         cdef size_t lost
-        self.line = None
+        self.line = self.requester = None
         before, self.error = self.error, error  # dropped after the mutex is given back
         pthread_mutex_lock(&self.mutex)
         lost = self.pending_now()
@@ -305,6 +305,15 @@ cdef class Outbox:
         self.out_msgs += 1
         self.out_bytes += headers + size
         self.finish(request)
+        return 0
+
+    cdef int request(self, str subject, bytes data, object timeout) except -1:
+        """Publish and wait for the reply, whatever it says."""
+        requester = self.requester  # `close` may take it away meanwhile
+        if requester is None:
+            check_fork(self.generation)
+            raise fresh(self.error)
+        requester(subject, data, timeout)
         return 0
 
     cdef int check_size(self, size_t size) except -1:

@@ -15,17 +15,24 @@ cdef extern from *:
     #include <sys/eventfd.h>
     #endif
     #include <sys/socket.h>
-    #include <time.h>
     #include <unistd.h>
 
     #ifndef MSG_NOSIGNAL  /* macOS: Python ignores SIGPIPE for the whole process */
     #define MSG_NOSIGNAL 0
     #endif
 
+    /* The clock of time.monotonic(), since deadlines cross from Python to C and back. The
+       interpreter chooses it for each system: on macOS mach_absolute_time(), which stands
+       still while the machine sleeps, unlike CLOCK_MONOTONIC there. Neither function needs
+       the GIL. */
     static int64_t jsync_now(void) {
-        struct timespec t;
-        clock_gettime(CLOCK_MONOTONIC, &t);
-        return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+    #if PY_VERSION_HEX >= 0x030D0000
+        PyTime_t now;
+        (void)PyTime_MonotonicRaw(&now);  /* 0 when it fails, as the other gives */
+        return now;
+    #else
+        return _PyTime_GetMonotonicClock();
+    #endif
     }
 
     /* os.register_at_fork misses forks made in C, and os.getpid() is a system call. */
@@ -143,6 +150,55 @@ cdef int check_fork(int generation) except -1:
 def forks() -> int:
     """How often this process, or an ancestor since the import, has been forked off."""
     return jsync_forks
+
+
+def monotonic_ns() -> int:
+    """The clock of every deadline here, in nanoseconds: that of `time.monotonic_ns`."""
+    return jsync_now()
+
+
+@cython.final
+cdef class Waker:
+    """Ends the I/O thread's waits: the outbox writes to it, from any thread.
+
+    Its descriptors are opened and closed in C. Ctrl-C cannot come between the opening of
+    one and the object that owns it.
+    """
+
+    cdef int[2] fds
+
+    def __cinit__(self):
+        self.fds[0] = self.fds[1] = -1
+        if jsync_notifier(self.fds) != 0:
+            error = jsync_errno()
+            raise OSError(error, os_strerror(error))
+
+    def __dealloc__(self):
+        self.close()
+
+    @property
+    def read_fd(self) -> int:
+        return self.fds[0]
+
+    @property
+    def write_fd(self) -> int:
+        return self.fds[1]
+
+    def clear(self) -> None:
+        """Forget the wake-ups so far."""
+        drain_pipe(self.fds[0])
+
+    cpdef close(self):
+        """Close the descriptors; once."""
+        close_notifier(self.fds)
+
+
+cdef void close_notifier(int* fds) noexcept:
+    if fds[0] >= 0:
+        c_close(fds[0])
+        if fds[1] != fds[0]:
+            c_close(fds[1])
+    fds[0] = fds[1] = -1
 
 
 cdef object fresh(error):

@@ -18,7 +18,7 @@ from enum import Enum
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from .._fast import Line, Mailbox, Outbox, Replies, Sink, Waiter, forks
+from .._fast import Line, Mailbox, Outbox, Replies, Sink, Waiter, Waker, forks
 from ..errors import (
     ConnectionClosedError,
     ConnectionLostError,
@@ -35,7 +35,6 @@ from .protocol import (
     violated_queue,
 )
 from .timers import Timer, Timers
-from .transport import Waker
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -430,7 +429,6 @@ class Session:
         closed = self.closed_error()
         if unsent := self.outbox.close(closed):
             logger.warning("%s: closed with %d bytes unsent", self.name, unsent)
-        self.outbox.requester = None
         for waiter in waiting:
             waiter.fail(closed)
         self.line.fail_pings(closed)

@@ -23,6 +23,7 @@ from ..errors import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from .._fast import Waker
     from .options import Options
     from .tls import Tls
 
@@ -31,39 +32,6 @@ READ_SIZE = 256 * 1024
 
 class CancelledError(Exception):
     """The wait was ended through the `Waker`, and what was waited for is not wanted."""
-
-
-class Waker:
-    """Ends the I/O thread's waits: the outbox writes to it, from any thread."""
-
-    __slots__ = ("_open", "read_fd", "write_fd")
-
-    def __init__(self) -> None:
-        self._open = False
-        if hasattr(os, "eventfd"):
-            self.read_fd = self.write_fd = os.eventfd(
-                0, os.EFD_NONBLOCK | os.EFD_CLOEXEC
-            )
-        else:
-            self.read_fd, self.write_fd = os.pipe()
-            os.set_blocking(self.read_fd, False)
-            os.set_blocking(self.write_fd, False)
-        self._open = True
-
-    def clear(self) -> None:
-        with contextlib.suppress(BlockingIOError):
-            os.read(self.read_fd, 4096)
-
-    def close(self) -> None:
-        if not self._open:
-            return
-        self._open = False
-        os.close(self.read_fd)
-        if self.write_fd != self.read_fd:
-            os.close(self.write_fd)
-
-    def __del__(self) -> None:
-        self.close()  # Ctrl-C came before there was an I/O thread to do it
 
 
 def wait(

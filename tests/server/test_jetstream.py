@@ -416,6 +416,30 @@ def test_a_second_ack_is_silent(
     assert nc.stats().out_messages == sent
 
 
+def test_ack_sync_of_a_closed_connection_is_a_typed_error(
+    server: LocalServer, stream: jsync.Stream, worker: jsync.Consumer
+) -> None:
+    nc = jsync.connect(server.url)
+    nc.jetstream().publish(f"{stream.name}.a")
+    msg = nc.jetstream().consumer(stream.name, "worker").next()
+    nc.close()
+    for call in (msg.ack_sync, msg.in_progress, msg.ack):
+        with pytest.raises(errors.ConnectionClosedError):
+            call()
+    assert not msg.is_acked
+
+
+def test_ack_sync_to_a_consumer_that_is_gone_is_told_at_once(
+    js: jsync.JetStream, stream: jsync.Stream, worker: jsync.Consumer
+) -> None:
+    fill(js, stream, 1)
+    msg = worker.next()
+    worker.delete()
+    with pytest.raises(errors.NoRespondersError):
+        msg.ack_sync(timeout=30)
+    assert not msg.is_acked
+
+
 def test_ack_sync_returns_when_the_server_has_the_ack(
     js: jsync.JetStream, stream: jsync.Stream, worker: jsync.Consumer
 ) -> None:

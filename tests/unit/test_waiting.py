@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import select
 import socket
 import threading
@@ -13,8 +14,7 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
-from jsync._fast import Line, Mailbox, Outbox, Waiter
-from jsync.core.transport import Waker
+from jsync._fast import Line, Mailbox, Outbox, Waiter, Waker, monotonic_ns
 from jsync.jetstream.inbox import Source
 
 if TYPE_CHECKING:
@@ -58,6 +58,27 @@ def wire() -> Iterator[Wire]:
     with near, far:
         yield Wire(near, far, waker)
     waker.close()
+
+
+def test_deadlines_are_of_the_clock_that_python_has() -> None:
+    for _ in range(1000):
+        before, here, after = time.monotonic_ns(), monotonic_ns(), time.monotonic_ns()
+        assert before <= here <= after
+
+
+def test_a_waker_closes_its_descriptors_once() -> None:
+    waker = Waker()
+    fds = {waker.read_fd, waker.write_fd}
+    waker.close()
+    assert {waker.read_fd, waker.write_fd} == {-1}
+    with socket.socket() as other:
+        waker.close()
+        del waker
+        assert other.fileno() >= 0
+        other.getsockname()
+    for fd in fds - {other.fileno()}:
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            os.fstat(fd)
 
 
 def test_what_the_handshake_has_seen_is_not_seen_again(wire: Wire) -> None:
