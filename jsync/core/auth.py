@@ -49,6 +49,12 @@ class Authenticator:
         creds: str | os.PathLike[str] | bytes | None = None,
         auth_callback: Callable[[bytes], Mapping[str, str]] | None = None,
     ) -> None:
+        self._user = user
+        self._password = password
+        self._token = token
+        self._nkey_seed: bytes | None = None
+        self._creds: Path | bytes | None = None
+        self._callback = auth_callback
         options = {
             "user": user,
             "token": token,
@@ -68,12 +74,10 @@ class Authenticator:
                 raise ConfigError(f"{name} is empty")
         if auth_callback is not None and not callable(auth_callback):
             raise ConfigError("auth_callback has to be callable")
-        self._user = user
-        self._password = password
-        self._token = token
-        self._nkey_seed = None if nkey_seed is None else _check_nkey_seed(nkey_seed)
-        self._creds = None if creds is None else _check_creds(creds)
-        self._callback = auth_callback
+        if nkey_seed is not None:
+            self._nkey_seed = _check_nkey_seed(nkey_seed)
+        if creds is not None:
+            self._creds = _check_creds(creds)
 
     @property
     def method(self) -> str:

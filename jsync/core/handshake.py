@@ -100,7 +100,9 @@ class Handshake:
             case State.TLS, _, _:
                 raise self._failed(_injected(f"{op} {value}"))
             case _, "-ERR", str(text):
-                raise self._failed(server_error(text))
+                raise self._failed(_refusal(text))
+            case _, "BROKEN", Error() as error:
+                raise self._failed(error)
             case State.GREETING, "INFO", bytes(data):
                 self._greeted(self._parsed(data))
             case State.CONNECT | State.PONG, "INFO", bytes(data):
@@ -203,6 +205,14 @@ def _describe_stranger(head: bytes) -> str:
     if head[0] in (0x15, 0x16):
         return "not INFO but TLS: the server may need `tls_handshake_first`"
     return f"not a NATS server: it begins with {head[:32].decode('latin-1')!a}"
+
+
+def _refusal(text: str) -> errors.ConnectionError:
+    error = server_error(text)
+    if isinstance(error, errors.ConnectionError):
+        return error
+    # Later these words would be of one message or subscription: here there is none.
+    return errors.ConnectionError(f"refused by the server: {text}")
 
 
 def _injected(plaintext: str) -> Error:

@@ -53,6 +53,17 @@ class Move:
     asked: Waiter | None = field(default=None)
 
 
+@dataclass(slots=True)
+class Opened:
+    """A connection whose handshake is done."""
+
+    server: Server
+    stream: Stream
+    info: ServerInfo
+    read_ahead: deque[tuple[str, object]]
+    """Frames that came in one read with PONG: events of the connection like all after."""
+
+
 class IOThread:
     """Reads, writes and keeps the connection; user code never runs here.
 
@@ -62,6 +73,10 @@ class IOThread:
     def __init__(self, session: Session) -> None:
         options = session.options
         self._session = session
+        # Before anything can raise: a traceback may show an object that is half made.
+        self._thread = threading.Thread(
+            target=self._run, name=f"{session.name}-io", daemon=True
+        )
         self._options = options
         self._line = session.line
         self._outbox = session.outbox
@@ -94,12 +109,10 @@ class IOThread:
             options.reconnect_delay,
         )
         self._stream: Stream | None = None
+        self._round_began = float("-inf")
         self._next_ping = 0.0
         self._move: Move | None = None
         self._stopping = False
-        self._thread = threading.Thread(
-            target=self._run, name=f"{session.name}-io", daemon=True
-        )
 
     def __repr__(self) -> str:
         alive = "running" if self._thread.is_alive() else "not running"
@@ -154,19 +167,31 @@ class IOThread:
             self._session.waker.close()
 
     def _live(self) -> Exception | None:
-        error = self._first_connect()
-        while error is None:
-            loss = self._serve()
+        """Connect, serve, reconnect; why that ended, or None when it was asked to stop."""
+        opened = self._first_connect()
+        if opened is None and not self._options.retry_on_failed_connect:
+            return self._failure("cannot connect")
+        while opened := opened or self._reconnect():
+            loss = self._serve(opened)
             if loss is None:
                 return None
+            opened = None
             self._session.lost(loss)
             self._drop_stream()
             self._move = None
-            self.pool.lost(loss)
+            self._begin_round(loss)
             if not self._options.allow_reconnect:
                 return loss
-            error = self._reconnect()
-        return error
+        return self._failure("gave up reconnecting")
+
+    def _begin_round(self, loss: Exception) -> None:
+        # A server may accept every connection and drop it at once: without a bound on
+        # rounds the client would reconnect as fast as it can.
+        now = monotonic()
+        again = now - self._round_began < self._options.reconnect_wait
+        if not again:
+            self._round_began = now
+        self.pool.lost(loss, again=again)
 
     def _drop_stream(self) -> None:
         stream, self._stream = self._stream, None
@@ -178,27 +203,26 @@ class IOThread:
 
     # Connecting -----------------------------------------------------------------------
 
-    def _first_connect(self) -> Exception | None:
+    def _first_connect(self) -> Opened | None:
         """Try each server once, all within `connect_timeout`."""
         deadline = monotonic() + self._options.connect_timeout
         untried = len(self.pool.servers)
         while untried and (server := self.pool.select()):
             now = monotonic()
             # Each gets its share, so that one black hole does not eat up the time.
-            if self._attempt(server, now + (deadline - now) / untried):
-                return None
+            if opened := self._attempt(server, now + (deadline - now) / untried):
+                return opened
             untried -= 1
-        if self._options.retry_on_failed_connect:
-            return self._reconnect()
-        return self._failure("cannot connect")
+        return None
 
-    def _reconnect(self) -> Exception | None:
-        """Try servers until one takes us; the error when none is left to try."""
+    def _reconnect(self) -> Opened | None:
+        """Try servers until one takes us; None when none is left to try."""
         while server := self.pool.select():
             self._pause(server)
-            if self._attempt(server, monotonic() + self._options.connect_timeout):
-                return None
-        return self._failure("gave up reconnecting")
+            deadline = monotonic() + self._options.connect_timeout
+            if opened := self._attempt(server, deadline):
+                return opened
+        return None
 
     def _pause(self, server: Server) -> None:
         pause = self.pool.pause
@@ -233,36 +257,34 @@ class IOThread:
     def _wants_tls(self, server: Server) -> bool:
         return server.tls or self._options.wants_tls
 
-    def _attempt(self, server: Server, deadline: float) -> bool:
-        """Connect to `server` and resume there; whether that worked."""
+    def _attempt(self, server: Server, deadline: float) -> Opened | None:
+        """Connect to `server` and shake hands; None, and the pool knows, if that failed."""
         waker = self._session.waker
         try:
             self._stream = Stream.dial(
                 server.host, server.port, deadline, waker, self._cancelled
             )
-            events = self._shake_hands(server, self._stream, deadline)
-            self._serve_info()
-        except (Error, OSError) as error:
+            return self._shake_hands(server, self._stream, deadline)
+        except CancelledError:
+            raise
+        except Exception as error:  # noqa: BLE001 (logged there, if it is ours)
             self._drop_stream()
+            self._log_unexpected(error)
             failure = _as_error(server, error)
             self._session.last_error = failure
             self.pool.failed(server, failure)
             logger.debug("%s: %s: %s", self._session.name, server.url, failure)
-            return False
-        self._next_ping = monotonic() + self._options.ping_interval
-        self.pool.connected(server)
-        self._session.connected(
-            server, self._stream.fd, direct=not self._stream.encrypted
-        )
-        self._discover()
-        for name, value in events:
-            self._handle(name, value)
-        return True
+            return None
 
-    def _shake_hands(
-        self, server: Server, stream: Stream, deadline: float
-    ) -> list[tuple[str, object]]:
-        """From the first byte to PONG; frames that came after it are returned."""
+    def _log_unexpected(self, error: Exception) -> None:
+        # A defect of ours, which need not cost more than a reconnect.
+        if not isinstance(error, Error | OSError | EOFError):
+            logger.error(
+                "%s: the I/O thread failed", self._session.name, exc_info=error
+            )
+
+    def _shake_hands(self, server: Server, stream: Stream, deadline: float) -> Opened:
+        """Read and write from the first byte to PONG."""
         options = self._options
         handshake = Handshake(
             tls=self._wants_tls(server), tls_first=options.tls_handshake_first
@@ -297,8 +319,7 @@ class IOThread:
                         events.extend(self._line.feed(data))
                     step = handshake.receive(*events.popleft())
         assert handshake.info is not None
-        self._session.info = handshake.info
-        return list(events)
+        return Opened(server, stream, handshake.info, events)
 
     @staticmethod
     def _receive(handshake: Handshake, stream: Stream, deadline: float) -> bytes:
@@ -323,8 +344,8 @@ class IOThread:
         left = deadline - monotonic()
         try:
             return call_within(left, self._session.spawner, "credentials", fields)
-        except LateError as late:
-            raise AuthenticationError(str(late)) from late
+        except (LateError, RuntimeError) as error:  # no time, or no more threads
+            raise AuthenticationError(f"no credentials: {error}") from error
 
     def _serve_info(self) -> None:
         info = self._session.info
@@ -339,24 +360,33 @@ class IOThread:
 
     # Serving --------------------------------------------------------------------------
 
-    def _serve(self) -> Exception | None:
+    def _serve(self, opened: Opened) -> Exception | None:
         """Serve the connection; why it is lost, or None when it was asked to stop."""
-        stream = self._stream
-        assert stream is not None
         carried = True
         try:
+            self._resume(opened)
             while not self._stopping:
-                carried = self._turn(stream, carried)
+                carried = self._turn(opened.stream, carried)
             self._outbox.flush()
-        except (Error, OSError, EOFError) as error:
-            return error
-        except CancelledError:
-            raise
-        except Exception as error:
-            # Ours to mend, but it need not cost more than a reconnect.
-            logger.exception("%s: the I/O thread failed", self._session.name)
-            return error
+        except Exception as error:  # noqa: BLE001 (logged there, if it is ours)
+            self._log_unexpected(error)
+            # Once asked to stop there is nothing left to lose.
+            return None if self._stopping else error
         return None
+
+    def _resume(self, opened: Opened) -> None:
+        """Take up the new connection, and handle the frames that came after its PONG."""
+        server, stream, info = opened.server, opened.stream, opened.info
+        self._next_ping = monotonic() + self._options.ping_interval
+        self.pool.connected(server)
+        self._session.info = info
+        self._serve_info()
+        self._session.connected(server, stream.fd, direct=not stream.encrypted)
+        self._discover()
+        if info.ldm:
+            self._lame_duck()
+        while opened.read_ahead:
+            self._handle(*opened.read_ahead.popleft())
 
     def _turn(self, stream: Stream, carried: bool) -> bool:
         """Read, write, and act on what came of it; whether all ciphertext has left.
@@ -433,9 +463,12 @@ class IOThread:
         self._serve_info()
         self._discover()
         if info.ldm and not was_lame:
-            self._session.callbacks.post(self._options.on_lame_duck)
-            if self._options.allow_reconnect and len(self.pool.servers) > 1:
-                self._move = Move(monotonic() + LAME_DUCK_SECONDS)
+            self._lame_duck()
+
+    def _lame_duck(self) -> None:
+        self._session.callbacks.post(self._options.on_lame_duck)
+        if self._options.allow_reconnect and len(self.pool.servers) > 1:
+            self._move = Move(monotonic() + LAME_DUCK_SECONDS)
 
     def _leave_lame_duck(self) -> None:
         move = self._move

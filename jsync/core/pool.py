@@ -131,22 +131,32 @@ class ServerPool:
 
     def failed(self, server: Server, error: Exception) -> None:
         """An attempt at `server` came to nothing."""
+        self._take_turn()
+        self._current = None
+        self._retire(server, error, attempts=1)
+
+    def _take_turn(self) -> None:
+        """Count a server as tried: when all have been, a pause is due."""
         if self._left > 0:
             self._left -= 1
         else:
             self._pauses += 1
             self._left = len(self._entries) - 1
         self._brief = False
-        self._current = None
-        self._retire(server, error, attempts=1)
 
-    def lost(self, error: Exception | None = None) -> None:
-        """The connection to the current server broke; a reconnect begins."""
+    def lost(self, error: Exception | None = None, *, again: bool = False) -> None:
+        """The connection to the current server broke; a reconnect begins.
+
+        `again`: soon after the last loss. The round goes on, as if an attempt had failed.
+        """
         if self._current is None:
             return
         server, self._current = self._current, None
-        self._left, self._pauses = len(self._entries) - 1, 0
-        self._brief = self._left == 0
+        if again:
+            self._take_turn()
+        else:
+            self._left, self._pauses = len(self._entries) - 1, 0
+            self._brief = self._left == 0
         self._retire(server, error, attempts=0)
 
     def _retire(self, server: Server, error: Exception | None, attempts: int) -> None:

@@ -394,6 +394,7 @@ class Session:
         with self.lock:
             if self.state is ConnectionState.CLOSED:
                 return
+            was_connected = self.state is ConnectionState.CONNECTED
             # Held first: who sees the new state writes nothing to the old connection,
             # and what it waits for after that is none of this loss.
             self.outbox.hold()
@@ -412,7 +413,8 @@ class Session:
             if tell is not None:
                 tell(loss)
         logger.info("%s: %s", self.name, loss)
-        self.callbacks.post(self.options.on_disconnect, loss)
+        if was_connected:
+            self.callbacks.post(self.options.on_disconnect, loss)
 
     def finish(self, error: Exception | None) -> None:
         """Close for good; once. `error` says why when that was not asked for."""
@@ -440,8 +442,8 @@ class Session:
             if interest.on_closed is not None:
                 interest.on_closed(closed)
         _live.discard(self)
-        if was_connected:
-            self.callbacks.post(self.options.on_disconnect, error or closed)
+        if was_connected and error is not None:
+            self.callbacks.post(self.options.on_disconnect, error)
         self.callbacks.post(self.options.on_closed, error)
         self.callbacks.close()
 

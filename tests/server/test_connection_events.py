@@ -13,7 +13,8 @@ import jsync
 from jsync import errors
 
 from ..accounts import password_config
-from .support import LONG, SOON, Recorder, works
+from ..faults import Events, connect
+from .support import LONG, SOON, Recorder, refusing_url, works
 
 if TYPE_CHECKING:
     from jsync.server import LocalServer
@@ -59,9 +60,70 @@ def test_the_callbacks_tell_the_life_of_a_connection(
         "connect",
         "disconnect ConnectionLostError",
         "reconnect",
-        "disconnect ConnectionClosedError",
         "closed None",
     ]
+
+
+@pytest.mark.parametrize("end", ["close", "drain", "block"])
+def test_an_end_that_was_asked_for_is_no_disconnect(
+    server: LocalServer, end: str
+) -> None:
+    events = Events()
+    nc = connect(server.url, events)
+    if end == "block":
+        with nc:
+            pass
+    else:
+        getattr(nc, end)()
+    assert events.wait("closed") is None
+    assert events.names == ["connect", "closed"]
+
+
+def test_a_close_while_the_server_hangs_is_no_disconnect(
+    own_server: StartServer,
+) -> None:
+    server = own_server()
+    events = Events()
+    nc = connect(server.url, events)
+    server.pause()
+    nc.close()
+    assert events.wait("closed") is None
+    assert events.names == ["connect", "closed"]
+
+
+def test_a_close_after_a_loss_is_one_disconnect(own_server: StartServer) -> None:
+    server = own_server()
+    events = Events()
+    nc = connect(server.url, events)
+    server.kill()
+    assert isinstance(events.wait("disconnect"), errors.ConnectionLostError)
+    nc.close()
+    assert events.wait("closed") is None
+    assert events.names == ["connect", "disconnect", "closed"]
+
+
+@pytest.mark.parametrize(
+    "options", [{"allow_reconnect": False}, {"max_reconnects": 1}], ids=str
+)
+def test_a_loss_that_ends_the_connection_is_a_disconnect_and_then_closed(
+    own_server: StartServer, options: dict[str, Any]
+) -> None:
+    server = own_server()
+    events = Events()
+    nc = connect(server.url, events, **options)
+    server.kill()
+    assert isinstance(events.wait("closed"), Exception)
+    assert events.names == ["connect", "disconnect", "closed"]
+    assert isinstance(events.of("disconnect")[0], errors.ConnectionLostError)
+    assert nc.is_closed
+
+
+def test_a_connection_that_never_came_about_was_never_disconnected() -> None:
+    events = Events()
+    with pytest.raises(errors.ConnectionError):
+        connect(refusing_url(), events)
+    assert isinstance(events.wait("closed"), errors.ConnectionError)
+    assert events.names == ["closed"]
 
 
 def test_callbacks_run_on_one_thread_which_is_not_the_io_thread(
@@ -80,7 +142,7 @@ def test_callbacks_run_on_one_thread_which_is_not_the_io_thread(
         server.restart()
         threads = [callback.thread() for _ in range(3)]
         assert works(nc)
-    threads += [callback.thread() for _ in range(2)]
+    threads.append(callback.thread())
     assert len(set(threads)) == 1
     assert threads[0] is not threading.current_thread()
     assert not threads[0].name.endswith("-io")

@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import os
+import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import jsync
+from jsync import errors
+from jsync.core import io_thread, session, transport
+from jsync.core.options import Options
 from jsync.core.session import Session
 
 from ..servers import threads_since, wait_for
-from .support import SOON
+from .support import SOON, refusing_url
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+    from types import FrameType
 
     from jsync.server import LocalServer
 
@@ -65,6 +71,60 @@ def test_a_connection_whose_thread_cannot_begin_leaves_no_descriptor(
                 jsync.connect(server.url)
     gc.collect()
     assert len(os.listdir("/dev/fd")) < before + 10
+
+
+def interrupted_before(
+    instruction: int, files: set[str], call: Callable[[], object]
+) -> bool:
+    """Make a call with Ctrl-C before its nth instruction in `files`; False: it has fewer."""
+    left = instruction
+
+    def trace(frame: FrameType, event: str, _: object) -> Any:
+        nonlocal left
+        if frame.f_code.co_filename not in files:
+            return None
+        frame.f_trace_opcodes = True
+        if event == "opcode":
+            left -= 1
+            if left < 0:
+                interrupt()
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        call()
+    except KeyboardInterrupt:
+        return True
+    finally:
+        sys.settrace(before)
+    return False
+
+
+def test_ctrl_c_at_any_instruction_of_a_new_connection_leaves_no_descriptor() -> None:
+    with pytest.raises(errors.ConnectionError) as refused:
+        jsync.connect(refusing_url())
+    options = next(
+        frame.frame.f_locals["options"]
+        for frame in refused.traceback
+        if isinstance(frame.frame.f_locals.get("options"), Options)
+    )
+    files = {module.__file__ for module in (session, transport, io_thread)}
+    gc.collect()
+    before = len(os.listdir("/dev/fd"))
+    for instruction in itertools.count():
+        if not interrupted_before(instruction, files, lambda: Session(options)):
+            break
+    assert instruction > 100
+    gc.collect()
+    assert len(os.listdir("/dev/fd")) == before
+
+
+def test_what_is_half_made_can_be_shown() -> None:
+    with pytest.raises(errors.ConfigError) as refused:
+        jsync.connect(refusing_url(), token="a", user="b")
+    shown = [repr(frame.frame.f_locals) for frame in refused.traceback[1:]]
+    assert any("<IOThread jsync-" in text for text in shown)
 
 
 @pytest.mark.usefixtures("nothing_left")
