@@ -77,7 +77,7 @@ class Events:
 
 def connect(url: str | list[str], events: Events, **options: Any) -> Connection:
     """Connect with `events` listening, and reconnects that lose no time."""
-    fast = {"reconnect_wait": 0.02, "reconnect_jitter": 0.0, "max_reconnects": -1}
+    fast = {"reconnect_wait": 0.02, "reconnect_jitter": 0.0}
     return jsync.connect(url, **{**fast, **events.callbacks, **options})
 
 

@@ -68,7 +68,6 @@ class Settings:
         options = {
             "name": "jsync",
             "connect_timeout": self.timeout,
-            "max_reconnects": -1,
             **connect_options(self._all),
             **options,
         }

@@ -97,7 +97,7 @@ def connect(
     connect_timeout: float = 5.0,
     retry_on_failed_connect: bool = False,
     allow_reconnect: bool = True,
-    max_reconnects: int = 60,
+    max_reconnects: int = -1,
     reconnect_wait: float = 2.0,
     reconnect_jitter: float = 0.1,
     reconnect_jitter_tls: float = 1.0,
@@ -148,10 +148,11 @@ def connect(
     When the connection is lost it is made again, to the next server of the list or one
     that the cluster has announced: at once to another server, and after `reconnect_wait`
     and a random part of `reconnect_jitter` (`reconnect_jitter_tls` with TLS) once all
-    have been tried; `reconnect_delay(attempt)` may choose the seconds instead. A server
-    that has failed `max_reconnects` times in a row is given up (-1: never), and so is
-    one that has refused the same credentials twice, unless `ignore_auth_error_abort`.
-    When none is left the connection closes for good. Meanwhile publishes are kept, up to
+    have been tried; `reconnect_delay(attempt)` may choose the seconds instead. By default
+    the client never gives up a server that cannot be reached. `max_reconnects` is a bound:
+    a server that fails so many times in a row is given up. So is a server that refuses the
+    same credentials twice in a row, unless you set `ignore_auth_error_abort`. When no
+    server is left the connection closes. While it reconnects publishes are kept, up to
     `reconnect_buffer_size`; subscriptions are made again. No message is published twice,
     and each connection keeps their order; but what was sent right before a loss may reach
     subscribers after what was sent next, since the server may still be reading the old line.
@@ -164,6 +165,8 @@ def connect(
     The callbacks run one after the other on a thread of their own and may call anything
     of the connection; what they raise goes to `on_error`, or to the log. `on_error` gets
     what no call can raise: slow consumers, errors of the server, exceptions in callbacks.
+    `on_disconnect(error)` is called for each loss, and not when you close or drain the
+    connection. `on_closed(error)` is called once, at the end: with None if you closed it.
 
     Raises `AuthenticationError`, `TLSError`, `ProtocolError` (it is not a NATS server),
     `TimeoutError`, another `ConnectionError`, or with several servers `NoServersError`;

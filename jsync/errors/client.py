@@ -80,7 +80,9 @@ class NoServersError(ConnectionError):
 class ConnectionClosedError(ConnectionError):
     """The connection is closed. `__cause__` says why when it was not closed by you.
 
-    Connect anew. So that it does not close for good, let `max_reconnects` be -1.
+    Call `connect` again. A connection closes by itself if every server refused the
+    credentials twice, if a `max_reconnects` that you set is used up, or without
+    `allow_reconnect`.
     """
 
 
@@ -117,7 +119,8 @@ class ProtocolError(ConnectionError):
 class AuthenticationError(ConnectionError):
     """The server refused the credentials, or they have expired or been revoked.
 
-    The server's log says more. Refused twice it is given up, unless `ignore_auth_error_abort`.
+    The server's log says more. A server that refuses the same credentials twice in a row is
+    not tried again, unless you set `ignore_auth_error_abort`.
     """
 
 

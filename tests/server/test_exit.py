@@ -127,7 +127,7 @@ def test_a_forgotten_connection_that_still_reconnects_ends_cleanly(
     script = """
         import os, signal, sys, time
         import jsync
-        nc = jsync.connect(sys.argv[1], max_reconnects=-1)
+        nc = jsync.connect(sys.argv[1])
         os.kill(int(sys.argv[2]), signal.SIGKILL)
         while nc.is_connected:
             time.sleep(0.001)

@@ -31,7 +31,7 @@ pytestmark = pytest.mark.server
 
 SECONDS = float(os.environ.get("JSYNC_FAULT_SECONDS", "20"))
 SEED = int(os.environ.get("JSYNC_FAULT_SEED", random.randrange(1 << 32)))
-FAST: dict[str, Any] = {"reconnect_wait": 0.01, "max_reconnects": -1}
+FAST: dict[str, Any] = {"reconnect_wait": 0.01}
 
 
 @pytest.fixture

@@ -43,7 +43,7 @@ def stream(js: jsync.JetStream, unique: str) -> Iterator[jsync.Stream]:
 @pytest.fixture
 def nc(proxy: FaultProxy) -> Iterator[jsync.Connection]:
     """A connection through the proxy, which reconnects fast."""
-    with jsync.connect(proxy.url, reconnect_wait=0.02, max_reconnects=-1) as connection:
+    with jsync.connect(proxy.url, reconnect_wait=0.02) as connection:
         yield connection
 
 
@@ -321,7 +321,7 @@ def test_what_is_too_large_for_the_next_server_fails(
     own_server: StartServer,
 ) -> None:
     server = own_server()
-    with jsync.connect(server.url, reconnect_wait=0.02, max_reconnects=-1) as nc:
+    with jsync.connect(server.url, reconnect_wait=0.02) as nc:
         js = nc.jetstream()
         stream = js.create_stream(name="S", subjects=["s.>"])
         nc.subscribe("mute")
@@ -460,7 +460,7 @@ def test_a_publisher_works_over_tls(
 
 def test_a_publisher_survives_its_server(own_server: StartServer) -> None:
     server = own_server()
-    with jsync.connect(server.url, reconnect_wait=0.02, max_reconnects=-1) as nc:
+    with jsync.connect(server.url, reconnect_wait=0.02) as nc:
         js = nc.jetstream()
         stream = js.create_stream(name="S", subjects=["s.>"])
         with js.publisher(resend=True) as publisher:

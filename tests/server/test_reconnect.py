@@ -23,7 +23,7 @@ from ..faults import (
     waiting,
 )
 from ..servers import wait_for
-from .support import Thread, refusing_url
+from .support import LONG, Thread, refusing_url
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -359,6 +359,51 @@ def test_a_round_of_attempts_is_followed_by_a_wait() -> None:
     pauses = [b - a for a, b in itertools.pairwise(attempts)]
     assert len(pauses) == 3
     assert all(pause > 0.19 for pause in pauses)
+
+
+def test_by_default_a_server_is_never_given_up() -> None:
+    events = Events()
+
+    def come_back(peer: Peer) -> None:
+        if peer.number < 200:
+            peer.reset()
+        else:
+            peer.handshake()
+            peer.serve()
+
+    with FakeServer(leave, come_back) as fake:
+        nc = connect(fake.url, events, reconnect_wait=0.0)
+        try:
+            nc.publish("leave")
+            events.wait("reconnect")
+            assert len(fake.peers) == 201
+        finally:
+            nc.close()
+
+
+def test_a_server_that_takes_us_and_drops_us_at_once_is_not_tried_faster_and_faster() -> (
+    None
+):
+    asked: list[int] = []
+
+    def drop(peer: Peer) -> None:
+        peer.handshake()
+        peer.reset()
+
+    def delay(number: int) -> float:
+        asked.append(number)
+        return 0.0
+
+    events = Events()
+    with FakeServer(leave, drop) as fake:
+        nc = connect(fake.url, events, reconnect_wait=LONG, reconnect_delay=delay)
+        try:
+            nc.publish("leave")
+            wait_for(lambda: len(asked) >= 5)
+            assert asked[:5] == [1, 2, 3, 4, 5]
+            assert events.names.count("closed") == 0
+        finally:
+            nc.close()
 
 
 def test_reconnect_delay_chooses_the_wait_and_may_raise() -> None:

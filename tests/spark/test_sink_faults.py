@@ -51,7 +51,7 @@ class Copying:
         self._server = server
         self._directory = directory
         self._dice = dice
-        self._nc = jsync.connect(server.url, max_reconnects=-1, reconnect_wait=0.05)
+        self._nc = jsync.connect(server.url, reconnect_wait=0.05)
         js = self._nc.jetstream()
         self._source = js.create_stream(name="IN", subjects=["IN.>"])
         # A restart takes as long as the machine is busy.

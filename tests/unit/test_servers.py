@@ -195,6 +195,26 @@ def test_a_single_server_is_tried_again_after_a_brief_pause_first() -> None:
     assert pauses == [Pause(1, True), Pause(2, False), Pause(3, False)]
 
 
+def test_servers_that_are_lost_again_at_once_are_tried_in_rounds() -> None:
+    pool = make_pool(A, B)
+    pool.connected(A)
+    pool.lost()
+    tried = []
+    for _ in range(5):
+        server = pool.select()
+        assert server is not None
+        tried.append((server.host, pool.pause))
+        pool.connected(server)
+        pool.lost(again=True)
+    assert tried == [
+        ("b", None),
+        ("a", Pause(1, False)),
+        ("b", None),
+        ("a", Pause(2, False)),
+        ("b", None),
+    ]
+
+
 def test_a_candidate_stays_until_it_is_reported_on() -> None:
     pool = make_pool(A, B)
     assert pool.select() == pool.select() == A
