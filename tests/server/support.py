@@ -168,8 +168,11 @@ class Child:
     It finds the jsync that this process runs; `args` are its `sys.argv[1:]`.
     """
 
+    # Python warns of each fork beside other threads, which is what some scripts are about.
+    STRICT = ("-W", "error", "-W", "ignore:This process:DeprecationWarning")
+
     def __init__(
-        self, script: str, *args: object, options: tuple[str, ...] = ("-W", "error")
+        self, script: str, *args: object, options: tuple[str, ...] = STRICT
     ) -> None:
         self.process = subprocess.Popen(
             [

@@ -79,14 +79,13 @@ def test_a_forked_child_is_refused_and_the_parents_batch_goes_on(
 ) -> None:
     told = run_child(
         """
-        import os, sys, warnings
+        import os, sys
         import jsync
 
         url, subject = sys.argv[1:]
         with jsync.connect(url) as nc:
             with nc.jetstream().fast_ingest() as ingest:
                 ingest.add(subject, b"0")
-                warnings.simplefilter("ignore")
                 if not (child := os.fork()):
                     for call in (
                         lambda: ingest.add(subject, b"child"),

@@ -16,11 +16,10 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.server
 
 FORK = """
-    import gc, os, signal, sys, threading, time, warnings
+    import gc, os, signal, sys, threading, time
     import jsync
     from jsync import errors
 
-    warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning)
     url, subject = sys.argv[1:3]
 
     def in_child(function):

@@ -476,11 +476,10 @@ def test_a_publisher_belongs_to_the_process_that_made_it(
     server: LocalServer, unique: str
 ) -> None:
     script = """
-        import os, sys, warnings
+        import os, sys
         import jsync
         from jsync import errors
 
-        warnings.filterwarnings("ignore", "This process .*", DeprecationWarning)
         nc = jsync.connect(sys.argv[1])
         js = nc.jetstream()
         stream = js.create_stream(name=sys.argv[2], subjects=[sys.argv[2] + ".>"])
