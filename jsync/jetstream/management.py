@@ -102,7 +102,7 @@ def _put_stream(
 ) -> StreamInfo:
     subject = f"STREAM.{verb}.{config.name}"
     needs = config.newer_than()
-    reply = api.request(subject, config.to_wire(), needs=needs, timeout=timeout)
+    reply = api.request(subject, config.to_request(), needs=needs, timeout=timeout)
     return StreamInfo.from_wire(reply)
 
 
@@ -237,7 +237,7 @@ def put_consumer(
     if wanted.filter_subject and not {"*", ">"} & {*wanted.filter_subject.split(".")}:
         # Permissions can be given by subject then; nothing is published to a wildcard.
         subject = f"{subject}.{wanted.filter_subject}"
-    payload = {"stream_name": stream, "config": wanted.to_wire()}
+    payload = {"stream_name": stream, "config": wanted.to_request()}
     if action:
         payload["action"] = action
     needs = wanted.newer_than()

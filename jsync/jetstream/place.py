@@ -51,7 +51,7 @@ class Place:
         self._names.append(config.name or "")
         payload = {
             "stream_name": self.stream,
-            "config": config.to_wire(),
+            "config": config.to_request(),
             "action": "create",
         }
         subject = f"CONSUMER.CREATE.{self.stream}.{config.name}"

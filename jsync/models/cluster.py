@@ -55,6 +55,8 @@ class DesiredClusterInfo(Model, kw_only=True, frozen=True):
 
     name: str | None = None
     """The cluster's name."""
+    created: datetime | None = None
+    """When the move was recorded. Since nats-server 2.15.1."""
     replicas: list[PeerInfo] | None = None
     origin: MoveOrigin | None = None
     status: MoveStatus | None = None

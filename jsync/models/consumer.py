@@ -160,6 +160,10 @@ class ConsumerConfig(Model, kw_only=True, frozen=True):
     Since nats-server 2.11.
     """
 
+    def to_request(self) -> dict[str, Any]:
+        """The JSON object of a request, with every field that its schema requires."""
+        return {"deliver_policy": "all", **self.to_wire()}
+
     def _check(self) -> None:
         if self.name is not None:
             check_name(self.name, "name")

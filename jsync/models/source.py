@@ -1,7 +1,7 @@
 """Where a stream gets messages from, beside its subjects, and where it passes them on."""
 
 from datetime import datetime
-from typing import Annotated
+from typing import Annotated, Any
 
 from ..errors import ConfigError
 from .codec import Count
@@ -13,10 +13,14 @@ from .since import Since
 class SubjectTransform(Model, kw_only=True, frozen=True):
     """Messages of one subject are stored under another. Since nats-server 2.10."""
 
-    src: str | None = None
-    """The subject to match, wildcards allowed. Empty: all."""
+    src: str | None = ""
+    """The subject to match, wildcards allowed. Default: all."""
     dest: str | None = None
     """The new subject, where `{{wildcard(1)}}` stands for what a wildcard matched."""
+
+    def to_wire(self) -> dict[str, Any]:
+        # The schemas of the API require both fields.
+        return {"src": "", **Model.to_wire(self)}
 
     def _check(self) -> None:
         if self.src:

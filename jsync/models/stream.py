@@ -32,6 +32,16 @@ _WITHOUT_LIMIT: Final = (
     "max_msg_size",
 )
 _DUPLICATE_WINDOW: Final = 120.0
+_REQUIRED: Final[dict[str, Any]] = {
+    "retention": "limits",
+    "storage": "file",
+    "max_consumers": 0,
+    "max_msgs": 0,
+    "max_bytes": 0,
+    "max_age": 0,
+    "num_replicas": 0,
+}
+"""Fields that the schemas of the API require, as servers read them when they are missing."""
 
 
 class Placement(Model, kw_only=True, frozen=True):
@@ -172,6 +182,10 @@ class StreamConfig(Model, kw_only=True, frozen=True):
     """
     allow_batched: Annotated[bool | None, Since("2.14")] = None
     """Fast-ingest batches may be published. Default: False. Since nats-server 2.14."""
+
+    def to_request(self) -> dict[str, Any]:
+        """The JSON object of a request, with every field that its schema requires."""
+        return {**_REQUIRED, **self.to_wire()}
 
     def _check(self) -> None:
         if self.name is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
@@ -42,6 +43,22 @@ def stream(js: jsync.JetStream, unique: str) -> jsync.Stream:
                 f"{unique}.{number % 3}", b"%d" % number, headers={"N": "x"}
             )
     return stream
+
+
+def test_required_fields_say_what_a_server_reads_without_them(
+    nc: jsync.Connection, js: jsync.JetStream, unique: str
+) -> None:
+    """Create a stream with the fewest fields a server takes, then again with jsync."""
+    bare = json.dumps({"name": unique, "subjects": [f"{unique}.>"]}).encode()
+    nc.request(f"$JS.API.STREAM.CREATE.{unique}", bare, timeout=LONG)
+    created = js.stream(unique)
+    js.publish(f"{unique}.a", b"1")
+    again = js.create_stream(name=unique, subjects=[f"{unique}.>"])
+    assert again.config == created.config
+    assert again.cached_info.state.messages == 1
+    again = js.create_or_update_stream(name=unique, subjects=[f"{unique}.>"])
+    assert again.config == created.config
+    again.delete()
 
 
 def test_streams_come_and_go(js: jsync.JetStream, unique: str) -> None:

@@ -20,6 +20,7 @@ from jsync.models import (
     StreamInfo,
     StreamSource,
     StreamState,
+    SubjectTransform,
     Tier,
 )
 
@@ -236,11 +237,22 @@ def test_what_was_read_is_remembered_until_it_is_changed() -> None:
     }
 
 
+def test_a_move_tells_when_it_was_recorded() -> None:
+    wire = {"cluster": {"desired": {"created": "2026-01-02T12:00:00.25Z"}}}
+    info = StreamInfo.from_wire(wire)
+    assert info.cluster is not None
+    assert info.cluster.desired is not None
+    assert info.cluster.desired.created == NOON
+    assert info.to_wire() == wire
+
+
 @pytest.mark.parametrize("kind", MODELS, ids=lambda kind: kind.__name__)
 def test_nothing_is_enough_to_read(kind: type[Model]) -> None:
     model = kind.from_wire({})
     assert model == kind()
     assert model == kind.from_wire({"name": None}).replace(extra={})
-    assert model.to_wire() == (
-        {"ack_policy": "explicit"} if kind is ConsumerConfig else {}
-    )
+    always: dict[type[Model], dict[str, Any]] = {
+        ConsumerConfig: {"ack_policy": "explicit"},
+        SubjectTransform: {"src": ""},
+    }
+    assert model.to_wire() == always.get(kind, {})
