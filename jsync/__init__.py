@@ -3,11 +3,13 @@
 The map of the package, lowest first; each part imports only from those above it:
 
     errors      every error
+    checks      numbers and callbacks that the user gives
     headers     message headers
     _fast       the hot path, in Cython: messages, parsing, the write buffer, waiting
     models      JetStream's configurations and replies
     core        NATS itself: the connection, subscriptions, requests
     jetstream   JetStream: streams, consumers, publishing
+    testing     messages made by hand, for tests of handlers
     metrics     counts of connections as Prometheus text
     server      a local nats-server for demos, scripts and tests
     spark       the data source of Spark and its pipelines, on public names only

@@ -2,10 +2,11 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
-from typing import Any, Final, Literal, Unpack, final
+from typing import Any, Final, Literal, NamedTuple, Unpack, final
 
 from typing_extensions import disjoint_base
 
+from .checks import Seconds
 from .headers import Headers, HeadersLike
 from .jetstream.publish_options import PublishOptions
 from .models import PubAck
@@ -19,7 +20,8 @@ MAX_CONTROL_LINE: Final[int]
 class Msg:
     """A message: `subject`, `reply`, `headers` and `data`.
 
-    Made by the connection; make one yourself only to call your own handler in a test.
+    Made by the connection. To call your own handler in a test, make one yourself, or use
+    `jsync.testing.message`.
     Headers are decoded when they are first asked for. It may be kept for as long as you
     like, and read from any thread.
     """
@@ -59,6 +61,13 @@ class Msg:
         Raises `NoReplySubjectError` for a message that was published, not requested.
         """
 
+class Ack(NamedTuple):
+    """An acknowledgement of a message that you made by hand."""
+
+    kind: Literal["ack", "ack_sync", "nak", "term", "in_progress"]
+    delay: float | None = None
+    reason: str | None = None
+
 @final
 class JetStreamMsg(Msg):
     """A message from a consumer: a `Msg` that can be acknowledged.
@@ -69,6 +78,8 @@ class JetStreamMsg(Msg):
     is each of a consumer whose ack policy is `none`. Each raises
     `NotJetStreamMessageError` for a message that did not come from a consumer, and
     `ConnectionClosedError`.
+
+    A message that you make by hand sends nothing: `acks` lists what was done with it.
     """
 
     @property
@@ -77,15 +88,21 @@ class JetStreamMsg(Msg):
     @property
     def is_acked(self) -> bool:
         """Whether a terminal ack has been written."""
+    @property
+    def acks(self) -> list[Ack]:
+        """What your handler did with a message that you made by hand, in order.
+
+        Raises `AttributeError` for a message that came from a server.
+        """
     def ack(self) -> None:
         """Tell the server that the message is done. Does not wait for the server."""
-    def nak(self, delay: float | None = None) -> None:
+    def nak(self, delay: Seconds | None = None) -> None:
         """Ask for another delivery, after `delay` seconds or at once."""
     def term(self, reason: str | None = None) -> None:
         """Give the message up; it is not delivered again. `reason`: nats-server 2.10.4."""
     def in_progress(self) -> None:
         """Have the server wait for another `ack_wait` before it delivers again."""
-    def ack_sync(self, timeout: float = 5.0) -> None:
+    def ack_sync(self, timeout: Seconds = 5.0) -> None:
         """Ack the message, and block until the server has confirmed the ack.
 
         A second call does nothing, and neither does one after `ack`, `nak` or `term`.
@@ -337,7 +354,7 @@ class ArrowBatch:
         error has cut short may be called again. Raises `ConnectionClosedError`, and while
         the write buffer is full `WriteTimeoutError`.
         """
-    def nak(self, delay: float | None = None) -> None:
+    def nak(self, delay: Seconds | None = None) -> None:
         """Ask for another delivery of each, after `delay` seconds or at once."""
     def term(self, reason: str | None = None) -> None:
         """Give them all up; none is delivered again. `reason`: nats-server 2.10.4."""

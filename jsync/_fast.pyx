@@ -33,12 +33,13 @@ or waits for the GIL with the mutex held, nobody drops a reference with it held,
 nobody holds it across a system call.
 """
 
-from collections import deque
+from collections import deque, namedtuple
 from collections.abc import Iterable
 from copy import copy as copy_of
 from datetime import UTC as _UTC, datetime, timedelta
 from os import strerror as os_strerror
 
+from .checks import seconds
 from .errors import (
     BlockingCallError,
     ConfigError,

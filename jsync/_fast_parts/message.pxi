@@ -15,7 +15,8 @@ cdef enum AckState:
 cdef class Msg:
     """A message: `subject`, `reply`, `headers` and `data`.
 
-    Made by the connection; make one yourself only to call your own handler in a test.
+    Made by the connection. To call your own handler in a test, make one yourself, or use
+    `jsync.testing.message`.
     Headers are decoded when they are first asked for. It may be kept for as long as you
     like, and read from any thread.
     """
@@ -154,7 +155,7 @@ cdef class Msg:
                 f"the message on {self.subject!r} has no reply subject: it was published, "
                 "not requested"
             )
-        if self.outbox is None:
+        if self.outbox is None or self.outbox.acks is not None:
             raise NoReplySubjectError("this message did not come from a connection")
         self.outbox.publish(self.reply, data, headers=headers)
 
@@ -168,14 +169,33 @@ cdef class Msg:
         return f"<{type(self).__name__} {', '.join(parts)}>"
 
 
+Ack = namedtuple("Ack", ("kind", "delay", "reason"), defaults=(None, None))
+Ack.__module__ = "jsync.testing"
+Ack.__doc__ = "An acknowledgement of a message that you made by hand."
+
+
+cdef object ack_of(bytes data):
+    """The call that writes these bytes as an ack."""
+    if data == b"+ACK":
+        return Ack("ack")
+    if data == b"+WPI":
+        return Ack("in_progress")
+    if data == b"-NAK":
+        return Ack("nak")
+    if data.startswith(b"-NAK"):
+        return Ack("nak", int(data[len(b'-NAK {"delay": '):-1]) / 1_000_000_000)
+    return Ack("term", None, data[len(b"+TERM "):].decode() or None)
+
+
 cdef bytes nak_payload(delay):
     if delay is None:
         return b"-NAK"
-    if not 0 <= delay <= LONGEST_DELAY:
+    given = seconds(delay, "delay")
+    if not 0 <= given <= LONGEST_DELAY:
         raise ConfigError(
-            f"a nak can be delayed by 0 to {LONGEST_DELAY} seconds, not by {delay!r}"
+            f"delay has to be from 0 to {LONGEST_DELAY} seconds, not {delay!r}"
         )
-    return b'-NAK {"delay": %d}' % round(delay * 1_000_000_000)
+    return b'-NAK {"delay": %d}' % round(given * 1_000_000_000)
 
 
 cdef bytes term_payload(str reason):
@@ -198,11 +218,25 @@ cdef class JetStreamMsg(Msg):
     is each of a consumer whose ack policy is `none`. Each raises
     `NotJetStreamMessageError` for a message that did not come from a consumer, and
     `ConnectionClosedError`.
+
+    A message that you make by hand sends nothing: `acks` lists what was done with it.
     """
 
-    cdef int acknowledge(self, const char* data, Py_ssize_t size, bint terminal) except -1:
-        if self.ack_state != UNACKED:
-            return 0
+    @cython.annotation_typing(False)
+    def __init__(
+        self,
+        subject: str,
+        data: bytes = b"",
+        *,
+        reply: str | None = None,
+        headers: "HeadersLike | None" = None,
+    ) -> None:
+        Msg.__init__(self, subject, data, reply=reply, headers=headers)
+        # Nothing is ever written there: it has the acks, for which a message has no room.
+        self.outbox = Outbox()
+        self.outbox.acks = []
+
+    cdef int check_ack_subject(self) except -1:
         if self.outbox is None or not is_ack_subject(
             self.head + self.subject_size, self.reply_size
         ):
@@ -210,7 +244,18 @@ cdef class JetStreamMsg(Msg):
                 f"the message on {self.subject!r} did not come from a consumer: "
                 "it cannot be acknowledged"
             )
-        self.outbox.write_ack(self.head + self.subject_size, self.reply_size, data, size)
+        return 0
+
+    cdef int acknowledge(self, const char* data, Py_ssize_t size, bint terminal) except -1:
+        if self.ack_state != UNACKED:
+            return 0
+        self.check_ack_subject()
+        if self.outbox.acks is not None:
+            self.outbox.acks.append(ack_of(PyBytes_FromStringAndSize(data, size)))
+        else:
+            self.outbox.write_ack(
+                self.head + self.subject_size, self.reply_size, data, size
+            )
         # Only now: an ack that could not be written may be tried again.
         if terminal:
             self.ack_state = ACKED
@@ -226,11 +271,25 @@ cdef class JetStreamMsg(Msg):
         """Whether a terminal ack has been written."""
         return self.ack_state == ACKED
 
+    @property
+    def acks(self) -> list[Ack]:
+        """What your handler did with a message that you made by hand, in order.
+
+        Raises `AttributeError` for a message that came from a server.
+        """
+        if self.outbox is None or self.outbox.acks is None:
+            raise AttributeError(
+                f"the acks of the message on {self.subject!r} are not recorded: "
+                "make the message by hand"
+            )
+        return list(self.outbox.acks)
+
     def ack(self) -> None:
         """Tell the server that the message is done. Does not wait for the server."""
         self.acknowledge(b"+ACK", 4, True)
 
-    def nak(self, delay: float | None = None) -> None:
+    @cython.annotation_typing(False)
+    def nak(self, delay: "Seconds | None" = None) -> None:
         """Ask for another delivery, after `delay` seconds or at once."""
         cdef bytes data = nak_payload(delay)
         self.acknowledge(PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data), True)
@@ -244,7 +303,8 @@ cdef class JetStreamMsg(Msg):
         """Have the server wait for another `ack_wait` before it delivers again."""
         self.acknowledge(b"+WPI", 4, False)
 
-    def ack_sync(self, timeout: float = 5.0) -> None:
+    @cython.annotation_typing(False)
+    def ack_sync(self, timeout: "Seconds" = 5.0) -> None:
         """Ack the message, and block until the server has confirmed the ack.
 
         A second call does nothing, and neither does one after `ack`, `nak` or `term`.
@@ -263,14 +323,12 @@ cdef class JetStreamMsg(Msg):
         """
         if self.ack_state != UNACKED:
             return
-        if self.outbox is None or not is_ack_subject(
-            self.head + self.subject_size, self.reply_size
-        ):
-            raise NotJetStreamMessageError(
-                f"the message on {self.subject!r} did not come from a consumer: "
-                "it cannot be acknowledged"
-            )
-        self.outbox.request(self.reply, b"+ACK", timeout)
+        self.check_ack_subject()
+        if self.outbox.acks is not None:
+            seconds(timeout, "timeout")
+            self.outbox.acks.append(Ack("ack_sync"))
+        else:
+            self.outbox.request(self.reply, b"+ACK", timeout)
         self.ack_state = ACKED
 
 

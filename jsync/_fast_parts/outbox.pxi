@@ -63,6 +63,7 @@ cdef class Outbox:
     cdef readonly uint64_t connections
     """How many there have been: messages that belong together are for one of them."""
     cdef readonly size_t max_payload
+    cdef list acks  # of the one message made by hand that has this; else None
     cdef public object requester  # until it is closed for good
     """Sends a request for `JetStreamMsg.ack_sync`: `(subject, data, timeout) -> Msg`."""
 

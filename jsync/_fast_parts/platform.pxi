@@ -120,22 +120,12 @@ cdef int64_t deadline_after(timeout) except? -1:
     """The deadline that lies `timeout` seconds ahead; None is never."""
     if timeout is None:
         return NEVER
-    cdef double seconds
-    try:
-        seconds = timeout
-    except TypeError:
-        raise ConfigError(
-            f"timeout has to be a number of seconds, not {timeout!r}"
-        ) from None
-    except OverflowError:
-        raise ConfigError("timeout is too large for a number of seconds") from None
-    if seconds != seconds:
-        raise ConfigError("a timeout cannot be NaN")
-    if seconds >= 1e9:
+    cdef double ahead = seconds(timeout, "timeout")
+    if ahead >= 1e9:
         return NEVER
-    if seconds <= 0:
+    if ahead <= 0:
         return 0
-    return jsync_now() + <int64_t>(seconds * 1e9)
+    return jsync_now() + <int64_t>(ahead * 1e9)
 
 
 cdef int check_fork(int generation) except -1:

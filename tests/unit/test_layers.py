@@ -17,7 +17,16 @@ if TYPE_CHECKING:
 ROOT = Path(jsync.__file__).parent
 
 # Lowest first. A file may import from its own layer and from those before it.
-LAYERS = ["_version", "errors", "headers", "_fast", "models", "core", "jetstream"]
+LAYERS = [
+    "_version",
+    "errors",
+    "checks",
+    "headers",
+    "_fast",
+    "models",
+    "core",
+    "jetstream",
+]
 
 # Only these files may touch the world.
 DOORS = {
@@ -170,6 +179,7 @@ PUBLIC = {
     "jsync.models",
     "jsync.server",
     "jsync.spark.pipeline",
+    "jsync.testing",
 }
 
 # Built on the public names, as a user would.

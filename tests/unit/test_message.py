@@ -239,7 +239,7 @@ def test_a_message_from_elsewhere_has_no_metadata(reply: str | None) -> None:
         _ = JetStreamMsg("a", reply=reply).metadata
 
 
-@pytest.mark.parametrize("reply", [None, "_INBOX.a", ACK])
+@pytest.mark.parametrize("reply", [None, "_INBOX.a"])
 @pytest.mark.parametrize("word", ["ack", "nak", "term", "in_progress", "ack_sync"])
 def test_a_message_without_consumer_is_not_acknowledged(
     word: str, reply: str | None
@@ -252,7 +252,7 @@ def test_a_message_without_consumer_is_not_acknowledged(
 
 @pytest.mark.parametrize("delay", [-1.0, float("nan"), float("inf"), 1e300])
 def test_a_delay_is_one_that_servers_can_count(delay: float) -> None:
-    with pytest.raises(ConfigError, match="delayed"):
+    with pytest.raises(ConfigError, match="delay"):
         JetStreamMsg("a", reply=ACK).nak(delay)
 
 

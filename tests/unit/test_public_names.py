@@ -9,11 +9,11 @@ import sys
 from pathlib import Path
 
 import jsync
-from jsync import errors, metrics, server
+from jsync import errors, metrics, server, testing
 
 MODULES = {
-    *("cli", "core", "errors", "headers", "jetstream", "metrics", "models"),
-    *("server", "spark"),
+    *("checks", "cli", "core", "errors", "headers", "jetstream", "metrics"),
+    *("models", "server", "spark", "testing"),
 }
 
 
@@ -61,7 +61,7 @@ def test_errors_are_errors() -> None:
 
 def offered() -> set[str]:
     """Names that a user can import from a public module."""
-    modules = (jsync, errors, jsync.headers, jsync.models, metrics, server)
+    modules = (jsync, errors, jsync.headers, jsync.models, metrics, server, testing)
     return {name for module in modules for name in vars(module) if name[0] != "_"}
 
 

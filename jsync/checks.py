@@ -1,0 +1,72 @@
+"""Numbers and callbacks that the user gives, checked in one way before anything is sent."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from math import isnan
+from numbers import Integral, Real
+from typing import Final, TypeAlias
+
+from .errors import ConfigError
+
+Seconds: TypeAlias = float | timedelta
+"""A duration: a number of seconds, or a `timedelta`."""
+
+MOST_COUNT: Final = (1 << 53) - 1
+"""More messages and bytes than any machine holds, and far from where C integers end."""
+
+MOST_SEQUENCE: Final = (1 << 64) - 1
+"""Servers count in 64 bits."""
+
+
+def seconds(value: object, name: str) -> float:
+    """Return a duration in seconds.
+
+    Args:
+        value: A number, numpy's included, or a `timedelta`. Infinity is a number.
+        name: The name of the argument, for the error.
+
+    Raises:
+        ConfigError: The value is no number of seconds: a bool, a string, NaN.
+    """
+    if type(value) is float and value == value:  # nearly always, and quick
+        return value
+    if isinstance(value, timedelta):
+        return value.total_seconds()
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise ConfigError(f"{name} has to be a number of seconds, not {value!r}")
+    try:
+        number = float(value)
+    except OverflowError:
+        raise ConfigError(f"{name} is too large for a number of seconds") from None
+    if isnan(number):
+        raise ConfigError(f"{name} cannot be NaN: it has to be a number of seconds")
+    return number
+
+
+def count(value: object, name: str, least: int, most: int = MOST_COUNT) -> int:
+    """Return a whole number from `least` to `most`.
+
+    Args:
+        value: An integer, numpy's and an `IntEnum` included.
+        name: The name of the argument, for the error.
+        least: The smallest number allowed.
+        most: The largest number allowed.
+
+    Raises:
+        ConfigError: The value is no integer (a bool, a float, a string), or out of range.
+    """
+    if isinstance(value, bool) or not isinstance(value, Integral):
+        raise ConfigError(f"{name} has to be a whole number, not {value!r}")
+    number = int(value)
+    if number < least:
+        raise ConfigError(f"{name} has to be at least {least}, not {number}")
+    if number > most:
+        raise ConfigError(f"{name} has to be at most {most}, not {number}")
+    return number
+
+
+def callback(value: object, name: str) -> None:
+    """Raise `ConfigError` unless `value` is None or can be called."""
+    if value is not None and not callable(value):
+        raise ConfigError(f"{name} has to be callable, not {value!r}")

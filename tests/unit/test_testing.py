@@ -1,0 +1,159 @@
+"""Messages made by hand: a handler is called with one, and the message tells what it did."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from jsync import JetStreamMsg
+from jsync.errors import (
+    ConfigError,
+    InvalidSubjectError,
+    NoReplySubjectError,
+    NotJetStreamMessageError,
+)
+from jsync.testing import Ack, message
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+ACK = "$JS.ACK.ORDERS.worker.1.20.3.1760000000123456789.42"
+
+
+@pytest.mark.parametrize(
+    ("handler", "told"),
+    [
+        (lambda msg: msg.ack(), Ack("ack")),
+        (lambda msg: msg.ack_sync(), Ack("ack_sync")),
+        (lambda msg: msg.nak(), Ack("nak")),
+        (lambda msg: msg.nak(0), Ack("nak", delay=0)),
+        (lambda msg: msg.nak(2.5), Ack("nak", delay=2.5)),
+        (lambda msg: msg.nak(timedelta(minutes=1)), Ack("nak", delay=60)),
+        (lambda msg: msg.term(), Ack("term")),
+        (lambda msg: msg.term("nicht möglich"), Ack("term", reason="nicht möglich")),
+    ],
+)
+def test_a_message_tells_what_its_handler_did(
+    handler: Callable[[JetStreamMsg], None], told: Ack
+) -> None:
+    msg = message("orders.new", b"{}")
+    assert (msg.acks, msg.is_acked) == ([], False)
+    handler(msg)
+    assert (msg.acks, msg.is_acked) == ([told], True)
+
+
+def test_acks_are_in_the_order_of_the_calls_and_the_first_terminal_one_is_the_last() -> (
+    None
+):
+    msg = message("orders.new")
+    msg.in_progress()
+    assert not msg.is_acked
+    msg.in_progress()
+    msg.nak(5)
+    msg.ack()
+    msg.in_progress()
+    assert msg.acks == [Ack("in_progress"), Ack("in_progress"), Ack("nak", delay=5)]
+
+
+def test_acks_is_a_copy() -> None:
+    msg = message("orders.new")
+    msg.acks.append(Ack("ack"))
+    assert msg.acks == []
+
+
+@pytest.mark.parametrize(
+    ("call", "arguments"),
+    [
+        ("nak", [-1]),
+        ("nak", ["5"]),
+        ("nak", [True]),
+        ("term", ["\ud800"]),
+        ("ack_sync", ["5"]),
+        ("ack_sync", [float("nan")]),
+    ],
+)
+def test_a_wrong_argument_is_rejected_as_by_a_real_message(
+    call: str, arguments: list[Any]
+) -> None:
+    msg = message("orders.new")
+    with pytest.raises(ConfigError):
+        getattr(msg, call)(*arguments)
+    assert (msg.acks, msg.is_acked) == ([], False)
+
+
+def test_a_message_with_an_ack_subject_of_your_own_tells_too() -> None:
+    msg = JetStreamMsg("orders.new", b"hi", reply=ACK)
+    msg.ack()
+    assert msg.acks == [Ack("ack")]
+
+
+def test_a_message_that_was_not_made_by_hand_records_nothing() -> None:
+    msg = JetStreamMsg.__new__(JetStreamMsg)
+    with pytest.raises(AttributeError, match="not recorded"):
+        _ = msg.acks
+    with pytest.raises(NotJetStreamMessageError):
+        msg.ack()
+
+
+def test_a_message_made_by_hand_cannot_be_responded_to() -> None:
+    with pytest.raises(NoReplySubjectError, match="did not come from a connection"):
+        message("orders.new").respond(b"hi")
+
+
+def test_metadata_is_what_was_asked_for() -> None:
+    stored = datetime(2026, 11, 22, 15, 30, 0, 123456, tzinfo=UTC)
+    msg = message(
+        "orders.new",
+        b"{}",
+        headers={"Nats-Msg-Id": "7"},
+        stream="ORDERS",
+        consumer="billing",
+        num_delivered=5,
+        stream_sequence=20,
+        consumer_sequence=24,
+        timestamp=stored,
+        num_pending=3,
+        domain="hub",
+    )
+    assert (msg.subject, msg.data, msg.headers) == (
+        "orders.new",
+        b"{}",
+        {"Nats-Msg-Id": "7"},
+    )
+    told = msg.metadata
+    assert (told.stream, told.consumer, told.domain) == ("ORDERS", "billing", "hub")
+    assert (told.num_delivered, told.num_pending, told.timestamp) == (5, 3, stored)
+    assert (told.stream_sequence, told.consumer_sequence) == (20, 24)
+
+
+def test_metadata_is_that_of_a_first_delivery_by_default() -> None:
+    before = datetime.now(UTC)
+    told = message("orders.new").metadata
+    assert (told.num_delivered, told.num_pending, told.domain) == (1, 0, None)
+    assert before <= told.timestamp + timedelta(microseconds=1)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"stream": "A.B"},
+        {"consumer": ""},
+        {"domain": "a b"},
+        {"num_delivered": 0},
+        {"num_pending": -1},
+        {"stream_sequence": 1 << 64},
+        {"consumer_sequence": True},
+        {"timestamp": datetime(2026, 1, 1)},  # noqa: DTZ001 (what is refused)
+        {"timestamp": "now"},
+    ],
+)
+def test_metadata_that_no_message_has_is_rejected(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match=next(iter(wrong))):
+        message("orders.new", **wrong)
+
+
+def test_a_subject_that_cannot_be_published_to_is_rejected() -> None:
+    with pytest.raises(InvalidSubjectError):
+        message("orders.*")
