@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from .jetstream import JetStreamError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 
 class APIError(JetStreamError):
@@ -65,7 +68,22 @@ class AccountNotFoundError(NotFoundError, err_codes=(10035,)):
 
 
 class AlreadyExistsError(APIError):
-    """What was to be created is there already, and is different."""
+    """A stream or consumer of that name exists with another configuration.
+
+    `differences` has the fields that differ: `{name: (asked for, existing)}`.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        code: int = 0,
+        err_code: int = 0,
+        description: str = "",
+        differences: Mapping[str, tuple[Any, Any]] | None = None,
+    ) -> None:
+        super().__init__(message, code=code, err_code=err_code, description=description)
+        self.differences = dict(differences or {})
 
 
 class StreamNameInUseError(AlreadyExistsError, err_codes=(10058,)):

@@ -7,14 +7,19 @@ in what they know already. What a caller gives is checked here, before anything 
 from __future__ import annotations
 
 import contextlib
-import math
 import secrets
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+from ..checks import patience, seconds
 from ..errors import (
+    AlreadyExistsError,
     AmbiguousSubjectError,
     ConfigError,
+    ConsumerDoesNotExistError,
+    ConsumerExistsError,
+    ConsumerNotFoundError,
+    Error,
     JetStreamNotEnabledError,
     StreamNameInUseError,
     StreamNotFoundError,
@@ -37,12 +42,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from typing import Literal
 
+    from ..checks import Seconds
     from .api import API
 
     Action = Literal["create", "update", ""]
 
 
-def account_info(api: API, timeout: float | None = None) -> AccountInfo:
+def account_info(api: API, timeout: Seconds | None = None) -> AccountInfo:
     return AccountInfo.from_wire(api.request("INFO", timeout=timeout))
 
 
@@ -50,16 +56,64 @@ def account_info(api: API, timeout: float | None = None) -> AccountInfo:
 
 
 def create_stream(
-    api: API, config: object | None, fields: Mapping[str, Any], timeout: float | None
+    api: API, config: object | None, fields: Mapping[str, Any], timeout: Seconds | None
 ) -> StreamInfo:
-    return _put_stream(api, "CREATE", StreamConfig.of(config, fields), timeout)
+    wanted = StreamConfig.of(config, fields)
+    try:
+        return _put_stream(api, "CREATE", wanted, timeout)
+    except StreamNameInUseError as error:
+        raise _stream_differs(api, error, wanted, timeout) from error
+
+
+def _stream_differs(
+    api: API, error: AlreadyExistsError, wanted: StreamConfig, timeout: Seconds | None
+) -> AlreadyExistsError:
+    """The error with the fields that differ, if the server tells them."""
+    name = wanted.name or ""
+    differences: dict[str, tuple[Any, Any]] = {}
+    with contextlib.suppress(Error):
+        existing = stream_info(api, name, timeout=timeout).config
+        differences = wanted.differences(existing)
+    update = _call("update_stream", {"name": name}, differences)
+    remedy = f"call {update} to change it, or choose another name"
+    return _already_exists(error, f"stream {name!r}", differences, remedy)
+
+
+def _call(
+    method: str, which: dict[str, str], differences: dict[str, tuple[Any, Any]]
+) -> str:
+    """The update that would make the existing one as it was asked for."""
+    wanted = {field: mine for field, (mine, _) in differences.items()}
+    fields = (f"{name}={value!r}" for name, value in {**which, **wanted}.items())
+    return f"{method}({', '.join(fields)})"
+
+
+def _already_exists(
+    error: AlreadyExistsError,
+    what: str,
+    differences: dict[str, tuple[Any, Any]],
+    remedy: str,
+) -> AlreadyExistsError:
+    found = ", ".join(
+        f"{field} is {'not set' if theirs is None else repr(theirs)} instead of "
+        f"{'its default' if mine is None else repr(mine)}"
+        for field, (mine, theirs) in differences.items()
+    )
+    return type(error)(
+        f"{what} exists with another configuration{found and ': '}{found}; {remedy} "
+        f"(err_code {error.err_code})",
+        code=error.code,
+        err_code=error.err_code,
+        description=error.description,
+        differences=differences,
+    )
 
 
 def update_stream(
     api: API,
     config: object | None,
     fields: Mapping[str, Any],
-    timeout: float | None,
+    timeout: Seconds | None,
     *,
     name: str | None = None,
 ) -> StreamInfo:
@@ -76,7 +130,7 @@ def update_stream(
 
 
 def create_or_update_stream(
-    api: API, config: object | None, fields: Mapping[str, Any], timeout: float | None
+    api: API, config: object | None, fields: Mapping[str, Any], timeout: Seconds | None
 ) -> StreamInfo:
     wanted = StreamConfig.of(config, fields)
     try:
@@ -98,7 +152,7 @@ def _check_same(what: str, name: str | None, *wanted: str | None) -> None:
 
 
 def _put_stream(
-    api: API, verb: str, config: StreamConfig, timeout: float | None
+    api: API, verb: str, config: StreamConfig, timeout: Seconds | None
 ) -> StreamInfo:
     subject = f"STREAM.{verb}.{config.name}"
     needs = config.newer_than()
@@ -112,7 +166,7 @@ def stream_info(
     *,
     deleted_details: bool = False,
     subjects_filter: str | None = None,
-    timeout: float | None = None,
+    timeout: Seconds | None = None,
 ) -> StreamInfo:
     """One reply has 100,000 subjects at most: more are asked for and put together."""
     check_name(stream, "stream")
@@ -138,19 +192,21 @@ def stream_info(
     return StreamInfo.from_wire(reply)
 
 
-def delete_stream(api: API, stream: str, timeout: float | None = None) -> None:
+def delete_stream(api: API, stream: str, timeout: Seconds | None = None) -> None:
     check_name(stream, "stream")
     api.request(f"STREAM.DELETE.{stream}", timeout=timeout)
 
 
 def streams(
-    api: API, subject: str | None, timeout: float | None
+    api: API, subject: str | None, timeout: Seconds | None
 ) -> Iterator[StreamInfo]:
     pages = api.pages("STREAM.LIST", "streams", _of_subject(subject), timeout)
     return (StreamInfo.from_wire(stream) for stream in pages)
 
 
-def stream_names(api: API, subject: str | None, timeout: float | None) -> Iterator[str]:
+def stream_names(
+    api: API, subject: str | None, timeout: Seconds | None
+) -> Iterator[str]:
     return api.pages("STREAM.NAMES", "streams", _of_subject(subject), timeout)
 
 
@@ -161,7 +217,7 @@ def _of_subject(subject: str | None) -> dict[str, Any]:
     return {"subject": subject}
 
 
-def stream_name_by_subject(api: API, subject: str, timeout: float | None) -> str:
+def stream_name_by_subject(api: API, subject: str, timeout: Seconds | None) -> str:
     names = list(stream_names(api, subject, timeout))
     match names:
         case [name]:
@@ -188,7 +244,7 @@ def purge_stream(
     subject: str | None,
     sequence: int | None,
     keep: int | None,
-    timeout: float | None,
+    timeout: Seconds | None,
 ) -> int:
     wanted: dict[str, Any] = {}
     if sequence is not None and keep is not None:
@@ -214,7 +270,7 @@ def put_consumer(
     action: Action,
     config: object | None,
     fields: Mapping[str, Any],
-    timeout: float | None,
+    timeout: Seconds | None,
     *,
     name: str | None = None,
 ) -> ConsumerInfo:
@@ -232,7 +288,7 @@ def put_consumer(
         which = secrets.token_hex(8)
         wanted = wanted.replace(name=which)
     if action == "update" and config is None:
-        wanted = consumer_info(api, stream, which, timeout).config.changed(fields)
+        wanted = _current(api, stream, which, timeout).changed(fields)
     subject = f"CONSUMER.CREATE.{stream}.{which}"
     if wanted.filter_subject and not {"*", ">"} & {*wanted.filter_subject.split(".")}:
         # Permissions can be given by subject then; nothing is published to a wildcard.
@@ -241,30 +297,77 @@ def put_consumer(
     if action:
         payload["action"] = action
     needs = wanted.newer_than()
-    reply = api.request(subject, payload, needs=needs, timeout=timeout)
+    try:
+        reply = api.request(subject, payload, needs=needs, timeout=timeout)
+    except ConsumerExistsError as error:
+        raise _consumer_differs(api, stream, error, wanted, timeout) from error
     return ConsumerInfo.from_wire(reply)
 
 
+def _consumer_differs(
+    api: API,
+    stream: str,
+    error: AlreadyExistsError,
+    wanted: ConsumerConfig,
+    timeout: Seconds | None,
+) -> AlreadyExistsError:
+    """The error with the fields that differ, if the server tells them."""
+    which = "durable_name" if wanted.durable_name else "name"
+    name: str = getattr(wanted, which)
+    differences: dict[str, tuple[Any, Any]] = {}
+    threshold = None
+    with contextlib.suppress(Error):
+        existing = consumer_info(api, stream, name, timeout).config
+        differences = wanted.differences(existing)
+        threshold = existing.inactive_threshold
+    if differences or wanted.inactive_threshold is not None or threshold is None:
+        update = _call("update_consumer", {which: name}, differences)
+        remedy = f"call {update} to change it, or choose another name"
+    else:
+        # Servers put a threshold in, and compare with it afterwards.
+        differences = {"inactive_threshold": (None, threshold)}
+        remedy = f"give inactive_threshold={threshold!r} to get the existing one"
+    what = f"consumer {name!r} of stream {stream!r}"
+    return _already_exists(error, what, differences, remedy)
+
+
+def _current(
+    api: API, stream: str, consumer: str, timeout: Seconds | None
+) -> ConsumerConfig:
+    """The configuration of a consumer that is to be updated."""
+    try:
+        return consumer_info(api, stream, consumer, timeout).config
+    except ConsumerNotFoundError as error:
+        # What the server says of an update with a whole configuration.
+        raise ConsumerDoesNotExistError(
+            f"consumer {consumer!r} of stream {stream!r} does not exist, so there is "
+            "nothing to update; create it (err_code 10149)",
+            code=400,
+            err_code=10149,
+            description="consumer does not exist",
+        ) from error
+
+
 def consumer_info(
-    api: API, stream: str, consumer: str, timeout: float | None = None
+    api: API, stream: str, consumer: str, timeout: Seconds | None = None
 ) -> ConsumerInfo:
     subject = f"CONSUMER.INFO.{_which(stream, consumer)}"
     return ConsumerInfo.from_wire(api.request(subject, timeout=timeout))
 
 
 def delete_consumer(
-    api: API, stream: str, consumer: str, timeout: float | None = None
+    api: API, stream: str, consumer: str, timeout: Seconds | None = None
 ) -> None:
     api.request(f"CONSUMER.DELETE.{_which(stream, consumer)}", timeout=timeout)
 
 
-def consumers(api: API, stream: str, timeout: float | None) -> Iterator[ConsumerInfo]:
+def consumers(api: API, stream: str, timeout: Seconds | None) -> Iterator[ConsumerInfo]:
     check_name(stream, "stream")
     pages = api.pages(f"CONSUMER.LIST.{stream}", "consumers", {}, timeout)
     return (ConsumerInfo.from_wire(consumer) for consumer in pages)
 
 
-def consumer_names(api: API, stream: str, timeout: float | None) -> Iterator[str]:
+def consumer_names(api: API, stream: str, timeout: Seconds | None) -> Iterator[str]:
     check_name(stream, "stream")
     return api.pages(f"CONSUMER.NAMES.{stream}", "consumers", {}, timeout)
 
@@ -273,14 +376,14 @@ def pause_consumer(
     api: API,
     stream: str,
     consumer: str,
-    until: datetime | float,
-    timeout: float | None,
+    until: datetime | Seconds,
+    timeout: Seconds | None,
 ) -> ConsumerPause:
     return _pause(api, stream, consumer, {"pause_until": _moment(until)}, timeout)
 
 
 def resume_consumer(
-    api: API, stream: str, consumer: str, timeout: float | None
+    api: API, stream: str, consumer: str, timeout: Seconds | None
 ) -> ConsumerPause:
     return _pause(api, stream, consumer, {}, timeout)
 
@@ -290,28 +393,27 @@ def _pause(
     stream: str,
     consumer: str,
     wanted: dict[str, str],
-    timeout: float | None,
+    timeout: Seconds | None,
 ) -> ConsumerPause:
     subject = f"CONSUMER.PAUSE.{_which(stream, consumer)}"
     reply = api.request(subject, wanted, needs=PAUSE, timeout=timeout)
     return ConsumerPause.from_wire(reply)
 
 
-def _moment(until: datetime | float) -> str:
+def _moment(until: datetime | Seconds) -> str:
     if isinstance(until, datetime):
         return wire_time(until, "until")
-    if isinstance(until, bool) or not isinstance(until, int | float):
-        raise ConfigError(f"until: a datetime, or seconds from now, not {until!r}")
-    if not (math.isfinite(until) and until > 0):
-        raise ConfigError(f"until: seconds from now, more than 0, not {until!r}")
+    if patience(until, "until") is None:
+        raise ConfigError("until has to be a datetime or seconds from now, not None")
     try:
-        return wire_time(datetime.now(UTC) + timedelta(seconds=until), "until")
+        ahead = timedelta(seconds=seconds(until, "until"))
+        return wire_time(datetime.now(UTC) + ahead, "until")
     except OverflowError as error:
         raise ConfigError(f"until: {until!r} seconds are past all calendars") from error
 
 
 def unpin_consumer(
-    api: API, stream: str, consumer: str, group: str, timeout: float | None
+    api: API, stream: str, consumer: str, group: str, timeout: Seconds | None
 ) -> None:
     wanted = {"group": a_name(group, "group")}
     subject = f"CONSUMER.UNPIN.{_which(stream, consumer)}"
@@ -323,10 +425,10 @@ def reset_consumer(
     stream: str,
     consumer: str,
     sequence: int | None,
-    timeout: float | None,
+    timeout: Seconds | None,
 ) -> ConsumerReset:
     where = _which(stream, consumer)
-    wanted = None if sequence is None else {"seq": at_least(1, sequence, "sequence")}
+    wanted = None if sequence is None else {"seq": at_least(0, sequence, "sequence")}
     api.require(RESET)
     # Nobody answers for a consumer that there is not, so that is asked first; where only
     # the reset is imported, there is nobody to ask.

@@ -194,19 +194,24 @@ class StreamConfig(Model, kw_only=True, frozen=True):
         check_filters(self.subjects, "subjects")
 
     def changed(self, changes: Mapping[str, Any]) -> "StreamConfig":
-        default = min(_DUPLICATE_WINDOW, self.max_age or _DUPLICATE_WINDOW)
-        if "max_age" in changes and self.duplicate_window == default:
+        if "max_age" in changes and self.duplicate_window == self._default_window():
             # The server's default, which goes with `max_age` and may not be longer.
             changes = {"duplicate_window": None, **changes}
         return Model.changed(self, changes)
 
     def differences(self, other: "StreamConfig") -> dict[str, tuple[Any, Any]]:
         found = Model.differences(self, other)
-        unset = {None, 0} & set(found.get("duplicate_window", ()))
-        if unset and (self.sources or other.sources):
-            # With sources the default is 120 before nats-server 2.14, and 0 since.
+        windows = found.get("duplicate_window", (1, 1))
+        # With sources the default is 120 before nats-server 2.14, and 0 since.
+        sourced = bool(self.sources or other.sources)
+        derived = {self._default_window(), other._default_window(), None, 0}
+        if not all(windows) and (sourced or derived.issuperset(windows)):
+            # The server has derived one of the two from that one's `max_age`.
             del found["duplicate_window"]
         return found
+
+    def _default_window(self) -> float:
+        return min(_DUPLICATE_WINDOW, self.max_age or _DUPLICATE_WINDOW)
 
     def _settled(self) -> dict[str, Any]:
         settled = Model._settled(self)
@@ -215,8 +220,8 @@ class StreamConfig(Model, kw_only=True, frozen=True):
         for name in _WITHOUT_LIMIT:
             settled[name] = max(settled[name] or -1, -1)
         if self.mirror is None and not self.sources:
-            window = min(_DUPLICATE_WINDOW, self.max_age or _DUPLICATE_WINDOW)
-            settled["duplicate_window"] = settled["duplicate_window"] or window
+            window = settled["duplicate_window"] or self._default_window()
+            settled["duplicate_window"] = window
             settled["subjects"] = settled["subjects"] or [self.name]
         if self.subject_delete_marker_ttl:
             settled["allow_msg_ttl"] = True

@@ -37,13 +37,60 @@ def fill(js: jsync.JetStream, stream: jsync.Stream, *tokens: str) -> None:
 # Creating and changing ----------------------------------------------------------------
 
 
+def test_an_existing_consumer_that_differs_is_told_field_by_field(
+    stream: jsync.Stream,
+) -> None:
+    one = f"{stream.name}.one"
+    stream.create_consumer(durable_name="d", filter_subject=one)
+    with pytest.raises(errors.ConsumerExistsError) as told:
+        stream.create_consumer(durable_name="d", max_deliver=3, ack_wait=timedelta(30))
+    assert told.value.differences == {
+        "filter_subject": (None, one),
+        "max_deliver": (3, -1),
+        "ack_wait": (2592000.0, 30.0),
+    }
+    words = str(told.value)
+    assert f"filter_subject is {one!r} instead of its default" in words
+    assert "max_deliver is -1 instead of 3" in words
+    assert "update_consumer(durable_name='d', " in words
+    assert (told.value.err_code, told.value.code) == (10148, 400)
+    changes = {name: mine for name, (mine, _) in told.value.differences.items()}
+    stream.update_consumer(durable_name="d", **changes)
+    stream.create_consumer(durable_name="d", max_deliver=3, ack_wait=timedelta(30))
+
+
+def test_an_unused_consumer_with_a_name_says_which_threshold_makes_it_the_same(
+    stream: jsync.Stream,
+) -> None:
+    stream.create_consumer(name="n")
+    with pytest.raises(
+        errors.ConsumerExistsError, match=r"give inactive_threshold=5\.0"
+    ):
+        stream.create_consumer(name="n")
+    stream.create_consumer(name="n", inactive_threshold=5.0)
+
+
+def test_one_string_stands_for_a_list_of_subjects(stream: jsync.Stream) -> None:
+    subject = f"{stream.name}.a"
+    consumer = stream.create_consumer(durable_name="d", filter_subjects=subject)
+    assert consumer.config.filter_subjects == [subject]
+    assert stream.update(subjects=subject).config.subjects == [subject]
+    assert consumer.update(filter_subjects=subject).config.filter_subjects == [subject]
+
+
 def test_an_update_of_what_is_not_there_says_so(
     js: jsync.JetStream, stream: jsync.Stream
 ) -> None:
-    with pytest.raises(errors.ConsumerDoesNotExistError):
+    with pytest.raises(errors.ConsumerDoesNotExistError) as whole:
         stream.update_consumer(ConsumerConfig(durable_name="none"))
-    with pytest.raises(errors.ConsumerNotFoundError):
+    with pytest.raises(errors.ConsumerDoesNotExistError, match="create it") as one:
         stream.update_consumer(durable_name="none", ack_wait=5)
+    for name in ("code", "err_code", "description"):
+        assert getattr(one.value, name) == getattr(whole.value, name)
+    gone = stream.create_consumer(durable_name="gone")
+    gone.delete()
+    with pytest.raises(errors.ConsumerDoesNotExistError):
+        gone.update(ack_wait=5)
     with pytest.raises(errors.StreamNotFoundError):
         js.update_consumer("NONE", durable_name="worker", ack_wait=5)
 
@@ -207,6 +254,7 @@ def test_a_reset_has_messages_delivered_again(
     assert (reset.reset_seq, reset.num_ack_pending, reset.num_pending) == (3, 0, 2)
     again = worker.next()
     assert (again.data, again.metadata.num_delivered) == (b"c", 1)
+    assert worker.reset(0).reset_seq == 3  # to a server the same as no sequence
     assert worker.reset(2).reset_seq == 2
     assert worker.next().data == b"b"
     assert worker.cached_info.num_pending == 3
@@ -232,7 +280,7 @@ def test_a_reset_that_cannot_be_is_refused_before_anything_is_sent(
     nc: jsync.Connection, worker: jsync.Consumer
 ) -> None:
     sent = nc.stats().out_messages
-    for sequence in (0, -1, True, 1 << 64):
+    for sequence in (-1, True, 1 << 64):
         with pytest.raises(errors.ConfigError, match="sequence"):
             worker.reset(sequence)
     assert nc.stats().out_messages == sent

@@ -52,7 +52,7 @@ from jsync.models import (
             {"sources": [StreamSource(name="C")]},
             "sources",
         ),
-        ({"mirror": StreamSource(name="B")}, {}, "mirror subjects duplicate_window"),
+        ({"mirror": StreamSource(name="B")}, {}, "mirror subjects"),
         (
             {"subject_delete_marker_ttl": 1, "deny_purge": True},
             {
