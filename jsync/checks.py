@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from math import isnan
+from math import inf, isnan
 from numbers import Integral, Real
 from typing import Final, TypeAlias
 
@@ -63,6 +63,20 @@ def count(value: object, name: str, least: int, most: int = MOST_COUNT) -> int:
         raise ConfigError(f"{name} has to be at least {least}, not {number}")
     if number > most:
         raise ConfigError(f"{name} has to be at most {most}, not {number}")
+    return number
+
+
+def patience(value: object, name: str) -> float | None:
+    """Return how long to wait for a sign of life: above 0 seconds, and finite, or None.
+
+    Raises:
+        ConfigError: The value is no such number of seconds.
+    """
+    if value is None:
+        return None
+    number = seconds(value, name)
+    if not 0 < number < inf:
+        raise ConfigError(f"{name} has to be above 0 seconds, not {value!r}")
     return number
 
 

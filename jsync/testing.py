@@ -56,12 +56,13 @@ def message(
     check_name(consumer, "consumer")
     if domain is not None:
         check_name(domain, "domain")
-    stored = datetime.now(UTC) if timestamp is None else timestamp
-    if not isinstance(stored, datetime) or stored.utcoffset() is None:
+    try:
+        stored = (timestamp or datetime.now(UTC)) - _EPOCH
+    except TypeError as error:
         raise ConfigError(
             f"timestamp has to be a datetime with a time zone, not {timestamp!r}"
-        )
-    microseconds = (stored - _EPOCH) // timedelta(microseconds=1)
+        ) from error
+    microseconds = stored // timedelta(microseconds=1)
     numbers = (
         count(num_delivered, "num_delivered", 1, MOST_SEQUENCE),
         count(stream_sequence, "stream_sequence", 1, MOST_SEQUENCE),

@@ -324,8 +324,8 @@ cdef class JetStreamMsg(Msg):
         if self.ack_state != UNACKED:
             return
         self.check_ack_subject()
+        timeout = seconds(timeout, "timeout")
         if self.outbox.acks is not None:
-            seconds(timeout, "timeout")
             self.outbox.acks.append(Ack("ack_sync"))
         else:
             self.outbox.request(self.reply, b"+ACK", timeout)

@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 from time import monotonic
+from typing import TYPE_CHECKING
 
-from ..errors import ConfigError
+from ..checks import seconds
+
+if TYPE_CHECKING:
+    from ..checks import Seconds
 
 
-def deadline_after(timeout: float, name: str = "timeout") -> float:
+def deadline_after(timeout: Seconds, name: str = "timeout") -> float:
     """When `timeout` seconds from now is; `ConfigError` for what is no number of seconds."""
-    if type(timeout) is float and timeout == timeout:
-        return monotonic() + timeout
-    if isinstance(timeout, bool) or not isinstance(timeout, int | float):
-        raise ConfigError(f"{name} has to be a number of seconds, not {timeout!r}")
-    if timeout != timeout:
-        raise ConfigError(f"{name} cannot be NaN")
-    try:
-        return monotonic() + timeout
-    except OverflowError:
-        raise ConfigError(f"{name} is too large for a number of seconds") from None
+    return monotonic() + seconds(timeout, name)

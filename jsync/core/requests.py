@@ -6,6 +6,7 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from .._fast import Mailbox
+from ..checks import seconds
 from ..errors import (
     ConfigError,
     ConnectionLostError,
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from .._fast import Msg
+    from ..checks import Seconds
     from ..headers import HeadersLike
     from .session import Session
 
@@ -29,10 +31,11 @@ def request(
     session: Session,
     subject: str,
     data: Data,
-    timeout: float,
+    timeout: Seconds,
     headers: HeadersLike | None = None,
 ) -> Msg:
     """What `Connection.request` does."""
+    timeout = seconds(timeout, "timeout")
     return ask(session, subject, data, timeout, deadline_after(timeout), headers)
 
 
@@ -73,9 +76,10 @@ def request_many(
     headers: HeadersLike | None,
 ) -> Iterator[Msg]:
     """What `Connection.request_many` does: the request now, the replies as iterated."""
+    timeout = seconds(timeout, "timeout")
     deadline = deadline_after(timeout)
     if stall is not None:
-        deadline_after(stall, "stall")
+        stall = seconds(stall, "stall")
         if stall <= 0:
             raise ConfigError(f"stall has to be above 0 seconds, not {stall!r}")
     if max_messages is not None:

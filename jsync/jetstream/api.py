@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from .._fast import check_publish_subject
+from ..checks import seconds
 from ..errors import (
     APIError,
     ConfigError,
@@ -34,6 +35,7 @@ from .versions import (
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from ..checks import Seconds
     from ..core.connection import Connection
     from ..errors import UnsupportedFeatureError
     from ..models.since import Line
@@ -86,11 +88,15 @@ def api_error(error: Mapping[str, Any], asked: str = "") -> APIError:
 class API:
     """Requests to `<prefix>.<subject>` and their JSON replies."""
 
-    def __init__(self, connection: Connection, prefix: str, timeout: float) -> None:
+    def __init__(self, connection: Connection, prefix: str, timeout: Seconds) -> None:
         self.connection = connection
         self.prefix = prefix
-        self.timeout = timeout
+        self.timeout = seconds(timeout, "timeout")
         self._asked = "", OLDEST
+
+    def seconds(self, timeout: Seconds | None) -> float:
+        """The timeout of a call, by default the context's; raises `ConfigError`."""
+        return self.timeout if timeout is None else seconds(timeout, "timeout")
 
     def request(
         self,
@@ -98,7 +104,7 @@ class API:
         payload: Mapping[str, Any] | None = None,
         *,
         needs: Needs = NOTHING,
-        timeout: float | None = None,
+        timeout: Seconds | None = None,
     ) -> dict[str, Any]:
         """Ask the API; blocks for at most `timeout` seconds, by default the context's.
 
@@ -111,9 +117,9 @@ class API:
         """
         self.require(needs)
         data = b"" if payload is None else _json(payload)
-        seconds = self.timeout if timeout is None else timeout
+        wait = self.seconds(timeout)
         try:
-            reply = self._ask(subject, data, seconds)
+            reply = self._ask(subject, data, wait)
         except (InvalidJSONError, JetStreamNotEnabledError, LateError) as error:
             # What an older server says, or does not, to what it does not know.
             if missing := lacking(needs, self._line()):
@@ -183,7 +189,11 @@ class API:
         )
 
     def pages(
-        self, subject: str, what: str, payload: Mapping[str, Any], timeout: float | None
+        self,
+        subject: str,
+        what: str,
+        payload: Mapping[str, Any],
+        timeout: Seconds | None,
     ) -> Iterator[Any]:
         """The items `what` of a list, a page at a time as they are iterated over.
 

@@ -4,23 +4,16 @@ from __future__ import annotations
 
 from datetime import datetime
 
+from ..checks import MOST_SEQUENCE, count
 from ..errors import ConfigError
 from ..models.codec import Time
 
 _TIME = Time(datetime)
-MOST = (1 << 64) - 1
-"""Servers count in 64 bits."""
 
 
 def at_least(least: int, value: int, what: str) -> int:
     """A whole number, `least` or more, that servers can count; raises `ConfigError`."""
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise ConfigError(f"{what} has to be a whole number, not {value!r}")
-    if value < least:
-        raise ConfigError(f"{what} has to be at least {least}, not {value}")
-    if value > MOST:
-        raise ConfigError(f"{what} has to be at most {MOST}")
-    return value
+    return count(value, what, least, MOST_SEQUENCE)
 
 
 def wire_time(value: datetime, what: str) -> str:

@@ -11,6 +11,7 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from .._fast import Columns, arrow_schema, arrow_stream
+from ..checks import seconds
 from ..core.deadline import deadline_after
 from ..core.single import Single
 from ..errors import ConfigError, SubscriptionClosedError, TimeoutError as LateError
@@ -18,7 +19,7 @@ from .arguments import at_least
 from .ordered import Cursor, ordered_config
 from .ordered_pull import OrderedPull
 from .place import Place
-from .pull import LONGEST_EXPIRY, UNLIMITED, check_seconds, consume_limits
+from .pull import LONGEST_EXPIRY, UNLIMITED, consume_limits, idle_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from typing import Self
 
     from .._fast import ArrowBatch, Mailbox
+    from ..checks import Seconds
     from ..models import ConsumerConfig
     from .api import API
     from .continuous import ContinuousPull
@@ -212,22 +214,17 @@ def arrow_batches(
     *,
     columns: Sequence[str] | None,
     max_rows: int,
-    max_wait: float,
+    max_wait: Seconds,
     max_messages: int | None,
     max_bytes: int | None,
-    idle_timeout: float | None,
+    idle_timeout: Seconds | None,
 ) -> ArrowBatches:
     """What `Consumer.arrow_batches` does, but for the pull."""
-    at_least(1, max_rows, "max_rows")
-    check_seconds(max_wait=max_wait)
+    max_rows = at_least(1, max_rows, "max_rows")
+    max_wait = seconds(max_wait, "max_wait")
     if not 0 <= max_wait <= LONGEST_EXPIRY:
         raise ConfigError(f"max_wait has to be 0 seconds or more, not {max_wait!r}")
-    if idle_timeout is not None:
-        check_seconds(idle_timeout=idle_timeout)
-        if not 0 < idle_timeout <= LONGEST_EXPIRY:
-            raise ConfigError(
-                f"idle_timeout has to be above 0 seconds, not {idle_timeout!r}"
-            )
+    idle_timeout = idle_seconds(idle_timeout)
     rows, size = max_rows, UNLIMITED
     # More than so much does not come before what is here is handed over.
     if max_bytes is not None:

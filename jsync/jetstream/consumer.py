@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from .._fast import Pin
+from ..checks import count, seconds
 from ..errors import ConfigError, TimeoutError as LateError
 from . import management
 from .arrow import AHEAD_BYTES, MOST_ROWS, ArrowBatches, arrow_batches
@@ -14,12 +15,13 @@ from .fetch import Batch, PullOfOne, SinglePull
 from .inbox import Source
 from .managed import ManagedConsumer
 from .priority import claim
-from .pull import LONGEST_EXPIRY, check_seconds, consume_limits, fetch_request
+from .pull import consume_limits, fetch_request, idle_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from .._fast import JetStreamMsg
+    from ..checks import Seconds
     from ..models import (
         ConsumerInfo,
     )
@@ -40,7 +42,7 @@ class Consumer(ManagedConsumer):
         self._pins: dict[str, Pin] = {}
         self._idle: list[PullOfOne] = []  # of the last `next`, one at most
 
-    def unpin(self, group: str, *, timeout: float | None = None) -> None:
+    def unpin(self, group: str, *, timeout: Seconds | None = None) -> None:
         """Have another client of a priority group pinned; blocks.
 
         Raises `PriorityGroupError` for a group that it does not have. Needs nats-server
@@ -52,9 +54,9 @@ class Consumer(ManagedConsumer):
 
     def next(
         self,
-        timeout: float = 5.0,
+        timeout: Seconds = 5.0,
         *,
-        idle_heartbeat: float | None = None,
+        idle_heartbeat: Seconds | None = None,
         group: str | None = None,
         min_pending: int | None = None,
         min_ack_pending: int | None = None,
@@ -66,6 +68,9 @@ class Consumer(ManagedConsumer):
         leaves in `Batch.error`. In a loop this is one round trip for each message: prefer
         `fetch`. The other options are those of `fetch`.
         """
+        timeout = seconds(timeout, "timeout")
+        if idle_heartbeat is not None:
+            idle_heartbeat = seconds(idle_heartbeat, "idle_heartbeat")
         pull: SinglePull | None = None
         if (
             self._idle
@@ -103,8 +108,8 @@ class Consumer(ManagedConsumer):
             pull = self._idle.pop()
         except IndexError:  # another thread was quicker
             return None
-        info, seconds, heartbeat = pull.what
-        if seconds is timeout and heartbeat is idle_heartbeat and info is self._info:
+        info, *waits = pull.what
+        if waits == [timeout, idle_heartbeat] and info is self._info:
             return pull
         return None
 
@@ -113,8 +118,8 @@ class Consumer(ManagedConsumer):
         max_messages: int | None = None,
         *,
         max_bytes: int | None = None,
-        timeout: float = 5.0,
-        idle_heartbeat: float | None = None,
+        timeout: Seconds = 5.0,
+        idle_heartbeat: Seconds | None = None,
         group: str | None = None,
         min_pending: int | None = None,
         min_ack_pending: int | None = None,
@@ -145,6 +150,7 @@ class Consumer(ManagedConsumer):
         configuration, as of `cached_info`, excludes, and `UnsupportedFeatureError` when
         the server is too old for priority groups.
         """
+        timeout = seconds(timeout, "timeout")
         request = fetch_request(max_messages, max_bytes, timeout, idle_heartbeat)
         source = self._source(group, min_pending, min_ack_pending, priority)
         return Batch(SinglePull(source, request, timeout))
@@ -154,7 +160,7 @@ class Consumer(ManagedConsumer):
         max_messages: int | None = None,
         *,
         max_bytes: int | None = None,
-        timeout: float | None = None,
+        timeout: Seconds | None = None,
         group: str | None = None,
         min_pending: int | None = None,
         min_ack_pending: int | None = None,
@@ -164,10 +170,10 @@ class Consumer(ManagedConsumer):
 
         Its answer is waited for at most `timeout` seconds, by default the context's.
         """
-        seconds = self._api.timeout if timeout is None else timeout
-        request = fetch_request(max_messages, max_bytes, seconds, 0.0, no_wait=True)
+        wait = self._api.seconds(timeout)
+        request = fetch_request(max_messages, max_bytes, wait, 0.0, no_wait=True)
         source = self._source(group, min_pending, min_ack_pending, priority)
-        return Batch(SinglePull(source, request, seconds))
+        return Batch(SinglePull(source, request, wait))
 
     def messages(
         self,
@@ -176,10 +182,10 @@ class Consumer(ManagedConsumer):
         max_bytes: int | None = None,
         threshold_messages: int | None = None,
         threshold_bytes: int | None = None,
-        expires: float = 30.0,
-        idle_heartbeat: float | None = None,
+        expires: Seconds = 30.0,
+        idle_heartbeat: Seconds | None = None,
         stop_after: int | None = None,
-        idle_timeout: float | None = None,
+        idle_timeout: Seconds | None = None,
         group: str | None = None,
         min_pending: int | None = None,
         min_ack_pending: int | None = None,
@@ -200,12 +206,7 @@ class Consumer(ManagedConsumer):
         go to the log (`jsync.consume`) and to `on_error`, by default the connection's, on
         the callback thread: `MissedHeartbeatError`, `PullError`, `NoRespondersError`.
         """
-        if idle_timeout is not None:
-            check_seconds(idle_timeout=idle_timeout)
-            if not 0 < idle_timeout <= LONGEST_EXPIRY:
-                raise ConfigError(
-                    f"idle_timeout has to be above 0 seconds, not {idle_timeout!r}"
-                )
+        idle_timeout = idle_seconds(idle_timeout)
         limits = consume_limits(
             max_messages=max_messages,
             max_bytes=max_bytes,
@@ -224,13 +225,13 @@ class Consumer(ManagedConsumer):
         *,
         columns: Sequence[str] | None = None,
         max_rows: int = MOST_ROWS,
-        max_wait: float = 0.1,
+        max_wait: Seconds = 0.1,
         max_messages: int | None = None,
         max_bytes: int | None = None,
-        expires: float = 30.0,
-        idle_heartbeat: float | None = None,
+        expires: Seconds = 30.0,
+        idle_heartbeat: Seconds | None = None,
         stop_after: int | None = None,
-        idle_timeout: float | None = None,
+        idle_timeout: Seconds | None = None,
         group: str | None = None,
         min_pending: int | None = None,
         min_ack_pending: int | None = None,
@@ -279,8 +280,8 @@ class Consumer(ManagedConsumer):
         max_bytes: int | None = None,
         threshold_messages: int | None = None,
         threshold_bytes: int | None = None,
-        expires: float = 30.0,
-        idle_heartbeat: float | None = None,
+        expires: Seconds = 30.0,
+        idle_heartbeat: Seconds | None = None,
         stop_after: int | None = None,
         group: str | None = None,
         min_pending: int | None = None,
@@ -304,8 +305,7 @@ class Consumer(ManagedConsumer):
             )
         if not callable(handler):
             raise ConfigError("handler has to be callable")
-        if type(workers) is not int or workers < 1:
-            raise ConfigError(f"workers has to be an int from 1 on, not {workers!r}")
+        workers = count(workers, "workers", 1)
         limits = consume_limits(
             max_messages=max_messages,
             max_bytes=max_bytes,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ..models import check_name
-from . import management
+from . import management, stored
 from .advisory import BatchAdvisories
 from .api import API, api_prefix
 from .atomic import AtomicBatch
@@ -19,16 +19,24 @@ from .publish import publish
 from .publish_options import newer_options, publish_headers
 from .publisher import Publisher
 from .push_consumer import push_consumer, put_push_consumer
-from .stream import Stream, consumers, put_consumer
+from .stream import Stream, consumers, known_stream, put_consumer
 from .subscribing import Subscribing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
+    from datetime import datetime
     from typing import Unpack
 
+    from ..checks import Seconds
     from ..core.connection import Connection
     from ..core.requests import Data
-    from ..models import AccountInfo, ConsumerConfig, PubAck, StreamConfig
+    from ..models import (
+        AccountInfo,
+        ConsumerConfig,
+        PubAck,
+        StoredMessage,
+        StreamConfig,
+    )
     from .atomic import BatchMessage
     from .ingest import Gaps
     from .ordered_consumer import OrderedConsumer, OrderedOptions
@@ -54,13 +62,13 @@ class JetStream(Subscribing):
         *,
         domain: str | None = None,
         prefix: str | None = None,
-        timeout: float = 5.0,
+        timeout: Seconds = 5.0,
     ) -> None:
         self._connection = connection
         self._api = API(connection, api_prefix(domain, prefix), timeout)
         self._lookup = StreamLookup(self._api)
 
-    def account_info(self, *, timeout: float | None = None) -> AccountInfo:
+    def account_info(self, *, timeout: Seconds | None = None) -> AccountInfo:
         """What the account has of JetStream, and may have; blocks.
 
         Raises `JetStreamNotEnabledForAccountError` when it has none.
@@ -74,25 +82,26 @@ class JetStream(Subscribing):
         config: StreamConfig | object | None = None,
         /,
         *,
-        timeout: float | None = None,
+        timeout: Seconds | None = None,
         **fields: Any,
     ) -> Stream:
         """Create a stream from a `StreamConfig`, or from its fields as keywords.
 
         Blocks. One with the same name and configuration is returned as it is; with
-        another configuration raises `StreamNameInUseError`. Raises `ConfigError` before
+        another configuration raises `StreamNameInUseError`, which names the fields that
+        differ and has them as `differences`. Raises `ConfigError` before
         anything is sent, `UnsupportedFeatureError` for fields that the server is too old
         for, and `APIError` for what it refuses.
         """
         info = management.create_stream(self._api, config, fields, timeout)
-        return Stream(self._api, info)
+        return known_stream(self._api, info)
 
     def update_stream(
         self,
         config: StreamConfig | object | None = None,
         /,
         *,
-        timeout: float | None = None,
+        timeout: Seconds | None = None,
         **fields: Any,
     ) -> Stream:
         """Give a stream a whole configuration, or change what keywords name. Blocks.
@@ -103,14 +112,14 @@ class JetStream(Subscribing):
         old for, and `APIError` for what cannot be changed.
         """
         info = management.update_stream(self._api, config, fields, timeout)
-        return Stream(self._api, info)
+        return known_stream(self._api, info)
 
     def create_or_update_stream(
         self,
         config: StreamConfig | object | None = None,
         /,
         *,
-        timeout: float | None = None,
+        timeout: Seconds | None = None,
         **fields: Any,
     ) -> Stream:
         """Have a stream be like this, whether or not there is one yet. Blocks.
@@ -118,15 +127,78 @@ class JetStream(Subscribing):
         Keywords are a whole configuration, as with `create_stream`.
         """
         info = management.create_or_update_stream(self._api, config, fields, timeout)
-        return Stream(self._api, info)
+        return known_stream(self._api, info)
 
-    def stream(self, name: str, *, timeout: float | None = None) -> Stream:
-        """The stream of that name; blocks. Raises `StreamNotFoundError`."""
-        return Stream(
-            self._api, management.stream_info(self._api, name, timeout=timeout)
+    def stream(self, name: str, *, timeout: Seconds | None = None) -> Stream:
+        """The stream of that name; blocks. Raises `StreamNotFoundError`.
+
+        `bind_stream` asks nothing.
+        """
+        info = management.stream_info(self._api, name, timeout=timeout)
+        return known_stream(self._api, info)
+
+    def bind_stream(self, name: str) -> Stream:
+        """Bind to a stream without asking the server, which saves a request.
+
+        The stream may not exist: its calls raise `StreamNotFoundError` then. Its
+        `cached_info` and `config` raise `NoCachedInfoError` until you call `info`.
+
+        Args:
+            name: The name of the stream.
+
+        Returns:
+            The stream, with every call of the one that `stream` returns.
+
+        Raises:
+            ConfigError: No stream may have that name. Nothing is sent.
+        """
+        check_name(name, "stream")
+        return Stream(self._api, name)
+
+    def get_message(
+        self,
+        stream: str,
+        sequence: int | None = None,
+        *,
+        last_by_subject: str | None = None,
+        next_by_subject: str | None = None,
+        start_time: datetime | None = None,
+        direct: bool = False,
+        timeout: Seconds | None = None,
+    ) -> StoredMessage:
+        """Get one message from a stream, without asking for the stream first. Blocks.
+
+        Like `Stream.get_message`, except that the leader of the stream is asked by default.
+
+        Args:
+            stream: The name of the stream.
+            sequence: The sequence of the message.
+            last_by_subject: Get the last message of this subject.
+            next_by_subject: Get the first message of this subject at or after `sequence`
+                or `start_time`.
+            start_time: Get the first message at or after this time (nats-server 2.11).
+            direct: Let any replica or mirror answer, which may lag. Without `allow_direct`
+                on the stream, the leader is asked after that.
+            timeout: Seconds to wait. Default: the timeout of this context.
+
+        Raises:
+            MessageNotFoundError: The stream has no such message.
+            StreamNotFoundError: There is no stream of that name.
+            ConfigError: The arguments cannot be combined. Nothing is sent.
+        """
+        check_name(stream, "stream")
+        return stored.get_message(
+            self._api,
+            stream,
+            sequence=sequence,
+            last_by_subject=last_by_subject,
+            next_by_subject=next_by_subject,
+            start_time=start_time,
+            direct=direct,
+            timeout=timeout,
         )
 
-    def delete_stream(self, name: str, *, timeout: float | None = None) -> None:
+    def delete_stream(self, name: str, *, timeout: Seconds | None = None) -> None:
         """Delete a stream with all its messages and consumers; blocks.
 
         Raises `StreamNotFoundError`.
@@ -134,7 +206,7 @@ class JetStream(Subscribing):
         management.delete_stream(self._api, name, timeout)
 
     def streams(
-        self, *, subject: str | None = None, timeout: float | None = None
+        self, *, subject: str | None = None, timeout: Seconds | None = None
     ) -> Iterator[Stream]:
         """Iterate over the streams, or those that take some of `subject`, by name.
 
@@ -143,10 +215,10 @@ class JetStream(Subscribing):
         `IncompleteListError`.
         """
         infos = management.streams(self._api, subject, timeout)
-        return (Stream(self._api, info) for info in infos)
+        return (known_stream(self._api, info) for info in infos)
 
     def stream_names(
-        self, *, subject: str | None = None, timeout: float | None = None
+        self, *, subject: str | None = None, timeout: Seconds | None = None
     ) -> Iterator[str]:
         """Iterate over the names of streams, or those that take some of `subject`.
 
@@ -155,7 +227,7 @@ class JetStream(Subscribing):
         return management.stream_names(self._api, subject, timeout)
 
     def stream_name_by_subject(
-        self, subject: str, *, timeout: float | None = None
+        self, subject: str, *, timeout: Seconds | None = None
     ) -> str:
         """The name of the stream that takes `subject`; blocks.
 
@@ -172,7 +244,7 @@ class JetStream(Subscribing):
         config: ConsumerConfig | object | None = None,
         /,
         *,
-        timeout: float | None = None,
+        timeout: Seconds | None = None,
         **fields: Any,
     ) -> Consumer:
         """`Stream.create_consumer`, without asking for the stream first."""
@@ -184,7 +256,7 @@ class JetStream(Subscribing):
         config: ConsumerConfig | object | None = None,
         /,
         *,
-        timeout: float | None = None,
+        timeout: Seconds | None = None,
         **fields: Any,
     ) -> Consumer:
         """`Stream.update_consumer`, without asking for the stream first."""
@@ -196,7 +268,7 @@ class JetStream(Subscribing):
         config: ConsumerConfig | object | None = None,
         /,
         *,
-        timeout: float | None = None,
+        timeout: Seconds | None = None,
         **fields: Any,
     ) -> Consumer:
         """`Stream.create_or_update_consumer`, without asking for the stream first."""
@@ -208,7 +280,7 @@ class JetStream(Subscribing):
         config: ConsumerConfig | object | None = None,
         /,
         *,
-        timeout: float | None = None,
+        timeout: Seconds | None = None,
         **fields: Any,
     ) -> PushConsumer:
         """`Stream.create_push_consumer`, without asking for the stream first."""
@@ -220,7 +292,7 @@ class JetStream(Subscribing):
         config: ConsumerConfig | object | None = None,
         /,
         *,
-        timeout: float | None = None,
+        timeout: Seconds | None = None,
         **fields: Any,
     ) -> PushConsumer:
         """`Stream.update_push_consumer`, without asking for the stream first."""
@@ -232,14 +304,14 @@ class JetStream(Subscribing):
         config: ConsumerConfig | object | None = None,
         /,
         *,
-        timeout: float | None = None,
+        timeout: Seconds | None = None,
         **fields: Any,
     ) -> PushConsumer:
         """`Stream.create_or_update_push_consumer`, without asking for the stream first."""
         return put_push_consumer(self._api, stream, "", config, fields, timeout)
 
     def push_consumer(
-        self, stream: str, name: str, *, timeout: float | None = None
+        self, stream: str, name: str, *, timeout: Seconds | None = None
     ) -> PushConsumer:
         """`Stream.push_consumer`, without asking for the stream first."""
         return push_consumer(self._api, stream, name, timeout)
@@ -263,13 +335,13 @@ class JetStream(Subscribing):
         return ordered_consumer(self._api, stream, options)
 
     def delete_consumer(
-        self, stream: str, name: str, *, timeout: float | None = None
+        self, stream: str, name: str, *, timeout: Seconds | None = None
     ) -> None:
         """Delete a consumer; blocks. Raises `ConsumerNotFoundError`."""
         management.delete_consumer(self._api, stream, name, timeout)
 
     def consumers(
-        self, stream: str, *, timeout: float | None = None
+        self, stream: str, *, timeout: Seconds | None = None
     ) -> Iterator[Consumer]:
         """Iterate over the consumers of a stream, by name.
 
@@ -280,7 +352,7 @@ class JetStream(Subscribing):
         return consumers(self._api, stream, timeout)
 
     def consumer_names(
-        self, stream: str, *, timeout: float | None = None
+        self, stream: str, *, timeout: Seconds | None = None
     ) -> Iterator[str]:
         """Iterate over the names of a stream's consumers.
 
@@ -295,7 +367,7 @@ class JetStream(Subscribing):
         subject: str,
         data: Data = b"",
         *,
-        timeout: float | None = None,
+        timeout: Seconds | None = None,
         **options: Unpack[PublishOptions],
     ) -> PubAck:
         """Publish a message and block until its stream has stored it.
@@ -315,8 +387,8 @@ class JetStream(Subscribing):
         if options:
             headers = publish_headers(subject, data, options)
             self._api.require(newer_options(options))
-        seconds = self._api.timeout if timeout is None else timeout
-        return publish(self._connection, subject, data, headers, seconds)
+        wait = self._api.seconds(timeout)
+        return publish(self._connection, subject, data, headers, wait)
 
     def publisher(
         self,
@@ -367,7 +439,7 @@ class JetStream(Subscribing):
         *,
         ack_first: bool = True,
         max_messages: int | None = MAX_MESSAGES,
-        timeout: float | None = None,
+        timeout: Seconds | None = None,
     ) -> AtomicBatch:
         """A batch to add messages to, of which the stream stores all or none (ADR-50).
 
@@ -384,7 +456,7 @@ class JetStream(Subscribing):
             self._lookup,
             ack_first=ack_first,
             max_messages=max_messages,
-            timeout=timeout,
+            timeout=self._api.seconds(timeout),
         )
 
     def publish_batch(
@@ -392,7 +464,7 @@ class JetStream(Subscribing):
         messages: Iterable[BatchMessage],
         *,
         max_messages: int | None = MAX_MESSAGES,
-        timeout: float | None = None,
+        timeout: Seconds | None = None,
     ) -> PubAck:
         """Publish messages of which the stream stores all or none; blocks for its ack.
 
@@ -406,7 +478,7 @@ class JetStream(Subscribing):
         batch = self.atomic_batch(
             ack_first=False, max_messages=max_messages, timeout=timeout
         )
-        return batch.publish_all(messages, timeout)
+        return batch.publish_all(messages, self._api.seconds(timeout))
 
     def batch_advisories(self, stream: str | None = None) -> BatchAdvisories:
         """Listen for the atomic batches that streams give up, of all or of one `stream`.

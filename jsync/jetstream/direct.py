@@ -151,13 +151,13 @@ class Range(Pages):
         if start_time is not None:
             self._first = {"start_time": wire_time(start_time, "start_time")}
         if up_to_sequence is not None:
-            at_least(1, up_to_sequence, "up_to_sequence")
+            up_to_sequence = at_least(1, up_to_sequence, "up_to_sequence")
         if up_to_time is not None:
             wire_time(up_to_time, "up_to_time")
         self._up_to_sequence, self._up_to_time = up_to_sequence, up_to_time
-        self._left = max_messages
         if max_messages is not None:
-            at_least(1, max_messages, "max_messages")
+            max_messages = at_least(1, max_messages, "max_messages")
+        self._left = max_messages
 
     def _wanted(self) -> dict[str, Any]:
         start = {"seq": self._next} if self._next else self._first

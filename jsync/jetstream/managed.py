@@ -10,6 +10,7 @@ from . import management
 if TYPE_CHECKING:
     from datetime import datetime
 
+    from ..checks import Seconds
     from ..models import (
         ConsumerConfig,
         ConsumerInfo,
@@ -59,7 +60,7 @@ class ManagedConsumer:
         """Its configuration, as of `cached_info`."""
         return self.cached_info.config
 
-    def info(self, *, timeout: float | None = None) -> ConsumerInfo:
+    def info(self, *, timeout: Seconds | None = None) -> ConsumerInfo:
         """Ask the server; blocks. Raises `ConsumerNotFoundError`."""
         self._info = management.consumer_info(
             self._api, self._stream, self._name, timeout
@@ -71,7 +72,7 @@ class ManagedConsumer:
         config: ConsumerConfig | object | None = None,
         /,
         *,
-        timeout: float | None = None,
+        timeout: Seconds | None = None,
         **changes: Any,
     ) -> ConsumerInfo:
         """Change it; blocks. What keywords do not name stays as it is.
@@ -84,7 +85,7 @@ class ManagedConsumer:
         return self._info
 
     def pause(
-        self, until: datetime | float, *, timeout: float | None = None
+        self, until: datetime | Seconds, *, timeout: Seconds | None = None
     ) -> ConsumerPause:
         """Have it send nothing until then: an aware datetime, or seconds from now.
 
@@ -95,16 +96,17 @@ class ManagedConsumer:
             self._api, self._stream, self._name, until, timeout
         )
 
-    def resume(self, *, timeout: float | None = None) -> ConsumerPause:
+    def resume(self, *, timeout: Seconds | None = None) -> ConsumerPause:
         """End a pause; blocks. Does nothing if there is none. Needs nats-server 2.11."""
         return management.resume_consumer(self._api, self._stream, self._name, timeout)
 
     def reset(
-        self, sequence: int | None = None, *, timeout: float | None = None
+        self, sequence: int | None = None, *, timeout: Seconds | None = None
     ) -> ConsumerReset:
         """Have it go on from a sequence of the stream, by default after its ack floor.
 
-        Blocks. What comes after it is delivered again, acknowledged or not. Raises
+        0 is the same as None, as it is to the server. Blocks. What comes after it is
+        delivered again, acknowledged or not. Raises
         `InvalidResetError` for a sequence before the one that it was set up to start
         from, and for any when its `deliver_policy` starts from no certain place, as
         `new` does. Needs nats-server 2.14.
@@ -114,6 +116,6 @@ class ManagedConsumer:
         )
         return reply
 
-    def delete(self, *, timeout: float | None = None) -> None:
+    def delete(self, *, timeout: Seconds | None = None) -> None:
         """Delete it on the server; blocks. Raises `ConsumerNotFoundError`."""
         management.delete_consumer(self._api, self._stream, self._name, timeout)

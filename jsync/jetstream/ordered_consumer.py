@@ -6,6 +6,7 @@ import secrets
 import threading
 from typing import TYPE_CHECKING, Any, TypedDict
 
+from ..checks import seconds
 from ..core.deadline import deadline_after
 from ..errors import ConcurrentUseError, ConfigError, TimeoutError as LateError
 from ..models import check_name
@@ -14,7 +15,7 @@ from .ordered import IDLE_HEARTBEAT, RESET_ATTEMPTS, Cursor, ordered_config
 from .ordered_batch import OrderedBatch, OrderedFetch
 from .ordered_pull import OrderedPull
 from .place import Place
-from .pull import check_seconds, consume_limits, fetch_request
+from .pull import consume_limits, fetch_request, idle_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -186,12 +187,7 @@ class OrderedConsumer:
             idle_heartbeat=idle_heartbeat,
             stop_after=stop_after,
         )
-        if idle_timeout is not None:
-            check_seconds(idle_timeout=idle_timeout)
-            if idle_timeout <= 0:
-                raise ConfigError(
-                    f"idle_timeout has to be above 0 seconds, not {idle_timeout!r}"
-                )
+        idle_timeout = idle_seconds(idle_timeout)
         return MessagesContext(self._pull(limits, on_error, until_end), idle_timeout)
 
     def consume(
@@ -240,7 +236,7 @@ class OrderedConsumer:
         self, *, expires: float, idle_heartbeat: float | None, **limits: int | None
     ) -> ConsumeLimits:
         if idle_heartbeat is None:
-            check_seconds(expires=expires)
+            expires = seconds(expires, "expires")
             idle_heartbeat = min(IDLE_HEARTBEAT, expires / 2)
         return consume_limits(expires=expires, idle_heartbeat=idle_heartbeat, **limits)
 

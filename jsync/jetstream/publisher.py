@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING
 
+from ..checks import seconds
 from ..core.deadline import deadline_after
 from ..core.single import Single
 from ..errors import ConfigError, Error, TimeoutError as LateError
@@ -206,7 +207,8 @@ class Publisher(Single):
         """
         self._session.outbox.check_process()
         if timeout is not None:
-            deadline_after(timeout)  # what is no time must not give up what is pending
+            # Checked first: what is no time must not give up what is pending.
+            timeout = seconds(timeout, "timeout")
         try:
             if timeout is None or timeout > 0:
                 self._window.flush(timeout)

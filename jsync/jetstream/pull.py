@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from ..checks import count, seconds
 from ..errors import (
     ConfigError,
     ConsumerDeletedError,
@@ -18,6 +19,9 @@ from ..errors import (
     NoRespondersError,
     PullError,
 )
+
+if TYPE_CHECKING:
+    from ..checks import Seconds
 
 NANOSECONDS: Final = 1_000_000_000
 MARGIN: Final = 1.0
@@ -82,33 +86,28 @@ HEARTBEATS_MISSED: Final = 2
 """Intervals without a sign after which heartbeats are late (ADR-37)."""
 
 
-MOST: Final = 1 << 53
-"""Where whole numbers in JSON end to be exact."""
+def _count(value: int | None, name: str, least: int = 1) -> int | None:
+    return None if value is None else count(value, name, least)
 
 
-def check_counts(**counts: tuple[int | None, int]) -> None:
-    """Raise `ConfigError` for what is no int from its least value on; None is no value."""
-    for name, (value, least) in counts.items():
-        if value is None:
-            continue
-        if type(value) is not int or value < least:
-            raise ConfigError(f"{name} has to be an int from {least} on, not {value!r}")
-        if value >= MOST:
-            raise ConfigError(f"{name} has to be below {MOST}, not {value}")
-
-
-def check_seconds(**times: float) -> None:
-    """Raise `ConfigError` for what is no number."""
-    for name, value in times.items():
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            raise ConfigError(f"{name} is a number of seconds, not {value!r}")
+def idle_seconds(idle_timeout: Seconds | None) -> float | None:
+    """How long an iteration may wait for a message; `ConfigError` for what cannot be."""
+    if idle_timeout is None:
+        return None
+    idle = seconds(idle_timeout, "idle_timeout")
+    if not 0 < idle <= LONGEST_EXPIRY:
+        raise ConfigError(
+            f"idle_timeout has to be above 0 seconds and at most {LONGEST_EXPIRY:.0f}, "
+            f"not {idle_timeout!r}"
+        )
+    return idle
 
 
 def fetch_request(
     max_messages: int | None,
     max_bytes: int | None,
-    timeout: float,
-    idle_heartbeat: float | None,
+    timeout: Seconds,
+    idle_heartbeat: Seconds | None,
     *,
     no_wait: bool = False,
 ) -> PullRequest:
@@ -121,8 +120,9 @@ def fetch_request(
         raise ConfigError("fetch needs max_messages or max_bytes")
     if max_messages is not None and max_bytes is not None:
         raise ConfigError("max_messages and max_bytes exclude each other: give one")
-    check_counts(max_messages=(max_messages, 1), max_bytes=(max_bytes, 1))
-    check_seconds(timeout=timeout)
+    max_messages = _count(max_messages, "max_messages")
+    max_bytes = _count(max_bytes, "max_bytes")
+    timeout = seconds(timeout, "timeout")
     if not no_wait and not 0 < timeout <= LONGEST_EXPIRY:
         raise ConfigError(
             f"timeout has to be above 0 seconds and at most {LONGEST_EXPIRY:.0f}, not "
@@ -130,7 +130,7 @@ def fetch_request(
         )
     if idle_heartbeat is None:
         idle_heartbeat = 5.0 if timeout >= 10 and not no_wait else 0.0
-    check_seconds(idle_heartbeat=idle_heartbeat)
+    idle_heartbeat = seconds(idle_heartbeat, "idle_heartbeat")
     if not 0 <= idle_heartbeat * 2 <= timeout:
         raise ConfigError(
             f"idle_heartbeat has to be at most half of the timeout of {timeout} s, "
@@ -232,32 +232,30 @@ def consume_limits(
     max_bytes: int | None = None,
     threshold_messages: int | None = None,
     threshold_bytes: int | None = None,
-    expires: float = 30.0,
-    idle_heartbeat: float | None = None,
+    expires: Seconds = 30.0,
+    idle_heartbeat: Seconds | None = None,
     stop_after: int | None = None,
 ) -> ConsumeLimits:
     """Defaults and constraints of ADR-37; `ConfigError` for what they exclude."""
     if max_messages is not None and max_bytes is not None:
         raise ConfigError("max_messages and max_bytes exclude each other: give one")
-    check_counts(
-        max_messages=(max_messages, 1),
-        max_bytes=(max_bytes, 1),
-        stop_after=(stop_after, 1),
-        threshold_messages=(threshold_messages, 0),
-        threshold_bytes=(threshold_bytes, 0),
-    )
+    max_messages = _count(max_messages, "max_messages")
+    max_bytes = _count(max_bytes, "max_bytes")
+    stop_after = _count(stop_after, "stop_after")
+    threshold_messages = _count(threshold_messages, "threshold_messages", 0)
+    threshold_bytes = _count(threshold_bytes, "threshold_bytes", 0)
     if max_bytes is not None and threshold_messages is not None:
         raise ConfigError("with max_bytes the threshold is threshold_bytes")
     if max_bytes is None and threshold_bytes is not None:
         raise ConfigError("threshold_bytes needs max_bytes")
-    check_seconds(expires=expires)
+    expires = seconds(expires, "expires")
     if not 1 <= expires <= LONGEST_EXPIRY:
         raise ConfigError(
             f"expires has to be from 1 second to {LONGEST_EXPIRY:.0f}, not {expires!r}"
         )
     if idle_heartbeat is None:
         idle_heartbeat = min(expires / 2, 30.0)
-    check_seconds(idle_heartbeat=idle_heartbeat)
+    idle_heartbeat = seconds(idle_heartbeat, "idle_heartbeat")
     if not 0.5 <= idle_heartbeat <= min(30.0, expires / 2):
         raise ConfigError(
             "idle_heartbeat has to be from 0.5 s to 30 s and at most half of expires, "
@@ -278,8 +276,8 @@ def consume_limits(
             messages // 2 if threshold_messages is None else threshold_messages
         ),
         threshold_bytes=size // 2 if threshold_bytes is None else threshold_bytes,
-        expires=float(expires),
-        idle_heartbeat=float(idle_heartbeat),
+        expires=expires,
+        idle_heartbeat=idle_heartbeat,
         stop_after=stop_after or 0,
     )
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ..checks import patience
 from ..errors import ConfigError
 from ..models import ConsumerConfig
 from . import management
 from .arguments import at_least
 from .consume import ConsumeContext, check_callback
 from .managed import ManagedConsumer
-from .pull import check_seconds
 from .push_delivery import PushDelivery
 from .subscribe_checks import check_free, check_push
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from .._fast import JetStreamMsg
+    from ..checks import Seconds
     from .api import API
     from .consume import OnException
     from .management import Action
@@ -75,7 +76,7 @@ class PushConsumer(ManagedConsumer):
         ):
             if limit is not None:
                 at_least(1, limit, name)
-        check_patience(heartbeat_patience)
+        heartbeat_patience = patience(heartbeat_patience, "heartbeat_patience")
         info = self.info()
         check_push(info)
         if not info.config.deliver_group:
@@ -100,16 +101,8 @@ class PushConsumer(ManagedConsumer):
         return f"<PushConsumer {self.name!r} of {self.stream_name!r}>"
 
 
-def check_patience(seconds: float | None) -> None:
-    """Raise `ConfigError` for what is no time to wait for heartbeats."""
-    if seconds is not None:
-        check_seconds(heartbeat_patience=seconds)
-        if not seconds > 0:
-            raise ConfigError(f"heartbeat_patience has to be above 0, not {seconds!r}")
-
-
 def push_consumer(
-    api: API, stream: str, name: str, timeout: float | None
+    api: API, stream: str, name: str, timeout: Seconds | None
 ) -> PushConsumer:
     info = management.consumer_info(api, stream, name, timeout)
     check_push(info)
@@ -122,7 +115,7 @@ def put_push_consumer(
     action: Action,
     config: object | None,
     fields: dict[str, Any],
-    timeout: float | None,
+    timeout: Seconds | None,
 ) -> PushConsumer:
     """What the calls do that create and update."""
     whole = action != "update" or config is not None

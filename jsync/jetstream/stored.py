@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from datetime import datetime
 
+    from ..checks import Seconds
     from .api import API
     from .direct import Pages
 
@@ -54,13 +55,13 @@ def get_message(
     next_by_subject: str | None,
     start_time: datetime | None,
     direct: bool,
-    timeout: float | None,
+    timeout: Seconds | None,
 ) -> StoredMessage:
     """What `Stream.get_message` does, by a direct get first if `direct`."""
     wanted = _wanted(sequence, last_by_subject, next_by_subject, start_time)
     if start_time is not None:
         api.require(GET_BY_TIME)
-    deadline = deadline_after(api.timeout if timeout is None else timeout)
+    deadline = deadline_after(api.seconds(timeout))
     if direct:
         message = _direct_get(api, stream, wanted, deadline)
         if message is not None:
@@ -139,7 +140,7 @@ def _is_literal(subject: str) -> bool:
 
 
 def get_messages(
-    api: API, stream: str, pages: Pages, timeout: float | None
+    api: API, stream: str, pages: Pages, timeout: Seconds | None
 ) -> Iterator[StoredMessage]:
     """What `Stream.get_messages` and `get_last_messages` do.
 
@@ -147,9 +148,7 @@ def get_messages(
     is asked for again from there: reading twice does no harm.
     """
     api.require(DIRECT_BATCH)
-    seconds = api.timeout if timeout is None else timeout
-    deadline_after(seconds)
-    return _read(api, stream, pages, seconds)
+    return _read(api, stream, pages, api.seconds(timeout))
 
 
 def _read(
@@ -207,7 +206,7 @@ def _await_server(
 
 
 def delete_message(
-    api: API, stream: str, sequence: int, *, erase: bool, timeout: float | None
+    api: API, stream: str, sequence: int, *, erase: bool, timeout: Seconds | None
 ) -> None:
     """Delete a message; erased, nothing of it is left on the disk."""
     wanted: dict[str, Any] = {"seq": at_least(1, sequence, "sequence")}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ..errors import NoCachedInfoError
 from . import management, stored
 from .arguments import at_least
 from .arrow import AHEAD_BYTES, READ_ROWS, ArrowRange
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from datetime import datetime
     from typing import Unpack
 
+    from ..checks import Seconds
     from ..models import (
         ConsumerConfig,
         ConsumerInfo,
@@ -37,29 +39,39 @@ if TYPE_CHECKING:
 
 
 class Stream:
-    """A stream, as `JetStream.create_stream` or `stream` gives it.
+    """A stream, as `JetStream.create_stream`, `stream` or `bind_stream` gives it.
 
     Any thread may use it.
     """
 
-    def __init__(self, api: API, info: StreamInfo) -> None:
+    def __init__(self, api: API, name: str, info: StreamInfo | None = None) -> None:
+        """One that is bound without `info` asks the server nothing."""
         self._api = api
+        self._name = name
         self._info = info
 
     @property
     def name(self) -> str:
         """Its name on the server."""
-        return self._info.config.name or ""
+        return self._name
 
     @property
     def cached_info(self) -> StreamInfo:
-        """What the server last said of it; asks nothing."""
+        """What the server last said of it; asks nothing.
+
+        Raises `NoCachedInfoError` when nothing has been asked yet, as after
+        `JetStream.bind_stream`.
+        """
+        if self._info is None:
+            raise NoCachedInfoError(
+                f"stream {self._name} was bound without asking the server: call info()"
+            )
         return self._info
 
     @property
     def config(self) -> StreamConfig:
         """Its configuration, as of `cached_info`."""
-        return self._info.config
+        return self.cached_info.config
 
     # The stream -----------------------------------------------------------------------
 
@@ -68,7 +80,7 @@ class Stream:
         *,
         deleted_details: bool = False,
         subjects_filter: str | None = None,
-        timeout: float | None = None,
+        timeout: Seconds | None = None,
     ) -> StreamInfo:
         """Ask the server; blocks. Raises `StreamNotFoundError`.
 
@@ -90,7 +102,7 @@ class Stream:
         config: StreamConfig | object | None = None,
         /,
         *,
-        timeout: float | None = None,
+        timeout: Seconds | None = None,
         **changes: Any,
     ) -> StreamInfo:
         """Give it a whole configuration, or change what keywords name. Blocks.
@@ -108,7 +120,7 @@ class Stream:
         subject: str | None = None,
         sequence: int | None = None,
         keep: int | None = None,
-        timeout: float | None = None,
+        timeout: Seconds | None = None,
     ) -> int:
         """Delete messages, and return how many; blocks.
 
@@ -125,7 +137,7 @@ class Stream:
             timeout=timeout,
         )
 
-    def delete(self, *, timeout: float | None = None) -> None:
+    def delete(self, *, timeout: Seconds | None = None) -> None:
         """Delete it with all its messages and consumers; blocks.
 
         Raises `StreamNotFoundError`.
@@ -142,7 +154,7 @@ class Stream:
         next_by_subject: str | None = None,
         start_time: datetime | None = None,
         direct: bool = True,
-        timeout: float | None = None,
+        timeout: Seconds | None = None,
     ) -> StoredMessage:
         """One message: at a sequence, the last of a subject, or the next one. Blocks.
 
@@ -152,8 +164,10 @@ class Stream:
 
         A stream with `allow_direct` is read by a direct get: whichever server has a
         replica or a mirror answers, which is quick, and may be a moment behind what was
-        last published. `direct=False` asks the leader.
+        last published. `direct=False` asks the leader. So does a stream that was bound
+        without asking, until you call `info`.
         """
+        direct = direct and self._info is not None and bool(self.config.allow_direct)
         return stored.get_message(
             self._api,
             self.name,
@@ -161,7 +175,7 @@ class Stream:
             last_by_subject=last_by_subject,
             next_by_subject=next_by_subject,
             start_time=start_time,
-            direct=direct and bool(self.config.allow_direct),
+            direct=direct,
             timeout=timeout,
         )
 
@@ -176,7 +190,7 @@ class Stream:
         max_messages: int | None = None,
         batch: int = PAGE_MESSAGES,
         max_bytes: int = PAGE_BYTES,
-        timeout: float | None = None,
+        timeout: Seconds | None = None,
     ) -> Iterator[StoredMessage]:
         """Iterate over the messages of a subject, wildcards allowed, in their order.
 
@@ -213,7 +227,7 @@ class Stream:
         up_to_time: datetime | None = None,
         batch: int = MOST_SUBJECTS,
         max_bytes: int = PAGE_BYTES,
-        timeout: float | None = None,
+        timeout: Seconds | None = None,
     ) -> Iterator[StoredMessage]:
         """Iterate over the last message of each subject that matches, oldest first.
 
@@ -243,7 +257,7 @@ class Stream:
         max_rows: int = READ_ROWS,
         max_bytes: int = AHEAD_BYTES,
         inactive_threshold: float | None = None,
-        timeout: float | None = None,
+        timeout: Seconds | None = None,
     ) -> ArrowRange:
         """The messages from sequence `start` to `end`, both included, as Arrow.
 
@@ -261,7 +275,7 @@ class Stream:
         """
         start = at_least(1, 1 if start is None else start, "start")
         if end is not None:
-            at_least(0, end, "end")
+            end = at_least(0, end, "end")
         last = self.info(timeout=timeout).state.last_seq
         return ArrowRange(
             self._api,
@@ -274,10 +288,10 @@ class Stream:
             max_rows=max_rows,
             max_bytes=max_bytes,
             inactive_threshold=inactive_threshold,
-            timeout=timeout,
+            timeout=self._api.seconds(timeout),
         )
 
-    def delete_message(self, sequence: int, *, timeout: float | None = None) -> None:
+    def delete_message(self, sequence: int, *, timeout: Seconds | None = None) -> None:
         """Delete one message; blocks. On the disk it may stay until it is overwritten.
 
         Raises `MessageNotFoundError`, `MessageDeleteError` when the stream has
@@ -288,7 +302,7 @@ class Stream:
         )
 
     def secure_delete_message(
-        self, sequence: int, *, timeout: float | None = None
+        self, sequence: int, *, timeout: Seconds | None = None
     ) -> None:
         """Like `delete_message`, and overwrite it with random bytes; slower."""
         stored.delete_message(
@@ -302,13 +316,14 @@ class Stream:
         config: ConsumerConfig | object | None = None,
         /,
         *,
-        timeout: float | None = None,
+        timeout: Seconds | None = None,
         **fields: Any,
     ) -> Consumer:
         """Create a consumer from a `ConsumerConfig`, or from its fields as keywords.
 
         Blocks. A durable one with the same name and configuration is returned as it is;
-        with another configuration raises `ConsumerExistsError`. So does any second one
+        with another configuration raises `ConsumerExistsError`, which names the fields
+        that differ and has them as `differences`. So does any second one
         that has a `name` without an `inactive_threshold`: servers compare with the
         threshold that they have put in. Without `durable_name` or `name` it gets a
         random name, and goes when it is not used for `inactive_threshold` seconds.
@@ -322,7 +337,7 @@ class Stream:
         config: ConsumerConfig | object | None = None,
         /,
         *,
-        timeout: float | None = None,
+        timeout: Seconds | None = None,
         **fields: Any,
     ) -> Consumer:
         """Give a consumer a whole configuration, or change what keywords name. Blocks.
@@ -338,7 +353,7 @@ class Stream:
         config: ConsumerConfig | object | None = None,
         /,
         *,
-        timeout: float | None = None,
+        timeout: Seconds | None = None,
         **fields: Any,
     ) -> Consumer:
         """Have a consumer be like this, whether or not there is one yet. Blocks.
@@ -347,7 +362,7 @@ class Stream:
         """
         return put_consumer(self._api, self.name, "", config, fields, timeout)
 
-    def consumer(self, name: str, *, timeout: float | None = None) -> Consumer:
+    def consumer(self, name: str, *, timeout: Seconds | None = None) -> Consumer:
         """The consumer of that name; blocks. Raises `ConsumerNotFoundError`."""
         info = management.consumer_info(self._api, self.name, name, timeout)
         return known_consumer(self._api, info)
@@ -357,7 +372,7 @@ class Stream:
         config: ConsumerConfig | object | None = None,
         /,
         *,
-        timeout: float | None = None,
+        timeout: Seconds | None = None,
         **fields: Any,
     ) -> PushConsumer:
         """Create a consumer that the server pushes: one with a `deliver_subject`. Blocks.
@@ -373,7 +388,7 @@ class Stream:
         config: ConsumerConfig | object | None = None,
         /,
         *,
-        timeout: float | None = None,
+        timeout: Seconds | None = None,
         **fields: Any,
     ) -> PushConsumer:
         """Change a push consumer; blocks. As `update_consumer`."""
@@ -386,7 +401,7 @@ class Stream:
         config: ConsumerConfig | object | None = None,
         /,
         *,
-        timeout: float | None = None,
+        timeout: Seconds | None = None,
         **fields: Any,
     ) -> PushConsumer:
         """Have a push consumer be like this, whether or not there is one yet. Blocks.
@@ -395,7 +410,9 @@ class Stream:
         """
         return put_push_consumer(self._api, self.name, "", config, fields, timeout)
 
-    def push_consumer(self, name: str, *, timeout: float | None = None) -> PushConsumer:
+    def push_consumer(
+        self, name: str, *, timeout: Seconds | None = None
+    ) -> PushConsumer:
         """The push consumer of that name; blocks.
 
         Raises `ConsumerNotFoundError`, and `PullRequiredError` for a pull consumer.
@@ -419,15 +436,15 @@ class Stream:
         """
         return ordered_consumer(self._api, self.name, options)
 
-    def delete_consumer(self, name: str, *, timeout: float | None = None) -> None:
+    def delete_consumer(self, name: str, *, timeout: Seconds | None = None) -> None:
         """Delete a consumer; blocks. Raises `ConsumerNotFoundError`."""
         management.delete_consumer(self._api, self.name, name, timeout)
 
-    def consumers(self, *, timeout: float | None = None) -> Iterator[Consumer]:
+    def consumers(self, *, timeout: Seconds | None = None) -> Iterator[Consumer]:
         """Iterate over its consumers; see `JetStream.consumers`."""
         return consumers(self._api, self.name, timeout)
 
-    def consumer_names(self, *, timeout: float | None = None) -> Iterator[str]:
+    def consumer_names(self, *, timeout: Seconds | None = None) -> Iterator[str]:
         """Iterate over the names of its consumers; see `JetStream.consumer_names`."""
         return management.consumer_names(self._api, self.name, timeout)
 
@@ -436,6 +453,10 @@ class Stream:
 
 
 # What `JetStream` does as well, without asking for the stream first -------------------
+
+
+def known_stream(api: API, info: StreamInfo) -> Stream:
+    return Stream(api, info.config.name or "", info)
 
 
 def known_consumer(api: API, info: ConsumerInfo) -> Consumer:
@@ -448,12 +469,12 @@ def put_consumer(
     action: Action,
     config: object | None,
     fields: dict[str, Any],
-    timeout: float | None,
+    timeout: Seconds | None,
 ) -> Consumer:
     info = management.put_consumer(api, stream, action, config, fields, timeout)
     return known_consumer(api, info)
 
 
-def consumers(api: API, stream: str, timeout: float | None) -> Iterator[Consumer]:
+def consumers(api: API, stream: str, timeout: Seconds | None) -> Iterator[Consumer]:
     infos = management.consumers(api, stream, timeout)
     return (known_consumer(api, info) for info in infos)

@@ -9,14 +9,12 @@ from __future__ import annotations
 import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from math import inf
 from typing import TYPE_CHECKING, Any, Final
 
 from ..errors import ConfigError
 from ..models import ConsumerConfig, check_filter, check_name
 from ..models.model import fields_of
 from .arguments import at_least
-from .pull import check_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -119,15 +117,6 @@ def check_call(
     at_least(1, max_pending_messages, "pending_msgs_limit")
     at_least(1, max_pending_bytes, "pending_bytes_limit")
     return chosen
-
-
-def check_patience(seconds: float | None) -> None:
-    """Raise `ConfigError` for what is no time to wait for heartbeats."""
-    if seconds is None:
-        return
-    check_seconds(heartbeat_patience=seconds)
-    if not 0 < seconds < inf:
-        raise ConfigError(f"heartbeat_patience has to be above 0, not {seconds!r}")
 
 
 def push_wanted(call: Call) -> Wanted:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ..checks import patience
 from ..errors import ConfigError
 from .subscribe import Reader, pull_subscribe, subscribe, subscribe_ordered
 from .subscribe_options import (
@@ -12,7 +13,6 @@ from .subscribe_options import (
     Call,
     a_word,
     check_call,
-    check_patience,
     ordered_wanted,
     pull_wanted,
     push_wanted,
@@ -109,7 +109,7 @@ class Subscribing:
         called = check_call(
             callback, cb, on_error, pending_msgs_limit, pending_bytes_limit
         )
-        check_patience(heartbeat_patience)
+        heartbeat_patience = patience(heartbeat_patience, "heartbeat_patience")
         reader = Reader(
             called,
             manual_ack,

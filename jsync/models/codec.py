@@ -11,9 +11,12 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from decimal import Decimal
 from enum import Enum
+from numbers import Integral
 from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin
 
 import msgspec
+
+from ..checks import MOST_SEQUENCE, seconds
 
 NANOSECONDS: Final = "nanoseconds"
 
@@ -72,8 +75,7 @@ class Duration(Codec):
         return convert(wire, int) / 1_000_000_000
 
     def write(self, value: Any) -> Any:
-        if isinstance(value, bool) or not isinstance(value, (int, float)):
-            raise ValueError(f"seconds, not {type(value).__name__}")
+        value = seconds(value, "a duration")
         if not math.isfinite(value):
             raise ValueError(f"{value} is no number of seconds")
         # By way of decimals, since 0.3 s are meant to be 300,000,000 ns and no other.
@@ -87,7 +89,28 @@ class Duration(Codec):
 
     def check(self, value: Any) -> Any:
         self.write(value)
+        return super().check(seconds(value, "a duration"))
+
+
+class Whole(Codec):
+    """A number that servers keep in 64 bits."""
+
+    def check(self, value: Any) -> Any:
+        if not isinstance(value, bool) and isinstance(value, Integral):
+            value = int(value)  # numpy's
+            if not -(1 << 63) <= value <= MOST_SEQUENCE:
+                raise ValueError(f"{value} does not fit into 64 bits")
         return super().check(value)
+
+
+class Strings(Codec):
+    """A list of strings, of which one may stand alone."""
+
+    def write(self, value: Any) -> Any:
+        return [value] if isinstance(value, str) else value
+
+    def check(self, value: Any) -> Any:
+        return super().check(self.write(value))
 
 
 class Time(Codec):
@@ -186,6 +209,10 @@ def codec_of(kind: Any) -> Codec:
         return Time(kind)
     if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
         return Nested(kind)
+    if kind is int or kind == Count:
+        return Whole(kind)
+    if kind == list[str]:
+        return Strings(kind)
     if origin is list and type(item := codec_of(args[0])) is not Codec:
         return Many(kind, item)
     if origin is dict and type(item := codec_of(args[1])) is not Codec:

@@ -114,7 +114,7 @@ def test_every_request_has_the_fields_that_its_schema_requires(
     copy.delete()
     stream.delete()
 
-    requests = []
+    requests: list[jsync.Msg] = []
     while not requests or not requests[-1].subject.endswith(f"STREAM.DELETE.{unique}"):
         requests.append(seen.next(LONG))
     sent = [(msg.subject, json.loads(msg.data)) for msg in requests if msg.data]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -41,6 +41,135 @@ def fill(js: jsync.JetStream, stream: jsync.Stream, *tokens: str) -> None:
 
 
 # Creating and changing ----------------------------------------------------------------
+
+
+def test_an_existing_stream_that_differs_is_told_field_by_field(
+    js: jsync.JetStream, unique: str
+) -> None:
+    js.create_stream(
+        name=unique, subjects=unique, max_age=timedelta(minutes=1), metadata={"a": "b"}
+    )
+    # The server has filled in limits, a duplicate window and metadata of its own.
+    js.create_stream(name=unique, subjects=[unique], max_age=60, metadata={"a": "b"})
+    with pytest.raises(errors.StreamNameInUseError) as told:
+        js.create_stream(name=unique, max_msgs=7, metadata={"a": "b"})
+    assert told.value.differences == {"max_msgs": (7, -1), "max_age": (None, 60.0)}
+    words = str(told.value)
+    assert f"stream {unique!r} exists with another configuration" in words
+    assert "max_msgs is -1 instead of 7" in words
+    assert "max_age is 60.0 instead of its default" in words
+    assert f"update_stream(name={unique!r}, max_msgs=7, max_age=None)" in words
+    assert (told.value.err_code, told.value.code) == (10058, 400)
+    # The call that it names does it.
+    js.update_stream(name=unique, max_msgs=7, max_age=None)
+    js.create_stream(name=unique, max_msgs=7, metadata={"a": "b"})
+    js.delete_stream(unique)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"max_age": 30},
+        {"max_age": 3600, "duplicate_window": 60},
+        {"discard": "new", "max_msgs": 5, "max_bytes": 1 << 20},
+        {"retention": "workqueue", "allow_direct": True, "compression": "s2"},
+        {"retention": "interest", "storage": "memory", "deny_delete": True},
+        {"subject_delete_marker_ttl": 5},
+        {"allow_msg_schedules": True, "allow_atomic": True, "allow_batched": True},
+        {"allow_msg_counter": True},
+        {"republish": {"dest": "copy.>"}, "placement": {}},
+        {"subject_transform": {"dest": "%s.>"}},
+        {"sources": [{"name": "ELSEWHERE"}], "consumer_limits": {"max_ack_pending": 5}},
+        {"first_seq": 100, "description": "words", "num_replicas": 1},
+    ],
+    ids=lambda fields: "-".join(fields) or "none",
+)
+def test_only_the_field_that_differs_is_told(
+    js: jsync.JetStream, unique: str, fields: dict[str, Any]
+) -> None:
+    """Servers normalise configurations: those fields are no differences."""
+    if "subject_transform" in fields:
+        fields = {"subject_transform": {"dest": f"{unique}.>"}}
+    config = {"name": unique, "subjects": f"{unique}.>", **fields}
+    js.create_stream(**config)
+    with pytest.raises(errors.StreamNameInUseError) as told:
+        js.create_stream(**config, max_consumers=3)
+    js.delete_stream(unique)
+    assert told.value.differences == {"max_consumers": (3, -1)}
+
+
+# Bound without asking -----------------------------------------------------------------
+
+
+def test_a_stream_is_bound_without_a_request(
+    nc: jsync.Connection, js: jsync.JetStream, stream: jsync.Stream
+) -> None:
+    fill(js, stream, "a")
+    sent = nc.stats().out_messages
+    bound = js.bind_stream(stream.name)
+    assert bound.name == stream.name
+    for ask in ("cached_info", "config"):
+        with pytest.raises(errors.NoCachedInfoError, match="bound without asking"):
+            getattr(bound, ask)
+    assert nc.stats().out_messages == sent
+    assert bound.get_message(1).data == b"a"
+    assert nc.stats().out_messages == sent + 1
+    assert bound.create_consumer().next().data == b"a"
+    assert bound.info().config == stream.config == bound.config
+
+
+def test_a_stream_that_was_bound_need_not_exist(js: jsync.JetStream) -> None:
+    with pytest.raises(errors.StreamNotFoundError):
+        js.bind_stream("NONE").info()
+    with pytest.raises(errors.ConfigError, match="stream"):
+        js.bind_stream("a.b")
+
+
+def test_a_message_is_got_without_asking_for_its_stream(
+    nc: jsync.Connection, js: jsync.JetStream, stream: jsync.Stream
+) -> None:
+    fill(js, stream, "a", "b", "a")
+    sent = nc.stats().out_messages
+    subject = f"{stream.name}.a"
+    assert js.get_message(stream.name, 2).data == b"b"
+    assert js.get_message(stream.name, last_by_subject=subject).sequence == 3
+    assert js.get_message(stream.name, 2, next_by_subject=subject).sequence == 3
+    assert nc.stats().out_messages == sent + 3
+    # Without `allow_direct` nobody answers a direct get, so the leader is asked.
+    assert js.get_message(stream.name, 2, direct=True).data == b"b"
+    stream.update(allow_direct=True)
+    assert js.get_message(stream.name, 2, direct=True).data == b"b"
+    with pytest.raises(errors.MessageNotFoundError):
+        js.get_message(stream.name, 9)
+    with pytest.raises(errors.StreamNotFoundError):
+        js.get_message("NONE", 1)
+    with pytest.raises(errors.ConfigError, match="which message"):
+        js.get_message(stream.name)
+
+
+def test_every_timeout_may_be_a_timedelta(
+    nc: jsync.Connection, stream: jsync.Stream
+) -> None:
+    soon = timedelta(seconds=SOON)
+    js = nc.jetstream(timeout=soon)  # type: ignore[arg-type]
+    subject = f"{stream.name}.a"
+    js.publish(subject, b"1", timeout=soon)
+    assert js.stream(stream.name, timeout=soon).info(timeout=soon).state.messages == 1
+    assert js.get_message(stream.name, 1, timeout=soon).data == b"1"
+    worker = stream.create_consumer(durable_name="d", ack_wait=soon, timeout=soon)
+    assert worker.config.ack_wait == SOON
+    msg = worker.next(soon, idle_heartbeat=timedelta(seconds=1))
+    msg.nak(timedelta(0))
+    [again] = worker.fetch(1, timeout=soon)
+    again.ack_sync(soon)
+    assert worker.pause(timedelta(hours=1), timeout=soon).paused
+    worker.resume(timeout=soon)
+    with worker.messages(expires=timedelta(seconds=30), idle_timeout=soon) as messages:
+        js.publish(subject, b"2")
+        next(iter(messages)).ack()
+    assert nc.request("$JS.API.INFO", timeout=soon).data  # type: ignore[arg-type]
+    assert stream.purge(timeout=soon) == 2
 
 
 def test_keywords_of_an_update_change_nothing_else(

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from enum import StrEnum
+from enum import IntEnum, StrEnum
+from fractions import Fraction
 from typing import Any
 
 import nats.js.api as nats_py
+import numpy
 import pytest
 
 from jsync.errors import ConfigError
@@ -14,11 +16,14 @@ from jsync.models import (
     ConsumerConfig,
     ConsumerLimits,
     External,
+    Model,
     Placement,
     StreamConfig,
     StreamSource,
     check_name,
 )
+from jsync.models.codec import Codec, Duration, Strings, Whole
+from jsync.models.model import fields_of
 
 from .support import NOON, Dictable
 
@@ -63,6 +68,71 @@ def test_a_configuration_does_not_share_lists_with_its_maker() -> None:
     config = StreamConfig.of(None, {"name": "A", "subjects": subjects})
     subjects.append("b")
     assert config.subjects == ["a"]
+
+
+class Level(IntEnum):
+    HIGH = 7
+
+
+NUMBERS = [Level.HIGH, numpy.int64(7), numpy.uint8(7)]
+DURATIONS = [
+    *(90, 90.0, numpy.int64(90), numpy.float32(90), Fraction(90)),
+    timedelta(minutes=1, seconds=30),
+]
+
+
+def fields_with(codec: type[Codec]) -> list[tuple[type[Model], str]]:
+    """The fields of configurations that such a codec checks."""
+    kinds = (StreamConfig, ConsumerConfig, ConsumerLimits, Placement)
+    return [
+        (kind, name)
+        for kind in kinds
+        for name, field in fields_of(kind).items()
+        if type(field.codec) is codec
+    ]
+
+
+def checked(kind: type[Model], name: str, value: object) -> object:
+    needed: dict[str, Any] = {"name": "A"} if "name" in kind.__struct_fields__ else {}
+    return getattr(kind.of(None, {**needed, name: value}), name)
+
+
+@pytest.mark.parametrize("value", DURATIONS, ids=repr)
+@pytest.mark.parametrize(("kind", "name"), fields_with(Duration))
+def test_a_duration_is_seconds_or_a_timedelta(
+    kind: type[Model], name: str, value: object
+) -> None:
+    duration = checked(kind, name, value)
+    assert duration == 90.0
+    assert type(duration) is float
+
+
+def test_durations_in_a_list_may_be_timedeltas() -> None:
+    backoff = [timedelta(milliseconds=1500), 60]
+    config = ConsumerConfig.of(None, {"backoff": backoff})
+    assert config.backoff == [1.5, 60.0]
+    assert config.to_wire()["backoff"] == [1_500_000_000, 60_000_000_000]
+
+
+@pytest.mark.parametrize("value", NUMBERS, ids=repr)
+@pytest.mark.parametrize(("kind", "name"), fields_with(Whole))
+def test_a_number_may_be_any_integer(
+    kind: type[Model], name: str, value: object
+) -> None:
+    number = checked(kind, name, value)
+    assert number == 7
+    assert type(number) is int
+
+
+@pytest.mark.parametrize("value", ["g", ["g"], ("g",)], ids=repr)
+@pytest.mark.parametrize(("kind", "name"), fields_with(Strings))
+def test_one_string_stands_for_a_list_of_one(
+    kind: type[Model], name: str, value: object
+) -> None:
+    assert checked(kind, name, value) == ["g"]
+    if value == "g":  # as a configuration that nobody has checked sends it
+        fields: dict[str, Any] = {name: value}
+        assert kind(**fields).to_wire()[name] == ["g"]
 
 
 def test_a_field_that_jsync_does_not_know_can_be_sent() -> None:
@@ -115,7 +185,9 @@ def test_configurations_of_nats_py_are_understood() -> None:
         ({"_read": {}}, "no field '_read'"),
         ({"name": 1}, "name: Expected str, got int"),
         ({"name": "a b"}, "name: 'a b' may not contain ' '"),
-        ({"subjects": "a"}, "subjects: Expected list, got str"),
+        ({"subjects": "a b"}, "subjects: subject 'a b'"),
+        ({"subjects": b"a"}, "subjects: Expected list, got bytes"),
+        ({"max_msgs": 1 << 64}, "max_msgs: 18446744073709551616 does not fit"),
         ({"subjects": ["a", b"b"]}, "subjects: Expected str, got bytes"),
         ({"subjects": ["a b"]}, "subjects: subject 'a b'"),
         ({"subjects": [""]}, "subjects: "),
@@ -126,8 +198,15 @@ def test_configurations_of_nats_py_are_understood() -> None:
         ({"max_msgs": True}, "max_msgs: Expected int, got bool"),
         ({"sealed": 1}, "sealed: Expected bool, got int"),
         ({"max_age": -1}, "max_age: Expected float >= 0"),
-        ({"max_age": True}, "max_age: seconds, not bool"),
-        ({"max_age": timedelta(1)}, "max_age: seconds, not timedelta"),
+        (
+            {"max_age": True},
+            "max_age: a duration has to be a number of seconds, not True",
+        ),
+        ({"max_age": timedelta(-1)}, "max_age: Expected float >= 0"),
+        (
+            {"max_age": "60"},
+            "max_age: a duration has to be a number of seconds, not '60'",
+        ),
         ({"max_age": 10**10}, "max_age: .*nanoseconds"),
         ({"duplicate_window": -0.1}, "duplicate_window: "),
         ({"subject_delete_marker_ttl": -1}, "subject_delete_marker_ttl: "),
@@ -174,7 +253,7 @@ def test_a_stream_that_cannot_be_is_refused(fields: dict[str, Any], words: str) 
         ({"durable": "a"}, "no field 'durable'; did you mean durable_name?"),
         ({"filter_subject": "a b"}, "filter_subject: "),
         ({"filter_subjects": ["a", ""]}, "filter_subjects: "),
-        ({"filter_subjects": "a"}, "filter_subjects: Expected list, got str"),
+        ({"filter_subjects": "a b"}, "filter_subjects: subject 'a b'"),
         ({"deliver_subject": "a.*"}, "deliver_subject: "),
         ({"ack_wait": -1}, "ack_wait: Expected float >= 0"),
         ({"backoff": [1, -1]}, "backoff: Expected float >= 0"),
@@ -183,7 +262,7 @@ def test_a_stream_that_cannot_be_is_refused(fields: dict[str, Any], words: str) 
         ({"ack_policy": "Explicit"}, "ack_policy: 'Explicit' is not one of"),
         ({"opt_start_seq": -1}, "opt_start_seq: Expected int >= 0"),
         ({"opt_start_time": "2026-01-01T00:00:00Z"}, "opt_start_time: a datetime, not"),
-        ({"priority_groups": "g"}, "priority_groups: Expected list"),
+        ({"priority_groups": 1}, "priority_groups: Expected list"),
         ({"sample_freq": 30}, "sample_freq: Expected str, got int"),
     ],
 )

@@ -14,7 +14,6 @@ from jsync.errors import ConfigError
 from jsync.jetstream.subscribe_options import (
     Call,
     check_call,
-    check_patience,
     ordered_wanted,
     pull_wanted,
     push_wanted,
@@ -365,14 +364,6 @@ def test_what_cannot_be_called_and_limits_below_one_are_refused() -> None:
         check_call(None, None, None, 0, 1)
     with pytest.raises(ConfigError, match="pending_bytes_limit"):
         check_call(None, None, None, 1, -1)
-
-
-def test_patience_that_is_no_time_is_refused() -> None:
-    for seconds in (0, -1.0, float("inf"), float("nan"), "3", True):
-        with pytest.raises(ConfigError, match="heartbeat_patience"):
-            check_patience(seconds)  # type: ignore[arg-type]
-    check_patience(None)
-    check_patience(0.5)
 
 
 def test_options_are_refused_or_understood_but_never_fail_otherwise() -> None:

@@ -105,7 +105,7 @@ def test_what_cannot_be_asked_is_refused(arguments: dict[str, Any]) -> None:
 
 
 def test_a_count_that_no_json_carries_exactly_is_refused() -> None:
-    with pytest.raises(ConfigError, match="max_messages has to be below"):
+    with pytest.raises(ConfigError, match="max_messages has to be at most"):
         fetch_request(1 << 70, None, 5.0, None)
-    with pytest.raises(ConfigError, match="max_bytes has to be below"):
+    with pytest.raises(ConfigError, match="max_bytes has to be at most"):
         fetch_request(None, 1 << 70, 5.0, None)

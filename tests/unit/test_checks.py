@@ -1,0 +1,158 @@
+"""Numbers, durations and callbacks that a user gives: one behaviour for all arguments."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from decimal import Decimal
+from enum import IntEnum
+from fractions import Fraction
+from math import inf, nan
+from typing import TYPE_CHECKING, Any
+
+import numpy
+import pytest
+
+from jsync.checks import (
+    MOST_COUNT,
+    MOST_SEQUENCE,
+    callback,
+    count,
+    patience,
+    seconds,
+)
+from jsync.errors import ConfigError
+from jsync.jetstream.pull import consume_limits, fetch_request, idle_seconds
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+class Level(IntEnum):
+    HIGH = 3
+
+
+THREE: list[Any] = [3, Level.HIGH, numpy.int64(3), numpy.uint8(3)]
+NO_COUNT: list[Any] = [True, False, 3.0, "3", b"3", None, nan, timedelta(3), [3]]
+DURATIONS: list[Any] = [
+    *(THREE),
+    *(3.0, numpy.float64(3), numpy.float32(3), Fraction(3), timedelta(seconds=3)),
+]
+NO_DURATION: list[Any] = [True, "3", b"3", nan, numpy.float64(nan), Decimal(3), [3]]
+
+
+@pytest.mark.parametrize("value", THREE, ids=repr)
+def test_a_count_is_any_integer(value: Any) -> None:
+    number = count(value, "window", 1)
+    assert number == 3
+    assert type(number) is int
+
+
+@pytest.mark.parametrize("value", NO_COUNT, ids=repr)
+def test_a_count_is_nothing_else(value: Any) -> None:
+    with pytest.raises(ConfigError, match="window has to be a whole number, not "):
+        count(value, "window", 1)
+
+
+def test_a_count_is_within_its_bounds() -> None:
+    assert count(0, "window", 0) == 0
+    assert count(MOST_COUNT, "window", 1) == MOST_COUNT
+    assert count(MOST_SEQUENCE, "seq", 1, MOST_SEQUENCE) == MOST_SEQUENCE
+    with pytest.raises(ConfigError, match="window has to be at least 1, not 0"):
+        count(0, "window", 1)
+    with pytest.raises(ConfigError, match="window has to be at most"):
+        count(MOST_COUNT + 1, "window", 1)
+    with pytest.raises(ConfigError, match="seq has to be at most"):
+        count(MOST_SEQUENCE + 1, "seq", 1, MOST_SEQUENCE)
+
+
+@pytest.mark.parametrize("value", DURATIONS, ids=repr)
+def test_a_duration_is_any_real_number_or_a_timedelta(value: Any) -> None:
+    number = seconds(value, "timeout")
+    assert number == 3.0
+    assert type(number) is float
+
+
+@pytest.mark.parametrize("value", NO_DURATION, ids=repr)
+def test_a_duration_is_nothing_else(value: Any) -> None:
+    with pytest.raises(ConfigError, match=r"timeout .* a number of seconds"):
+        seconds(value, "timeout")
+
+
+def test_a_duration_may_be_endless_or_past() -> None:
+    assert seconds(inf, "timeout") == inf
+    assert seconds(-1, "timeout") == -1.0
+    with pytest.raises(ConfigError, match="timeout is too large"):
+        seconds(10**400, "timeout")
+
+
+@pytest.mark.parametrize("value", [0, -1.0, inf, *NO_DURATION, timedelta(0)], ids=repr)
+def test_patience_is_above_zero_and_ends(value: Any) -> None:
+    with pytest.raises(ConfigError, match="heartbeat_patience"):
+        patience(value, "heartbeat_patience")
+
+
+def test_patience_may_be_left_to_its_default() -> None:
+    assert patience(None, "heartbeat_patience") is None
+    assert patience(timedelta(seconds=0.5), "heartbeat_patience") == 0.5
+
+
+def test_a_callback_can_be_called_or_is_none() -> None:
+    callback(None, "on_error")
+    callback(print, "on_error")
+    with pytest.raises(ConfigError, match="on_error has to be callable, not 3"):
+        callback(3, "on_error")
+
+
+# What pulls are asked for -----------------------------------------------------------
+
+PULLS: list[tuple[str, Callable[[Any], object]]] = [
+    ("timeout", lambda value: fetch_request(1, None, value, None)),
+    ("idle_heartbeat", lambda value: fetch_request(1, None, 60, value)),
+    ("expires", lambda value: consume_limits(expires=value)),
+    ("idle_heartbeat", lambda value: consume_limits(idle_heartbeat=value)),
+    ("idle_timeout", idle_seconds),
+]
+COUNTS: list[tuple[str, Callable[[Any], object]]] = [
+    ("max_messages", lambda value: fetch_request(value, None, 5, None)),
+    ("max_bytes", lambda value: fetch_request(None, value, 5, None)),
+    ("max_messages", lambda value: consume_limits(max_messages=value)),
+    ("max_bytes", lambda value: consume_limits(max_bytes=value)),
+    ("stop_after", lambda value: consume_limits(stop_after=value)),
+    ("threshold_messages", lambda value: consume_limits(threshold_messages=value)),
+]
+
+
+@pytest.mark.parametrize("value", DURATIONS, ids=repr)
+@pytest.mark.parametrize(("name", "call"), PULLS, ids=range(len(PULLS)))
+def test_a_pull_takes_every_duration(
+    name: str, call: Callable[[Any], object], value: Any
+) -> None:
+    assert call(value) == call(3.0), name
+
+
+@pytest.mark.parametrize("value", [*NO_DURATION, inf, -1, 1e300], ids=repr)
+@pytest.mark.parametrize(("name", "call"), PULLS, ids=range(len(PULLS)))
+def test_a_pull_refuses_every_wrong_duration(
+    name: str, call: Callable[[Any], object], value: Any
+) -> None:
+    with pytest.raises(ConfigError, match=name):
+        call(value)
+
+
+@pytest.mark.parametrize("value", THREE, ids=repr)
+@pytest.mark.parametrize(("name", "call"), COUNTS, ids=range(len(COUNTS)))
+def test_a_pull_takes_every_integer(
+    name: str, call: Callable[[Any], object], value: Any
+) -> None:
+    assert call(value) == call(3), name
+
+
+@pytest.mark.parametrize(
+    "value", [v for v in NO_COUNT if v is not None] + [-1, 1 << 60], ids=repr
+)
+@pytest.mark.parametrize(("name", "call"), COUNTS, ids=range(len(COUNTS)))
+def test_a_pull_refuses_every_wrong_count(
+    name: str, call: Callable[[Any], object], value: Any
+) -> None:
+    with pytest.raises(ConfigError, match=name):
+        call(value)
