@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import warnings
 from typing import TYPE_CHECKING, Literal, Protocol, cast
 
 from .._fast import JetStreamMsg, Messages
+from ..checks import callback, seconds
 from ..core.callbacks import wrap
 from ..core.deadline import deadline_after
 from ..core.gate import Gate
@@ -25,8 +27,13 @@ if TYPE_CHECKING:
     from typing import Self
 
     from .._fast import Mailbox
+    from ..checks import Seconds
     from ..core.session import Session
+    from ..models import ConsumerConfig
     from .continuous import ContinuousPull
+
+LONGEST_DELAY = 1_000_000_000
+"""Seconds: less than servers count in nanoseconds."""
 
 OnException = Literal["continue", "nak", "term", "stop"]
 
@@ -51,8 +58,40 @@ class Feed(Protocol):
 
 def check_callback(on_error: object) -> None:
     """Raise `ConfigError` for an `on_error` that cannot be called."""
-    if on_error is not None and not callable(on_error):
-        raise ConfigError("on_error has to be callable")
+    callback(on_error, "on_error")
+
+
+def check_exception(
+    on_exception: OnException, nak_delay: Seconds | None, config: ConsumerConfig | None
+) -> float | None:
+    """The delay of the naks in seconds; raises `ConfigError`.
+
+    Warns, at the line that calls `consume`, when naks without delay use up `max_deliver`.
+    """
+    if on_exception not in ("continue", "nak", "term", "stop"):
+        raise ConfigError(
+            f"on_exception is continue, nak, term or stop, not {on_exception!r}"
+        )
+    if nak_delay is not None:
+        if on_exception != "nak":
+            raise ConfigError("nak_delay goes with on_exception='nak' only")
+        delay = seconds(nak_delay, "nak_delay")
+        if not 0 <= delay <= LONGEST_DELAY:
+            raise ConfigError(
+                f"nak_delay has to be from 0 to {LONGEST_DELAY} seconds, not {nak_delay!r}"
+            )
+        return delay
+    limit = (config.max_deliver if config is not None else None) or -1
+    if on_exception == "nak" and limit > 0:
+        # A `backoff` does not help: servers use it when an ack is late, not for a nak.
+        warnings.warn(
+            f"on_exception='nak' delivers a failed message again at once: after "
+            f"max_deliver={limit} failures, within milliseconds, the message is not "
+            "delivered any more; give nak_delay, in seconds",
+            RuntimeWarning,
+            stacklevel=3,
+        )
+    return None
 
 
 class MessagesContext(Single):
@@ -157,10 +196,12 @@ class ConsumeContext(Single):
         session: Session,
         name: str,
         workers: int,
+        nak_delay: float | None = None,
     ) -> None:
         self._feed = feed
         self._handler = handler
         self._on_exception = on_exception
+        self._nak_delay = nak_delay
         self._finished = Gate(session.outbox)
         self._error: Exception | None = None
         self._workers: set[threading.Thread] = set()
@@ -251,7 +292,7 @@ class ConsumeContext(Single):
         with contextlib.suppress(Error):
             match self._on_exception:
                 case "nak":
-                    msg.nak()
+                    msg.nak(self._nak_delay)
                 case "term":
                     msg.term()
                 case "stop":

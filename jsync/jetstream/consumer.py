@@ -9,7 +9,7 @@ from ..checks import count, seconds
 from ..errors import ConfigError, TimeoutError as LateError
 from . import management
 from .arrow import AHEAD_BYTES, MOST_ROWS, ArrowBatches, arrow_batches
-from .consume import ConsumeContext, MessagesContext, check_callback
+from .consume import ConsumeContext, MessagesContext, check_callback, check_exception
 from .continuous import ContinuousPull
 from .fetch import Batch, PullOfOne, SinglePull
 from .inbox import Source
@@ -289,6 +289,7 @@ class Consumer(ManagedConsumer):
         priority: int | None = None,
         workers: int = 1,
         on_exception: OnException = "continue",
+        nak_delay: Seconds | None = None,
         on_error: Callable[[Exception], object] | None = None,
     ) -> ConsumeContext:
         """Have `handler` called with each message, on a thread of its own.
@@ -296,13 +297,14 @@ class Consumer(ManagedConsumer):
         With several `workers` it is called on so many threads, at the same time, and the
         order of the messages is kept no longer. Everything else is as with `messages`. A
         handler that raises is reported to `on_error` as `CallbackError`, and logged with
-        its traceback; its message stays without an ack (`continue`), is given back at once
-        (`nak`), is given up (`term`), or ends the consuming (`stop`).
+        its traceback; its message stays without an ack (`continue`), is given back at once or
+        after `nak_delay` seconds (`nak`), is given up (`term`), or ends the consuming
+        (`stop`). A message that has failed `max_deliver` times is not delivered any more,
+        so naks without a delay are warned of (`RuntimeWarning`) if the configuration, as of
+        `cached_info`, has one.
         """
-        if on_exception not in ("continue", "nak", "term", "stop"):
-            raise ConfigError(
-                f"on_exception is continue, nak, term or stop, not {on_exception!r}"
-            )
+        config = None if self._info is None else self._info.config
+        delay = check_exception(on_exception, nak_delay, config)
         if not callable(handler):
             raise ConfigError("handler has to be callable")
         workers = count(workers, "workers", 1)
@@ -319,7 +321,9 @@ class Consumer(ManagedConsumer):
         check_callback(on_error)
         pull = ContinuousPull(source, limits, on_error, readers=workers)
         session = self._api.connection.session
-        return ConsumeContext(pull, handler, on_exception, session, self.name, workers)
+        return ConsumeContext(
+            pull, handler, on_exception, session, self.name, workers, delay
+        )
 
     def _source(
         self,

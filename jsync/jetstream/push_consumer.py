@@ -9,7 +9,7 @@ from ..errors import ConfigError
 from ..models import ConsumerConfig
 from . import management
 from .arguments import at_least
-from .consume import ConsumeContext, check_callback
+from .consume import ConsumeContext, check_callback, check_exception
 from .managed import ManagedConsumer
 from .push_delivery import PushDelivery
 from .subscribe_checks import check_free, check_push
@@ -40,6 +40,7 @@ class PushConsumer(ManagedConsumer):
         heartbeat_patience: float | None = None,
         workers: int = 1,
         on_exception: OnException = "continue",
+        nak_delay: Seconds | None = None,
         on_error: Callable[[Exception], object] | None = None,
     ) -> ConsumeContext:
         """Have `handler` called with each message, on a thread of its own.
@@ -51,8 +52,8 @@ class PushConsumer(ManagedConsumer):
         server at the end, `stop` gives back what has not been handled.
 
         As with `Consumer.consume` nothing is acknowledged for the handler, what it raises
-        is reported to `on_error` as `CallbackError`, and `on_exception` says what becomes
-        of its message; with several `workers` it is called on so many threads. Its backlog
+        is reported to `on_error` as `CallbackError`, and `on_exception` with `nak_delay`
+        says what becomes of its message; with several `workers` it is called on so many threads. Its backlog
         drops what comes beyond `max_pending_messages` and `max_pending_bytes`, by default
         those of the connection, which is reported as `SlowConsumerError` to the
         connection's `on_error`: a consumer with `flow_control` does not come to that.
@@ -62,10 +63,9 @@ class PushConsumer(ManagedConsumer):
         default three times the `idle_heartbeat` of the consumer; `MessageGapError`;
         `PushError` and `NoRespondersError` for what the server reports (ADR-15).
         """
-        if on_exception not in ("continue", "nak", "term", "stop"):
-            raise ConfigError(
-                f"on_exception is continue, nak, term or stop, not {on_exception!r}"
-            )
+        delay = check_exception(
+            on_exception, nak_delay, None if self._info is None else self._info.config
+        )
         if not callable(handler):
             raise ConfigError("handler has to be callable")
         check_callback(on_error)
@@ -94,7 +94,7 @@ class PushConsumer(ManagedConsumer):
         delivery.bind(info, created=False, patience=heartbeat_patience)
         delivery.open()
         return ConsumeContext(
-            delivery, handler, on_exception, session, self.name, workers
+            delivery, handler, on_exception, session, self.name, workers, delay
         )
 
     def __repr__(self) -> str:

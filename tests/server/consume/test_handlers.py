@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -63,6 +64,68 @@ def test_a_handler_that_raises_is_logged_with_its_traceback(
     assert f"{stream.name}.worker" in record.getMessage()
     assert record.exc_info
     assert isinstance(record.exc_info[1], LookupError)
+
+
+def test_a_handler_that_raises_can_have_its_message_again_after_a_delay(
+    nc: jsync.Connection, stream: jsync.Stream, worker: jsync.Consumer
+) -> None:
+    fill(nc, stream, 6)
+    handler, told = Handler(bad=2), Recorder()
+    delay = timedelta(milliseconds=200)
+    with nc.subscribe(f"$JS.ACK.{stream.name}.worker.>") as acks:
+        consuming = worker.consume(
+            handler, on_exception="nak", nak_delay=delay, on_error=told, stop_after=7
+        )
+        assert consuming.wait(SOON)
+        naks = [acks.next(SOON).data for _ in range(7)]
+    assert handler.numbers == [0, 1, 2, 3, 4, 5, 2]
+    assert [data for data in naks if data.startswith(b"-NAK")] == [
+        b'-NAK {"delay": 200000000}'
+    ]
+    wait_for(lambda: settled(worker))
+
+
+def test_naks_that_use_up_max_deliver_at_once_are_warned_of(
+    stream: jsync.Stream,
+) -> None:
+    limited = stream.create_consumer(durable_name="limited", max_deliver=5)
+    with pytest.warns(RuntimeWarning, match="max_deliver=5 .* give nak_delay") as told:
+        limited.consume(Handler(), on_exception="nak").stop()
+    assert [warning.filename for warning in told] == [__file__]
+    pushed = stream.create_push_consumer(
+        durable_name="pushed", max_deliver=5, deliver_subject=f"{stream.name}-deliver"
+    )
+    with pytest.warns(RuntimeWarning, match="max_deliver=5") as told:
+        pushed.consume(Handler(), on_exception="nak").stop()
+    assert [warning.filename for warning in told] == [__file__]
+
+
+def test_naks_that_use_nothing_up_are_not_warned_of(
+    js: jsync.JetStream,
+    stream: jsync.Stream,
+    worker: jsync.Consumer,
+    recwarn: pytest.WarningsRecorder,
+) -> None:
+    limited = stream.create_consumer(durable_name="limited", max_deliver=5)
+    worker.consume(Handler(), on_exception="nak").stop()
+    limited.consume(Handler(), on_exception="nak", nak_delay=1).stop()
+    limited.consume(Handler(), on_exception="term").stop()
+    # Nothing is known of a consumer that was bound without asking.
+    js.consumer(stream.name, "limited").consume(Handler(), on_exception="nak").stop()
+    assert not [str(warning.message) for warning in recwarn]
+
+
+@pytest.mark.parametrize("delay", [-1, "5", True, float("nan"), float("inf"), 2e9])
+def test_a_nak_delay_that_cannot_be_is_refused(
+    worker: jsync.Consumer, delay: Any
+) -> None:
+    with pytest.raises(errors.ConfigError, match="nak_delay"):
+        worker.consume(Handler(), on_exception="nak", nak_delay=delay)
+
+
+def test_a_nak_delay_without_naks_is_refused(worker: jsync.Consumer) -> None:
+    with pytest.raises(errors.ConfigError, match="goes with on_exception='nak'"):
+        worker.consume(Handler(), on_exception="term", nak_delay=1)
 
 
 def test_a_handler_that_raises_can_have_its_message_again(
