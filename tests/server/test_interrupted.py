@@ -109,7 +109,7 @@ def test_ctrl_c_at_any_instruction_of_a_new_connection_leaves_no_descriptor() ->
         for frame in refused.traceback
         if isinstance(frame.frame.f_locals.get("options"), Options)
     )
-    files = {module.__file__ for module in (session, transport, io_thread)}
+    files = {str(module.__file__) for module in (session, transport, io_thread)}
     gc.collect()
     before = len(os.listdir("/dev/fd"))
     for instruction in itertools.count():
