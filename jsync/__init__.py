@@ -2,6 +2,7 @@
 
 The map of the package, lowest first; each part imports only from those above it:
 
+    terminal    text of strangers, made safe for a terminal
     errors      every error
     checks      numbers and callbacks that the user gives
     headers     message headers

@@ -6,6 +6,8 @@ import sys
 
 import click
 
+from .output import ask
+
 
 def confirm(question: str, *, force: bool) -> None:
     """Return when it may be done: `--force` says so, or somebody at a terminal.
@@ -17,7 +19,7 @@ def confirm(question: str, *, force: bool) -> None:
         return
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise click.UsageError(f"{question} Say --force where nobody can be asked.")
-    if not click.confirm(question, err=True):
+    if not ask(question):
         raise click.ClickException("nothing was done")
 
 

@@ -15,7 +15,7 @@ from jsync.errors import UnsupportedFeatureError
 from jsync.server import LocalServer
 
 from .bench_scenarios import Figure, Plan, run, scenarios
-from .output import is_terminal, write_json, write_table
+from .output import echo, is_terminal, write_json, write_table
 from .values import DURATION, SIZE, Number
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ def bench(
         stream, batched = _create(js, storage)
         opened.callback(stream.delete)
         if not settings.json:
-            click.echo(
+            echo(
                 f"jsync {jsync.__version__} on Python {platform.python_version()}, "
                 f"{os.cpu_count()} processors, with nats-server {info.version} at {url}: "
                 f"payloads of {size} bytes, a stream in {_PLACES[storage]}"
@@ -135,13 +135,14 @@ def _create(js: jsync.JetStream, storage: str) -> tuple[jsync.Stream, bool]:
 
 
 def _measure(plan: Plan, *, batched: bool) -> Iterator[Figure]:
-    from rich.console import Console
     from rich.status import Status
 
-    console = Console(stderr=True)
-    with Status("", console=console) as status:
+    from .console import console
+
+    screen = console(err=True)
+    with Status("", console=screen) as status:
         for scenario in scenarios(fast_ingest=batched):
-            if console.is_terminal:
+            if screen.is_terminal:
                 status.update(scenario[0])
             yield run(plan, scenario)
 
@@ -149,8 +150,9 @@ def _measure(plan: Plan, *, batched: bool) -> Iterator[Figure]:
 def _chart(figures: list[Figure]) -> None:
     from rich import box
     from rich.bar import Bar
-    from rich.console import Console
     from rich.table import Table
+
+    from .console import console
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("")
@@ -170,7 +172,7 @@ def _chart(figures: list[Figure]) -> None:
             _micro(median),
             _micro(late),
         )
-    Console().print(table)
+    console().print(table)
 
 
 def _micro(seconds: float | None) -> str:

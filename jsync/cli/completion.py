@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from typing import TYPE_CHECKING, Final
 
 import click
@@ -14,6 +15,7 @@ from click.shell_completion import (
 )
 
 from . import contexts
+from .output import write_text
 from .settings import Settings
 
 if TYPE_CHECKING:
@@ -25,6 +27,8 @@ VARIABLE: Final = "_JSYNC_COMPLETE"
 """Set by the shell's script when it asks for completions."""
 _PATIENCE: Final = 1.0
 """Seconds that somebody who pressed Tab waits for a server."""
+_WORD: Final = re.compile(r"[\w@%+=:,./-]+")
+"""A name that a shell takes as it is: a server could offer `$(...)`, and Enter runs that."""
 
 
 class _Stream(click.ParamType):  # type: ignore[type-arg]  # generic in new ones
@@ -98,7 +102,12 @@ def _asked(
 
 
 def _begun(names: Iterable[str], incomplete: str) -> list[CompletionItem]:
-    return [CompletionItem(name) for name in names if name.startswith(incomplete)]
+    """The names that begin so; without any that would be more than a word to a shell."""
+    return [
+        CompletionItem(name)
+        for name in names
+        if name.startswith(incomplete) and _WORD.fullmatch(name)
+    ]
 
 
 @add_completion_class
@@ -138,4 +147,5 @@ def completion(ctx: click.Context, shell: str) -> None:
     """
     kind = get_completion_class(shell)
     assert kind is not None
-    click.echo(kind(ctx.find_root().command, {}, "jsync", VARIABLE).source())
+    script = kind(ctx.find_root().command, {}, "jsync", VARIABLE).source()
+    write_text(script, "\n")

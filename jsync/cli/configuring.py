@@ -12,7 +12,7 @@ import click
 from jsync.models import Model
 
 from .failures import words_of
-from .output import write_json
+from .output import echo, write_json
 from .values import spelled
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def read_config(path: Path, kind: type[Config]) -> Config:
         found = json.loads(text)
     except OSError as error:
         raise click.UsageError(words_of(error)) from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise click.UsageError(f"{path} is not JSON: {error}") from None
     if isinstance(found, dict) and isinstance(found.get("config"), dict):
         found = found["config"]
@@ -86,9 +86,9 @@ def show_changes(old: Config, new: Config) -> bool:
     changes = new.differences(old)
     for name, (after, before) in changes.items():
         words = f"{name}: {_words(before)} -> {_words(after)}"
-        click.echo(f"  {words}", err=True)
+        echo(f"  {words}", err=True)
     if not changes:
-        click.echo("  nothing changes", err=True)
+        echo("  nothing changes", err=True)
     return bool(changes)
 
 

@@ -23,7 +23,7 @@ from .consume import next_
 from .consumer_options import consumer_fields, consumer_options
 from .family import Family
 from .listing import write_infos, write_names
-from .output import write_facts, write_json
+from .output import echo, write_facts, write_json
 from .values import UNTIL
 
 if TYPE_CHECKING:
@@ -195,7 +195,7 @@ def rm(settings: Settings, stream: str, consumer: str, force: bool) -> None:
     if settings.json:
         write_json({"deleted": consumer})
     else:
-        click.echo(f"deleted consumer {consumer}")
+        echo(f"deleted consumer {consumer}")
 
 
 @consumer.command()
@@ -213,9 +213,9 @@ def pause(settings: Settings, stream: str, consumer: str, until: datetime) -> No
     if settings.json:
         write_json(state.to_wire())
     elif state.paused:
-        click.echo(f"paused until {state.pause_until}")
+        echo(f"paused until {state.pause_until}")
     else:
-        click.echo("not paused: that time has passed")
+        echo("not paused: that time has passed")
 
 
 @consumer.command()
@@ -232,7 +232,7 @@ def resume(settings: Settings, stream: str, consumer: str) -> None:
     if settings.json:
         write_json(state.to_wire())
     else:
-        click.echo("resumed")
+        echo("resumed")
 
 
 @consumer.command()
@@ -250,7 +250,7 @@ def unpin(settings: Settings, stream: str, consumer: str, group: str) -> None:
     if settings.json:
         write_json({"unpinned": group})
     else:
-        click.echo(f"unpinned {group}")
+        echo(f"unpinned {group}")
 
 
 def _write(info: ConsumerInfo, settings: Settings) -> None:

@@ -108,7 +108,7 @@ def load(root: Path, name: str, environ: Mapping[str, str]) -> dict[str, Any]:
         raise click.UsageError(
             f"there is no context {name!r} in {root / 'context'} (known: {known})"
         ) from None
-    except ValueError:
+    except (ValueError, RecursionError):
         raise click.UsageError(f"{path} is not JSON") from None
     if not isinstance(stored, dict):
         raise click.UsageError(f"{path} is no context")
@@ -118,6 +118,9 @@ def load(root: Path, name: str, environ: Mapping[str, str]) -> dict[str, Any]:
     options = {
         option: stored[field] for field, option in _FIELDS.items() if stored.get(field)
     }
+    for option, value in options.items():
+        if not isinstance(value, bool if option == "tlsfirst" else str):
+            raise click.UsageError(f"{path}: {option} cannot be {value!r:.100}")
     for kind in _KINDS:
         if kind[0] in options:
             for option in CREDENTIALS.difference(kind):

@@ -13,7 +13,7 @@ import msgspec
 import jsync
 from jsync.server import LocalServer
 
-from .output import write_json, write_table
+from .output import echo, write_json, write_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -52,7 +52,7 @@ def demo(settings: Settings) -> None:
     Nothing is left behind.
     """
     characters = list(_characters())
-    say = (lambda text: None) if settings.json else click.echo
+    say = (lambda text: None) if settings.json else echo
     with LocalServer() as server, jsync.connect(server.url, name="jsync demo") as nc:
         version = nc.server_info.version
         say(f"jsync {jsync.__version__}, with a nats-server {version} of its own")
@@ -165,10 +165,10 @@ def _tell(
         ],
     )
     for line in found:
-        click.echo(line)
+        echo(line)
     most = ", ".join(f"{name} {count:,}" for name, count in counts.most_common(4))
-    click.echo(f"\nThe worker counted by category: {most}, ...")
-    click.echo(
+    echo(f"\nThe worker counted by category: {most}, ...")
+    echo(
         "Next: `jsync server` runs a server, `jsync ingest` fills a stream from a file, "
         "`jsync bench` measures, `jsync doctor` says what works here."
     )

@@ -21,7 +21,7 @@ from jsync import errors
 from jsync.server import LocalServer
 
 from .failures import words_of
-from .output import is_terminal, write_json
+from .output import Styled, echo, is_terminal, write_json, write_row
 from .subjects import covers, overlap
 
 if TYPE_CHECKING:
@@ -77,13 +77,14 @@ def doctor(settings: Settings, parts: tuple[str, ...]) -> int:
         write_json({"ok": not broken, "checks": checks})
         return int(broken)
     width = max(len(finding.part) for finding in findings)
-    for part, state, says, do in findings:
+    for part, state, words, do in findings:
+        says = " ".join(words.split())  # a server's words make no line of their own
         if not is_terminal():
-            click.echo(f"{state}\t{part}\t{says}\t{do}")
+            write_row([state, part, says, do])
             continue
         mark, color = _MARKS[state]
         advice = f": {do}" if do else ""
-        click.echo(f"{click.style(mark, fg=color)} {part:<{width}}  {says}{advice}")
+        echo(Styled(mark, color=color), f" {part:<{width}}  {says}{advice}")
     return int(broken)
 
 
@@ -135,7 +136,7 @@ def _server(settings: Settings, nc: jsync.Connection) -> Finding:
     if info.cluster:
         words += f", in cluster {info.cluster}"
     words += f", {nc.rtt() * 1000:.1f} ms away"
-    version = tuple(int(part) for part in re.findall(r"\d+", info.version)[:2])
+    version = tuple(int(part) for part in re.findall(r"\d{1,9}", info.version)[:2])
     if version < _OLDEST:
         return Finding("server", "broken", words, "jsync is for 2.10 or newer")
     if info.ldm:
@@ -215,11 +216,15 @@ class _UserInfo(msgspec.Struct):
     data: _User
 
 
+_UNREADABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+"""What reading JSON of a stranger raises."""
+
+
 def _permissions(settings: Settings, nc: jsync.Connection) -> Finding:
     try:
         reply = nc.request("$SYS.REQ.USER.INFO", timeout=settings.timeout)
         user = msgspec.json.decode(reply.data, type=_UserInfo).data
-    except (errors.Error, msgspec.MsgspecError) as error:
+    except (errors.Error, *_UNREADABLE) as error:
         do = "allow $SYS.REQ.USER.INFO, and $JS.API.> and $JS.ACK.> for JetStream"
         return Finding("permissions", "note", f"cannot be asked: {words_of(error)}", do)
     name = f"{user.user or 'nobody'} in account {user.account}"

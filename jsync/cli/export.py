@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import contextlib
 import os
-import sys
 from contextlib import ExitStack
 from typing import IO, TYPE_CHECKING, Any, Final, Protocol
 
@@ -16,7 +15,7 @@ from jsync.errors import ConfigError, Error
 
 from .completion import FILE, STREAM
 from .failures import Code, say
-from .output import write_json
+from .output import byte_output, echo, write_json
 from .values import SINCE, Number
 
 if TYPE_CHECKING:
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
 
     import jsync
 
+    from .output import Screen
     from .progress import Look
     from .settings import Settings
 
@@ -50,7 +50,7 @@ class Writer(Protocol):
 class LineWriter:
     """A line for each message: as JSON, or nothing but its payload."""
 
-    def __init__(self, file: IO[bytes], *, raw: bool) -> None:
+    def __init__(self, file: IO[bytes] | Screen, *, raw: bool) -> None:
         self._file = file
         self._line = _payload if raw else _document
         self.count = 0
@@ -79,7 +79,7 @@ class LineWriter:
 class ParquetWriter:
     """Columns, as `Stream.read_arrow` has them."""
 
-    def __init__(self, file: IO[bytes]) -> None:
+    def __init__(self, file: IO[bytes] | Screen) -> None:
         self._file = file
         self._opened: Any = None
         self.count = 0
@@ -192,7 +192,7 @@ def export(settings: Settings, /, **options: Any) -> int | None:
         stream = settings.jetstream(nc).stream(options["name"])
         start, end = _range(stream, options)
         partial = None if target is None else f"{target}.partial"
-        file = sys.stdout.buffer
+        file: IO[bytes] | Screen = byte_output()
         if partial is not None:
             file = opened.enter_context(open(partial, "wb"))
         writer: Writer = LineWriter(file, raw=form == "raw")
@@ -295,4 +295,4 @@ def _tell(settings: Settings, writer: Writer, name: str, target: str) -> None:
             }
         )
     else:
-        click.echo(f"{writer.count:,} messages of {name} in {target}, {size:,} bytes")
+        echo(f"{writer.count:,} messages of {name} in {target}, {size:,} bytes")

@@ -11,6 +11,8 @@ import click
 
 from jsync import errors
 
+from .output import echo
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -57,7 +59,7 @@ def code_of(error: BaseException) -> Code:
 
 def say(line: str) -> None:
     """A line for people, on the standard error."""
-    click.echo(f"jsync: {line}", err=True)
+    echo(f"jsync: {line}", err=True)
 
 
 def guard(command: Callable[[], Code | None]) -> int:
@@ -69,7 +71,7 @@ def guard(command: Callable[[], Code | None]) -> int:
         code = command()
         sys.stdout.flush()
     except click.Abort:  # Ctrl-C, or the end of the input, at a question
-        click.echo(err=True)
+        echo("", err=True)
         return Code.INTERRUPTED
     except click.exceptions.Exit as end:
         return end.exit_code
@@ -91,7 +93,7 @@ def words_of(error: BaseException) -> str:
     """What to say of an error, in one line."""
     if isinstance(error, OSError) and error.strerror:
         where = f"{error.filename}: " if error.filename else ""
-        return f"{where}{error.strerror}"
+        return " ".join(f"{where}{error.strerror}".split())
     words = " ".join(str(error).split()) or type(error).__name__
     if isinstance(error, errors.Error | OSError):
         return words
@@ -101,5 +103,5 @@ def words_of(error: BaseException) -> str:
 def _explain(error: click.ClickException) -> int:
     say(" ".join(error.format_message().split()))
     if isinstance(error, click.UsageError) and error.ctx is not None:
-        click.echo(f"Try: {error.ctx.command_path} --help", err=True)
+        echo(f"Try: {error.ctx.command_path} --help", err=True)
     return error.exit_code

@@ -7,6 +7,7 @@ from typing import Final
 import click
 
 from .failures import Code
+from .output import echo
 
 _OTHER_NAMES: Final = {
     "add": "create",
@@ -25,7 +26,7 @@ class Family(click.Group):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if not args and not ctx.resilient_parsing:
-            click.echo(ctx.get_help(), err=True)
+            echo(ctx.get_help(), err=True)
             ctx.exit(Code.USAGE)
         return super().parse_args(ctx, args)
 

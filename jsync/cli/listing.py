@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeVar
 
-import click
-
 from jsync.errors import IncompleteListError
 
-from .output import write_json, write_table
+from .output import write_json, write_row, write_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -26,7 +24,7 @@ def write_names(names: Iterable[str], settings: Settings) -> None:
         write_json(list(names))
     else:
         for name in names:
-            click.echo(name)
+            write_row([name])
 
 
 def write_infos(

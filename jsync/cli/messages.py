@@ -9,7 +9,7 @@ import click
 
 from jsync import JetStreamMsg, StoredMessage
 
-from .output import is_terminal, printable, write_bytes, write_line
+from .output import Styled, write_bytes, write_line, write_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,7 +24,7 @@ class Form(NamedTuple):
 
     json: bool
     raw: bool
-    """Payloads alone, byte for byte, a line break behind each."""
+    """Payloads alone, a line break behind each; on a terminal escaped."""
     headers_only: bool = False
     subjects_only: bool = False
 
@@ -40,24 +40,21 @@ class Form(NamedTuple):
                 document.pop("data_base64", None)
             write_line(document)
         elif self.subjects_only:
-            write_bytes(msg.subject.encode() + b"\n")
+            write_bytes(msg.subject.encode(errors="surrogateescape") + b"\n")
         elif self.raw:
             write_bytes(msg.data + b"\n")
         else:
-            write_bytes(self._text(msg, number).encode(errors="replace"))
+            head = Styled(f"{heading(msg, number)}\n" if number else "", bold=True)
+            write_text(head, self._text(msg), "\n\n" if number else "\n")
 
-    def _text(self, msg: Msg | StoredMessage, number: int) -> str:
-        lines = []
-        if number:
-            head = heading(msg, number)
-            lines.append(click.style(head, bold=True) if is_terminal() else head)
+    def _text(self, msg: Msg | StoredMessage) -> str:
         headers = pairs(msg.headers)
-        lines += [printable(f"{name}: {value}") for name, value in headers]
+        lines = [f"{name}: {value}" for name, value in headers]
         if not self.headers_only:
             if headers:
                 lines.append("")
             lines += [_body(msg.data)]
-        return "\n".join(lines) + ("\n\n" if number else "\n")
+        return "\n".join(lines)
 
 
 def form_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -94,13 +91,13 @@ def pairs(headers: Headers | None) -> list[tuple[str, str]]:
 def heading(msg: Msg | StoredMessage, number: int) -> str:
     """The line above a message."""
     if isinstance(msg, StoredMessage):
-        return printable(f"#{msg.sequence} {msg.subject} {msg.timestamp:%FT%T.%fZ}")
+        return f"#{msg.sequence} {msg.subject} {msg.timestamp:%FT%T.%fZ}"
     if not isinstance(msg, JetStreamMsg):
         reply = f" (reply to {msg.reply})" if msg.reply else ""
-        return printable(f"#{number} {msg.subject}{reply}")
+        return f"#{number} {msg.subject}{reply}"
     about = msg.metadata
     again = f", delivery {about.num_delivered}" if about.num_delivered > 1 else ""
-    return printable(
+    return (
         f"#{about.stream_sequence} {msg.subject} {about.timestamp:%FT%T.%fZ}"
         f" ({about.num_pending} pending{again})"
     )
@@ -134,6 +131,6 @@ def document_of(msg: Msg | StoredMessage) -> dict[str, Any]:
 
 def _body(data: bytes) -> str:
     try:
-        return printable(data.decode())
+        return data.decode()
     except UnicodeDecodeError:
         return f"({len(data)} bytes that are no text: --raw writes them)"

@@ -6,7 +6,7 @@ import click
 
 from .app import OPTIONS
 from .contexts import VARIABLES
-from .output import write_json
+from .output import write_json, write_text
 
 
 @click.command()
@@ -32,4 +32,4 @@ def options(ctx: click.Context) -> None:
             for option, variable, words in known
         ]
     )
-    click.echo(formatter.getvalue(), nl=False)
+    write_text(formatter.getvalue())

@@ -2,18 +2,31 @@
 
 A command says what it has found as a document, and how that looks as a table. With `--json`
 the document is written, one to a command; what flows is one document to a line.
+
+This module and `console` write everything that the command writes. A server, a message or a
+file can hold characters that a terminal obeys, so both escape them (`jsync.terminal`).
 """
 
 from __future__ import annotations
 
 import json
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 import click
 
+from jsync.terminal import printable
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
+
+
+class Styled(NamedTuple):
+    """Text that is bold or colored on a terminal."""
+
+    text: str
+    bold: bool | None = None
+    color: str | None = None
 
 
 def is_terminal() -> bool:
@@ -22,9 +35,61 @@ def is_terminal() -> bool:
 
 
 def write_bytes(data: bytes) -> None:
-    """Bytes as they are, at once: whoever reads the pipe may wait for them."""
-    sys.stdout.buffer.write(data)
-    sys.stdout.flush()
+    """Write bytes at once: the reader of a pipe may wait for them.
+
+    A pipe or a file gets the bytes as they are. A terminal gets them as text, escaped.
+    """
+    output = byte_output()
+    output.write(data)
+    output.flush()
+
+
+def byte_output() -> IO[bytes] | Screen:
+    """Return the standard output for bytes, buffered."""
+    return Screen() if is_terminal() else sys.stdout.buffer
+
+
+class Screen:
+    """The standard output for bytes, if it is a terminal: shows them as text, escaped."""
+
+    def write(self, data: bytes) -> None:
+        """Write whole characters."""
+        write_text(data.decode(errors="surrogateescape"))
+
+    def flush(self) -> None:
+        sys.stdout.flush()
+
+
+def write_text(*spans: str | Styled, err: bool = False) -> None:
+    """Write text for people at once, without a line break of its own.
+
+    A pipe or a file gets UTF-8. A terminal of another encoding gets escapes for the
+    characters that it cannot show.
+    """
+    texts = [_styled(span) for span in spans]
+    file = sys.stderr if err else sys.stdout
+    if not file.isatty():
+        click.echo(click.unstyle("".join(texts)).encode(), nl=False, err=err)
+        return
+    encoding = file.encoding or "utf-8"
+    shown = "".join(texts).encode(encoding, "backslashreplace").decode(encoding)
+    click.echo(shown, nl=False, err=err)
+
+
+def _styled(span: str | Styled) -> str:
+    if isinstance(span, str):
+        return printable(span)
+    return click.style(printable(span.text), fg=span.color, bold=span.bold)
+
+
+def echo(*spans: str | Styled, err: bool = False) -> None:
+    """Write a line for people at once."""
+    write_text(*spans, "\n", err=err)
+
+
+def ask(question: str) -> bool:
+    """Ask a question on the standard error; blocks. Whether the answer is yes."""
+    return click.confirm(printable(question), err=True)
 
 
 def write_json(document: Any) -> None:
@@ -38,23 +103,22 @@ def write_line(document: Any) -> None:
 
 
 def _json(document: Any, **form: Any) -> bytes:
-    try:
-        return json.dumps(document, ensure_ascii=False, **form).encode() + b"\n"
-    except UnicodeEncodeError:  # bytes of a header that are no UTF-8
-        return json.dumps(document, **form).encode() + b"\n"
+    # All that needs an escape stands within a string, where JSON has the same escapes.
+    return printable(json.dumps(document, ensure_ascii=False, **form)).encode() + b"\n"
 
 
 def write_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     """A table on a terminal; else a line of headings and lines, tab-separated."""
     if not is_terminal():
-        click.echo("\t".join(columns))
+        echo("\t".join(columns))
         for row in rows:
-            click.echo("\t".join(_plain(cell) for cell in row))
+            write_row(row)
         return
     from rich import box
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
+
+    from .console import console
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     shown = [list(row) for row in rows]
@@ -63,7 +127,12 @@ def write_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Non
         table.add_column(column, justify="right" if numbers else "left")
     for row in shown:
         table.add_row(*(Text(_readable(cell)) for cell in row))
-    Console().print(table)
+    console().print(table)
+
+
+def write_row(cells: Iterable[object]) -> None:
+    """Write one line, with tabs between the cells and none within."""
+    echo("\t".join(map(_plain, cells)))
 
 
 def write_facts(title: str, facts: Mapping[str, object]) -> None:
@@ -71,13 +140,13 @@ def write_facts(title: str, facts: Mapping[str, object]) -> None:
     known = {name: value for name, value in facts.items() if value is not None}
     if not is_terminal():
         for name, value in known.items():
-            click.echo(f"{name}\t{_plain(value)}")
+            write_row([name, value])
         return
-    click.secho(title, bold=True)
+    echo(Styled(title, bold=True))
     width = max(map(len, known), default=0)
     for name, value in known.items():
         lines = _readable(value).splitlines() or [""]
-        click.echo(f"  {name:>{width}}  " + f"\n  {'':{width}}  ".join(lines))
+        echo(f"  {name:>{width}}  " + f"\n  {'':{width}}  ".join(lines))
 
 
 def _plain(value: object) -> str:
@@ -95,12 +164,5 @@ def _readable(value: object, number: str = "{:,}") -> str:
         return number.format(value)
     if isinstance(value, list | tuple):
         return "\n".join(_readable(item, number) for item in value)
+    # Here as well, as escapes take room in a table.
     return printable(str(value))
-
-
-def printable(text: str) -> str:
-    """Text whose control characters cannot do anything to a terminal."""
-    return "".join(
-        char if char.isprintable() or char in "\n\t" else "\N{REPLACEMENT CHARACTER}"
-        for char in text
-    )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, NamedTuple
 
-from rich.console import Console
 from rich.progress import (
     BarColumn,
     Progress,
@@ -19,6 +18,8 @@ from rich.progress import (
 )
 from rich.table import Column
 from rich.text import Text
+
+from .console import console
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -56,7 +57,7 @@ class Bar(Progress):
             _Count(verb),
             TimeElapsedColumn(),
             TimeRemainingColumn(),
-            console=Console(stderr=True),
+            console=console(err=True),
             transient=True,
             disable=not (shown and sys.stderr.isatty()),
         )

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from .output import write_json
+from .output import echo, write_json
 from .settings import flush
 from .values import DURATION, HEADER, Number
 
@@ -112,7 +112,7 @@ def pub(
     if settings.json:
         write_json(done)
     elif not quiet:
-        click.echo(_words(done))
+        echo(_words(done))
 
 
 def _words(done: dict[str, Any]) -> str:

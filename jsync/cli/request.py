@@ -8,7 +8,7 @@ import click
 
 from jsync import errors
 
-from .failures import say
+from .failures import say, words_of
 from .messages import form_of, form_options
 from .publish import bodies, headers_of, headers_option
 from .settings import flush
@@ -116,8 +116,11 @@ def reply(
         for number, msg in enumerate(sub, 1):
             form.write(msg, number)
             if msg.reply:
-                msg.respond(
-                    msg.data if answer is None else answer, headers=headers_of(headers)
-                )
+                data = msg.data if answer is None else answer
+                try:
+                    msg.respond(data, headers=headers_of(headers))
+                except (errors.InvalidSubjectError, errors.MaxPayloadError) as error:
+                    # One odd request does not end the answers to others.
+                    say(f"not answered: {words_of(error)}")
             if number == count:
                 break

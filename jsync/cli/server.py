@@ -13,7 +13,7 @@ from jsync.server import LocalServer
 
 from .completion import DIRECTORY
 from .failures import say
-from .output import write_line
+from .output import echo, write_line
 from .values import Number
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def server(
         if settings.json:
             write_line({"url": running.url, "pid": running.pid})
         else:
-            click.echo(running.url)
+            echo(running.url)
             say("Ctrl-C ends it")
         while running.is_running:
             time.sleep(_GLANCE)

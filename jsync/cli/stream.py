@@ -22,7 +22,7 @@ from .configuring import (
 from .family import Family
 from .listing import write_infos, write_names
 from .messages import form_of, form_options
-from .output import write_facts, write_json, write_table
+from .output import echo, write_facts, write_json, write_table
 from .stream_options import stream_fields, stream_options
 from .values import Number
 
@@ -246,7 +246,7 @@ def _say(settings: Settings, words: str, document: dict[str, Any]) -> None:
     if settings.json:
         write_json(document)
     else:
-        click.echo(words)
+        echo(words)
 
 
 def _write(info: StreamInfo, settings: Settings) -> None:

@@ -23,6 +23,7 @@ from ..errors import (
     StaleConnectionError,
     TimeoutError as LateError,
 )
+from ..terminal import printable
 from .auth import Authenticator
 from .callbacks import call_within, wrap
 from .handshake import Handshake, State as HandshakeState, Step
@@ -273,7 +274,9 @@ class IOThread:
             failure = _as_error(server, error)
             self._session.last_error = failure
             self.pool.failed(server, failure)
-            logger.debug("%s: %s: %s", self._session.name, server.url, failure)
+            logger.debug(
+                "%s: %s: %s", self._session.name, printable(server.url), failure
+            )
             return None
 
     def _log_unexpected(self, error: Exception) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import builtins
 from typing import TYPE_CHECKING, Any
 
+from ..terminal import printable
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -19,7 +21,15 @@ def _rebuild(
 
 
 class Error(Exception):
-    """The root of every error that jsync raises on purpose."""
+    r"""The root of every error that jsync raises on purpose.
+
+    `str(error)` is safe to print and to log. Errors carry words of servers and subjects of
+    strangers, so control characters in them become escapes such as `\u001b`. The attributes
+    and `args` have the text as it came.
+    """
+
+    def __str__(self) -> str:
+        return printable(super().__str__())
 
     def __reduce__(self) -> tuple[Any, ...]:
         # The default calls the class with `args`, which fails for the classes

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 import pyarrow
 
 from ..errors import StreamNotFoundError, TimeoutError as LateError
+from ..terminal import printable
 from .columns import first_missing, stored_batch, without_header
 from .coverage import Coverage
 from .offsets import lost
@@ -182,7 +183,7 @@ class RangeReader:
                     self._coverage.missing,
                     self._part.start,
                     self._part.end,
-                    stream.name,
+                    printable(stream.name),
                 ),
             )
 

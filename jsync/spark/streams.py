@@ -17,6 +17,7 @@ from ..errors import (
     MessageNotFoundError,
     TimeoutError as LateError,
 )
+from ..terminal import printable
 from .connecting import connection
 from .offsets import Holding
 
@@ -202,4 +203,4 @@ class LossPolicy:
                 f"{loss}. Option failOnDataLoss=false goes on with what there is",
                 stream=stream,
             )
-        logger.warning("%s; going on, as failOnDataLoss is false", loss)
+        logger.warning("%s; going on, as failOnDataLoss is false", printable(loss))

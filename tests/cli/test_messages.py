@@ -130,7 +130,7 @@ def test_sub_writes_messages_until_there_are_so_many(
     ended = text.result()
     assert ended.output == (
         f"#1 {unique}.a (reply to here)\nColour: red\n\none\n\n"
-        f"#2 {unique}.b\n\N{REPLACEMENT CHARACTER}[31mtwo\n\n"
+        f"#2 {unique}.b\n\\u001b[31mtwo\n\n"
     )
     assert ended.errors == f"jsync: subscribed to {unique}.*\n"
 

@@ -9,8 +9,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+import jsync
+
+from ..faults import FakeServer
+from ..servers import wait_for
+
 if TYPE_CHECKING:
     from jsync.server import LocalServer
+
+    from ..faults import Peer
 
 pytestmark = pytest.mark.server
 
@@ -51,6 +58,27 @@ def test_what_nobody_else_is_told_shows_in_any_program(server: LocalServer) -> N
     told = stderr_of(server)
     assert "SlowConsumerError" in told
     assert "out of the callback" in told
+
+
+def test_words_of_a_server_are_harmless_in_the_log(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    evil = "\x1b]0;x\x07\x1b[2J\u009b5n\u202e"
+
+    def refuse(peer: Peer) -> None:
+        peer.handshake(connect_urls=[f"{evil[2:]}:4222", "\u009b\u202e:4223"])
+        peer.send(f"-ERR 'Something {evil}'\r\n".encode())
+        peer.send(f"-ERR 'Stale Connection {evil}'\r\n".encode())
+
+    caplog.set_level(logging.DEBUG, "jsync")
+    with (
+        FakeServer(refuse) as fake,
+        jsync.connect(fake.url, max_reconnects=1, reconnect_wait=0.01) as nc,
+    ):
+        wait_for(lambda: nc.is_closed)
+        assert nc.last_error is not None
+    assert "Something \\u001b" in caplog.text
+    assert not set(evil) & set(caplog.text) - {*"]0;x[2J5n"}
 
 
 def test_nothing_else_shows(server: LocalServer) -> None:

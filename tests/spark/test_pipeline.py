@@ -127,6 +127,31 @@ from = "sums"
     assert "|   a| 2550|" in capfd.readouterr().out
 
 
+def test_rows_that_are_shown_cannot_command_a_terminal(
+    run: Callable[[str], pipeline.Result],
+    js: jsync.JetStream,
+    stream: jsync.Stream,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    evil = "\x1b]0;x\x07\x1b[2J\x9b5n\u202e\U000e0041"
+    fill(js, stream, json.dumps({"name": f"a{evil}b", "amount": 1}).encode())
+    result = run(
+        READ
+        + """
+[steps]
+twice = "select name, name, array(name) as names, map(name, amount) as m from messages"
+[sinks.show]
+format = "console"
+from = "twice"
+truncate = false
+"""
+    )
+    assert result.exit_code == 0
+    shown = capfd.readouterr().out
+    assert shown.count("a\N{REPLACEMENT CHARACTER}]0;x") == 4
+    assert not set(evil) & set(shown) - {*"]0;x[2J5n"}
+
+
 @pytest.mark.parametrize("format_", ["csv", "ndjson", "parquet"])
 def test_files_become_messages(
     run: Callable[[str], pipeline.Result],

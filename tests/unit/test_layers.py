@@ -19,6 +19,7 @@ ROOT = Path(jsync.__file__).parent
 # Lowest first. A file may import from its own layer and from those before it.
 LAYERS = [
     "_version",
+    "terminal",
     "errors",
     "checks",
     "headers",
@@ -104,6 +105,7 @@ DOORS = {
 
 # Bytes in, decisions out: no door at all, and nothing that has one.
 PURE = {
+    "terminal.py",
     "core/protocol.py",
     "core/handshake.py",
     "core/servers.py",
@@ -179,6 +181,7 @@ PUBLIC = {
     "jsync.models",
     "jsync.server",
     "jsync.spark.pipeline",
+    "jsync.terminal",
     "jsync.testing",
 }
 

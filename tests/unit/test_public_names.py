@@ -13,7 +13,7 @@ from jsync import errors, metrics, server, testing
 
 MODULES = {
     *("checks", "cli", "core", "errors", "headers", "jetstream", "metrics"),
-    *("models", "server", "spark", "testing"),
+    *("models", "server", "spark", "terminal", "testing"),
 }
 
 

@@ -15,7 +15,7 @@ from jsync.errors import ConfigError, Error
 
 from ..completion import FILE, STREAM
 from ..failures import Code, say, words_of
-from ..output import write_json
+from ..output import echo, write_json
 from .files import FORMATS, STDIN, identity_of, is_pipe, open_source
 from .ids import PositionIds, TemplateIds
 from .load import Load
@@ -352,4 +352,4 @@ def _tell(
         words.append(f"{counts.bad:,} bad ones left out")
     if holds is not None:
         words.append(f"the stream holds {holds:,} messages")
-    click.echo(", ".join(words))
+    echo(", ".join(words))

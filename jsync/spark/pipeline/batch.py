@@ -14,7 +14,7 @@ from pyspark.sql import (
 
 from .checks import jetstream_options
 from .config import ConsoleSink, FileSink, JetStreamSink
-from .views import FILES, failures, refusals
+from .views import FILES, failures, harmless, refusals
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -128,4 +128,4 @@ def _write(pipeline: Pipeline, sink: Sink, view: DataFrame) -> None:
                 sink.path
             )
         case ConsoleSink():
-            view.show(sink.rows, truncate=sink.truncate)
+            harmless(view).show(sink.rows, truncate=sink.truncate)

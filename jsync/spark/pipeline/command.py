@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from typing import TYPE_CHECKING
 
 from ...errors import Error, PipelineFileError
 from .progress import table
+from .report import write
 from .run import check, run
 
 if TYPE_CHECKING:
@@ -32,10 +32,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             return _check(arguments)
         return _run(arguments)
     except PipelineFileError as error:
-        print(error, file=sys.stderr)  # noqa: T201
+        write(str(error), err=True)
         return 2
     except Error as error:
-        print(f"{arguments.file}: {error}", file=sys.stderr)  # noqa: T201
+        write(f"{arguments.file}: {error}", err=True)
         return 1
 
 
@@ -85,7 +85,7 @@ def _check(arguments: argparse.Namespace) -> int:
             ("sink", pipeline.sinks),
         )
     )
-    print(f"{arguments.file}: {kind}, {counts}: nothing is wrong with it")  # noqa: T201
+    write(f"{arguments.file}: {kind}, {counts}: nothing is wrong with it")
     return 0
 
 
@@ -97,7 +97,7 @@ def _run(arguments: argparse.Namespace) -> int:
         quiet=arguments.quiet,
     )
     if arguments.json:
-        print(json.dumps({"exit_code": result.exit_code, "sinks": result.sinks}))  # noqa: T201
+        write(json.dumps({"exit_code": result.exit_code, "sinks": result.sinks}))
     elif result.sinks:
-        print(table(result.sinks))  # noqa: T201
+        write(table(result.sinks))
     return result.exit_code

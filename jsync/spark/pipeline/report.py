@@ -1,12 +1,22 @@
-"""The progress line, on standard error: in its place on a terminal, else now and then."""
+"""All that a pipeline writes, its escapes made harmless, and the progress line.
+
+The progress line is on standard error: in its place on a terminal, else now and then.
+"""
 
 from __future__ import annotations
 
 import sys
 import time
 
+from jsync.terminal import printable
+
 _EVERY = 10.0
 """Seconds between two lines of a log."""
+
+
+def write(text: str, *, err: bool = False) -> None:
+    """Write a line on the standard output, or on the standard error."""
+    print(printable(text), file=sys.stderr if err else sys.stdout)
 
 
 class Report:
@@ -21,9 +31,9 @@ class Report:
         if self._quiet or line == self._shown:
             return
         if self._terminal:
-            self._write(f"\r\033[K{line}")
+            self._write(f"\r\033[K{printable(line)}")
         elif time.monotonic() - self._at >= _EVERY:
-            self._write(f"{line}\n")
+            self._write(f"{printable(line)}\n")
         else:
             return
         self._shown = line
@@ -33,7 +43,7 @@ class Report:
         """What has to be said once."""
         if not self._quiet:
             self.end()
-            self._write(f"{line}\n")
+            self._write(f"{printable(line)}\n")
 
     def end(self) -> None:
         """Leave the progress line standing, and go on below it."""

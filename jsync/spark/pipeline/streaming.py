@@ -12,7 +12,7 @@ from .checks import AVAILABLE_NOW, jetstream_options
 from .config import ConsoleSink, FileSink, JetStreamSink
 from .explain import explain
 from .progress import SinkProgress
-from .views import FILES, failures, refusals
+from .views import FILES, failures, harmless, refusals
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -70,6 +70,8 @@ def _start(
 ) -> StreamingQuery:
     streaming = pipeline.streaming
     assert streaming is not None
+    if isinstance(sink, ConsoleSink):
+        view = harmless(view)
     writer = view.writeStream.queryName(name).option(
         "checkpointLocation", f"{streaming.checkpoint.rstrip('/')}/{name}"
     )

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING
 from py4j.protocol import Py4JError
 from pyspark.errors import AnalysisException, ParseException, PySparkException
 from pyspark.sql import functions as F  # noqa: N812 (Spark's own name for it)
+from pyspark.sql.types import ArrayType, MapType, StringType, StructType, VariantType
 
 from ...errors import PipelineError
+from ...terminal import printable
 from .checks import jetstream_options, source_columns
 from .config import FileSource, JetStreamSource
 from .explain import explain
@@ -27,6 +29,13 @@ if TYPE_CHECKING:
 FILES = {"parquet": "parquet", "csv": "csv", "ndjson": "json"}
 """What Spark calls the formats of files."""
 
+_TEXT = (StringType, ArrayType, MapType, StructType, VariantType)
+"""Columns that may hold text."""
+_UNSAFE = (
+    r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\xad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e"
+    r"\u2060-\u206f\ufeff\ufff9-\ufffb\x{e0000}-\x{e007f}]|\r(?!\n)"
+)
+"""The characters that `printable` escapes, in the language of Java."""
 _CORRUPT = "_corrupt_record"
 _TYPES = {
     "stream": "string",
@@ -75,6 +84,20 @@ def failures(sink: str, stop: Stop) -> Iterator[None]:
         if not stop.asked:
             message, _ = explain(error)
             raise PipelineError(f"sink {sink}: {message}") from error
+
+
+def harmless(frame: DataFrame) -> DataFrame:
+    """The rows as a console may show them: without characters that a terminal obeys."""
+    names = frame.columns
+    numbered = frame.toDF(*map(str, range(len(names))))  # two may have one name
+    shown = []
+    for name, field in zip(names, numbered.schema, strict=True):
+        column = F.col(f"`{field.name}`")
+        if isinstance(field.dataType, _TEXT):
+            text = column.cast("string")
+            column = F.regexp_replace(text, _UNSAFE, "\N{REPLACEMENT CHARACTER}")
+        shown.append(column.alias(printable(name)))
+    return numbered.select(*shown)
 
 
 def _view(frame: DataFrame, name: str, watermark: Watermark | None) -> DataFrame:

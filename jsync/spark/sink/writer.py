@@ -13,6 +13,7 @@ from pyspark.sql import datasource
 from pyspark.sql.datasource import DataSourceArrowWriter
 
 from ...errors import ConfigError, PermissionsError
+from ...terminal import printable
 from ..connecting import connection, jetstream
 from .bucket import open_bucket
 from .columns import ColumnPlan
@@ -206,7 +207,9 @@ class Sink:
             fenced = self.settings.exactly_once
             connect = functools.partial(jetstream, self.settings.connection)
             commit(connect, bucket, key, batch, report, fenced=fenced, last=last)
-        logger.info("batch %d of %s: %s", batch, key or "nothing", report)
+        logger.info(
+            "batch %d of %s: %s", batch, key or "nothing", printable(str(report))
+        )
         return report
 
     def abort_batch(
@@ -217,7 +220,7 @@ class Sink:
         logger.warning(
             "batch %d was broken off. %d of %d tasks were done, and what they have "
             "written stays stored: %s. The others may have stored rows as well",
-            *(batch, len(tasks), len(messages), BatchReport.of(tasks)),
+            *(batch, len(tasks), len(messages), printable(str(BatchReport.of(tasks)))),
         )
 
 

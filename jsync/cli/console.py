@@ -1,0 +1,33 @@
+"""What `rich` draws: tables, bars and what moves."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+
+from jsync.terminal import printable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from rich.console import ConsoleOptions, RenderableType
+    from rich.segment import Segment
+
+
+class _SafeConsole(Console):
+    """Escapes all text that it draws: only its own colors and movements are obeyed."""
+
+    def render(
+        self, renderable: RenderableType, options: ConsoleOptions | None = None
+    ) -> Iterable[Segment]:
+        for segment in super().render(renderable, options):
+            if segment.control:
+                yield segment
+            else:
+                yield segment._replace(text=printable(segment.text))
+
+
+def console(*, err: bool = False) -> Console:
+    """Return the console of the standard output, or of the standard error."""
+    return _SafeConsole(stderr=err)

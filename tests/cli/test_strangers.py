@@ -1,0 +1,533 @@
+"""What strangers have written, on a terminal: it is shown, and never obeyed."""
+
+from __future__ import annotations
+
+import ast
+import base64
+import io
+import json
+import os
+import re
+import socket
+import threading
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+import pytest
+
+import jsync as package
+from jsync.cli import main
+
+from ..faults import FakeServer
+from ..liar import Said, lying
+from .tree import COMMANDS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from jsync import Stream
+    from jsync.server import LocalServer
+
+    from .support import Jsync
+
+pytestmark = pytest.mark.server
+
+EVIL = "\x1b]0;PWNED\x07\x1b[2J\x1b[38;5;199m\x9b5n\u202e\u2066\x7f\x08\u200b"
+"""Sets the title, clears the screen, colors, asks for the cursor, and turns text round."""
+EVIL_TOKEN = EVIL.encode() + b"\xff\x9b"
+"""As a token of a subject; its end is not UTF-8."""
+
+OURS = re.compile(
+    rb"\x1b\[(?:[0-9]|[0-9][0-9])?(?:;[0-9]{1,2})?m"  # bold, colors of click and rich
+    rb"|\x1b\[\?25[hl]|\x1b\[[0-9]?[AK]|\r"  # the cursor of a bar
+)
+CONTROLS = re.compile(
+    "[\x00-\x09\x0b-\x1f\x7f-\x9f\u200b\u200e\u200f\u202a-\u202e\u2066-\u2069\udc80-\udcff]"
+)
+
+
+def harmless(written: bytes) -> None:
+    """Nothing is left that a terminal obeys, but for what jsync itself draws."""
+    left = OURS.sub(b"", written).decode(errors="surrogateescape")
+    assert not CONTROLS.findall(left), written
+    assert b"Traceback" not in written, written
+
+
+class Screen:
+    """A pseudo-terminal, and all that was written to it."""
+
+    def __init__(self) -> None:
+        self._ours, theirs = os.openpty()
+        self.file = io.TextIOWrapper(
+            io.FileIO(theirs, "w"), "utf-8", write_through=True
+        )
+        self._parts: list[bytes] = []
+        self._reader = threading.Thread(target=self._read)
+        self._reader.start()
+
+    def _read(self) -> None:
+        while True:
+            try:
+                part = os.read(self._ours, 65536)
+            except OSError:  # the other end is closed
+                return
+            self._parts.append(part)
+
+    def close(self) -> bytes:
+        self.file.close()
+        self._reader.join()
+        os.close(self._ours)
+        return b"".join(self._parts)
+
+
+def run_on_terminal(
+    monkeypatch: pytest.MonkeyPatch, *arguments: str
+) -> tuple[int, bytes]:
+    """The exit code of a command, and all that its terminal got."""
+    screen = Screen()
+    with monkeypatch.context() as patch:
+        patch.setattr("sys.stdout", screen.file)
+        patch.setattr("sys.stderr", screen.file)
+        patch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"")))
+        code = main(arguments)
+    return code, screen.close()
+
+
+# A stream that anybody could write to --------------------------------------------------
+
+FORMS = [
+    *([], ["--json"], ["--raw"], ["--headers-only"], ["--subjects-only"]),
+    ["--json", "--subjects-only"],
+]
+
+
+def send(url: str, subject: bytes, reply: bytes = b"") -> None:
+    """A message that is hostile all over, by a client that checks nothing."""
+    block = b"NATS/1.0\r\nColour: " + EVIL_TOKEN + b"\r\n\r\n"
+    with socket.create_connection(("127.0.0.1", urlsplit(url).port or 0)) as peer:
+        assert peer.recv(65536).startswith(b"INFO")
+        peer.sendall(b'CONNECT {"verbose":false,"headers":true}\r\n')
+        for headers, data in (
+            (block, EVIL.encode()),
+            (b"NATS/1.0\r\n\r\n", EVIL_TOKEN),
+        ):
+            sizes = b"%d %d" % (len(headers), len(headers) + len(data))
+            words = b" ".join([subject, *([reply] if reply else []), sizes])
+            peer.sendall(b"HPUB %s\r\n%s%s\r\n" % (words, headers, data))
+        peer.sendall(b"PING\r\n")
+        answer = b""
+        while b"PONG" not in answer:
+            answer += peer.recv(65536)
+
+
+@contextmanager
+def sending(url: str, subject: bytes, reply: bytes = b"") -> Iterator[None]:
+    """Hostile messages, until the end of the block."""
+    over = threading.Event()
+
+    def run() -> None:
+        while not over.wait(0.05):
+            send(url, subject, reply)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+@pytest.fixture
+def hostile(
+    server: LocalServer, stream: Stream, monkeypatch: pytest.MonkeyPatch
+) -> str:
+    """The name of a stream of which every part is hostile."""
+    monkeypatch.setenv("NATS_URL", server.url)
+    send(server.url, f"{stream.name}.".encode() + EVIL_TOKEN)
+    stream.update(description=EVIL, metadata={EVIL: EVIL})
+    stream.create_consumer(durable_name="worker", description=EVIL)
+    return stream.name
+
+
+@pytest.mark.parametrize("form", FORMS, ids=" ".join)
+def test_messages_cannot_command_a_terminal(
+    hostile: str, monkeypatch: pytest.MonkeyPatch, form: list[str]
+) -> None:
+    for command in (
+        ["consume", hostile, "-T"],
+        ["consume", hostile, "worker", "--count", "2", "--nak"],
+        ["fetch", hostile, "worker", "--count", "1", "--nak"],
+        ["next", hostile, "worker", "--nak"],
+        ["stream", "get", hostile, "1"],
+    ):
+        code, written = run_on_terminal(monkeypatch, *command, *form)
+        assert code == 0, written
+        assert b"u001b" in written
+        harmless(written)
+
+
+@pytest.mark.parametrize("form", FORMS, ids=" ".join)
+def test_what_comes_now_cannot_command_a_terminal(
+    server: LocalServer,
+    unique: str,
+    monkeypatch: pytest.MonkeyPatch,
+    form: list[str],
+) -> None:
+    monkeypatch.setenv("NATS_URL", server.url)
+    subject = f"{unique}.".encode() + EVIL_TOKEN
+    with sending(server.url, subject, subject):
+        for command in (
+            ["sub", f"{unique}.>", "--count", "2"],
+            ["sub", f"{unique}.>", "also", "--count", "2"],
+            ["reply", f"{unique}.>", "--echo", "--count", "2"],
+        ):
+            code, written = run_on_terminal(monkeypatch, *command, *form)
+            assert code == 0, written
+            assert b"u001b" in written
+            harmless(written)
+
+
+@pytest.mark.parametrize("form", ["ndjson", "raw"])
+def test_an_export_to_a_terminal_cannot_command_it(
+    hostile: str, monkeypatch: pytest.MonkeyPatch, form: str
+) -> None:
+    code, written = run_on_terminal(monkeypatch, "export", hostile, "--format", form)
+    assert code == 0, written
+    assert b"u001b" in written
+    harmless(written)
+
+
+def test_a_subject_that_is_not_utf_8_stays_itself_in_a_pipe(
+    jsync: Jsync, hostile: str, server: LocalServer
+) -> None:
+    documents = jsync("consume", hostile, "-T", "--json").documents
+    subject = documents[0]["subject"].encode(errors="surrogateescape")
+    assert subject == f"{hostile}.".encode() + EVIL_TOKEN
+    assert documents[0]["data"] == EVIL
+    assert base64.b64decode(documents[1]["data_base64"]) == EVIL_TOKEN
+    raw = jsync("stream", "get", hostile, "1", "--raw")
+    assert raw.output == EVIL + "\n"
+
+
+# A server that is hostile itself -------------------------------------------------------
+
+NOW = "2026-01-01T00:00:00Z"
+STREAM_INFO: dict[str, Any] = {
+    "config": {
+        "name": EVIL,
+        "subjects": [EVIL, "s"],
+        "description": EVIL,
+        "retention": EVIL,
+        "storage": EVIL,
+        "discard": EVIL,
+        "max_age": 10**9,
+        "metadata": {EVIL: EVIL},
+        "placement": {"cluster": EVIL},
+        "sources": [{"name": EVIL}],
+        EVIL: EVIL,
+    },
+    "created": NOW,
+    "state": {
+        "messages": 2,
+        "bytes": 9,
+        "first_seq": 1,
+        "last_seq": 2,
+        "consumer_count": 1,
+        "first_ts": NOW,
+        "last_ts": NOW,
+        "num_subjects": 1,
+        "subjects": {EVIL: 2},
+    },
+    "cluster": {"leader": EVIL, "name": EVIL},
+}
+CONSUMER_INFO: dict[str, Any] = {
+    "name": EVIL,
+    "stream_name": EVIL,
+    "created": NOW,
+    "config": {
+        "name": EVIL,
+        "description": EVIL,
+        "ack_policy": EVIL,
+        "deliver_policy": EVIL,
+        "metadata": {EVIL: EVIL},
+        "filter_subject": EVIL,
+        EVIL: EVIL,
+    },
+    "delivered": {"consumer_seq": 1, "stream_seq": 1},
+    "ack_floor": {"consumer_seq": 0, "stream_seq": 0},
+    "num_pending": 1,
+    "num_ack_pending": 1,
+    "cluster": {"leader": EVIL},
+}
+MESSAGE = Said(
+    EVIL.encode(),
+    b"NATS/1.0\r\nColour: " + EVIL_TOKEN + b"\r\n\r\n",
+    b"s." + EVIL_TOKEN,
+    b"$JS.ACK."
+    + EVIL.encode()
+    + b"."
+    + EVIL.encode()
+    + b".1.1.1.1700000000000000000.0",
+)
+
+
+def infos(subject: str, payload: bytes) -> list[Said]:
+    """Answers that are hostile wherever a server has words."""
+    verb = ".".join(subject.removeprefix("$JS.API.").split(".")[:3])
+    page = {"total": 1, "offset": 0, "limit": 256, "missing": [EVIL]}
+    document: dict[str, Any] = {"success": True, "purged": 1, "paused": True}
+    match verb.split("."):
+        case ["CONSUMER", "MSG", "NEXT"]:
+            status = b"NATS/1.0 409 Consumer Deleted " + EVIL_TOKEN + b"\r\n\r\n"
+            return [MESSAGE, Said(b"", status)]
+        case ["DIRECT", *_]:
+            return [MESSAGE]
+        case ["STREAM", "MSG", "GET"]:
+            text = base64.b64encode(EVIL_TOKEN).decode()
+            header = base64.b64encode(MESSAGE.headers).decode()
+            document = {
+                "message": {
+                    "subject": EVIL,
+                    "seq": 1,
+                    "time": NOW,
+                    "data": text,
+                    "hdrs": header,
+                }
+            }
+        case ["STREAM", "NAMES", *_]:
+            document = {**page, "streams": [EVIL]}
+        case ["STREAM", "LIST", *_]:
+            document = {**page, "streams": [STREAM_INFO]}
+        case ["CONSUMER", "NAMES", *_]:
+            document = {**page, "consumers": [EVIL]}
+        case ["CONSUMER", "LIST", *_]:
+            document = {**page, "consumers": [CONSUMER_INFO]}
+        case ["STREAM", "INFO" | "CREATE" | "UPDATE", *_]:
+            document = STREAM_INFO
+        case ["CONSUMER", "PAUSE", *_]:
+            document = {"paused": True, "pause_until": "2030-01-01T00:00:00Z"}
+        case ["CONSUMER", "INFO" | "CREATE", *_]:
+            document = CONSUMER_INFO
+        case ["INFO", *_]:
+            document = {"api": {"level": 4}, "domain": EVIL}
+        case [*_] if subject == "$SYS.REQ.USER.INFO":
+            rules = {"publish": {"allow": [EVIL]}}
+            document = {"data": {"user": EVIL, "account": EVIL, "permissions": rules}}
+        case _ if not subject.startswith("$"):
+            document = {"stream": EVIL, "seq": 1, "domain": EVIL}
+    return [Said(json.dumps(document).encode())]
+
+
+def refusals(subject: str, payload: bytes) -> list[Said]:
+    """Nothing but errors, with hostile words."""
+    error = {"code": 400, "err_code": 10000, "description": EVIL}
+    return [Said(json.dumps({"error": error}).encode())]
+
+
+def statuses(subject: str, payload: bytes) -> list[Said]:
+    return [Said(b"", b"NATS/1.0 409 " + EVIL_TOKEN + b"\r\n\r\n")]
+
+
+def nonsense(subject: str, payload: bytes) -> list[Said]:
+    return [Said(EVIL_TOKEN)]
+
+
+ARGUMENTS: dict[str, list[list[str]]] = {
+    "pub": [["s", "x", "-J"], ["s", "x", "-J", "--count", "2"], ["s", "x"]],
+    "sub": [["s", "--wait", "0.1"]],
+    "request": [["s", "x"], ["s", "x", "--replies", "0"]],
+    "reply": [["s", "x", "--count", "1"]],
+    "stream create": [["S", "--subjects", "s"]],
+    "stream edit": [["S", "--max-age", "1d", "--force"], ["S", "--dry-run"]],
+    "stream get": [["S", "1"], ["S", "--last-for", "s"]],
+    "stream info": [["S"]],
+    "stream ls": [[], ["--names"]],
+    "stream purge": [["S", "--force"]],
+    "stream rm": [["S", "--force"]],
+    "stream rmm": [["S", "1", "--force"]],
+    "stream subjects": [["S"]],
+    "consumer create": [["S", "C"]],
+    "consumer edit": [["S", "C", "--max-deliver", "3", "--force"]],
+    "consumer info": [["S", "C"]],
+    "consumer ls": [["S"], ["S", "--names"]],
+    "consumer next": [["S", "C"]],
+    "consumer pause": [["S", "C", "1h"]],
+    "consumer resume": [["S", "C"]],
+    "consumer rm": [["S", "C", "--force"]],
+    "consumer unpin": [["S", "C", "group"]],
+    "next": [["S", "C"]],
+    "fetch": [["S", "C", "--count", "2"]],
+    "consume": [["S", "C", "--wait", "0.3"], ["S", "-T", "--wait", "0.3"]],
+    "ingest": [["EVIL", "--subject", "s", "--format", "lines"]],
+    "export": [["S"], ["S", "--raw"]],
+    "pipeline check": [["PIPELINE"]],
+    "pipeline run": [["PIPELINE"]],
+    "doctor": [["server", "tls", "jetstream", "permissions"]],
+    "bench": [["--seconds", "0.05", "--messages", "1"]],
+    "options": [[]],
+    "completion": [["bash"], ["zsh"], ["fish"]],
+}
+OWN_SERVER = {"demo", "server"}
+"""These connect to nothing but a server of their own."""
+ENDLESS = {"reply"}
+"""It waits for what this server does not send; the messages above have it."""
+
+
+def test_every_command_is_run_against_a_hostile_server() -> None:
+    assert set(ARGUMENTS) | OWN_SERVER == set(COMMANDS)
+
+
+@pytest.mark.parametrize("answer", [infos, refusals, statuses, nonsense])
+@pytest.mark.parametrize("command", sorted(ARGUMENTS.keys() - ENDLESS))
+def test_a_server_cannot_command_a_terminal(
+    command: str, answer: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    file = tmp_path / ("x\x1b[38;5;199m\u202e\x9b.txt")
+    file.write_bytes(b"one\n" + EVIL_TOKEN + b"\n")
+    pipeline = tmp_path / ("p\x1b[38;5;199m.toml")
+    pipeline.write_text(f"# {EVIL}\n[sources.x]\nformat = 'no{EVIL[-3:-2]}'\n")
+    monkeypatch.setenv("NATS_TIMEOUT", "1s")
+    words = {"EVIL": str(file), "PIPELINE": str(pipeline)}
+    hello = {"version": f"2.15.1{EVIL}\n✓ forged", "cluster": EVIL, "domain": EVIL}
+    for arguments in ARGUMENTS[command]:
+        given = [*command.split(), *(words.get(word, word) for word in arguments)]
+        for more in ([], ["--json"]):
+            with FakeServer(lying(answer, **hello)) as fake:
+                monkeypatch.setenv("NATS_URL", fake.url)
+                _, written = run_on_terminal(monkeypatch, *given, *more)
+            harmless(written)
+            if command == "doctor":
+                assert b"\n\xe2\x9c\x93 forged" not in written
+
+
+def test_the_words_of_a_server_that_refuses_us_are_harmless(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(peer: Any) -> None:
+        peer.greet(auth_required=True)
+        peer.frame()
+        peer.send(b"-ERR 'Authorization Violation " + EVIL_TOKEN + b"'\r\n")
+        peer.frame()
+
+    with FakeServer(refuse) as fake:
+        monkeypatch.setenv("NATS_URL", fake.url)
+        for command in (["stream", "ls"], ["doctor", "server"]):
+            code, written = run_on_terminal(monkeypatch, *command)
+            assert code == 1
+            harmless(written)
+
+
+def test_files_and_contexts_cannot_command_a_terminal(
+    monkeypatch: pytest.MonkeyPatch, config_home: Path, tmp_path: Path
+) -> None:
+    contexts = config_home / "nats" / "context"
+    contexts.mkdir(parents=True)
+    for name, text in {
+        "url": json.dumps({"url": f"nats://{EVIL}:1"}),
+        "creds": json.dumps({"creds": f"/tmp/{EVIL}"}),
+        "env": json.dumps({"token": f"env://{EVIL}"}),
+        "nsc": json.dumps({"nsc": EVIL}),
+        f"name{EVIL}": "nonsense",
+    }.items():
+        (contexts / f"{name}.json").write_text(text)
+    for name in ("url", "creds", "env", "nsc", f"name{EVIL}", f"none{EVIL}"):
+        code, written = run_on_terminal(
+            monkeypatch, "--context", name, "--timeout", "1s", "stream", "ls"
+        )
+        assert code in (1, 2), written
+        harmless(written)
+    rows = tmp_path / f"rows{EVIL}.csv"
+    rows.write_text(f"a{EVIL},b{EVIL}\n1,2\n")
+    code, written = run_on_terminal(
+        monkeypatch, "ingest", str(rows), "--subject", "{c}"
+    )
+    assert code == 2
+    assert b"u001b" in written
+    harmless(written)
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_names_that_a_shell_would_run_are_not_completed(
+    shell: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    names = ["good", "grün", EVIL, "$(reboot)", "a;b", "a\nfile,b", "`x`", "a b"]
+
+    def offer(subject: str, payload: bytes) -> list[Said]:
+        page = {"total": len(names), "offset": 0, "limit": 256, "streams": names}
+        return [Said(json.dumps(page).encode())]
+
+    monkeypatch.setenv("_JSYNC_COMPLETE", f"{shell}_complete")
+    monkeypatch.setenv("COMP_WORDS", "jsync stream info ")
+    monkeypatch.setenv("COMP_CWORD", "" if shell == "fish" else "3")
+    with FakeServer(lying(offer)) as fake:
+        monkeypatch.setenv("NATS_URL", fake.url)
+        assert main([]) == 0
+    offered = capfd.readouterr().out
+    assert "good" in offered
+    assert "grün" in offered
+    assert not re.search("[\x1b$;`\u202e]|file,b|a b", offered)
+
+
+# One door ------------------------------------------------------------------------------
+
+DOORS = {"output.py", "console.py", "__init__.py"}
+"""`__init__` has one sentence of its own, for a system without click."""
+WRITES = {
+    "echo",
+    "echo_via_pager",
+    "secho",
+    "style",
+    "confirm",
+    "prompt",
+    "progressbar",
+}
+LOOKS = {"isatty", "flush", "fileno"}
+
+
+def writes(tree: ast.AST) -> Iterator[str]:
+    """What a module does with the terminal by itself."""
+    looked_at = set()
+    for node in ast.walk(tree):
+        match node:
+            case ast.Attribute(value=ast.Attribute() as stream, attr=name):
+                if name in LOOKS:
+                    looked_at.add(id(stream))
+    for node in ast.walk(tree):
+        match node:
+            case ast.Call(func=ast.Name(id="print" | "input" as name)):
+                yield name
+            case ast.Attribute(value=ast.Name(id="click"), attr=name) if name in WRITES:
+                yield f"click.{name}"
+            case ast.Attribute(
+                value=ast.Name(id="sys"), attr="stdout" | "stderr" as name
+            ) if id(node) not in looked_at:
+                yield f"sys.{name}"
+            case ast.ImportFrom(module="rich.console", names=names):
+                if any(one.name == "Console" for one in names):
+                    yield "Console"
+            case ast.ImportFrom(module="click" | "sys" as module, names=names):
+                for one in names:
+                    if one.name in {*WRITES, "stdout", "stderr"}:
+                        yield f"{module}.{one.name}"
+
+
+ROOT = Path(package.__file__).parent
+COMMAND_FILES = sorted((ROOT / "cli").rglob("*.py"))
+PIPELINE_FILES = sorted((ROOT / "spark").rglob("*.py"))
+
+
+@pytest.mark.parametrize(
+    "path",
+    [*COMMAND_FILES, *PIPELINE_FILES],
+    ids=lambda path: path.relative_to(ROOT).as_posix(),
+)
+def test_a_module_writes_through_the_one_that_escapes(path: Path) -> None:
+    doors = {
+        *(ROOT / "cli" / door for door in DOORS),
+        ROOT / "spark/pipeline/report.py",
+    }
+    found = list(writes(ast.parse(path.read_text())))
+    assert path in doors or not found, f"{path} writes by {found}"
