@@ -36,7 +36,7 @@ def lying(
             if verb == b"PING":
                 peer.send(b"PONG\r\n")
             elif verb == b"SUB":
-                sids[words[0].rstrip(b"*")] = words[-1]
+                sids[words[0].rstrip(b"*>")] = words[-1]
             elif verb in (b"PUB", b"HPUB"):
                 numbers = 2 if verb == b"HPUB" else 1
                 if len(words) != numbers + 2:

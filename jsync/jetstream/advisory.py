@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
-import msgspec
+from typing import TYPE_CHECKING
 
 from ..core.single import Single
 from ..errors import JetStreamError
 from ..models import BatchAbandoned, check_name
+from .api import decoded
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -71,6 +70,6 @@ class BatchAdvisories(Single):
 
 def read_advisory(data: bytes) -> BatchAbandoned:
     try:
-        return BatchAbandoned.from_wire(msgspec.json.decode(data, type=dict[str, Any]))
-    except msgspec.MsgspecError as error:
+        return BatchAbandoned.from_wire(decoded(data))
+    except JetStreamError as error:
         raise JetStreamError(f"not an advisory: {data[:100]!r}") from error

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
@@ -20,7 +21,7 @@ from ..errors import (
     PermissionsError,
     TimeoutError as LateError,
 )
-from ..models import AccountInfo
+from ..models import AccountInfo, ApiErrorReply
 from ..models.since import OLDEST
 from .versions import (
     NOTHING,
@@ -33,7 +34,7 @@ from .versions import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
     from ..checks import Seconds
     from ..core.connection import Connection
@@ -46,6 +47,10 @@ ASK_SECONDS = 1.0
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
+_DEEPEST = 100
+"""How deep a reply may be; those of nats-server are about ten deep."""
+
+_Kind = TypeVar("_Kind")
 
 
 def api_prefix(domain: str | None, prefix: str | None) -> str:
@@ -71,18 +76,68 @@ def _json(payload: Mapping[str, Any]) -> bytes:
         raise ConfigError(f"not valid Unicode: {error.object!r}") from error
 
 
-def api_error(error: Mapping[str, Any], asked: str = "") -> APIError:
+def api_error(error: object, asked: str = "") -> APIError:
     """The error behind the `error` of a reply, of the class registered for its code.
 
-    It says what was `asked`, since the server names neither stream nor consumer.
+    It says what was `asked`, since the server names neither stream nor consumer. A part
+    of it that makes no sense counts as missing.
     """
-    err_code = int(error.get("err_code", 0))
-    code = int(error.get("code", 0))
-    description = str(error.get("description", ""))
-    kind = APIError.by_err_code.get(err_code, APIError)
+    told = ApiErrorReply.from_wire(error if isinstance(error, Mapping) else {})
+    kind = APIError.by_err_code.get(told.err_code, APIError)
     about = f", asked {asked}" if asked else ""
-    message = f"{description or 'JetStream API error'} (err_code {err_code}{about})"
-    return kind(message, code=code, err_code=err_code, description=description)
+    words = told.description or "JetStream API error"
+    return kind(
+        f"{words} (err_code {told.err_code}{about})",
+        code=told.code,
+        err_code=told.err_code,
+        description=told.description,
+    )
+
+
+def decoded(data: bytes) -> dict[str, Any]:
+    """The JSON object that a server sent; raises `JetStreamError` for anything else."""
+    try:
+        reply = _decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise JetStreamError(f"not a reply of JetStream: {data[:100]!r}") from error
+    # A reply stays in `extra` of a model, where pickle and repr follow its whole depth.
+    if data.count(b"{") + data.count(b"[") > _DEEPEST and _is_deep(reply):
+        raise JetStreamError(f"not a reply of JetStream, too deep: {data[:100]!r}")
+    return reply
+
+
+def _is_deep(reply: Any) -> bool:
+    level = [reply]
+    for _ in range(_DEEPEST):
+        level = [
+            inner
+            for outer in level
+            if isinstance(outer, dict | list)
+            for inner in (outer.values() if isinstance(outer, dict) else outer)
+        ]
+        if not level:
+            return False
+    return True
+
+
+def read_reply(data: bytes, asked: str = "") -> dict[str, Any]:
+    """The reply to a request; raises `APIError` for an error, and as `decoded` does."""
+    reply = decoded(data)
+    if reply.get("error"):
+        raise api_error(reply["error"], asked)
+    return reply
+
+
+def part_of(reply: Mapping[str, Any], name: str, missing: _Kind, kind: Any) -> _Kind:
+    """A part of a reply, or `missing`; raises `JetStreamError` for one of another kind."""
+    found = reply.get(name)
+    if found is None:
+        return missing
+    try:
+        part: _Kind = msgspec.convert(found, kind)
+    except (msgspec.ValidationError, RecursionError) as error:
+        raise JetStreamError(f"not a reply of JetStream: {name}: {error}") from error
+    return part
 
 
 class API:
@@ -128,7 +183,8 @@ class API:
                 raise self._unsupported(missing, outcome) from error
             raise
         if needs and "config" in reply:
-            line, version = line_of_config(reply["config"])
+            config = part_of(reply, "config", dict[str, Any](), dict[str, Any])
+            line, version = line_of_config(config)
             if missing := lacking(needs, line):
                 raise unsupported(missing, version or dotted(line), "it was left out")
         return reply
@@ -157,15 +213,7 @@ class API:
                 err_code=10076,
             )
             raise error from nobody
-        try:
-            reply = _decode(msg.data)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise JetStreamError(
-                f"not a reply of JetStream: {msg.data[:100]!r}"
-            ) from error
-        if reply.get("error"):
-            raise api_error(reply["error"], subject)
-        return reply
+        return read_reply(msg.data, subject)
 
     def _line(self) -> Line:
         """The line of the servers that answer here, asked once for each connection."""
@@ -192,9 +240,10 @@ class API:
         self,
         subject: str,
         what: str,
+        kind: type[_Kind],
         payload: Mapping[str, Any],
         timeout: Seconds | None,
-    ) -> Iterator[Any]:
+    ) -> Iterator[_Kind]:
         """The items `what` of a list, a page at a time as they are iterated over.
 
         Those that did not answer the server that gathers them come at the end, as an
@@ -204,12 +253,13 @@ class API:
         offset, total = 0, 1
         while offset < total:
             page = self.request(subject, {**payload, "offset": offset}, timeout=timeout)
-            items, silent = page.get(what) or [], page.get("missing") or []
+            items = part_of(page, what, list[_Kind](), list[kind])  # type: ignore[valid-type]
+            silent = part_of(page, "missing", list[str](), list[str])
             yield from items
             missing += silent
             offset += len(items) + len(silent)
             # A page of nothing ends it too: some were deleted meanwhile.
-            total = page.get("total", 0) if items or silent else 0
+            total = part_of(page, "total", 0, int) if items or silent else 0
         if missing:
             raise IncompleteListError(
                 f"no answer of {', '.join(missing)}: offline, or without a leader",

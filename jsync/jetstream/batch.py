@@ -266,7 +266,7 @@ class AtomicEngine:
 
 # Servers that corrupt ------------------------------------------------------------------
 
-_VERSION: Final = re.compile(r"v?(\d+)\.(\d+)\.(\d+)")
+_VERSION: Final = re.compile(r"v?(\d{1,9})\.(\d{1,9})\.(\d{1,9})")
 
 
 def delicate_option(options: PublishOptions) -> str | None:
@@ -311,7 +311,8 @@ def place_in_batch(
     if "Nats-Scheduler" in headers:
         return None  # what a schedule has published has the headers of the schedule
     number = headers.get("Nats-Batch-Sequence", "")
-    return Placed(sequence, int(number)) if number.isdecimal() else None
+    is_number = number.isdecimal() and len(number) < 10
+    return Placed(sequence, int(number)) if is_number else None
 
 
 def steps(floor: int, last: int, count: int) -> range:

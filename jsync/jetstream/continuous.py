@@ -262,4 +262,6 @@ class ContinuousPull:
 
 
 def _number(text: str) -> int:
-    return int(text) if text.isascii() and text.isdigit() else 0
+    # More digits than a count has are no count.
+    is_count = text.isascii() and text.isdigit() and len(text) <= 18
+    return int(text) if is_count else 0

@@ -259,4 +259,6 @@ def direct_error(status: int, text: str) -> Error:
 def _number(headers: Headers, name: str) -> int:
     values = headers.get_all(name)
     text = values[-1] if values else ""
-    return int(text) if text.isascii() and text.isdigit() else 0
+    # More digits than a sequence has are no sequence.
+    is_number = text.isascii() and text.isdigit() and len(text) <= 20
+    return int(text) if is_number else 0

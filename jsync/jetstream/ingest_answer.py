@@ -76,6 +76,10 @@ class _Wire(msgspec.Struct):
 
 
 _decode: Final = msgspec.json.Decoder(_Wire).decode
+_MOST: Final = (1 << 63) - 1
+"""The highest sequence that an answer may have."""
+_MOST_AT_ONCE: Final = (1 << 32) - 1
+"""How many messages one answer may be for. Sums of both still fit into 64 bits."""
 
 
 def read_answer(subject: str, status: int | None, data: bytes) -> Answer:
@@ -86,6 +90,8 @@ def read_answer(subject: str, status: int | None, data: bytes) -> Answer:
     tokens = subject.split(".")
     try:
         sequence, operation = int(tokens[-3]), Operation(int(tokens[-2]))
+        if not 0 <= sequence <= _MOST:
+            raise ValueError("a sequence out of bounds")
     except (IndexError, ValueError) as error:
         raise JetStreamError(f"not a reply subject of a batch: {subject!r}") from error
     if status is not None and not data:
@@ -94,6 +100,11 @@ def read_answer(subject: str, status: int | None, data: bytes) -> Answer:
         wire = _decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise JetStreamError(f"not an answer to a batch: {data[:100]!r}") from error
+    if not (
+        all(0 <= number <= _MOST for number in (wire.seq, wire.last_seq, wire.count))
+        and 0 <= wire.msgs <= _MOST_AT_ONCE
+    ):
+        raise JetStreamError(f"not an answer to a batch: {data[:100]!r}")
     failure = api_error(wire.error) if wire.error is not None else None
     match wire.type:
         case "ack":

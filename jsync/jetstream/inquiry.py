@@ -12,14 +12,12 @@ from ..errors import (
     JetStreamNotEnabledError,
     TimeoutError as LateError,
 )
-from .api import api_error
+from .api import read_reply
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from .api import API
-
-_decode = msgspec.json.Decoder(dict[str, Any]).decode
 
 Answer = dict[str, Any] | Exception
 
@@ -79,12 +77,9 @@ class Inquiry:
             )
         else:
             try:
-                answer = _decode(msg.data)
-            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-                answer = JetStreamError(f"not a reply of the API: {msg.data[:100]!r}")
-            else:
-                if answer.get("error"):
-                    answer = api_error(answer["error"])
+                answer = read_reply(msg.data)
+            except JetStreamError as error:
+                answer = error
         self._answer(answer)
 
     def _late(self) -> None:

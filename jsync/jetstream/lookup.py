@@ -15,7 +15,8 @@ from ..errors import (
     TimeoutError as LateError,
 )
 from ..models import StreamInfo
-from .api import api_error
+from .api import api_error, part_of
+from .versions import level_of
 
 if TYPE_CHECKING:
     from .api import API
@@ -101,16 +102,15 @@ class StreamLookup:
 
     def _name(self, subject: str, timeout: float) -> str | None:
         reply = self._api.request("STREAM.NAMES", {"subject": subject}, timeout=timeout)
-        names = list(reply.get("streams") or [])
-        return str(names[0]) if len(names) == 1 else None
+        names = part_of(reply, "streams", list[str](), list[str])
+        return names[0] if len(names) == 1 else None
 
     def _judge(self, info: StreamInfo) -> KnownStream:
         config = info.config
         name = config.name or ""
         metadata = config.metadata or {}
         if not config.allow_atomic:
-            level = metadata.get("_nats.level", "0")
-            if level.isdecimal() and int(level) >= ATOMIC_LEVEL:
+            if (level_of(metadata) or 0) >= ATOMIC_LEVEL:
                 raise api_error(_DISABLED)
             raise AtomicBatchUnsupportedError(
                 f"the server of stream {name!r} takes no atomic batches: they need "

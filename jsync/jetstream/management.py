@@ -35,6 +35,7 @@ from ..models import (
     check_filter,
     check_name,
 )
+from .api import part_of
 from .arguments import a_name, at_least, wire_time
 from .versions import PAUSE, RESET, UNPIN
 
@@ -181,14 +182,19 @@ def stream_info(
     if subjects_filter is not None:
         subjects: dict[str, int] = {}
         offset = 0
-        while found := page["state"].get("subjects"):
+        while True:
+            state = part_of(page, "state", dict[str, Any](), dict[str, Any])
+            found = part_of(state, "subjects", dict[str, int](), dict[str, int])
+            known = len(subjects)
             subjects.update(found)
             offset += len(found)
-            if offset >= page.get("total", 0):
+            # A page that brings nothing new would go on for ever.
+            if len(subjects) == known or offset >= part_of(page, "total", 0, int):
                 break
             wanted = {"subjects_filter": subjects_filter, "offset": offset}
             page = api.request(subject, wanted, timeout=timeout)
-        reply["state"]["subjects"] = subjects
+        state = part_of(reply, "state", dict[str, Any](), dict[str, Any])
+        reply["state"] = {**state, "subjects": subjects}
     return StreamInfo.from_wire(reply)
 
 
@@ -200,14 +206,15 @@ def delete_stream(api: API, stream: str, timeout: Seconds | None = None) -> None
 def streams(
     api: API, subject: str | None, timeout: Seconds | None
 ) -> Iterator[StreamInfo]:
-    pages = api.pages("STREAM.LIST", "streams", _of_subject(subject), timeout)
+    wanted = _of_subject(subject)
+    pages = api.pages("STREAM.LIST", "streams", dict[str, Any], wanted, timeout)
     return (StreamInfo.from_wire(stream) for stream in pages)
 
 
 def stream_names(
     api: API, subject: str | None, timeout: Seconds | None
 ) -> Iterator[str]:
-    return api.pages("STREAM.NAMES", "streams", _of_subject(subject), timeout)
+    return api.pages("STREAM.NAMES", "streams", str, _of_subject(subject), timeout)
 
 
 def _of_subject(subject: str | None) -> dict[str, Any]:
@@ -258,7 +265,7 @@ def purge_stream(
     if keep is not None:
         wanted["keep"] = at_least(0, keep, "keep")
     reply = api.request(f"STREAM.PURGE.{stream}", wanted or None, timeout=timeout)
-    return int(reply.get("purged", 0))
+    return part_of(reply, "purged", 0, int)
 
 
 # Consumers ----------------------------------------------------------------------------
@@ -363,13 +370,15 @@ def delete_consumer(
 
 def consumers(api: API, stream: str, timeout: Seconds | None) -> Iterator[ConsumerInfo]:
     check_name(stream, "stream")
-    pages = api.pages(f"CONSUMER.LIST.{stream}", "consumers", {}, timeout)
+    pages = api.pages(
+        f"CONSUMER.LIST.{stream}", "consumers", dict[str, Any], {}, timeout
+    )
     return (ConsumerInfo.from_wire(consumer) for consumer in pages)
 
 
 def consumer_names(api: API, stream: str, timeout: Seconds | None) -> Iterator[str]:
     check_name(stream, "stream")
-    return api.pages(f"CONSUMER.NAMES.{stream}", "consumers", {}, timeout)
+    return api.pages(f"CONSUMER.NAMES.{stream}", "consumers", str, {}, timeout)
 
 
 def pause_consumer(

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import base64
 import contextlib
 from time import monotonic
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
-import msgspec
-
-from .._fast import parse_headers, write_entries
+from .._fast import write_entries
 from ..errors import (
     Error,
     MessageNotFoundError,
@@ -18,7 +15,8 @@ from ..errors import (
     TimeoutError as LateError,
     UnclearCommitError,
 )
-from ..models import PubAck, StreamInfo
+from ..models import PubAck, StoredMessage, StreamInfo
+from .api import api_error, decoded, part_of
 from .batch import (
     has_settled,
     place_in_batch,
@@ -186,9 +184,9 @@ class Search:
             self.give_up("no stream takes its subject now")
         if not reply.data:
             return None
-        answer = msgspec.json.decode(reply.data)
-        self._stream = answer.get("stream") or self._stream
-        return int(answer.get("error", {}).get("err_code", 0))
+        answer = decoded(reply.data)
+        self._stream = part_of(answer, "stream", self._stream, str) or self._stream
+        return api_error(answer["error"]).err_code if "error" in answer else 0
 
     def release(self) -> None:
         """End what the fence has begun: others need its place."""
@@ -201,9 +199,10 @@ class Search:
     def find_stream(self) -> str:
         if self._stream is None:
             names = self._ask("STREAM.NAMES", {"subject": self._engine.last_subject})
-            if len(found := list(names.get("streams") or [])) != 1:
+            found = part_of(names, "streams", list[str](), list[str])
+            if len(found) != 1:
                 self.give_up("the API does not know which stream takes its subject")
-            self._stream = str(found[0])
+            self._stream = found[0]
         return self._stream
 
     def info(self) -> StreamInfo:
@@ -224,24 +223,23 @@ class Search:
 
     def by_steps(self, floor: int, last: int) -> Placed | None:
         """A message of the batch among those after `floor`, up to `last`."""
-        sequences = steps(floor, last, self._engine.added)
-        if len(sequences) > MAX_STEPS:
+        if last - floor > MAX_STEPS * self._engine.added:
             self.give_up(
                 f"{last - floor} messages may hold it, too many to look through"
             )
-        for sequence in sequences:
+        for sequence in steps(floor, last, self._engine.added):
             if placed := self._look({"seq": sequence}):
                 return placed
         return None
 
     def _look(self, which: dict[str, Any]) -> Placed | None:
         try:
-            found = self._ask(f"STREAM.MSG.GET.{self._stream}", which)["message"]
+            reply = self._ask(f"STREAM.MSG.GET.{self._stream}", which)
         except MessageNotFoundError:
             return None
-        block = base64.b64decode(found.get("hdrs") or "")
-        headers = parse_headers(block)[2] if block else None
-        return place_in_batch(int(found["seq"]), headers, self._engine.id)
+        found = part_of(reply, "message", dict[str, Any](), dict[str, Any])
+        message = StoredMessage.from_api(self._stream or "", found)
+        return place_in_batch(message.sequence, message.headers, self._engine.id)
 
     def _ask(
         self, subject: str, payload: dict[str, Any] | None = None

@@ -15,14 +15,13 @@ that they do not know get no answer.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from ..errors import UnsupportedFeatureError
 from ..models.since import OLDEST, Line, as_line
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from ..core.protocol import ServerInfo
 
 Needs: TypeAlias = "Mapping[str, Line]"
@@ -60,10 +59,21 @@ def line_of_server(info: ServerInfo) -> Line:
 
 def line_of_config(config: Mapping[str, Any]) -> tuple[Line, str]:
     """The line of the server that wrote this configuration, and its version if it says."""
-    metadata = config.get("metadata") or {}
-    level = str(metadata.get("_nats.level", ""))
-    line = line_of_level(int(level)) if level.isdigit() else OLDEST
-    return line, str(metadata.get("_nats.ver", ""))
+    metadata = config.get("metadata")
+    if not isinstance(metadata, Mapping):
+        return OLDEST, ""
+    level = level_of(metadata)
+    line = OLDEST if level is None else line_of_level(level)
+    version = metadata.get("_nats.ver")
+    return line, version if isinstance(version, str) else ""
+
+
+def level_of(metadata: Mapping[str, Any]) -> int | None:
+    """The API level of the server that wrote this, if it says."""
+    level = metadata.get("_nats.level")
+    if isinstance(level, str) and level.isdecimal() and len(level) < 10:
+        return int(level)
+    return None
 
 
 def lacking(needs: Needs, line: Line) -> Needs:

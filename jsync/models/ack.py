@@ -55,6 +55,7 @@ class PubAck(msgspec.Struct, frozen=True, gc=False):
 
 
 _decode: Final = msgspec.json.Decoder(PubAck).decode
+_MOST: Final = (1 << 64) - 1
 
 
 def decode_pub_ack(data: bytes) -> PubAck | dict[str, Any]:
@@ -66,8 +67,16 @@ def decode_pub_ack(data: bytes) -> PubAck | dict[str, Any]:
         ack = _decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise JetStreamError(f"not a publish ack: {data[:100]!r}") from error
-    if ack.stream and ack.error is None:
-        return ack
     if ack.error is not None:
         return ack.error
+    if ack.stream and 0 <= ack.seq <= _MOST and _is_number(ack.val):
+        return ack
     raise JetStreamError(f"not a publish ack: {data[:100]!r}")
+
+
+def _is_number(text: str | None) -> bool:
+    """Whether it is a counter's value, or none is there."""
+    try:
+        return text is None or int(text) is not None
+    except ValueError:  # also for more digits than Python reads
+        return False

@@ -16,7 +16,7 @@ from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin
 
 import msgspec
 
-from ..checks import MOST_SEQUENCE, seconds
+from ..checks import seconds
 
 NANOSECONDS: Final = "nanoseconds"
 
@@ -27,6 +27,9 @@ PositiveSeconds = Annotated[float, NANOSECONDS, msgspec.Meta(ge=0)]
 Count = Annotated[int, msgspec.Meta(ge=0)]
 """An unsigned number on the server's side."""
 
+_LEAST: Final = -(1 << 63)
+_MOST: Final = (1 << 64) - 1
+"""The numbers that a server can mean: those of Go, signed or not."""
 _LONGEST: Final = (1 << 63) - 1
 """The longest duration of Go in nanoseconds, 292 years; servers say it for "never"."""
 
@@ -45,6 +48,23 @@ class Codec:
 
     def check(self, value: Any) -> Any:
         return convert(value, self.kind)
+
+
+class Number(Codec):
+    """A whole number. One that no server can mean makes no sense: it would fit nowhere."""
+
+    def read(self, wire: Any, strict: bool) -> Any:
+        number = convert(wire, self.kind)
+        if not _LEAST <= number <= _MOST:
+            raise ValueError("a number of more than 64 bits")
+        return number
+
+    def check(self, value: Any) -> Any:
+        if not isinstance(value, bool) and isinstance(value, Integral):
+            value = int(value)  # numpy's
+            if not _LEAST <= value <= _MOST:
+                raise ValueError(f"{value} does not fit into 64 bits")
+        return super().check(value)
 
 
 class Word(Codec):
@@ -90,17 +110,6 @@ class Duration(Codec):
     def check(self, value: Any) -> Any:
         self.write(value)
         return super().check(seconds(value, "a duration"))
-
-
-class Whole(Codec):
-    """A number that servers keep in 64 bits."""
-
-    def check(self, value: Any) -> Any:
-        if not isinstance(value, bool) and isinstance(value, Integral):
-            value = int(value)  # numpy's
-            if not -(1 << 63) <= value <= MOST_SEQUENCE:
-                raise ValueError(f"{value} does not fit into 64 bits")
-        return super().check(value)
 
 
 class Strings(Codec):
@@ -209,15 +218,19 @@ def codec_of(kind: Any) -> Codec:
         return Time(kind)
     if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
         return Nested(kind)
-    if kind is int or kind == Count:
-        return Whole(kind)
+    if kind is int or (origin is Annotated and args[0] is int):
+        return Number(kind)
     if kind == list[str]:
         return Strings(kind)
-    if origin is list and type(item := codec_of(args[0])) is not Codec:
+    if origin is list and type(item := codec_of(args[0])) not in _PLAIN:
         return Many(kind, item)
-    if origin is dict and type(item := codec_of(args[1])) is not Codec:
+    if origin is dict and type(item := codec_of(args[1])) not in _PLAIN:
         return ByName(kind, item)
     return Codec(kind)
+
+
+_PLAIN: Final = (Codec, Number)
+"""Lists of a million of these, such as deleted sequences, are read at once."""
 
 
 def did_you_mean(word: str, words: Iterable[str]) -> str:

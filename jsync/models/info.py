@@ -4,7 +4,7 @@ from datetime import datetime
 
 from .ack import ApiErrorReply
 from .cluster import ClusterInfo
-from .codec import Seconds
+from .codec import Count, Seconds
 from .consumer import ConsumerConfig
 from .model import Model
 from .source import External, SubjectTransform
@@ -16,36 +16,36 @@ class LostStreamData(Model, kw_only=True, frozen=True):
 
     msgs: list[int] | None = None
     """Their sequences."""
-    bytes: int = 0
+    bytes: Count = 0
     """Their size."""
 
 
 class StreamState(Model, kw_only=True, frozen=True):
     """What a stream holds."""
 
-    messages: int = 0
+    messages: Count = 0
     """Messages in it."""
-    bytes: int = 0
+    bytes: Count = 0
     """Their size, as the server stores them."""
-    first_seq: int = 0
+    first_seq: Count = 0
     """The sequence of the first message; one past `last_seq` when there is none."""
     first_ts: datetime | None = None
     """When the first message was stored."""
-    last_seq: int = 0
+    last_seq: Count = 0
     """The sequence of the last message that was stored, deleted or not."""
     last_ts: datetime | None = None
     """When the last message was stored."""
-    num_subjects: int = 0
+    num_subjects: Count = 0
     """Different subjects in it. Since nats-server 2.7.2."""
     subjects: dict[str, int] | None = None
     """Messages of each subject, when asked for. Since nats-server 2.7.2."""
-    num_deleted: int = 0
+    num_deleted: Count = 0
     """Messages deleted between the first and the last. Since nats-server 2.2.2."""
     deleted: list[int] | None = None
     """Their sequences, when asked for."""
     lost: LostStreamData | None = None
     """Messages that the server could not recover."""
-    consumer_count: int = 0
+    consumer_count: Count = 0
     """Consumers it has."""
 
 
@@ -113,9 +113,9 @@ class StreamInfo(Model, kw_only=True, frozen=True):
 class SequenceInfo(Model, kw_only=True, frozen=True):
     """A place in a consumer, and in its stream."""
 
-    consumer_seq: int = 0
+    consumer_seq: Count = 0
     """Messages sent, those sent again included."""
-    stream_seq: int = 0
+    stream_seq: Count = 0
     """The sequence in the stream."""
     last_active: datetime | None = None
     """When it last moved; None for never."""
@@ -146,13 +146,13 @@ class ConsumerInfo(Model, kw_only=True, frozen=True):
     """The last message that was sent."""
     ack_floor: SequenceInfo = SequenceInfo()
     """The last message up to which all are acknowledged."""
-    num_ack_pending: int = 0
+    num_ack_pending: Count = 0
     """Messages that wait for their acks."""
-    num_redelivered: int = 0
+    num_redelivered: Count = 0
     """Messages that were sent more than once and wait for their acks."""
-    num_waiting: int = 0
+    num_waiting: Count = 0
     """Pulls that wait."""
-    num_pending: int = 0
+    num_pending: Count = 0
     """Messages still to be sent for the first time."""
     cluster: ClusterInfo | None = None
     """The servers that hold it."""
@@ -179,5 +179,5 @@ class ConsumerPause(Model, kw_only=True, frozen=True):
 class ConsumerReset(ConsumerInfo, kw_only=True, frozen=True):
     """A consumer that has been reset. Since nats-server 2.14."""
 
-    reset_seq: int = 0
+    reset_seq: Count = 0
     """The stream sequence that it goes on from."""

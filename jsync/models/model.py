@@ -90,7 +90,7 @@ class Model(msgspec.Struct, kw_only=True, frozen=True, eq=False):
                 if wire is not None:
                     value = field.codec.read(wire, strict)
                     exact = field.write(value) == wire
-            except (ValueError, OverflowError) as error:
+            except (ValueError, OverflowError, RecursionError) as error:
                 if strict:
                     raise ConfigError(f"{name}: {error}") from error
             if value is None:

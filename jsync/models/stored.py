@@ -8,9 +8,10 @@ from typing import Any, Final, Self
 import msgspec
 
 from .._fast import Msg, parse_headers
-from ..errors import JetStreamError
+from ..errors import JetStreamError, ProtocolError
 from ..headers import Headers
 
+_MOST: Final = (1 << 64) - 1
 _ADDED: Final = frozenset(
     ("Nats-Stream", "Nats-Subject", "Nats-Sequence", "Nats-Time-Stamp")
 )
@@ -42,13 +43,13 @@ class StoredMessage(msgspec.Struct, frozen=True, kw_only=True):
             block = base64.b64decode(message.get("hdrs") or "")
             return cls(
                 subject=str(message["subject"]),
-                sequence=int(message["seq"]),
+                sequence=_sequence(message["seq"]),
                 data=base64.b64decode(message.get("data") or ""),
                 headers=(parse_headers(block)[2] or None) if block else None,
                 timestamp=_time(message["time"]),
                 stream=stream,
             )
-        except (KeyError, TypeError, ValueError) as error:
+        except _WRONG as error:
             raise JetStreamError(f"not a stored message: {error!r}") from error
 
     @classmethod
@@ -67,13 +68,13 @@ class StoredMessage(msgspec.Struct, frozen=True, kw_only=True):
         try:
             return cls(
                 subject=last(headers, "Nats-Subject"),
-                sequence=int(last(headers, "Nats-Sequence")),
+                sequence=_sequence(last(headers, "Nats-Sequence")),
                 data=msg.data,
                 headers=Headers(own) or None,
                 timestamp=_time(last(headers, "Nats-Time-Stamp")),
                 stream=last(headers, "Nats-Stream"),
             )
-        except (KeyError, ValueError) as error:
+        except _WRONG as error:
             raise JetStreamError(f"not a stored message: {error!r}") from error
 
     def __repr__(self) -> str:
@@ -89,6 +90,17 @@ def last(headers: Headers, name: str) -> str:
     if not values:
         raise KeyError(name)
     return values[-1]
+
+
+_WRONG: Final = (KeyError, TypeError, ValueError, OverflowError, ProtocolError)
+"""What reading raises for a message that cannot be."""
+
+
+def _sequence(number: Any) -> int:
+    sequence = int(number)
+    if not 0 <= sequence <= _MOST:
+        raise ValueError("a sequence of more than 64 bits")
+    return sequence
 
 
 def _time(text: str) -> datetime:

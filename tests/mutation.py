@@ -1,0 +1,104 @@
+"""JSON of a server, damaged in every way: what is read must bear all of it."""
+
+from __future__ import annotations
+
+import copy
+import json
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from random import Random
+
+DEEP = "[" * 900 + "]" * 900
+"""Deep, but shallow enough to be decoded on some Pythons."""
+
+VALUES: list[Any] = [
+    *(None, True, False, 0, 1, -1, 2**31, 2**53, 2**63, 2**64 - 1, 2**64, -(2**63)),
+    *(2**200, -(2**200), 0.5, 1e308, -1e308, "", "x", "0", "-1", "9" * 30, "9" * 5000),
+    *(
+        "1_0",
+        " 7 ",
+        "²",
+        "\uff11",
+        "a.b",
+        ">",
+        "*",
+        "\x00\x1b[2J",
+        "\udcff",
+        "\U0010ffff",
+    ),
+    *("0001-01-01T00:00:00+05:00", "9999-12-31T23:59:59-05:00", "2026-01-01T00:00:00"),
+    *(
+        [],
+        {},
+        [[]],
+        [{}],
+        [None],
+        [1, "x"],
+        {"": {}},
+        {"name": 1},
+        [0] * 100,
+        {"a": [{}]},
+    ),
+]
+TEXTS = [
+    *("NaN", "Infinity", "-Infinity", "1e400", "9" * 5000, "-0", "01", DEEP),
+    *('{"a":' * 100_000, '"\\ud800"', '"\x01"', "'x'", "tru", ""),
+]
+"""What no encoder writes."""
+_PLACE = "@@a place@@"
+
+
+def _places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    found = [path]
+    if isinstance(value, dict):
+        for key in value:
+            found += _places(value[key], (*path, key))
+    elif isinstance(value, list):
+        for at, item in enumerate(value):
+            found += _places(item, (*path, at))
+    return found
+
+
+def mutated(document: Any, dice: Random) -> bytes:
+    """The document with up to four things wrong, as bytes."""
+    document = copy.deepcopy(document)
+    late: list[str] = []
+    for _ in range(dice.randrange(5)):
+        *above, last = dice.choice(_places(document)) or (None,)
+        if last is None:
+            document = copy.deepcopy(dice.choice(VALUES))
+            continue
+        parent = document
+        for key in above:
+            parent = parent[key]
+        match dice.randrange(8):
+            case 0:
+                del parent[last]
+            case 1 | 2 | 3 | 4:
+                parent[last] = copy.deepcopy(dice.choice(VALUES))
+            case 5:
+                parent[last] = copy.deepcopy(document)
+            case 6 if isinstance(parent, dict):
+                parent[str(dice.choice(VALUES))[:20]] = parent[last]
+            case _:
+                late.append(dice.choice(TEXTS))
+                parent[last] = f"{_PLACE}{len(late)}"
+    text = json.dumps(document)
+    for number, value in enumerate(late, 1):
+        text = text.replace(f'"{_PLACE}{number}"', value)
+    data = text.encode()
+    match dice.randrange(12):
+        case 0:
+            data = data[: dice.randrange(len(data) + 1)]
+        case 1:
+            at = dice.randrange(len(data) + 1)
+            data = (
+                data[:at]
+                + dice.choice([b"\xff", b"\x00", b"\xc2", b'"', b"}"])
+                + data[at:]
+            )
+        case 2 if data.startswith(b"{") and len(data) > 2:
+            twice = data[1:-1]
+            data = b"{" + twice + b"," + twice + b"}"
+    return data
