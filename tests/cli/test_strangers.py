@@ -16,9 +16,13 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import pytest
+from rich.text import Text
 
 import jsync as package
 from jsync.cli import main
+from jsync.cli.console import console
+from jsync.cli.failures import say
+from jsync.cli.progress import Bar, Look
 
 from ..faults import FakeServer
 from ..liar import Said, lying
@@ -210,6 +214,20 @@ def test_a_subject_that_is_not_utf_8_stays_itself_in_a_pipe(
     assert base64.b64decode(documents[1]["data_base64"]) == EVIL_TOKEN
     raw = jsync("stream", "get", hostile, "1", "--raw")
     assert raw.output == EVIL + "\n"
+
+
+def test_what_moves_on_a_terminal_cannot_command_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    screen = Screen()
+    monkeypatch.setattr("sys.stderr", screen.file)
+    with Bar(lambda: Look(f"file{EVIL}", 1, 2, 1), "stored") as bar:
+        bar.refresh()
+        say(EVIL)
+    console(err=True).print(Text(EVIL))
+    written = screen.close()
+    assert b"file" in written
+    harmless(written)
 
 
 # A server that is hostile itself -------------------------------------------------------

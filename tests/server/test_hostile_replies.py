@@ -255,6 +255,38 @@ def test_an_answer_of_any_shape_is_a_result_or_a_typed_error(
     assert nc.stats().reconnects == 0, nc.last_error
 
 
+@pytest.mark.parametrize(
+    "number", ["9" * 5000, "\u00b2", "-1", "x", ""], ids=["long", *"bcde"]
+)
+def test_numbers_in_headers_may_be_anything(number: str) -> None:
+    block = f"NATS/1.0 408 Request Timeout\r\nNats-Pending-Messages: {number}\r\n"
+    block += f"Nats-Pending-Bytes: {number}\r\nNats-Num-Pending: {number}\r\n"
+    block += f"Nats-Last-Sequence: {number}\r\n\r\n"
+
+    def answer(subject: str, payload: bytes) -> list[Said]:
+        message = Said(
+            b"x", subject=b"s", reply=b"$JS.ACK.S.C.1.1.1.1700000000000000000.0"
+        )
+        status = Said(b"", block.encode())
+        if ".DIRECT." in subject:
+            return [Said(b"", block.replace("408 Request Timeout", "204 EOB").encode())]
+        if ".NEXT." in subject:
+            return [status, message]
+        return [
+            Said(json.dumps(CONSUMER if ".CONSUMER." in subject else STREAM).encode())
+        ]
+
+    told: list[Exception] = []
+    with FakeServer(lying(answer)) as fake, jsync.connect(fake.url) as nc:
+        stream = nc.jetstream(timeout=0.5).stream("S")
+        with stream.consumer("C").messages(on_error=told.append) as messages:
+            assert messages.next(10).data == b"x"
+        with contextlib.suppress(errors.Error):
+            list(stream.get_messages("s"))
+        assert nc.stats().reconnects == 0, nc.last_error
+    assert not [one for one in told if not isinstance(one, errors.Error)]
+
+
 def test_a_search_for_a_batch_has_a_result_or_a_typed_error(
     dice: random.Random,
 ) -> None:

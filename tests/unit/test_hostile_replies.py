@@ -247,6 +247,72 @@ def test_a_reply_subject_of_any_numbers_is_read_or_is_a_typed_error(
     assert 0 <= found.sequence < 1 << 63
 
 
+OUT_OF_BOUNDS = [-1, 2**64, 2**200, -(2**200)]
+
+
+@pytest.mark.parametrize("number", OUT_OF_BOUNDS, ids=["-1", "2^64", "2^200", "-2^200"])
+def test_a_number_that_no_server_can_mean_does_not_reach_the_extension(
+    number: int,
+) -> None:
+    sent = {"consumer_seq": number, "stream_seq": number}
+    consumer = models.ConsumerInfo.from_wire({"delivered": sent, "num_pending": number})
+    assert (consumer.delivered.consumer_seq, consumer.num_pending) == (0, 0)
+    assert consumer.to_wire()["delivered"] == sent, "it goes back as it came"
+    state = models.StreamInfo.from_wire({"state": {"last_seq": number}}).state
+    assert state.last_seq == 0
+    for answered in ("seq", "last_seq", "msgs", "count"):
+        with pytest.raises(errors.JetStreamError):
+            read_answer(
+                "b.9.gap.5.1.$FI", None, json.dumps({answered: number}).encode()
+            )
+    with pytest.raises(errors.JetStreamError):
+        read_ack(json.dumps({"stream": "S", "seq": number}).encode())
+    with pytest.raises(errors.JetStreamError):
+        StoredMessage.from_api("S", {**STORED, "seq": number})
+
+
+def test_the_window_of_an_ingest_stays_within_64_bits() -> None:
+    with pytest.raises(errors.JetStreamError):
+        read_answer(
+            "b.9.gap.5.1.$FI", None, b'{"type":"ack","msgs":9223372036854775807}'
+        )
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        {"time": "0001-01-01T00:00:00+05:00"},
+        {"time": 5},
+        {"hdrs": "eA=="},
+        {"hdrs": 5},
+        {"data": "\udcff"},
+        {"seq": "9" * 5000},
+    ],
+    ids=map(str, range(6)),
+)
+def test_a_stored_message_that_cannot_be_is_a_typed_error(part: dict[str, Any]) -> None:
+    with pytest.raises(errors.JetStreamError):
+        StoredMessage.from_api("S", {**STORED, **part})
+
+
+def test_a_reply_that_is_too_deep_is_refused_and_braces_in_texts_are_not() -> None:
+    deep = "[" * 150 + "]" * 150
+    with pytest.raises(errors.JetStreamError):
+        read_reply(f'{{"a": {deep}}}'.encode())
+    assert read_reply(f'{{"a": "{deep}"}}'.encode()) == {"a": deep}
+    wide = {"a": [{"b": [number]} for number in range(500)]}
+    assert read_reply(json.dumps(wide).encode()) == wide
+
+
+@pytest.mark.parametrize(
+    "level",
+    ["9" * 5000, "\u00b2", "-1", 5, None, ["1"]],
+    ids=["long", "raised", "negative", "number", "none", "list"],
+)
+def test_a_level_of_any_shape_is_of_the_oldest_server(level: object) -> None:
+    assert line_of_config({"metadata": {"_nats.level": level}}) == ((2, 10), "")
+
+
 @given(
     st.dictionaries(
         st.sampled_from(["Nats-Last-Consumer", "Nats-Last-Stream"]), st.text()
