@@ -1,11 +1,23 @@
 # Streams of record batches in the Arrow C stream interface.
 
-from cpython.exc cimport PyErr_SetInterrupt
+from cpython.exc cimport (
+    PyErr_Fetch,
+    PyErr_NormalizeException,
+    PyErr_Restore,
+    PyErr_SetInterrupt,
+    PyErr_SetObject,
+    PyErr_WriteUnraisable,
+)
+
+cdef extern from "Python.h":
+    int Py_AddPendingCall(int (*call)(void*) except -1, void* argument)
 
 cdef enum:
     ERROR_IO = 5
     ERROR_MEMORY = 12
     ERROR_RELEASED = 22
+
+cdef const char* ENDED = b"the interpreter has ended"
 
 
 @cython.final
@@ -16,7 +28,11 @@ cdef class ArrowStream:
     cdef ArrowBatch batch  # that consists of several record batches,
     cdef Chunk* next       # and which of them comes next
     cdef Shape shape
-    cdef bytes error
+    cdef object error      # why reading failed
+    cdef bytes text        # of that error,
+    cdef const char* last_error  # for C
+    cdef object interrupt  # Ctrl-C or the like, for the user
+    cdef bint raised       # and whether it was raised; a finaliser may have lost it
 
     @staticmethod
     cdef ArrowStream of(batches, Shape* shape):
@@ -37,16 +53,60 @@ cdef class ArrowStream:
         return 0
 
     cdef int failed(self, error) noexcept:
-        """Keep what went wrong, which C calls cannot raise."""
+        """Keep the error for the caller: C calls cannot raise it."""
+        self.error = error
         try:
-            self.error = f"{type(error).__name__}: {error}".encode(
+            self.text = f"{type(error).__name__}: {error}".encode(
                 "utf-8", "backslashreplace"
             ).replace(b"\0", b" ")
         except Exception:
-            self.error = b"unknown error"
-        if isinstance(error, KeyboardInterrupt):
-            PyErr_SetInterrupt()  # the caller raises it as soon as it is back in Python
+            self.text = b"unknown error"
+        self.last_error = PyBytes_AS_STRING(self.text)
+        if not isinstance(error, Exception):
+            self.interrupt = error
+            self.raise_soon()
         return ERROR_MEMORY if isinstance(error, MemoryError) else ERROR_IO
+
+    cdef int raise_soon(self) noexcept:
+        """Raise the interrupt as soon as the main thread is back in Python.
+
+        Signals interrupt that thread alone.
+        """
+        self.raised = False
+        if PyThread_get_thread_ident() != main_thread:
+            return 0
+        Py_INCREF(self)
+        if Py_AddPendingCall(raise_interrupt, <void*>self) < 0:
+            Py_DECREF(self)
+            PyErr_SetInterrupt()
+        return 0
+
+    cdef int close(self) noexcept:
+        """Read no more."""
+        try:
+            close = getattr(self.batches, "close", None)
+            if close is not None:
+                close()
+        except Exception:
+            PyErr_WriteUnraisable(self.batches)
+        except BaseException as interrupt:
+            self.interrupt, self.raised = interrupt, False
+
+    cdef bint explains(self, error) noexcept:
+        """Whether a library has made its `error` from the one that was told here."""
+        try:
+            return self.text is not None and self.text.decode() in str(error)
+        except Exception:
+            return False
+
+
+cdef int raise_interrupt(void* waiting) except -1:
+    cdef ArrowStream stream = <ArrowStream>waiting
+    Py_DECREF(stream)
+    if not stream.raised:
+        stream.raised = True
+        raise stream.interrupt
+    return 0
 
 
 cdef int stream_schema(ArrowArrayStream* out, ArrowSchema* schema) noexcept nogil:
@@ -55,29 +115,64 @@ cdef int stream_schema(ArrowArrayStream* out, ArrowSchema* schema) noexcept nogi
     return 0 if make_batch_schema(schema, shape) else ERROR_MEMORY
 
 
-cdef int stream_next(ArrowArrayStream* out, ArrowArray* array) noexcept with gil:
+cdef int stream_next_now(ArrowArrayStream* out, ArrowArray* array) noexcept with gil:
     cdef ArrowStream stream = <ArrowStream>out.private_data
-    memset(array, 0, sizeof(ArrowArray))
+    cdef PyObject* kind = NULL
+    cdef PyObject* value = NULL
+    cdef PyObject* trace = NULL
+    cdef int code = 0
+    # The caller may be busy with an error of its own, which calls of Python would lose.
+    PyErr_Fetch(&kind, &value, &trace)
     try:
         stream.advance(array)
     except BaseException as error:
-        return stream.failed(error)
-    return 0
+        code = stream.failed(error)
+    PyErr_Restore(kind, value, trace)
+    return code
 
 
-cdef const char* stream_error(ArrowArrayStream* out) noexcept with gil:
-    cdef ArrowStream stream = <ArrowStream>out.private_data
-    return PyBytes_AS_STRING(stream.error) if stream.error is not None else NULL
+cdef int stream_next(ArrowArrayStream* out, ArrowArray* array) noexcept nogil:
+    memset(array, 0, sizeof(ArrowArray))
+    # At the end of the interpreter a thread that asks for the GIL never comes back.
+    if jsync_finalizing():
+        (<ArrowStream><PyObject*>out.private_data).last_error = ENDED
+        return ERROR_IO
+    return stream_next_now(out, array)
+
+
+cdef const char* stream_error(ArrowArrayStream* out) noexcept nogil:
+    return (<ArrowStream><PyObject*>out.private_data).last_error
 
 
 cdef void release_stream_now(ArrowArrayStream* out) noexcept with gil:
     cdef ArrowStream stream = <ArrowStream>out.private_data
-    try:
-        close = getattr(stream.batches, "close", None)
-        if close is not None:
-            close()
-    except BaseException as error:
-        stream.failed(error)
+    cdef PyObject* kind = NULL
+    cdef PyObject* value = NULL
+    cdef PyObject* trace = NULL
+    cdef bint told = stream.interrupt is None or stream.raised
+    cdef bint explained
+    # A library that reports a failure may release the stream with its error pending.
+    PyErr_Fetch(&kind, &value, &trace)
+    if kind != NULL:
+        PyErr_NormalizeException(&kind, &value, &trace)
+    explained = value != NULL and stream.explains(<object>value)
+    stream.raised = True  # not in the calls that follow: they would lose it
+    stream.close()
+    stream.batches = None
+    told = told and stream.raised
+    if explained and stream.interrupt is not None:
+        # The error of the library is a consequence: `except Exception` is not for it.
+        stream.raised = True
+        PyErr_SetObject(type(stream.interrupt), stream.interrupt)
+        Py_XDECREF(<PyObject*>kind)
+        Py_XDECREF(<PyObject*>value)
+        Py_XDECREF(<PyObject*>trace)
+    else:
+        if not told:
+            stream.raise_soon()
+        elif explained and (<object>value).__cause__ is None:
+            (<object>value).__cause__ = stream.error
+        PyErr_Restore(kind, value, trace)
     Py_DECREF(stream)
 
 

@@ -30,6 +30,7 @@ cdef struct Seat:  # of a thread that waits
 
 
 @cython.final
+@cython.no_gc_clear  # unread rows are counted here and lie in `columns`
 cdef class Mailbox(Sink):
     """The backlog of one subscription, for `readers` reading threads at a time."""
 

@@ -1,0 +1,227 @@
+"""What pyarrow, polars and DuckDB make of a stream whose reading fails or is cut."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import duckdb
+import polars
+import pyarrow as pa
+import pytest
+
+import jsync
+from jsync import errors
+
+from ...faults import Events, connect
+from ...proxy import Frames
+from ..support import Child, Thread, run_child
+from .support import fill
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from jsync.server import LocalServer
+
+    from ...conftest import StartServer
+    from ...proxy import FaultProxy
+
+    Read = Callable[[jsync.ArrowRange], list[int]]
+
+pytestmark = pytest.mark.server
+
+
+def by_pyarrow(orders: jsync.ArrowRange) -> list[int]:
+    column: list[int] = pa.table(orders)["sequence"].to_pylist()
+    return column
+
+
+def by_polars(orders: jsync.ArrowRange) -> list[int]:
+    return polars.DataFrame(orders)["sequence"].to_list()
+
+
+def by_duckdb(orders: jsync.ArrowRange) -> list[int]:
+    found = duckdb.sql("SELECT sequence FROM orders")
+    assert found is not None
+    return [sequence for (sequence,) in found.fetchall()]
+
+
+every_library = pytest.mark.parametrize(
+    ("read", "kind"),
+    [(by_pyarrow, OSError), (by_polars, Exception), (by_duckdb, duckdb.Error)],
+    ids=["pyarrow", "polars", "duckdb"],
+)
+
+
+@every_library
+def test_a_read_whose_connection_is_closed_says_so(
+    nc: jsync.Connection,
+    stream: jsync.Stream,
+    proxy: FaultProxy,
+    read: Read,
+    kind: type[Exception],
+) -> None:
+    fill(nc, stream, 5000)
+    with jsync.connect(proxy.url, allow_reconnect=False) as far:
+        orders = far.jetstream().stream(stream.name).read_arrow(columns=["sequence"])
+        proxy.cut_after(100_000, "client")
+        with pytest.raises(kind, match="ConnectionClosedError"):
+            read(orders)
+
+
+def test_pyarrow_raises_its_error_from_the_one_of_the_reading(
+    nc: jsync.Connection, stream: jsync.Stream, proxy: FaultProxy
+) -> None:
+    fill(nc, stream, 5000)
+    with jsync.connect(proxy.url, allow_reconnect=False) as far:
+        orders = far.jetstream().stream(stream.name).read_arrow()
+        proxy.cut_after(100_000, "client")
+        with pytest.raises(OSError, match="the connection is closed") as caught:
+            pa.table(orders)
+    assert isinstance(caught.value.__cause__, errors.ConnectionClosedError)
+
+
+def test_an_error_that_has_nothing_to_do_with_the_reading_has_no_cause_in_it(
+    nc: jsync.Connection, stream: jsync.Stream
+) -> None:
+    fill(nc, stream, 1)
+    orders = stream.read_arrow()
+    stream.delete()
+
+    def work() -> None:
+        reader = pa.RecordBatchReader.from_stream(orders)
+        with pytest.raises(OSError, match="StreamNotFoundError"):
+            reader.read_all()
+        raise ValueError("of the user's own")
+
+    with pytest.raises(ValueError, match="own") as caught:
+        work()
+    assert caught.value.__cause__ is None
+
+
+@every_library
+def test_each_row_is_read_once_and_in_order_over_lines_that_are_cut(
+    nc: jsync.Connection,
+    stream: jsync.Stream,
+    proxy: FaultProxy,
+    read: Read,
+    kind: type[Exception],
+) -> None:
+    fill(nc, stream, 5000)
+    with connect(proxy.url, Events()) as far:
+        orders = far.jetstream().stream(stream.name).read_arrow(max_rows=500)
+        proxy.cut_after(100_000, "client")
+        assert read(orders) == list(range(1, 5001))
+    assert proxy.connections > 1
+
+
+@every_library
+def test_each_row_is_read_once_and_in_order_over_a_server_that_is_killed(
+    own_server: StartServer, read: Read, kind: type[Exception]
+) -> None:
+    server = own_server()
+    with connect(server.url, Events()) as nc:
+        js = nc.jetstream()
+        stream = js.create_stream(name="ROWS", subjects=["rows"])
+        with js.publisher() as publisher:
+            publisher.publish_many("rows", [b"x" * 200] * 100_000)
+        orders = stream.read_arrow(max_rows=1000, max_bytes=1 << 20)
+        reading = Thread(read, orders)
+        for _ in range(3):
+            server.kill()
+            server.start()
+        assert reading.result() == list(range(1, 100_001))
+
+
+# Ctrl-C -------------------------------------------------------------------------------
+
+INTERRUPTED = """
+    import gc, os, random, signal, sys, threading, time
+    import jsync, polars, pyarrow
+    # Ctrl-C may meet a finaliser of garbage first, and Python prints that.
+    gc.disable()
+    library = {"pyarrow": pyarrow.table, "polars": polars.DataFrame}[sys.argv[3]]
+    interrupted = 0
+    with jsync.connect(sys.argv[1]) as nc:
+        stream = nc.jetstream().stream(sys.argv[2])
+        for _ in range(30):
+            pause = random.uniform(0, 0.02)
+            timer = threading.Timer(pause, os.kill, (os.getpid(), signal.SIGINT))
+            try:
+                timer.start()
+                try:
+                    library(stream.read_arrow(max_rows=100))
+                except Exception as error:
+                    print(type(error).__name__, flush=True)
+                timer.join()
+                time.sleep(1)
+            except KeyboardInterrupt:
+                interrupted += 1
+                timer.join()
+    print(interrupted)
+"""
+
+ASKED_TO_END = """
+    import signal, sys
+    import jsync, pyarrow
+
+    def end(*_):
+        print("asked once", flush=True)
+        sys.exit(7)
+
+    nc = jsync.connect(sys.argv[1])
+    signal.signal(signal.SIGINT, end)
+    print("ready", flush=True)
+    sys.stdin.readline()
+    try:
+        orders = nc.jetstream().stream(sys.argv[2]).read_arrow()
+        print("reading", flush=True)
+        pyarrow.table(orders)
+    except Exception as error:
+        print(repr(error))
+"""
+
+
+@pytest.mark.parametrize("library", ["pyarrow", "polars"])
+def test_ctrl_c_at_any_moment_of_a_read_is_a_keyboard_interrupt(
+    server: LocalServer, nc: jsync.Connection, stream: jsync.Stream, library: str
+) -> None:
+    fill(nc, stream, 20_000)
+    *raised, interrupted = run_child(
+        INTERRUPTED, server.url, stream.name, library
+    ).split()
+    assert int(interrupted) == 30
+    # Polars reports what it was told before it lets go of the stream.
+    assert set(raised) <= ({"ComputeError"} if library == "polars" else set())
+
+
+def test_a_signal_handler_that_ends_the_program_is_called_once_and_ends_it(
+    server: LocalServer, nc: jsync.Connection, stream: jsync.Stream, proxy: FaultProxy
+) -> None:
+    fill(nc, stream, 10)
+    proxy.rewrite(Frames(lambda frame: b"CONSUMER.MSG.NEXT" not in frame))
+    with Child(ASKED_TO_END, proxy.url, stream.name) as child:
+        assert child.line() == "ready"
+        child.go_on()
+        assert child.line() == "reading"
+        child.process.send_signal(2)
+        code, output, told = child.finish()
+    assert (code, output, told) == (7, "asked once\n", "")
+
+
+UNREAD = """
+    import sys
+    import jsync
+    nc = jsync.connect(sys.argv[1])
+    reading = iter(nc.jetstream().stream(sys.argv[2]).read_arrow(max_rows=10))
+    next(reading)
+    while not reading._pull.mailbox.closed:
+        reading._pull.mailbox.await_rows(1 << 30, 1 << 30, 0.0)
+    assert len(reading._pull.mailbox)
+"""
+
+
+def test_an_interpreter_ends_with_rows_that_nobody_has_read(
+    server: LocalServer, nc: jsync.Connection, stream: jsync.Stream
+) -> None:
+    fill(nc, stream, 2000)
+    run_child(UNREAD, server.url, stream.name)
