@@ -114,6 +114,10 @@ class Session:
         self._replies_open = False
         self._waiting: set[Waiter] = set()
         self._sleeping: set[Waiter] = set()
+        self.last_words: set[bytes] = set()
+        """Commands that `close` writes, to leave nothing behind on the server."""
+        self.closing = False
+        """Whether they have been written: nothing that they end begins again."""
 
         self.info = ServerInfo()
         self.server: Server | None = None
@@ -470,6 +474,7 @@ class Session:
         try:
             if self.state is ConnectionState.CONNECTED and timeout > 0:
                 with contextlib.suppress(Error):
+                    self._say_last_words()
                     self.ping(deadline)
         finally:
             self.io.stop()  # Ctrl-C ends the wait, and the connection all the same
@@ -477,6 +482,12 @@ class Session:
             # Name resolution cannot be ended. The daemon thread is left behind, and
             # wakes nobody any more, so that is done here.
             self.finish(None)
+
+    def _say_last_words(self) -> None:
+        self.closing = True
+        while self.last_words:
+            with contextlib.suppress(KeyError):  # another thread was quicker
+                self.outbox.command(self.last_words.pop(), lazy=True)
 
 
 def _fail(waiters: list[Sink], error: Exception) -> None:

@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 
     from ..models import ConsumerInfo, StreamInfo
 
-INACTIVE_THRESHOLD: Final = 300.0
+INACTIVE_THRESHOLD: Final = 30.0
+"""Seconds. Only a consumer whose deletion was lost with the connection stays so long."""
 IDLE_HEARTBEAT: Final = 5.0
 RESET_ATTEMPTS: Final = 60
 FIRST_RETRY: Final = 0.25
@@ -74,8 +75,6 @@ def ordered_config(options: Mapping[str, Any]) -> ConsumerConfig:
     if not filters and fields["deliver_policy"] == "last_per_subject":
         filters = [">"]  # servers want one
     fields["filter_subjects"] = filters or None
-    if fields["inactive_threshold"] is None:
-        fields["inactive_threshold"] = INACTIVE_THRESHOLD
     fixed = {"ack_policy": "none", "max_deliver": 1}
     place = {"mem_storage": True, "num_replicas": 1}
     return ConsumerConfig.of(None, {**fields, **fixed, **place})
@@ -92,7 +91,8 @@ def ordered_push_config(config: ConsumerConfig) -> ConsumerConfig:
         deliver_subject=None,
         ack_policy="none",
         ack_wait=None,
-        max_ack_pending=None,
+        # Not None: servers fill in the limit of the stream, and then refuse it.
+        max_ack_pending=-1,
         max_deliver=1,
         mem_storage=True,
         num_replicas=1,
@@ -162,6 +162,8 @@ class Cursor:
         self._config = config
         self.prefix = prefix
         """What the names of its consumers begin with."""
+        self.inactive_threshold = config.inactive_threshold or INACTIVE_THRESHOLD
+        """Seconds without use after which the server deletes a consumer that is pulled."""
         self._created: datetime | None = None
         self._max_attempts = max_reset_attempts
         self._snapshot = 0
@@ -304,6 +306,10 @@ class Cursor:
         """
         if self.needs_snapshot:
             self._snapshot = info.state.last_seq
+        if self._config.inactive_threshold is None:
+            limits = info.config.consumer_limits
+            limit = (limits and limits.inactive_threshold) or INACTIVE_THRESHOLD
+            self.inactive_threshold = min(limit, INACTIVE_THRESHOLD)
         if self._created is None:
             self._created = info.created
         elif info.created != self._created:

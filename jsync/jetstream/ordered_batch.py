@@ -14,7 +14,6 @@ from ..errors import (
     Error,
     ForkedProcessError,
     JetStreamError,
-    OrderedConsumerResetError,
     PullError,
     TimeoutError as LateError,
 )
@@ -85,8 +84,14 @@ class OrderedFetch:
             raise
 
     def _send(self, request: PullRequest) -> None:
-        if self._place.cursor.name is None:
-            self._place.create_again(self._deadline, self._report)
+        place = self._place
+        if place.is_disused:
+            place.retire()
+        if place.cursor.name is None:
+            place.create_again(self._deadline, self._report)
+            if self._ended:  # closed by another thread
+                place.retire()
+                return
         left = self._deadline - monotonic()
         request = request.within(max(SHORTEST, left))
         self._pull = pull = InOrder(self._place, request, max(SHORTEST, left))
@@ -114,8 +119,10 @@ class OrderedFetch:
                 return None
             try:
                 self._go_on(self._pull)
-            except BaseException:
+            except BaseException as error:
                 self._ended = True
+                if isinstance(error, Exception):
+                    self.error = error
                 raise
         return None
 
@@ -125,6 +132,7 @@ class OrderedFetch:
     def _go_on(self, pull: InOrder) -> None:
         """The pull has ended, and is read: end with it, or send another one."""
         pull.leave()
+        self._place.used_at = monotonic()
         cursor, order = self._place.cursor, pull.order
         span = cursor.range()
         cursor.reached(order.stream_sequence, order.consumer_sequence)
@@ -146,13 +154,14 @@ class OrderedFetch:
             raise error
         if lost:
             self._place.retire()
-            if error is not None and not isinstance(error, LateError):
-                self._report(_reset(error, cursor.position))
         if rest is None or not (lost or pull.passed_over):
             self._ended = True
         elif self._deadline - monotonic() < SHORTEST or isinstance(error, LateError):
             self._ended, self.error = True, error
         else:
+            if error is not None:
+                self._place.check_open()
+                self._report(self._place.lost(error))
             self._send(rest)
 
     def _rest(self) -> PullRequest | None:
@@ -170,9 +179,12 @@ class OrderedFetch:
 
     def close(self) -> None:
         """What is not read is read again by who reads next."""
-        if self._ended or self._pull is None:
+        if self._ended:
             return
         self._ended = True
+        if self._pull is None:
+            return
+        self._place.used_at = monotonic()
         mailbox = self._pull.inbox.mailbox
         complete = mailbox.closed and mailbox.failure is None
         self._pull.inbox.close()
@@ -190,12 +202,18 @@ class OrderedFetch:
         if self._ended:
             return
         self._abandoned = True
-        self._place.api.connection.session.call_soon(self.close)
+        pull = self._pull
+        if pull is not None and pull.inbox.is_settled and not len(pull.inbox.mailbox):
+            self.close()  # all of it has come and was read: that takes no lock
+        else:
+            self._place.retire()
+            self._place.api.connection.session.call_soon(self.close)
 
     def release(self) -> bool:
         """Whether nobody reads it any more: then the cursor is where to go on."""
         if self._pull is None:
-            return self._ended or self._abandoned
+            self._ended |= self._abandoned
+            return self._ended
         mailbox = self._pull.inbox.mailbox
         if self._abandoned or (mailbox.closed and not len(mailbox)):
             self.close()
@@ -257,11 +275,3 @@ class OrderedBatch(Single):
 
     def __repr__(self) -> str:
         return f"<OrderedBatch {self._fetch!r}, {self._fetch.pending} pending>"
-
-
-def _reset(error: Exception, position: int) -> OrderedConsumerResetError:
-    reset = OrderedConsumerResetError(
-        f"the consumer is lost, and another goes on behind sequence {position}: {error}"
-    )
-    reset.__cause__ = error
-    return reset

@@ -8,9 +8,16 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 from ..checks import seconds
 from ..core.deadline import deadline_after
-from ..errors import ConcurrentUseError, ConfigError, TimeoutError as LateError
+from ..errors import (
+    ConcurrentUseError,
+    ConfigError,
+    ConsumerNotFoundError,
+    SubscriptionClosedError,
+    TimeoutError as LateError,
+)
 from ..models import check_name
 from .consume import ConsumeContext, MessagesContext, check_callback
+from .management import consumer_info
 from .ordered import IDLE_HEARTBEAT, RESET_ATTEMPTS, Cursor, ordered_config
 from .ordered_batch import OrderedBatch, OrderedFetch
 from .ordered_pull import OrderedPull
@@ -20,16 +27,20 @@ from .pull import consume_limits, fetch_request, idle_seconds
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from datetime import datetime
-    from typing import Literal
+    from types import TracebackType
+    from typing import Literal, Self
 
     from .._fast import JetStreamMsg
-    from ..models import DeliverPolicy, ReplayPolicy
+    from ..models import ConsumerInfo, DeliverPolicy, ReplayPolicy
     from .api import API
     from .pull import ConsumeLimits, PullRequest
 
 
 class OrderedOptions(TypedDict, total=False):
-    """What an ordered consumer reads, and how. `None` is the same as not to give one."""
+    """Where an ordered consumer starts, which messages it reads, and how.
+
+    None is the same as leaving the option out, except for `max_reset_attempts`.
+    """
 
     filter_subjects: str | Iterable[str] | None
     """A subject or several, wildcards allowed. Default: all."""
@@ -44,15 +55,15 @@ class OrderedOptions(TypedDict, total=False):
     headers_only: bool | None
     """Send no payloads, but their size as `Nats-Msg-Size`. Default: False."""
     inactive_threshold: float | None
-    """Seconds without use after which the server forgets its consumer, which is made anew
-    when it is needed. Default: 300."""
+    """Seconds without use after which the server deletes the consumer. The next read
+    recreates it. Default: 30, or less if the stream's `consumer_limits` say so."""
     metadata: dict[str, str] | None
     """Your own notes on the consumer."""
     name_prefix: str | None
     """What the names of its consumers begin with; random tokens follow."""
     max_reset_attempts: int | None
-    """How often in a row, while connected, no consumer can be made until it gives up, with
-    pauses of up to 10 seconds. Default: 60; None is never."""
+    """How many attempts in a row to create a consumer may fail while connected. Pauses
+    between them last up to 10 seconds. Default: 60 if left out. None: never give up."""
     timeout: float | None
     """Seconds that the call may block. Default: the context's."""
 
@@ -84,7 +95,7 @@ def ordered_consumer(
 class OrderedConsumer:
     """Reads a stream in exact order, each message once, whatever happens to the server.
 
-    There is always one consumer of its own on the server, without acks and in memory
+    It has at most one consumer on the server at a time, without acks and in memory
     (ADR-37). When a message is missing, heartbeats stay away, the connection was lost, or
     the consumer is gone, another one goes on behind the last message that has come. Each
     time `on_error` is told by an `OrderedConsumerResetError`. It ends with an error only
@@ -96,6 +107,10 @@ class OrderedConsumer:
     It is one place in the stream: `messages`, `consume`, `fetch` and `next` each go on
     where the last of them was left, and one of them at a time: else they raise
     `ConcurrentUseError`.
+
+    `fetch` and `next` keep the consumer for the next read, `messages` and `consume` delete
+    it when they end. Use `with`, or call `close`, to delete it when you are done. Python
+    does the same when it collects this object, and so does closing the connection.
     """
 
     def __init__(self, place: Place) -> None:
@@ -103,11 +118,78 @@ class OrderedConsumer:
         self._api = place.api
         self._lock = threading.RLock()
         self._reading: OrderedPull | OrderedFetch | None = None
+        self._closed = False
 
     @property
     def stream_name(self) -> str:
         """The stream that it reads."""
         return self._place.stream
+
+    @property
+    def name(self) -> str | None:
+        """The name of the current consumer on the server; None while there is none.
+
+        Each consumer that follows has another name.
+        """
+        return self._place.cursor.name
+
+    def info(self, *, timeout: float | None = None) -> ConsumerInfo:
+        """Ask the server for the current consumer; blocks.
+
+        Args:
+            timeout: Seconds that the call may block. Default: the context's.
+
+        Returns:
+            The configuration and the state of the consumer.
+
+        Raises:
+            ConsumerNotFoundError: There is no consumer now. The next read creates one.
+            SubscriptionClosedError: The ordered consumer is closed.
+        """
+        self._check_open()
+        name = self.name
+        if name is None:
+            raise ConsumerNotFoundError(
+                f"no consumer in {self.stream_name} now; the next read creates one",
+                code=404,
+                err_code=10014,
+            )
+        return consumer_info(self._api, self.stream_name, name, timeout)
+
+    # The end --------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Stop reading and delete the consumer on the server; does not block.
+
+        Iterations that run end, and later reads raise `SubscriptionClosedError`. A delete
+        that is lost with the connection leaves the consumer until its
+        `inactive_threshold`. You may call this from any thread, and twice.
+        """
+        with self._lock:
+            self._closed = True
+            reading = self._reading
+        if isinstance(reading, OrderedPull):
+            reading.stop()
+        elif reading is not None:
+            reading.close()
+        self._place.retire()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise SubscriptionClosedError(
+                f"the ordered consumer of {self.stream_name} is closed; create another one"
+            )
 
     # Reading --------------------------------------------------------------------------
 
@@ -122,6 +204,7 @@ class OrderedConsumer:
         with self.fetch(1, timeout=timeout, idle_heartbeat=idle_heartbeat) as batch:
             for msg in batch:
                 return msg
+            self._check_open()
             raise LateError(f"no message within {timeout} s") from batch.error
 
     def fetch(
@@ -273,6 +356,7 @@ class OrderedConsumer:
         return batch
 
     def _claim(self, until: int | None) -> None:
+        self._check_open()
         if self._reading is not None and not self._reading.release():
             raise ConcurrentUseError(
                 "this ordered consumer is being read already: stop or close that, or "
@@ -283,5 +367,7 @@ class OrderedConsumer:
 
     def __repr__(self) -> str:
         state = "at rest" if self._reading is None else repr(self._reading)
+        if self._closed:
+            state = "closed"
         position = self._place.cursor.position
         return f"<OrderedConsumer of {self.stream_name!r} behind {position}, {state}>"

@@ -22,7 +22,6 @@ from ..errors import (
     Error,
     JetStreamError,
     NoRespondersError,
-    OrderedConsumerResetError,
 )
 from ..models import ConsumerInfo
 from .continuous import ContinuousPull
@@ -37,7 +36,7 @@ if TYPE_CHECKING:
     from ..errors import MissedHeartbeatError
     from .inquiry import Answer
     from .place import Place
-    from .pull import ConsumeLimits
+    from .pull import ConsumeLimits, PullRequest
 
 FIRST_LOOK = 0.1
 """Seconds of silence before the end until the server is asked for it, at first."""
@@ -56,6 +55,7 @@ class OrderedPull(ContinuousPull):
         self._cursor = place.cursor
         self._order = place.order() if place.cursor.name else Order(0)
         self._begun = self._live = self._settled = self._abandoned = False
+        self._was_disused = False
         self._began_at = 0.0
         self._loss: Exception | None = None
         self._look_after = FIRST_LOOK
@@ -95,7 +95,7 @@ class OrderedPull(ContinuousPull):
             self._consumer = source.consumer
             self._inbox.use(source)
             self._live = True
-        self._began_at = monotonic()
+        self._began_at = self._place.used_at = monotonic()
         self._heartbeats.resume(self._began_at)
         self._refill()
         if self._cursor.until is not None:
@@ -113,9 +113,19 @@ class OrderedPull(ContinuousPull):
             verdict.error, ConsumerDeletedError | NoRespondersError
         )
         if lost:
-            self._reset(verdict.error)
+            self._reset(None if self._was_disused else verdict.error)
         else:
             super()._on_status(msg)
+
+    def _publish(self, request: PullRequest) -> None:
+        # Nothing is pulled while the buffer is full: a slow reader may take longer than
+        # the server keeps the consumer.
+        place, arrived = self._place, self.mailbox.last_arrival
+        if not self._was_disused or arrived > place.used_at:
+            place.used_at = max(place.used_at, arrived)
+            self._was_disused = place.is_disused
+        place.used_at = monotonic()
+        super()._publish(request)
 
     def _missed(self, error: MissedHeartbeatError) -> None:
         self._reset(error)
@@ -152,7 +162,7 @@ class OrderedPull(ContinuousPull):
     def _reset(self, reason: Exception | None, *, at_once: bool = False) -> None:
         """Give the consumer up; another goes on behind what has come of it."""
         with self._lock:
-            if self._stopped or self.mailbox.closed:
+            if self._stopped or self.mailbox.closed or self._session.closing:
                 return
             self._live = False
             progress = self._cursor.reached(
@@ -163,13 +173,8 @@ class OrderedPull(ContinuousPull):
         self._cancel()
         with contextlib.suppress(ConnectionClosedError):
             self._inbox.renew()
-        if reason is not None:
-            error = OrderedConsumerResetError(
-                f"consumer {self._consumer} is lost, and another goes on behind sequence "
-                f"{self._cursor.position}: {reason}"
-            )
-            error.__cause__ = reason
-            self.report(error)
+        if reason is not None and not self._cursor.at_end:
+            self.report(self._place.lost(reason))
         lived = monotonic() - self._began_at
         pause = 0.0
         if reason is not None and not at_once:
@@ -282,7 +287,8 @@ class OrderedPull(ContinuousPull):
         if self._settled and not len(self.mailbox):
             self._let_go()
             return
-        self._abandoned = True
+        self._abandoned = self._stopped = True
+        self._place.retire()
         self._session.call_soon(self.stop)
 
     def release(self) -> bool:

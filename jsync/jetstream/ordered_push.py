@@ -17,7 +17,6 @@ from ..errors import (
     ConsumerExistsError,
     JetStreamError,
     NoRespondersError,
-    OrderedConsumerResetError,
 )
 from .ordered import Step
 from .push import Heartbeat, status_error
@@ -175,7 +174,7 @@ class OrderedPush(PushDelivery):
     def _reset(self, reason: Exception | None, *, at_once: bool = False) -> None:
         """Give the consumer up; another goes on behind what has come of it."""
         with self._lock:
-            if self._stopped or self.mailbox.closed:
+            if self._stopped or self.mailbox.closed or self.session.closing:
                 return
             self._live = self._created = False
             order = self._order
@@ -186,12 +185,7 @@ class OrderedPush(PushDelivery):
             self._succession.cancel()
             self._listen_anew()
         if reason is not None:
-            error = OrderedConsumerResetError(
-                f"consumer {self.name} is lost, and another goes on behind sequence "
-                f"{self._cursor.position}: {reason}"
-            )
-            error.__cause__ = reason
-            self.report(error)
+            self.report(self._place.lost(reason))
         lived = monotonic() - self._began_at
         pause = 0.0
         if reason is not None and not at_once:
@@ -224,10 +218,14 @@ class OrderedPush(PushDelivery):
             self._stop()
             super().end(error, discard=discard)
 
+    def delete(self, timeout: float | None = None) -> None:
+        super().delete(timeout)
+        self._place.retire()
+
     def abandon(self) -> None:
         super().abandon()
         self._succession.let_go()
-        self.session.call_soon(self._place.retire)
+        self._place.retire()
 
     def _stop(self) -> None:
         with self._lock:

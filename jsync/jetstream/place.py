@@ -10,6 +10,7 @@ from .._fast import Mailbox, Order, encode_publish
 from ..errors import (
     ConnectionLostError,
     Error,
+    OrderedConsumerResetError,
     PermissionsError,
     TimeoutError as LateError,
 )
@@ -36,7 +37,10 @@ class Place:
         self.cursor = cursor
         self.deliver_subject: str | None = None
         """Where the next consumer sends to; None: it is pulled from."""
-        self._names: list[str] = []  # of consumers that may be there on the server
+        self.used_at = monotonic()
+        """When its consumer was last made or pulled from."""
+        # Commands that delete the consumers which may be there on the server.
+        self._deletions: list[bytes] = []
 
     def source(self) -> Source:
         """The consumer that goes on from here."""
@@ -45,10 +49,16 @@ class Place:
 
     def creation(self) -> tuple[str, dict[str, Any], Needs]:
         """The request for the next consumer: subject, payload, what servers it needs."""
+        session = self.api.connection.session
         config = self.cursor.next_config()
         if self.deliver_subject is not None:
             config = config.replace(deliver_subject=self.deliver_subject)
-        self._names.append(config.name or "")
+        elif config.inactive_threshold is None:
+            config = config.replace(inactive_threshold=self.cursor.inactive_threshold)
+        deletion = self._deletion(config.name or "")
+        self._deletions.append(deletion)
+        session.last_words.add(deletion)
+        self.check_open()
         payload = {
             "stream_name": self.stream,
             "config": config.to_request(),
@@ -59,7 +69,12 @@ class Place:
 
     def create(self, deadline: float) -> None:
         """Have the next consumer made; blocks. Raises what the server says against it."""
-        self.cursor.began(self.make(deadline))
+        try:
+            self.cursor.began(self.make(deadline))
+            self.used_at = monotonic()
+        except BaseException:
+            self.retire()  # it may have been made all the same
+            raise
 
     def make(self, deadline: float) -> ConsumerInfo:
         """The same, but the cursor is not told that it has begun."""
@@ -84,8 +99,8 @@ class Place:
         self, deadline: float, report: Callable[[Exception], object]
     ) -> None:
         """The same, as often as it takes until `deadline`; then `TimeoutError`."""
+        self.retire()
         while True:
-            self.retire()
             try:
                 self.create(deadline)
                 return
@@ -133,21 +148,67 @@ class Place:
             consumer_sequence=span.consumer_sequence,
         )
 
+    @property
+    def is_disused(self) -> bool:
+        """Whether the server may have deleted the consumer since nobody used it."""
+        return monotonic() - self.used_at >= self.cursor.inactive_threshold
+
+    def check_open(self) -> None:
+        """Raise when the connection is being closed, and deletes the consumer by that."""
+        session = self.api.connection.session
+        if session.closing:
+            raise session.closed_error()
+
+    def lost(self, reason: Exception) -> OrderedConsumerResetError:
+        """The warning that the consumer is lost, and another one is being made."""
+        error = OrderedConsumerResetError(
+            f"lost the ordered consumer of {self.stream} after stream sequence "
+            f"{self.cursor.position}: {reason}; creating another one"
+        )
+        error.__cause__ = reason
+        return error
+
     def retire(self) -> None:
         """Have the consumer deleted, and those of which nobody knows whether they are.
 
-        Without waiting for it, since they go by themselves too.
+        Without waiting for it: a finaliser may do so, on any thread.
         """
         self.cursor.name = None
-        while self._names and self.delete(self._names[-1]):
-            self._names.pop()
+        last_words = self.api.connection.session.last_words
+        for deletion in list(self._deletions):
+            # Those that are no last words any more have been written.
+            if deletion not in last_words or self._write(deletion):
+                self._forget(deletion)
 
-    def delete(self, name: str) -> bool:
-        """Have one deleted, without waiting for it; False when not connected."""
-        subject = f"{self.api.prefix}.CONSUMER.DELETE.{self.stream}.{name}"
+    def deleted(self) -> None:
+        """Take note that its consumers have been deleted by somebody else."""
+        for deletion in list(self._deletions):
+            self._forget(deletion)
+
+    def delete(self, name: str) -> None:
+        """Have one deleted, without waiting for it."""
+        self._write(self._deletion(name))
+
+    def _deletion(self, name: str) -> bytes:
+        return encode_publish(f"{self.api.prefix}.CONSUMER.DELETE.{self.stream}.{name}")
+
+    def _write(self, deletion: bytes) -> bool:
+        """Whether it was written; False when not connected."""
         with contextlib.suppress(Error):
-            return self.api.connection.session.outbox.command(encode_publish(subject))
+            return self.api.connection.session.outbox.command(deletion)
         return False
+
+    def _forget(self, deletion: bytes) -> None:
+        self.api.connection.session.last_words.discard(deletion)
+        with contextlib.suppress(ValueError):  # another thread was quicker
+            self._deletions.remove(deletion)
+
+    def __del__(self) -> None:
+        # Nobody reads here any more. What cannot be deleted now, without a connection,
+        # goes by itself after its inactive_threshold.
+        if getattr(self, "_deletions", None):  # else Ctrl-C came as it was made
+            self.retire()
+            self.deleted()
 
     def __repr__(self) -> str:
         return f"<Place in {self.stream}, {self.cursor!r}>"

@@ -126,6 +126,7 @@ class Succession:
             return
         with self._lock:
             if self._stopped():
+                self._place.delete(info.name)
                 return
             self._place.cursor.began(info)
         self._on_made(info)

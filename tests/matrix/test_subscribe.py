@@ -72,3 +72,14 @@ def test_an_ordered_subscription_reads_all(
 ) -> None:
     with js.subscribe(f"{stream.name}.a", ordered=True) as sub:
         assert [int(sub.next(LONG).data) for _ in range(5)] == list(range(5))
+
+
+def test_an_ordered_one_reads_a_stream_that_limits_acks_pending(
+    js: jsync.JetStream, stream: jsync.Stream
+) -> None:
+    stream.update(consumer_limits={"max_ack_pending": 2, "inactive_threshold": 3.0})
+    with js.subscribe(f"{stream.name}.a", ordered_consumer=True) as sub:
+        assert [int(sub.next(LONG).data) for _ in range(5)] == list(range(5))
+    with stream.ordered_consumer() as consumer:
+        assert [int(msg.data) for msg in consumer.fetch(5)] == list(range(5))
+        assert consumer.info().config.inactive_threshold == 3.0

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pytest
 from hypothesis import given, settings, strategies as st
 
@@ -21,6 +22,7 @@ from jsync.jetstream.ordered import (
 )
 from jsync.models import (
     ConsumerInfo,
+    ConsumerLimits,
     SequenceInfo,
     StreamConfig,
     StreamInfo,
@@ -66,7 +68,24 @@ def test_the_consumer_wants_no_acks_and_lives_in_the_memory_of_one_server() -> N
     assert first.inactive_threshold == 7.0
     assert first.filter_subjects == ["a.*"]
     assert first.durable_name is None
-    assert config().inactive_threshold == 300
+
+
+def test_a_consumer_stays_30_seconds_without_use_or_less_if_the_stream_says_so() -> (
+    None
+):
+    place = cursor()
+    assert place.inactive_threshold == 30
+    for limit, seconds in ((None, 30), (60.0, 30), (5.0, 5)):
+        info = stream(0)
+        info = msgspec.structs.replace(
+            info,
+            config=info.config.replace(
+                consumer_limits=ConsumerLimits(inactive_threshold=limit)
+            ),
+        )
+        place.seen(info)
+        assert place.inactive_threshold == seconds
+    assert cursor(inactive_threshold=7.0).inactive_threshold == 7
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -16,7 +17,7 @@ from ...faults import Events, connect
 from ...proxy import Frames
 from ...servers import wait_for
 from ..support import LONG, SOON, Thread
-from .support import QUICK, fill, numbers, take
+from .support import QUICK, delete_consumers, fill, numbers, take
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -199,3 +200,34 @@ def test_a_handler_that_raises_is_told_of_and_may_end_it(
         work.wait(SOON)
     assert isinstance(told.get(), errors.CallbackError)
     assert int(consumer.next().data) == 4
+
+
+def test_a_fetch_keeps_the_error_that_it_raised(
+    nc: jsync.Connection, stream: jsync.Stream
+) -> None:
+    fill(nc, stream, 3)
+    with stream.ordered_consumer().fetch(10, timeout=LONG) as batch:
+        assert int(next(batch).data) == 0
+        assert batch.error is None
+        stream.delete()
+        with pytest.raises(errors.StreamNotFoundError) as caught:
+            numbers(batch)
+        assert batch.error is caught.value
+
+
+def test_a_fetch_without_time_for_another_consumer_promises_none(
+    nc: jsync.Connection, stream: jsync.Stream, told: Recorder
+) -> None:
+    fill(nc, stream, 3)
+    consumer = stream.ordered_consumer()
+    with consumer.fetch(10, timeout=1.0, on_error=told) as batch:
+        begun = time.monotonic()
+        wait_for(lambda: batch._fetch.pending == 3)
+        delete_consumers(nc, stream)
+        wait_for(lambda: time.monotonic() - begun > 1.0)
+        assert numbers(batch) == [0, 1, 2]
+        assert isinstance(batch.error, errors.ConsumerDeletedError)
+    nc._session.callbacks.post(told, "end")
+    assert told.get() == "end"
+    fill(nc, stream, 1)
+    assert int(consumer.next(SOON).data) == 3

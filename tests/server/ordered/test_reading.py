@@ -66,12 +66,13 @@ def test_the_context_makes_one_by_the_name_of_its_stream(
 def test_it_is_a_consumer_without_acks_in_the_memory_of_one_server(
     nc: jsync.Connection, stream: jsync.Stream
 ) -> None:
-    stream.ordered_consumer(
+    consumer = stream.ordered_consumer(
         name_prefix="watch", metadata={"owner": "me"}, inactive_threshold=60
     )
     (name,) = consumers(nc, stream)
+    assert name == consumer.name
     assert name.startswith("watch_")
-    config = stream.consumer(name).info().config
+    config = consumer.info().config
     assert config.ack_policy == "none"
     assert config.max_deliver == 1
     assert config.mem_storage is True
