@@ -300,6 +300,7 @@ class ArrowRange:
         pull = _RangePull(place, self._limits, None)
         pull.mailbox.use_columns(self._columns())
         pull.fill = self._max_rows, self._limits.max_bytes // 2
+        pull.begin()
         return pull
 
     def __arrow_c_schema__(self) -> object:

@@ -71,6 +71,9 @@ class OrderedFetch:
         self._on_error = on_error
         self._pull: InOrder | None = None
         self._messages: Messages | None = None
+        self._start = place.cursor.position
+        self._latest: JetStreamMsg | None = None  # to be returned,
+        self._returned: JetStreamMsg | None = None  # and the one before it, which was
         self._taken = self._taken_bytes = 0
         self._ended = self._abandoned = False
         self.error: Exception | None = None
@@ -112,6 +115,7 @@ class OrderedFetch:
                 if not self._pull.inbox.mailbox.closed:
                     raise
             else:
+                self._latest = msg
                 self._taken += 1
                 self._taken_bytes += msg.size
                 return msg
@@ -182,6 +186,13 @@ class OrderedFetch:
         if self._ended:
             return
         self._ended = True
+        try:
+            self._close()
+        except BaseException:  # Ctrl-C: the messages taken from the mailbox are lost
+            self._go_back(self._latest)
+            raise
+
+    def _close(self) -> None:
         if self._pull is None:
             return
         self._place.used_at = monotonic()
@@ -196,6 +207,21 @@ class OrderedFetch:
             cursor.rewind(first - 1)
         if rest or not complete or order.stopped is not None:
             self._place.retire()
+
+    def ask(self) -> None:
+        """Take note that the user has the message that was returned last."""
+        self._returned = self._latest
+
+    def interrupted(self) -> None:
+        """Close it after Ctrl-C: a message taken since `ask` is lost, so read it again."""
+        self.close()
+        self._go_back(self._returned)
+
+    def _go_back(self, last: JetStreamMsg | None) -> None:
+        """Have the next read begin after `last`, the last message that the user has."""
+        start = self._start if last is None else last.metadata.stream_sequence
+        self._place.cursor.rewind(start)
+        self._place.retire()
 
     def abandon(self) -> None:
         """Close it without waiting, from a finaliser."""
@@ -247,11 +273,21 @@ class OrderedBatch(Single):
         return self
 
     def __next__(self) -> JetStreamMsg:
-        """The next message; raises what `Batch` raises, when no new consumer helps."""
-        msg = self._fetch.take()
-        if msg is None:
-            raise StopIteration
-        return msg
+        """The next message; raises what `Batch` raises, when no new consumer helps.
+
+        Ctrl-C ends the batch. The next read continues after the last message returned.
+        """
+        self._fetch.ask()
+        try:
+            msg = self._fetch.take()
+            if msg is None:
+                raise StopIteration
+            return msg
+        except Exception:
+            raise
+        except BaseException:
+            self._fetch.interrupted()
+            raise
 
     def close(self) -> None:
         """Leave the batch; does not block, and a second call does nothing."""

@@ -201,11 +201,18 @@ class OrderedConsumer:
         Raises `TimeoutError` when there is none, and otherwise what `fetch` raises. In a
         loop this is one round trip for each message: prefer `messages`.
         """
-        with self.fetch(1, timeout=timeout, idle_heartbeat=idle_heartbeat) as batch:
-            for msg in batch:
-                return msg
-            self._check_open()
-            raise LateError(f"no message within {timeout} s") from batch.error
+        batch = self.fetch(1, timeout=timeout, idle_heartbeat=idle_heartbeat)
+        try:
+            with batch:
+                for msg in batch:
+                    return msg
+                self._check_open()
+                raise LateError(f"no message within {timeout} s") from batch.error
+        except Exception:
+            raise
+        except BaseException:
+            batch._fetch.interrupted()  # its message was not returned
+            raise
 
     def fetch(
         self,
@@ -271,7 +278,10 @@ class OrderedConsumer:
             stop_after=stop_after,
         )
         idle_timeout = idle_seconds(idle_timeout)
-        return MessagesContext(self._pull(limits, on_error, until_end), idle_timeout)
+        pull = self._pull(limits, on_error, until_end)
+        messages = MessagesContext(pull, idle_timeout)
+        pull.begin()
+        return messages
 
     def consume(
         self,
@@ -313,7 +323,9 @@ class OrderedConsumer:
         pull = self._pull(limits, on_error, until_end)
         session = self._api.connection.session
         name = f"{self._place.stream}-ordered"
-        return ConsumeContext(pull, handler, on_exception, session, name, 1)
+        work = ConsumeContext(pull, handler, on_exception, session, name, 1)
+        pull.begin()
+        return work
 
     def _limits(
         self, *, expires: float, idle_heartbeat: float | None, **limits: int | None

@@ -55,7 +55,7 @@ class OrderedPull(ContinuousPull):
         self._cursor = place.cursor
         self._order = place.order() if place.cursor.name else Order(0)
         self._begun = self._live = self._settled = self._abandoned = False
-        self._was_disused = False
+        self._was_disused = self._started = False
         self._began_at = 0.0
         self._loss: Exception | None = None
         self._look_after = FIRST_LOOK
@@ -70,9 +70,13 @@ class OrderedPull(ContinuousPull):
         )
         super().__init__(place.source(), limits, on_error, lock=lock)
         self.mailbox.on_order = self._on_order
-        self._session.call_soon(self._begin)
 
     # One consumer ---------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """Begin to read, now that somebody has what is read."""
+        self._started = True
+        self._session.call_soon(self._begin)
 
     def _begin(self) -> None:
         if self._begun or self._stopped:
@@ -252,6 +256,8 @@ class OrderedPull(ContinuousPull):
     def _on_connected(self) -> None:
         self._connected = monotonic()
         self._heartbeats.resume(self._connected)
+        if not self._started:
+            return
         self._begun = True
         loss, self._loss = self._loss, None
         self._reset(loss, at_once=True)
@@ -293,7 +299,7 @@ class OrderedPull(ContinuousPull):
 
     def release(self) -> bool:
         """Whether nobody reads it any more: then the cursor is where to go on."""
-        if self._abandoned:
+        if self._abandoned or not self._started:  # Ctrl-C came before it began
             self.stop()
         if not self.mailbox.closed or len(self.mailbox):
             return False

@@ -10,9 +10,12 @@ import pytest
 import jsync
 from jsync import errors
 
-from ..support import Child
+from ..support import Child, run_child
+from .support import fill
 
 if TYPE_CHECKING:
+    from jsync.server import LocalServer
+
     from ...conftest import StartServer
     from ...proxy import FaultProxy
 
@@ -90,3 +93,48 @@ def test_ctrl_c_ends_the_wait_and_nothing_else(
             assert child.line() == "1"
         code, _, errors_ = child.finish()
         assert (code, errors_) == (0, "")
+
+
+@pytest.mark.parametrize("read", ["next", "fetch"])
+def test_ctrl_c_at_any_moment_loses_and_repeats_no_message(
+    nc: jsync.Connection, server: LocalServer, stream: jsync.Stream, read: str
+) -> None:
+    fill(nc, stream, 20_000)
+    script = """
+        import gc, logging, os, random, signal, sys, threading, time
+        import jsync
+        logging.disable()
+        # Ctrl-C may meet a finaliser of garbage first, and Python prints that.
+        gc.disable()
+        got, interrupted = [], 0
+        with jsync.connect(sys.argv[1]) as nc:
+            consumer = nc.jetstream().ordered_consumer(sys.argv[2])
+
+            def interrupt():
+                for _ in range(100):
+                    time.sleep(random.uniform(0.001, 0.02))
+                    os.kill(os.getpid(), signal.SIGINT)
+
+            def read():
+                if sys.argv[3] == "next":
+                    got.append(int(consumer.next(10).data))
+                else:
+                    for msg in consumer.fetch(20, timeout=10):
+                        got.append(int(msg.data))
+
+            thread = threading.Thread(target=interrupt)
+            thread.start()
+            while interrupted < 100 and len(got) < 19_000:
+                try:
+                    read()
+                except KeyboardInterrupt:
+                    interrupted += 1
+            while signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+                try:
+                    signal.signal(signal.SIGINT, signal.SIG_IGN)
+                except KeyboardInterrupt:
+                    pass
+            thread.join()
+        print(got == list(range(len(got))), len(got) > 0)
+    """
+    assert run_child(script, server.url, stream.name, read) == "True True\n"
