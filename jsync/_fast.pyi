@@ -672,6 +672,9 @@ class AckWindow(Sink):
         pub_ack: Callable[[str, int], PubAck],
         read_ack: Callable[[bytes], PubAck],
         no_stream: Callable[[str], Exception],
+        backoff: Callable[[int], float],
+        retry_attempts: int,
+        retry_wait: float,
     ) -> None: ...
     watched: bool
     """Whether failures are told through `take_done`, callbacks or not."""
@@ -680,7 +683,7 @@ class AckWindow(Sink):
     on_timer: Callable[[], object] | None
     """Called when a first message waits, to have `expire` called after `ack_timeout`."""
     on_refused: Callable[[], object] | None
-    """Called on the I/O thread to have `retry` called in a while."""
+    """Called on the I/O thread to have `retry` called in `retry_in` seconds."""
     @property
     def resend(self) -> bool: ...
     @property
@@ -746,8 +749,10 @@ class AckWindow(Sink):
 
         What is new waits until that is done.
         """
-    def retry(self) -> None:
-        """Have `send_again` send what no stream took."""
+    def retry(self) -> bool:
+        """Have `send_again` send what was refused and has waited; whether there is any."""
+    def retry_in(self) -> float | None:
+        """In how many seconds `retry` has something to do; None: nothing."""
     def doubt(self, seconds: float) -> bool:
         """Have `send_again` send what has had no answer for so long; whether there is any.
 

@@ -46,18 +46,22 @@ from .errors import (
     ConcurrentUseError,
     ConnectionClosedError,
     ConnectionLostError,
+    DuplicateMessageConflictError,
     ForkedProcessError,
     InvalidHeaderError,
     InvalidSubjectError,
     MaxPayloadError,
     NoReplySubjectError,
+    NoStreamResponseError,
     NotJetStreamMessageError,
     ProtocolError,
     ReconnectBufferFullError,
     StallTimeoutError,
     SubscriptionClosedError,
     TimeoutError as DeadlineError,
+    TooManyRequestsError,
     WriteTimeoutError,
+    WrongExpectationError,
 )
 from .headers import Headers
 

@@ -28,8 +28,12 @@ cdef class PubAckFuture:
     cdef int64_t sent     # when the message was last written
     cdef bint finished
     cdef bint seen        # the caller has been given the error
-    cdef bint unsent      # the connection was lost meanwhile: to be sent again
-    cdef bint refused     # no stream took it: to be sent again in a while
+    cdef bint unsent      # to be sent again now
+    cdef bint doubtful    # a sending had no answer, and another one followed
+    cdef bint busy        # the server was too busy for it: what is new waits
+    cdef uint32_t retries, refusals  # for want of a stream; for other reasons
+    cdef int64_t again_at  # when it is to be sent again; 0: it does not wait for that
+    cdef object refusal   # the error that answered the last sending
     cdef bint kept        # among the window's failures; else it was only counted there
     # An ack of the usual form is its stream and sequence until somebody asks for it.
     cdef str stream

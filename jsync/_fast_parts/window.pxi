@@ -7,11 +7,15 @@
 cdef enum:
     NO_SLOT = 0xFFFFFFFF
     MOST_FAILURES = 1000  # kept for the error of `flush`; further ones are counted
+    RETRY_SLACK_NS = 10_000_000  # messages that are due so soon are sent again together
 
 cdef struct Slot:
     PyObject* future         # owned; NULL while nothing waits here
     uint64_t token           # of the last use: uses times the window, plus the number
     uint32_t before, after   # neighbours in the order of publishing; the next free one
+
+cdef struct Wide:  # a message that waits for much room, on its thread's stack
+    Wide* next
 
 
 @cython.final
@@ -22,13 +26,19 @@ cdef class AckWindow(Sink):
     cdef Slot* slots
     cdef uint32_t size, free, first, last
     cdef uint32_t waiting, writing  # slots in use: for an ack to come, for being written
-    cdef size_t bytes, limit        # of subjects, header blocks and payloads that wait
+    cdef size_t bytes, limit        # of subjects, header blocks and payloads in use
     cdef char* reply                # the prefix of reply subjects, and room for a token
     cdef size_t prefix_size
     cdef int64_t ack_timeout, stall_timeout
     cdef readonly bint resend
     cdef bint paused                # not connected, or what was lost is being sent again
-    cdef bint resending, retrying, timed
+    cdef bint resending, timed
+    cdef Wide* wide                 # the first that waits for much room in bytes
+    cdef uint32_t busy              # messages that wait since the server was too busy
+    cdef int64_t busy_until         # the end of the wait that they share
+    cdef int64_t retry_due          # when `retry` has something to do; NEVER: nothing
+    cdef uint64_t retry_attempts
+    cdef int64_t retry_wait
     cdef readonly uint64_t published, acknowledged, failed, duplicates
     cdef readonly uint64_t first_stored, last_stored  # sequences; 0: none yet
     cdef uint64_t newest            # the number of the last message that was acked
@@ -37,7 +47,7 @@ cdef class AckWindow(Sink):
     cdef Parked* stalled
     cdef Parked* flushing
     cdef uint64_t flush_mark        # the least that a flush waits for
-    cdef object pub_ack, read_ack, no_stream
+    cdef object pub_ack, read_ack, no_stream, backoff
     cdef str stream                 # the one that acked last, shared by the futures
     cdef list failures              # futures whose errors nobody may have seen
     cdef size_t seen                # of them, by now
@@ -50,7 +60,7 @@ cdef class AckWindow(Sink):
     cdef public object on_timer
     """Called when a first message waits, to have `expire` called after `ack_timeout`."""
     cdef public object on_refused
-    """Called on the I/O thread to have `retry` called in a while."""
+    """Called on the I/O thread to have `retry` called in `retry_in` seconds."""
 
     @cython.annotation_typing(False)
     def __init__(
@@ -66,6 +76,9 @@ cdef class AckWindow(Sink):
         pub_ack: object,
         read_ack: object,
         no_stream: object,
+        backoff: object,
+        retry_attempts: int,
+        retry_wait: float,
     ) -> None:
         cdef uint32_t at
         cdef bytes raw = prefix.encode()
@@ -76,6 +89,10 @@ cdef class AckWindow(Sink):
         self.stall_timeout = <int64_t>(<double>stall_timeout * 1e9)
         self.resend = resend
         self.pub_ack, self.read_ack, self.no_stream = pub_ack, read_ack, no_stream
+        self.backoff = backoff
+        self.retry_attempts = UINT64_MAX if retry_attempts < 0 else retry_attempts
+        self.retry_wait = <int64_t>(<double>retry_wait * 1e9)
+        self.retry_due = NEVER
         self.failures, self.told = [], []
         self.prefix_size = PyBytes_GET_SIZE(raw)
         self.reply = <char*>PyMem_RawMalloc(self.prefix_size + 20)
@@ -95,7 +112,10 @@ cdef class AckWindow(Sink):
         PyMem_RawFree(self.slots)  # a future that waits keeps the window alive
 
     def __repr__(self) -> str:
-        state = "closed" if self.error is not None else "paused" if self.paused else "open"
+        state = (
+            "closed" if self.error is not None else "paused" if self.paused else
+            "busy" if self.busy else "open"
+        )
         return f"<AckWindow {state}, {self.waiting} of {self.size} waiting>"
 
     @property
@@ -199,44 +219,82 @@ cdef class AckWindow(Sink):
         return future
 
     cdef int send(self, PubAckFuture future) except -1:
-        cdef int64_t deadline = 0
-        cdef uint32_t at
-        cdef bint written
-        while True:
-            check_fork(self.outbox.generation)
-            if self.error is not None:
-                raise fresh(self.error)
-            if not self.paused and self.free != NO_SLOT and (
-                self.bytes + future.cost() <= self.limit or self.bytes == 0
-            ):
-                at = self.free
-                self.free = self.slots[at].after
-                self.writing += 1
-                written = False
-                try:
-                    written = self.write(future, at, False)
-                finally:
-                    self.writing -= 1
-                    if not written:
-                        self.give_back(at)
-                if written:
-                    if not self.timed:
-                        self.timed = True
-                        self.on_timer()
-                    return 0
-                continue
-            if deadline == 0:
-                deadline = jsync_now() + self.stall_timeout
-            elif jsync_now() >= deadline:
-                raise StallTimeoutError(
-                    f"the message was not published: for {self.stall_timeout / 1e9:g} s "
-                    + (
-                        "there was no connection" if self.paused else
-                        f"no ack came for the {self.waiting} messages before it"
+        cdef int64_t deadline
+        cdef Wide me
+        cdef bint queued = False
+        if self.send_now(future, NULL):
+            return 0
+        deadline = jsync_now() + self.stall_timeout
+        me.next = NULL
+        try:
+            while not self.send_now(future, &me):
+                if jsync_now() >= deadline:
+                    raise StallTimeoutError(
+                        "the message was not published: "
+                        f"for {self.stall_timeout / 1e9:g} s {self.obstacle()}"
                     )
-                )
-            check_may_wait(self.outbox)
-            crowd_wait(&self.stalled, deadline)
+                check_may_wait(self.outbox)
+                # Small messages of other threads would take the room again and again.
+                if not queued and future.cost() > self.limit // 8:
+                    self.queue(&me)
+                    queued = True
+                crowd_wait(&self.stalled, deadline)
+        finally:
+            if queued:
+                self.leave_queue(&me)
+        return 0
+
+    cdef void queue(self, Wide* me) noexcept:
+        cdef Wide** at = &self.wide
+        while at[0] != NULL:
+            at = &at[0].next
+        at[0] = me
+
+    cdef void leave_queue(self, Wide* me) noexcept:
+        cdef Wide** at = &self.wide
+        while at[0] != me:
+            at = &at[0].next
+        at[0] = me.next
+        crowd_wake(&self.stalled)
+
+    cdef bint send_now(self, PubAckFuture future, Wide* me) except -1:
+        """Write the message if the window has room for it, and nobody is before it."""
+        cdef uint32_t at = self.free
+        cdef bint written = False
+        check_fork(self.outbox.generation)
+        if self.error is not None:
+            raise fresh(self.error)
+        if (
+            self.paused or self.busy or at == NO_SLOT or not self.fits(future)
+            or (self.wide != NULL and self.wide != me)
+        ):
+            return False
+        self.free = self.slots[at].after
+        self.writing += 1
+        self.bytes += future.cost()
+        try:
+            written = self.write(future, at, False)
+        finally:
+            self.writing -= 1
+            if not written:
+                self.bytes -= future.cost()
+                self.give_back(at)
+        if written and not self.timed:
+            self.timed = True
+            self.on_timer()
+        return written
+
+    cdef inline bint fits(self, PubAckFuture future) noexcept:
+        """Whether there is room in bytes; a message that is larger than all goes alone."""
+        return self.bytes + future.cost() <= self.limit or self.bytes == 0
+
+    cdef str obstacle(self):
+        """Why nothing can be published now."""
+        if self.paused:
+            return "there was no connection"
+        if self.busy:
+            return f"the server was too busy for the {self.busy} messages before it"
+        return f"no ack came for the {self.waiting} messages before it"
 
     cdef bint write(self, PubAckFuture future, uint32_t at, bint again) except -1:
         """Write the frame of a slot; False when that cannot be now."""
@@ -275,12 +333,18 @@ cdef class AckWindow(Sink):
         )
         future.sent = jsync_now()
         future.unsent = False
-        if not again:
+        if again:
+            refusal = future.refusal  # to be dropped without the mutex of the outbox
+            future.refusal = None
+            self.resume(future)
+        else:
             slot.token = token
             self.link(future, at)
         self.outbox.out_msgs += 1
         self.outbox.out_bytes += headers + size
         self.outbox.finish(False)
+        if again:
+            del refusal
         return True
 
     # Slots ----------------------------------------------------------------------------
@@ -298,7 +362,6 @@ cdef class AckWindow(Sink):
             self.slots[self.last].after = at
         self.last = at
         self.waiting += 1
-        self.bytes += future.cost()
         self.published += 1
         future.slot = at
         future.number = self.published
@@ -343,18 +406,23 @@ cdef class AckWindow(Sink):
         if future.finished:
             return 0
         future.finished = True
+        self.resume(future)
         self.unlink(future)
         if error is None:
             self.acknowledged += 1
             self.count(future)
             self.newest = max(self.newest, future.number)
             future.payload = future.block = None
+            future.refusal = None
         else:
             self.failed += 1
             future.error = error
             self.keep(future)
         crowd_wake(&future.waiting)
-        if self.stalled != NULL and self.waiting <= self.size - self.size // 8:
+        if (
+            self.stalled != NULL and self.waiting <= self.size - self.size // 8
+            and self.bytes <= self.limit - self.limit // 8
+        ):
             crowd_wake(&self.stalled)
         if self.flushing != NULL and self.oldest() > self.flush_mark:
             crowd_wake(&self.flushing)
@@ -396,18 +464,69 @@ cdef class AckWindow(Sink):
         ):
             return self.conclude(future, None, line)
         if msg.status_number() == 503 and msg.payload_size() == 0:
-            if not self.resend:
-                return self.conclude(future, self.no_stream(future.subject), line)
-            future.refused = True
-            if not self.retrying:
-                self.retrying = True
-                line.events.append(("CALL", self.on_refused))
-            return 0
+            return self.refused(future, self.no_stream(future.subject), line)
         try:
             future.ack = self.read_ack(msg.payload)
         except Exception as error:
-            return self.conclude(future, error, line)
+            return self.refused(future, error, line)
         return self.conclude(future, None, line)
+
+    cdef int refused(self, PubAckFuture future, error, Line line) except -1:
+        """The message was not taken: have it sent again in a while, or fail it."""
+        cdef int64_t due, now = line.now
+        cdef bint busy = isinstance(error, TooManyRequestsError)
+        if busy:
+            due = now + self.next_wait(future)
+            # One wait for all: they go on in their order, and nothing new before them.
+            if self.busy_until <= now:
+                self.busy_until = due
+            due = self.busy_until
+        elif isinstance(error, NoStreamResponseError):
+            if not future.doubtful and future.retries >= self.retry_attempts:
+                return self.conclude(future, error, line)
+            future.retries += 1
+            due = now + self.retry_wait
+        elif future.doubtful and isinstance(error, DuplicateMessageConflictError):
+            due = now + self.next_wait(future)  # its first copy is being stored
+        else:
+            return self.conclude(future, self.unclear(future, error), line)
+        self.resume(future)
+        future.refusal = error
+        future.again_at = due
+        future.busy = busy
+        self.busy += busy
+        if due < self.retry_due:
+            self.retry_due = due
+            line.events.append(("CALL", self.on_refused))
+        return 0
+
+    cdef int64_t next_wait(self, PubAckFuture future) except -1:
+        cdef double seconds = self.backoff(future.refusals)
+        future.refusals += 1
+        return <int64_t>(seconds * 1e9)
+
+    cdef void resume(self, PubAckFuture future) noexcept:
+        """The message waits no more to be sent again."""
+        future.again_at = 0
+        if future.busy:
+            future.busy = False
+            self.busy -= 1
+            if self.busy == 0:
+                crowd_wake(&self.stalled)
+
+    cdef object unclear(self, PubAckFuture future, error):
+        """What to say of a message that was refused, perhaps after it was stored."""
+        if not future.doubtful or isinstance(error, WrongExpectationError):
+            return error
+        return self.late(
+            f"the message to {future.subject!r} was sent again and refused, but its first "
+            f"sending had no answer: it may have been stored: {error}", error,
+        )
+
+    cdef object late(self, str text, cause):
+        error = DeadlineError(text)
+        error.__cause__ = cause
+        return error
 
     cdef bint is_plain_ack(
         self, const char* s, size_t n, PubAckFuture future
@@ -492,12 +611,15 @@ cdef class AckWindow(Sink):
             future = <PubAckFuture>self.slots[self.first].future
             if future.due > now:
                 break
-            if future.refused:
-                error = self.no_stream(future.subject)
+            if future.refusal is not None and not future.doubtful:
+                error = future.refusal
             else:
-                error = DeadlineError(
+                error = self.late(
                     f"no ack for the message to {future.subject!r} within "
                     f"{self.ack_timeout / 1e9:g} s: it may have been stored"
+                    + ("" if future.refusal is None else
+                       f"; the last answer: {future.refusal}"),
+                    future.refusal,
                 )
             self.conclude(future, error, None)
         return 0
@@ -515,9 +637,15 @@ cdef class AckWindow(Sink):
         self.paused = True
         for future in self.all_waiting():
             if self.resend:
-                (<PubAckFuture>future).unsent = True
+                self.send_later(<PubAckFuture>future)
             else:
                 self.conclude(<PubAckFuture>future, error, None)
+
+    cdef void send_later(self, PubAckFuture future) noexcept:
+        """Have `send_again` send it, although it may be stored unless it was refused."""
+        future.unsent = True
+        if future.refusal is None:
+            future.doubtful = True
 
     def connected(self) -> bool:
         """There is a connection again; True when `send_again` has to be called."""
@@ -549,7 +677,7 @@ cdef class AckWindow(Sink):
                     try:
                         written = self.write(future, future.slot, True)
                     except MaxPayloadError as error:
-                        self.conclude(future, error, None)
+                        self.conclude(future, self.unclear(future, error), None)
                         continue
                     if not written:
                         return  # lost again: the next connection calls
@@ -558,14 +686,27 @@ cdef class AckWindow(Sink):
         finally:
             self.resending = False
 
-    def retry(self) -> None:
-        """Have `send_again` send what no stream took."""
+    def retry(self) -> bool:
+        """Have `send_again` send what was refused and has waited; whether there is any."""
         cdef PubAckFuture future
-        self.retrying = False
+        cdef int64_t soon = jsync_now() + RETRY_SLACK_NS
+        cdef bint found = False
+        self.retry_due = NEVER
         for future in self.all_waiting():
-            if future.refused:
-                future.refused = False
-                future.unsent = True
+            if future.again_at == 0:
+                continue
+            if future.again_at <= soon:
+                future.unsent = found = True
+                future.again_at = 0
+            else:
+                self.retry_due = min(self.retry_due, future.again_at)
+        return found
+
+    def retry_in(self) -> float | None:
+        """In how many seconds `retry` has something to do; None: nothing."""
+        if self.retry_due == NEVER:
+            return None
+        return max(0, self.retry_due - jsync_now()) / 1e9
 
     def doubt(self, seconds: float) -> bool:
         """Have `send_again` send what has had no answer for so long; whether there is any.
@@ -578,10 +719,11 @@ cdef class AckWindow(Sink):
         cdef bint silent = self.answered < before and self.outbox.pending_now() == 0
         cdef bint found = False
         for future in self.all_waiting():
-            if future.sent < before and not future.refused and (
+            if future.sent < before and future.refusal is None and (
                 silent or future.number < self.newest
             ):
-                future.unsent = found = True
+                self.send_later(future)
+                found = True
         return found
 
     def deny(self, subject: str, error: "Exception") -> None:
@@ -589,7 +731,7 @@ cdef class AckWindow(Sink):
         cdef PubAckFuture future
         for future in self.all_waiting():
             if future.subject == subject:
-                self.conclude(future, error, None)
+                self.conclude(future, self.unclear(future, error), None)
 
     def flush(self, timeout: float | None) -> bool:
         """Wait until all that was published before has its ack or its error."""

@@ -15,7 +15,7 @@ from .fast_ingest import FastIngest
 from .ingest import DEFAULT_FLOW, IngestEngine
 from .lookup import StreamLookup
 from .ordered_consumer import ordered_consumer
-from .publish import publish
+from .publish import RETRIES, RETRY_SECONDS, publish
 from .publish_options import newer_options, publish_headers
 from .publisher import Publisher
 from .push_consumer import push_consumer, put_push_consumer
@@ -368,61 +368,110 @@ class JetStream(Subscribing):
         data: Data = b"",
         *,
         timeout: Seconds | None = None,
+        retry_attempts: int = RETRIES,
+        retry_wait: Seconds = RETRY_SECONDS,
         **options: Unpack[PublishOptions],
     ) -> PubAck:
         """Publish a message and block until its stream has stored it.
 
-        At most `timeout` seconds, by default the context's. The options are those of
-        `PublishOptions`: `headers`, `msg_id` against duplicates, expectations under which
-        the stream takes it, `ttl`, `schedule`, `incr` for counters.
+        Two answers mean that the message was not stored, and it is sent again after them.
+        If no stream answers, as during an election, it is sent again `retry_attempts`
+        times. If the server is too busy, it is sent again with a growing wait until
+        `timeout`.
 
-        Raises `ConfigError`, `InvalidSubjectError`, `InvalidHeaderError`, `MaxPayloadError`
-        and `UnsupportedFeatureError` (the server is too old for an option) before anything
-        is sent, the `APIError` of a stream that refuses the message, `NoStreamResponseError`
-        when no stream takes the subject, after two more tries 250 ms apart, and
-        `TimeoutError` and `ConnectionLostError`: then the message may have been stored, so
-        that only a `msg_id` makes it safe to publish it again.
+        Args:
+            subject: The subject to publish to.
+            data: The payload.
+            timeout: Seconds to wait in all, retries included. Default: the context's.
+            retry_attempts: Retries while no stream answers. -1 retries until `timeout`.
+            retry_wait: Seconds between these retries, above 0.
+            **options: The options of `PublishOptions`: `headers`, `msg_id` against
+                duplicates, expectations, `ttl`, `schedule`, `incr` for counters.
+
+        Returns:
+            The ack of the stream.
+
+        Raises:
+            ConfigError, InvalidSubjectError, InvalidHeaderError, MaxPayloadError,
+                UnsupportedFeatureError: Before anything is sent.
+            NoStreamResponseError: No stream takes the subject. The message is not stored.
+            APIError: The stream rejects the message. The message is not stored.
+            TooManyRequestsError: The server was too busy until `timeout`. The message is
+                not stored.
+            TimeoutError, ConnectionLostError: The message may have been stored. Only a
+                `msg_id` makes it safe to publish it again.
         """
         headers = None
         if options:
             headers = publish_headers(subject, data, options)
             self._api.require(newer_options(options))
-        wait = self._api.seconds(timeout)
-        return publish(self._connection, subject, data, headers, wait)
+        return publish(
+            self._connection,
+            subject,
+            data,
+            headers,
+            self._api.seconds(timeout),
+            retry_attempts,
+            retry_wait,
+        )
 
     def publisher(
         self,
         *,
         window: int = 4000,
-        window_bytes: int = 64 << 20,
+        window_bytes: int = 8 << 20,
         ack_timeout: float = 30.0,
         stall_timeout: float = 30.0,
         resend: bool = False,
+        retry_attempts: int | None = None,
+        retry_wait: float = RETRY_SECONDS,
         on_error: OnError | None = None,
     ) -> Publisher:
-        """A publisher that does not wait for each ack; asks nothing of the server.
+        """Make a publisher that does not wait for each ack; asks nothing of the server.
 
-        At most `window` messages, and `window_bytes` bytes, wait for their acks. When that
-        is reached, or the connection is lost, the next message waits, and raises
-        `StallTimeoutError` after `stall_timeout` seconds: nothing is dropped, and nothing
-        kept to be sent late. An ack that has not come after `ack_timeout` seconds fails
-        its message with `TimeoutError`, and one that no stream takes, which is not tried
-        again, with `NoStreamResponseError`.
+        A message that does not fit into the window waits for room. While there is no
+        connection, new messages wait as well. Nothing is dropped, and nothing is kept to
+        be sent late.
 
-        When the connection breaks all that waits fails with `ConnectionLostError`. With
-        `resend` it is sent again once reconnected, in order and before what is new; and so
-        is, until `ack_timeout`, what no stream takes, every 250 ms, and what has had no
-        answer for two seconds, as when a leader steps down. Each message has to have a
-        `msg_id` then, and the stream a `duplicate_window` above `ack_timeout`: so nothing
-        is stored twice. Behind a change of leader later messages may be stored before
-        earlier ones.
+        If the server is too busy (`TooManyRequestsError`, 10167), the message was not
+        stored. It is sent again with a growing wait until `ack_timeout`, and new messages
+        wait meanwhile. Messages that were already under way may be stored before it.
+        `window=1` keeps the order in every case.
 
-        Every failure is on its future; `on_error(future, error)` is called for it on the
-        connection's callback thread; and `flush`, `close` and the end of `with` raise
-        `PublisherError` for those whose errors nobody has seen on their futures. The body's
-        own exception is not replaced, but gets a note, and the acks are not waited for.
+        When the connection breaks, all pending messages fail with `ConnectionLostError`.
+        With `resend` they are sent again after the reconnect, in order and before new
+        messages. A message without an answer for two seconds, as when a leader steps down,
+        is sent again too. So is one whose first copy is still being stored. Each message
+        needs a `msg_id` then, and the stream a `duplicate_window` above `ack_timeout`, so
+        that nothing is stored twice. After a change of leader, later messages may be
+        stored before earlier ones.
 
-        Raises `ConfigError` and `ConnectionClosedError`.
+        Every failure is on its future, and `PubAckFuture` says which errors mean that the
+        message is not stored. `flush`, `close` and the end of `with` raise
+        `PublisherError` for failures that you have not seen on their futures. An exception
+        of the block itself is not replaced. It gets a note, and nobody waits for the acks.
+
+        Args:
+            window: Messages that may wait for their acks, from 1 to 1,048,576.
+            window_bytes: Bytes of subjects, headers and payloads that may wait for their
+                acks. A larger message is sent alone.
+            ack_timeout: Seconds until a message without an ack fails with `TimeoutError`,
+                retries included.
+            stall_timeout: Seconds that a message waits for room or for the connection
+                before `publish` raises `StallTimeoutError`.
+            resend: Send messages again after a lost connection.
+            retry_attempts: Retries while no stream answers; -1 retries until
+                `ack_timeout`. None: -1 with `resend`, otherwise 0, which keeps the order.
+            retry_wait: Seconds between these retries, above 0.
+            on_error: Called as `on_error(future, error)` for every failure, on the
+                connection's callback thread.
+
+        Returns:
+            The publisher, to be used in a `with` statement.
+
+        Raises:
+            ConfigError: An argument is out of its range.
+            ConnectionClosedError: The connection is closed.
         """
         return Publisher(
             self._api,
@@ -431,6 +480,8 @@ class JetStream(Subscribing):
             ack_timeout=ack_timeout,
             stall_timeout=stall_timeout,
             resend=resend,
+            retry_attempts=retry_attempts,
+            retry_wait=retry_wait,
             on_error=on_error,
         )
 

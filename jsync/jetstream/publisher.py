@@ -10,6 +10,7 @@ from ..core.deadline import deadline_after
 from ..core.single import Single
 from ..errors import ConfigError, Error, TimeoutError as LateError
 from .arrow_publish import arrow_source, publish_table
+from .publish import check_retries, check_seconds
 from .publish_options import newer_options, publish_headers
 from .publisher_acks import PublisherAcks
 
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from .publisher_acks import OnError
 
 WIDEST = 1 << 20
-LONGEST = 1e9
 
 
 class Publisher(Single):
@@ -49,12 +49,17 @@ class Publisher(Single):
         ack_timeout: float,
         stall_timeout: float,
         resend: bool,
+        retry_attempts: int | None,
+        retry_wait: float,
         on_error: OnError | None,
     ) -> None:
         _check_count("window", window, WIDEST)
         _check_count("window_bytes", window_bytes)
-        _check_seconds("ack_timeout", ack_timeout)
-        _check_seconds("stall_timeout", stall_timeout)
+        check_seconds("ack_timeout", ack_timeout)
+        check_seconds("stall_timeout", stall_timeout)
+        if retry_attempts is None:
+            retry_attempts = -1 if resend else 0
+        check_retries(retry_attempts, retry_wait)
         if on_error is not None and not callable(on_error):
             raise ConfigError("on_error has to be callable")
         self._api = api
@@ -67,6 +72,8 @@ class Publisher(Single):
             ack_timeout=ack_timeout,
             stall_timeout=stall_timeout,
             resend=resend,
+            retry_attempts=retry_attempts,
+            retry_wait=retry_wait,
             on_error=on_error,
         )
         self._window = self._acks.window
@@ -250,10 +257,3 @@ class Publisher(Single):
 def _check_count(name: str, value: object, most: int = 1 << 62) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
         raise ConfigError(f"{name} has to be an int from 1 to {most}, not {value!r}")
-
-
-def _check_seconds(name: str, value: object) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ConfigError(f"{name} has to be a number of seconds, not {value!r}")
-    if not 0 < value <= LONGEST:
-        raise ConfigError(f"{name} has to be above 0 and at most {LONGEST:g} seconds")

@@ -19,7 +19,7 @@ from ..errors import (
     WriteTimeoutError,
 )
 from ..models import PubAck
-from .publish import RETRY_SECONDS, no_stream, read_ack
+from .publish import backoff, no_stream, read_ack
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -49,12 +49,15 @@ class PublisherAcks:
         ack_timeout: float,
         stall_timeout: float,
         resend: bool,
+        retry_attempts: int,
+        retry_wait: float,
         on_error: OnError | None,
     ) -> None:
         self._session = session
         self._on_error = on_error
         self._ack_timeout = ack_timeout
         self._timer: Timer | None = None
+        self._retry_timer: Timer | None = None
         self._forgotten = False
         self._sid = session.next_sid()
         prefix = f"{session.inbox}{self._sid}."
@@ -69,11 +72,14 @@ class PublisherAcks:
             pub_ack=PubAck,
             read_ack=read_ack,
             no_stream=no_stream,
+            backoff=backoff,
+            retry_attempts=retry_attempts,
+            retry_wait=retry_wait,
         )
         self.window.watched = on_error is not None
         self.window.on_done = self._done
         self.window.on_timer = self._watch
-        self.window.on_refused = self._refused
+        self.window.on_refused = self._plan_retry
         session.outbox.check_process()
         session.subscribe(
             Interest(
@@ -102,9 +108,9 @@ class PublisherAcks:
             ),
             PublisherClosedError("the publisher is closed: the message was not sent"),
         )
-        timer, self._timer = self._timer, None
-        if timer is not None:
-            timer.cancel()
+        for timer in (self._timer, self._retry_timer):
+            if timer is not None:
+                timer.cancel()
 
     def failures(self) -> PublisherError | None:
         futures, more = self.window.take_failures()
@@ -194,12 +200,17 @@ class PublisherAcks:
         if self.window.connected():
             self._start_sending_again()
 
-    def _refused(self) -> None:
-        self._session.call_later(RETRY_SECONDS, self._retry)
+    def _plan_retry(self) -> None:
+        if self._retry_timer is not None:
+            self._retry_timer.cancel()
+        seconds = self.window.retry_in()
+        if seconds is not None:
+            self._retry_timer = self._session.call_later(seconds, self._retry)
 
     def _retry(self) -> None:
-        self.window.retry()
-        self._start_sending_again()
+        if self.window.retry():
+            self._start_sending_again()
+        self._plan_retry()
 
     def _start_sending_again(self) -> None:
         # The write buffer may fill up, and the I/O thread has to go on.

@@ -13,6 +13,7 @@ import jsync
 from jsync import errors
 
 from ..faults import Events, connect
+from ..proxy import FaultProxy
 from ..server.support import Thread
 from ..servers import wait_for
 
@@ -115,3 +116,75 @@ def test_what_is_reported_stored_outlives_the_leader(
             assert not failed
         with contextlib.suppress(errors.TimeoutError):
             js.delete_stream(unique)
+
+
+@contextlib.contextmanager
+def under_way(cluster: Cluster, stream: str) -> Iterator[None]:
+    """Messages of the stream reach its leader, and are not stored until the end."""
+    leader = cluster.stream_leader(stream)
+    followers = [server for server in cluster.servers if server is not leader]
+    for follower in followers:
+        follower.pause()
+    try:
+        yield
+    finally:
+        for follower in followers:
+            follower.resume()
+
+
+def test_what_is_sent_again_waits_until_its_first_copy_is_stored(
+    whole: Cluster, unique: str
+) -> None:
+    with connect(whole.urls, Events()) as direct:
+        js = direct.jetstream(timeout=LONG)
+        answered(
+            lambda: js.create_stream(name=unique, subjects=[unique], num_replicas=3)
+        )
+        leader = whole.stream_leader(unique)
+        with (
+            FaultProxy("127.0.0.1", leader.port) as proxy,
+            connect(proxy.url, Events(), ignore_discovered_servers=True) as nc,
+            nc.jetstream().publisher(resend=True, ack_timeout=LONG) as publisher,
+        ):
+            publisher.publish(unique, b"", msg_id="first").result(LONG)
+            with under_way(whole, unique):
+                ids = [str(number) for number in range(300)]
+                futures = publisher.publish_many(
+                    unique, [msg_id.encode() for msg_id in ids], msg_ids=ids
+                )
+                nc.flush(LONG)
+                proxy.cut()
+                wait_for(lambda: nc.stats().out_messages > 2 * len(ids))
+                # The answers to these are that their first copies are in process.
+                nc.flush(LONG)
+            for future in futures:
+                future.result(LONG)
+        assert publisher.failed == 0
+        stored = Counter(held(js, unique))
+        assert stored == {b"": 1, **{msg_id.encode(): 1 for msg_id in ids}}
+        js.delete_stream(unique)
+
+
+def test_a_first_sending_of_an_id_that_is_in_process_is_a_conflict(
+    whole: Cluster, unique: str
+) -> None:
+    with connect(whole.urls, Events()) as direct:
+        js = direct.jetstream(timeout=LONG)
+        answered(
+            lambda: js.create_stream(name=unique, subjects=[unique], num_replicas=3)
+        )
+        leader = whole.stream_leader(unique)
+        with (
+            connect(leader.url, Events(), ignore_discovered_servers=True) as nc,
+            nc.jetstream().publisher(ack_timeout=LONG) as one,
+            nc.jetstream().publisher(resend=True, ack_timeout=LONG) as other,
+        ):
+            one.publish(unique, b"", msg_id="first").result(LONG)
+            with under_way(whole, unique):
+                mine = one.publish(unique, b"mine", msg_id="id")
+                theirs = other.publish(unique, b"theirs", msg_id="id")
+                error = theirs.exception(LONG)
+            assert isinstance(error, errors.DuplicateMessageConflictError)
+            mine.result(LONG)
+        assert held(js, unique) == [b"", b"mine"]
+        js.delete_stream(unique)

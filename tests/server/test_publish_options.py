@@ -276,7 +276,7 @@ def test_nothing_is_sent_when_an_option_cannot_be(
 
 
 @pytest.mark.parametrize(
-    ("status", "err_code"), [("429 Too Many Requests", 10167), ("503", 10023)]
+    ("status", "err_code"), [("429 Too Many Requests", 10166), ("503", 10023)]
 )
 def test_a_status_that_comes_with_an_error_is_that_error(
     server: LocalServer,
@@ -312,6 +312,42 @@ def test_a_message_that_no_stream_takes_is_tried_twice_more(
     assert time.monotonic() - begin >= 0.5
 
 
+def test_the_retries_of_a_message_are_options(
+    nc: jsync.Connection, js: jsync.JetStream, unique: str
+) -> None:
+    for attempts in (0, 4):
+        before = nc.stats().out_messages
+        with pytest.raises(errors.NoStreamResponseError):
+            js.publish(unique, b"", retry_attempts=attempts, retry_wait=0.01)
+        assert nc.stats().out_messages - before == 1 + attempts
+    before = nc.stats().out_messages
+    with pytest.raises(errors.NoStreamResponseError):
+        js.publish(unique, b"", retry_attempts=-1, retry_wait=0.01, timeout=1.0)
+    assert nc.stats().out_messages - before > 4
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"retry_attempts": -2},
+        {"retry_attempts": 1.0},
+        {"retry_attempts": True},
+        {"retry_wait": 0},
+        {"retry_wait": float("nan")},
+        {"retry_wait": "1"},
+    ],
+)
+def test_retries_that_cannot_be_are_refused_before_anything_is_sent(
+    nc: jsync.Connection, js: jsync.JetStream, unique: str, options: dict[str, Any]
+) -> None:
+    before = nc.stats().out_messages
+    with pytest.raises(errors.ConfigError, match=next(iter(options))):
+        js.publish(unique, b"", **options)
+    with pytest.raises(errors.ConfigError, match=next(iter(options))):
+        js.publisher(**options)
+    assert nc.stats().out_messages == before
+
+
 def test_a_message_whose_ack_is_lost_is_not_published_again(
     stream: jsync.Stream, proxy: FaultProxy
 ) -> None:
@@ -343,10 +379,10 @@ def test_a_pause_between_tries_ends_with_the_connection(
     nc: jsync.Connection,
     js: jsync.JetStream,
     unique: str,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("jsync.jetstream.publish.RETRY_SECONDS", LONG)
-    publisher = Thread(lambda: js.publish(unique, b"", timeout=LONG * 3))
+    publisher = Thread(
+        lambda: js.publish(unique, b"", timeout=LONG * 3, retry_wait=LONG)
+    )
     publisher.wait_until_blocked()
     nc.close()
     assert isinstance(publisher.error(), errors.ConnectionClosedError)

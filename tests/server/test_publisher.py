@@ -117,6 +117,21 @@ def test_a_message_that_no_stream_takes_fails_at_once(
             future.result(SOON)
 
 
+def test_a_message_that_no_stream_takes_is_sent_again_as_often_as_asked(
+    nc: jsync.Connection, js: jsync.JetStream, unique: str
+) -> None:
+    before = nc.stats().out_messages
+    with js.publisher(retry_attempts=3, retry_wait=0.01) as publisher:
+        future = publisher.publish(unique, b"1")
+        assert isinstance(future.exception(LONG), errors.NoStreamResponseError)
+        assert nc.stats().out_messages - before == 4
+    with js.publisher(retry_attempts=-1) as publisher:
+        future = publisher.publish(f"{unique}.a", b"1")
+        stream = js.create_stream(name=unique, subjects=[f"{unique}.>"])
+        assert future.result(LONG).seq == 1
+    stream.delete()
+
+
 def test_a_future_that_is_not_done_in_time_is_still_pending(
     stream: jsync.Stream, far: jsync.JetStream, proxy: FaultProxy
 ) -> None:
