@@ -2,8 +2,8 @@
  *
  *   window PORT SUBJECT SIZE COUNT WINDOW
  *
- * Each of WINDOW frames has a reply subject of its own, as long as those of jsync; acks are
- * counted, not read.
+ * Each of WINDOW frames has a reply subject of its own, as long as those of jsync, in the inbox
+ * of the process; acks are counted, not read.
  */
 #include "bench.h"
 
@@ -13,8 +13,8 @@
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
-#define INBOX "_INBOX.0123456789abcdef012345.pull.1."
 
 int main(int argc, char **v) {
     if (argc != 6) {
@@ -32,13 +32,17 @@ int main(int argc, char **v) {
 
     char *payload = calloc(1, size + 1);
     memset(payload, 'x', size);
-    const char *form = "PUB %s " INBOX "%07ld %d\r\n%s\r\n";
-    size_t frame = snprintf(NULL, 0, form, v[2], 0L, size, payload);
+    char inbox[64], hello[200];
+    snprintf(inbox, sizeof inbox, "_INBOX.%022d.pull.1.", (int)getpid());
+    const char *form = "PUB %s %s%07ld %d\r\n%s\r\n";
+    size_t frame = snprintf(NULL, 0, form, v[2], inbox, 0L, size, payload);
     char *frames = malloc(window * frame + 1);
-    for (long i = 0; i < window; i++) sprintf(frames + i * frame, form, v[2], i, size, payload);
+    for (long i = 0; i < window; i++)
+        sprintf(frames + i * frame, form, v[2], inbox, i, size, payload);
 
-    const char *hello = "CONNECT {\"verbose\":false,\"headers\":true,\"no_responders\":true}"
-                        "\r\nSUB " INBOX "* 1\r\nPING\r\n";
+    snprintf(hello, sizeof hello,
+             "CONNECT {\"verbose\":false,\"headers\":true,\"no_responders\":true}\r\n"
+             "SUB %s* 1\r\nPING\r\n", inbox);
     if (send(fd, hello, strlen(hello), MSG_NOSIGNAL) < 0) fail("send");
     for (size_t have = 0; have < 6 || memcmp(in + have - 6, "PONG\r\n", 6);) {
         ssize_t n = recv(fd, in + have, sizeof in - have, 0);

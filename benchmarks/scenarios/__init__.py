@@ -21,6 +21,7 @@ from .request import API, REQUEST, REQUEST_BUSY
 from .stalls import STALLS
 from .stream import AHEAD, SINGLE
 from .tls import TLS, TLS_REQUEST, TLS_STREAM
+from .writers import WRITE_LARGE
 
 if TYPE_CHECKING:
     from .scenario import Scenario
@@ -47,6 +48,7 @@ SCENARIOS: dict[str, Scenario] = {
     "next": NEXT,
     "single": SINGLE,
     "ahead": AHEAD,
+    "writers": WRITE_LARGE,
     "ingest": INGEST,
     **ATOMIC,
     "ordered": ORDERED,

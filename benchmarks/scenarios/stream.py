@@ -29,6 +29,11 @@ def stored(
     place: Place, command: list[str], server: LocalServer | None = None
 ) -> Result:
     """A publisher with a new stream, which holds all of it in the end."""
+    return filled(place, functools.partial(place.run, command), server)
+
+
+def filled(place: Place, run: Job, server: LocalServer | None = None) -> Result:
+    """A job with a new stream, which holds all that it published in the end."""
     with jsync.connect((server or place.server).url) as nc:
         api(
             nc,
@@ -36,7 +41,7 @@ def stored(
             {"name": STREAM, "subjects": [SUBJECT], "allow_batched": True},
         )
         try:
-            result = place.run(command)
+            result = run()
             state = api(nc, f"STREAM.INFO.{STREAM}", {})["state"]
             assert isinstance(state, dict)
             assert state["messages"] >= result["count"], "not all was stored"

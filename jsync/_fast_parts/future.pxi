@@ -7,10 +7,11 @@ cdef class PubAckFuture:
     """The ack of a message on its way, with the methods of `concurrent.futures.Future`.
 
     `Publisher.publish` returns it. It is done when the stream has stored the message, or
-    with an error: the `APIError` of a stream that refused it, `NoStreamResponseError` when
-    none takes the subject, `ConnectionLostError`, `TimeoutError` after `ack_timeout`,
-    `PermissionsError`, `PublisherClosedError`, `ConnectionClosedError`. After all but the
-    first two and `PermissionsError` the message may have been stored all the same.
+    with an error. These errors mean that the message is not stored: `NoStreamResponseError`
+    if no stream takes the subject, the `APIError` of a stream that rejects it,
+    `PermissionsError` and `MaxPayloadError`. After the others it may have been stored:
+    `TimeoutError` after `ack_timeout`, or after a refusal of a second sending,
+    `ConnectionLostError`, `PublisherClosedError` and `ConnectionClosedError`.
 
     Any number of threads may wait for it. What `concurrent.futures.wait`, `as_completed`
     and `asyncio.wrap_future` take is their own class, and not this one.

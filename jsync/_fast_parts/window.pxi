@@ -406,14 +406,14 @@ cdef class AckWindow(Sink):
         if future.finished:
             return 0
         future.finished = True
-        self.resume(future)
+        if future.refusal is not None:
+            self.resume(future)
         self.unlink(future)
         if error is None:
             self.acknowledged += 1
             self.count(future)
             self.newest = max(self.newest, future.number)
             future.payload = future.block = None
-            future.refusal = None
         else:
             self.failed += 1
             future.error = error

@@ -178,7 +178,10 @@ class MessageTooLargeError(LimitExceededError, err_codes=(10054, 10097)):
 
 
 class TooManyRequestsError(LimitExceededError, err_codes=(10167,)):
-    """More is published than the stream can store. Keep fewer publishes in flight."""
+    """More is published than the stream can store. The message is not stored.
+
+    Publishers wait and send it again until their timeout. Keep fewer bytes in flight.
+    """
 
 
 # Configurations ------------------------------------------------------------------------
@@ -317,7 +320,10 @@ class RollupError(OperationFailedError, err_codes=(10111,)):
 
 
 class DuplicateMessageConflictError(APIError, err_codes=(10158,)):
-    """A message of the same id is just being stored. Try again: the ack will say so."""
+    """Another message with the same id is being stored. This one is not stored.
+
+    Publish it again: the ack says `duplicate` once the other one is stored.
+    """
 
 
 class SourceHeaderError(APIError, err_codes=(10227,)):

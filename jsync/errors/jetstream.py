@@ -192,7 +192,7 @@ class MessagesLostError(JetStreamError):
 class NoStreamResponseError(JetStreamError):
     """No stream took the message: no stream listens on its subject, or JetStream is off.
 
-    Look at the subject, the account and the domain. Nothing is stored.
+    Look at the subject, the account and the domain. The message is not stored.
     """
 
 
