@@ -656,8 +656,18 @@ class PubAckFuture:
         `connect`, or to the log.
         """
 
+@disjoint_base
+class AckSlots(Sink):
+    """Messages that wait for their acks, bounded in their number and their bytes."""
+
+    @property
+    def pending(self) -> int:
+        """Messages that wait for their ack."""
+    @property
+    def published(self) -> int: ...
+
 @final
-class AckWindow(Sink):
+class AckWindow(AckSlots):
     """The messages of a publisher that wait for their acks. Any thread may use it."""
 
     def __init__(
@@ -687,11 +697,6 @@ class AckWindow(Sink):
     """Called on the I/O thread to have `retry` called in `retry_in` seconds."""
     @property
     def resend(self) -> bool: ...
-    @property
-    def pending(self) -> int:
-        """Messages that wait for their ack."""
-    @property
-    def published(self) -> int: ...
     @property
     def acknowledged(self) -> int: ...
     @property

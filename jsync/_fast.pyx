@@ -21,6 +21,8 @@ One extension module in parts, each with one idea, lowest first:
     replies.pxi    what waits for an answer: Waiter, Replies
     plain_ack.pxi  acks of the usual form
     future.pxi     the future of one publish
+    failures.pxi   futures with errors that nobody has seen
+    slots.pxi      messages that wait for their acks, in slots
     window.pxi     publishing ahead of the acks
     ingest.pxi     the numbered publishes of fast-ingest batches
     parser.pxi     bytes to frames
@@ -105,6 +107,8 @@ include "_fast_parts/replies.pxi"
 include "_fast_parts/question.pxi"
 include "_fast_parts/plain_ack.pxi"
 include "_fast_parts/future.pxi"
+include "_fast_parts/failures.pxi"
+include "_fast_parts/slots.pxi"
 include "_fast_parts/window.pxi"
 include "_fast_parts/ingest.pxi"
 include "_fast_parts/parser.pxi"

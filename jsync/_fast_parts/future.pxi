@@ -93,7 +93,7 @@ cdef class PubAckFuture:
         """
         self.wait(timeout)
         if self.error is not None:
-            self.window.see(self)
+            self.window.failures.see(self)
             raise fresh(self.error)
         return self.pub_ack()
 
@@ -103,7 +103,7 @@ cdef class PubAckFuture:
         self.wait(timeout)
         if self.error is None:
             return None
-        self.window.see(self)
+        self.window.failures.see(self)
         return fresh(self.error)
 
     def add_done_callback(self, callback: object) -> None:

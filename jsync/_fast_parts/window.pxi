@@ -1,57 +1,33 @@
-# Publishing ahead of the acks: a window of messages that wait for theirs.
-#
-# Each has a slot, and the token that ends its reply subject says which, and for which use
-# of it: the I/O thread finds the future of an ack by an index, and no ack is taken for
-# another's. The slots are linked in the order of publishing, the longest waiting first.
+# Publishing ahead of the acks: the window, and what becomes of its messages.
 
 cdef enum:
-    NO_SLOT = 0xFFFFFFFF
-    MOST_FAILURES = 1000  # kept for the error of `flush`; further ones are counted
     RETRY_SLACK_NS = 10_000_000  # messages that are due so soon are sent again together
-
-cdef struct Slot:
-    PyObject* future         # owned; NULL while nothing waits here
-    uint64_t token           # of the last use: uses times the window, plus the number
-    uint32_t before, after   # neighbours in the order of publishing; the next free one
-
-cdef struct Wide:  # a message that waits for much room, on its thread's stack
-    Wide* next
 
 
 @cython.final
-cdef class AckWindow(Sink):
+cdef class AckWindow(AckSlots):
     """The messages of a publisher that wait for their acks. Any thread may use it."""
 
     cdef Outbox outbox
-    cdef Slot* slots
-    cdef uint32_t size, free, first, last
-    cdef uint32_t waiting, writing  # slots in use: for an ack to come, for being written
-    cdef size_t bytes, limit        # of subjects, header blocks and payloads in use
-    cdef char* reply                # the prefix of reply subjects, and room for a token
-    cdef size_t prefix_size
     cdef int64_t ack_timeout, stall_timeout
     cdef readonly bint resend
     cdef bint paused                # not connected, or what was lost is being sent again
     cdef bint resending, timed
-    cdef Wide* wide                 # the first that waits for much room in bytes
     cdef uint32_t busy              # messages that wait since the server was too busy
     cdef int64_t busy_until         # the end of the wait that they share
     cdef int64_t retry_due          # when `retry` has something to do; NEVER: nothing
     cdef uint64_t retry_attempts
     cdef int64_t retry_wait
-    cdef readonly uint64_t published, acknowledged, failed, duplicates
+    cdef readonly uint64_t acknowledged, failed, duplicates
     cdef readonly uint64_t first_stored, last_stored  # sequences; 0: none yet
     cdef uint64_t newest            # the number of the last message that was acked
     cdef int64_t answered           # when the last answer came
     cdef object error               # why it is closed
-    cdef Parked* stalled
     cdef Parked* flushing
     cdef uint64_t flush_mark        # the least that a flush waits for
     cdef object pub_ack, read_ack, no_stream, backoff
     cdef str stream                 # the one that acked last, shared by the futures
-    cdef list failures              # futures whose errors nobody may have seen
-    cdef size_t seen                # of them, by now
-    cdef size_t unkept              # failures past MOST_FAILURES
+    cdef Failures failures
     cdef list told                  # (future, callbacks, error or None) for `take_done`
     cdef public bint watched
     """Whether failures are told through `take_done`, callbacks or not."""
@@ -80,11 +56,8 @@ cdef class AckWindow(Sink):
         retry_attempts: int,
         retry_wait: float,
     ) -> None:
-        cdef uint32_t at
-        cdef bytes raw = prefix.encode()
         self.outbox = outbox
-        self.size = size
-        self.limit = limit
+        self.make_slots(prefix.encode(), size, limit)
         self.ack_timeout = <int64_t>(<double>ack_timeout * 1e9)
         self.stall_timeout = <int64_t>(<double>stall_timeout * 1e9)
         self.resend = resend
@@ -93,23 +66,7 @@ cdef class AckWindow(Sink):
         self.retry_attempts = UINT64_MAX if retry_attempts < 0 else retry_attempts
         self.retry_wait = <int64_t>(<double>retry_wait * 1e9)
         self.retry_due = NEVER
-        self.failures, self.told = [], []
-        self.prefix_size = PyBytes_GET_SIZE(raw)
-        self.reply = <char*>PyMem_RawMalloc(self.prefix_size + 20)
-        self.slots = <Slot*>PyMem_RawMalloc(self.size * sizeof(Slot))
-        if self.reply == NULL or self.slots == NULL:
-            raise MemoryError
-        memcpy(self.reply, PyBytes_AS_STRING(raw), self.prefix_size)
-        self.first = self.last = NO_SLOT
-        for at in range(self.size):
-            self.slots[at].future = NULL
-            self.slots[at].token = at
-            self.slots[at].after = at + 1
-        self.slots[self.size - 1].after = NO_SLOT
-
-    def __dealloc__(self):
-        PyMem_RawFree(self.reply)
-        PyMem_RawFree(self.slots)  # a future that waits keeps the window alive
+        self.failures, self.told = Failures(), []
 
     def __repr__(self) -> str:
         state = (
@@ -117,11 +74,6 @@ cdef class AckWindow(Sink):
             "busy" if self.busy else "open"
         )
         return f"<AckWindow {state}, {self.waiting} of {self.size} waiting>"
-
-    @property
-    def pending(self) -> int:
-        """Messages that wait for their ack."""
-        return self.waiting
 
     # Publishing -----------------------------------------------------------------------
 
@@ -244,19 +196,6 @@ cdef class AckWindow(Sink):
                 self.leave_queue(&me)
         return 0
 
-    cdef void queue(self, Wide* me) noexcept:
-        cdef Wide** at = &self.wide
-        while at[0] != NULL:
-            at = &at[0].next
-        at[0] = me
-
-    cdef void leave_queue(self, Wide* me) noexcept:
-        cdef Wide** at = &self.wide
-        while at[0] != me:
-            at = &at[0].next
-        at[0] = me.next
-        crowd_wake(&self.stalled)
-
     cdef bint send_now(self, PubAckFuture future, Wide* me) except -1:
         """Write the message if the window has room for it, and nobody is before it."""
         cdef uint32_t at = self.free
@@ -284,10 +223,6 @@ cdef class AckWindow(Sink):
             self.on_timer()
         return written
 
-    cdef inline bint fits(self, PubAckFuture future) noexcept:
-        """Whether there is room in bytes; a message that is larger than all goes alone."""
-        return self.bytes + future.cost() <= self.limit or self.bytes == 0
-
     cdef str obstacle(self):
         """Why nothing can be published now."""
         if self.paused:
@@ -301,6 +236,7 @@ cdef class AckWindow(Sink):
         cdef Slot* slot = &self.slots[at]
         cdef uint64_t token = slot.token if again else slot.token + self.size
         cdef bytes block = future.block
+        cdef object refusal = None
         cdef char digits[20]
         cdef char line[48]
         cdef size_t digit_count = write_number(digits, token) - digits
@@ -340,66 +276,13 @@ cdef class AckWindow(Sink):
         else:
             slot.token = token
             self.link(future, at)
+            future.due = future.sent + self.ack_timeout
         self.outbox.out_msgs += 1
         self.outbox.out_bytes += headers + size
         self.outbox.finish(False)
         if again:
             del refusal
         return True
-
-    # Slots ----------------------------------------------------------------------------
-
-    cdef void link(self, PubAckFuture future, uint32_t at) noexcept:
-        """The future waits in the slot from now on, behind all others."""
-        cdef Slot* slot = &self.slots[at]
-        Py_INCREF(future)
-        slot.future = <PyObject*>future
-        slot.before = self.last
-        slot.after = NO_SLOT
-        if self.last == NO_SLOT:
-            self.first = at
-        else:
-            self.slots[self.last].after = at
-        self.last = at
-        self.waiting += 1
-        self.published += 1
-        future.slot = at
-        future.number = self.published
-        future.due = future.sent + self.ack_timeout
-
-    cdef void unlink(self, PubAckFuture future) noexcept:
-        cdef uint32_t at = future.slot
-        cdef Slot* slot = &self.slots[at]
-        if slot.before == NO_SLOT:
-            self.first = slot.after
-        else:
-            self.slots[slot.before].after = slot.after
-        if slot.after == NO_SLOT:
-            self.last = slot.before
-        else:
-            self.slots[slot.after].before = slot.before
-        slot.future = NULL
-        slot.after = self.free
-        self.free = at
-        self.waiting -= 1
-        self.bytes -= future.cost()
-        Py_DECREF(future)  # the slot's; who calls has one
-
-    cdef int give_back(self, uint32_t at) except -1:
-        """The slot was not used after all."""
-        self.slots[at].after = self.free
-        self.free = at
-        crowd_wake(&self.stalled)
-        return 0
-
-    cdef list all_waiting(self):
-        """The futures in the order of publishing."""
-        cdef list futures = []
-        cdef uint32_t at = self.first
-        while at != NO_SLOT:
-            futures.append(<PubAckFuture>self.slots[at].future)
-            at = self.slots[at].after
-        return futures
 
     cdef int conclude(self, PubAckFuture future, error, Line line) except -1:
         """The future is done, once, and who waits for that is woken."""
@@ -417,7 +300,7 @@ cdef class AckWindow(Sink):
         else:
             self.failed += 1
             future.error = error
-            self.keep(future)
+            self.failures.keep(future)
         crowd_wake(&future.waiting)
         if (
             self.stalled != NULL and self.waiting <= self.size - self.size // 8
@@ -437,12 +320,6 @@ cdef class AckWindow(Sink):
             self.first_stored = min(self.first_stored or sequence, sequence)
             self.last_stored = max(self.last_stored, sequence)
         return 0
-
-    cdef inline uint64_t oldest(self) noexcept:
-        """The number of the message that has waited longest."""
-        if self.first == NO_SLOT:
-            return UINT64_MAX
-        return (<PubAckFuture>self.slots[self.first].future).number
 
     # Acks -----------------------------------------------------------------------------
 
@@ -550,37 +427,9 @@ cdef class AckWindow(Sink):
 
     # Failures -------------------------------------------------------------------------
 
-    cdef int keep(self, PubAckFuture future) except -1:
-        if self.seen and len(self.failures) >= MOST_FAILURES:
-            self.failures = [one for one in self.failures if not (<PubAckFuture>one).seen]
-            self.seen = 0
-        if len(self.failures) < MOST_FAILURES:
-            self.failures.append(future)
-            future.kept = True
-        else:
-            self.unkept += 1
-        return 0
-
-    cdef int see(self, PubAckFuture future) except -1:
-        """The caller has been given the error: `take_failures` need not."""
-        if not future.seen:
-            future.seen = True
-            if future.kept:
-                self.seen += 1
-            elif self.unkept:
-                self.unkept -= 1
-        return 0
-
     def take_failures(self) -> tuple[list[PubAckFuture], int]:
         """The failed whose errors nobody has seen, the first ones, and how many more."""
-        cdef PubAckFuture future
-        cdef list unseen = []
-        for future in self.failures:
-            if not future.seen:
-                future.seen = True
-                unseen.append(future)
-        more, self.unkept, self.failures, self.seen = self.unkept, 0, [], 0
-        return unseen, more
+        return self.failures.take()
 
     cdef int tell(self, PubAckFuture future, error, Line line) except -1:
         """Have the callbacks called, and the handler of failures if there is an error."""

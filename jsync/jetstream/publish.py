@@ -71,8 +71,8 @@ def publish(
 
 def backoff(refusals: int) -> float:
     """Seconds until the next try after so many; publishers do not try all at once."""
-    longest = min(_FIRST_BACKOFF * 2 ** min(refusals, 10), _LONGEST_BACKOFF)
-    return longest * random.uniform(0.5, 1.0)  # noqa: S311
+    longest = min(_FIRST_BACKOFF * (1 << min(refusals, 10)), _LONGEST_BACKOFF)
+    return longest * random.uniform(0.5, 1.0)
 
 
 def check_retries(attempts: object, wait: object) -> None:

@@ -47,7 +47,7 @@ def written_at_once(
 ) -> tuple[list[tuple[int, int]], int]:
     """Have writers write at once: what is stored, and how many messages were sent."""
     start = threading.Barrier(WRITERS)
-    sent = []
+    sent: list[int] = []
 
     def writer(number: int) -> None:
         with jsync.connect(url) as nc:
@@ -63,7 +63,7 @@ def written_at_once(
         for thread in threads:
             thread.result()
         reader = js.create_consumer("S", ack_policy="none")
-        stored = []
+        stored: list[tuple[int, int]] = []
         while len(stored) < stream.info().state.messages:
             for msg in reader.fetch(20, timeout=LONG):
                 first, second, _ = msg.data.split(b" ", 2)
@@ -261,18 +261,26 @@ def test_threads_that_wait_for_the_write_buffer_keep_to_the_window_in_bytes(
         publisher.publish(f"{stream.name}.a", b"0").result(LONG)
         proxy.rewrite(frame_filter(lambda frame, to: b'"seq"' not in frame))
         proxy.deaf("client")
-        # The socket takes some, and the buffer some more.
+        full = threading.Event()
+
+        def fill() -> None:
+            while not full.is_set():
+                nc.publish("nobody.listens", bytes(LARGE))
+
+        filler = Thread(fill)
+        filler.wait_until_blocked()
         writers = [
             Thread(publisher.publish, f"{stream.name}.a", bytes(LARGE))
-            for _ in range(20)
+            for _ in range(8)
         ]
         for writer in writers:
-            writer.wait_until_blocked() if not writer.ended else None
+            writer.wait_until_blocked()
+        full.set()
         proxy.hear("client")
-        wait_for(lambda: publisher.pending == 3)
+        filler.result()
+        wait_for(lambda: stream.info().state.messages >= 4)
         for writer in writers:
-            if not writer.ended:
-                writer.wait_until_blocked()
+            writer.wait_until_blocked()
         assert publisher.pending == 3
         with pytest.raises(errors.PublisherError):
             publisher.close(0)
@@ -308,7 +316,10 @@ def test_a_large_message_has_its_turn_among_small_ones_of_other_threads(
 def test_a_publisher_that_waits_for_bytes_ends_by_a_signal(
     stream: jsync.Stream, proxy: FaultProxy
 ) -> None:
-    with jsync.connect(proxy.url) as nc, nc.jetstream().publisher(window_bytes=1) as one:
+    with (
+        jsync.connect(proxy.url) as nc,
+        nc.jetstream().publisher(window_bytes=1) as one,
+    ):
         one.publish(f"{stream.name}.a", b"0").result(LONG)
         proxy.deaf("server")
         one.publish(f"{stream.name}.a", b"1")

@@ -42,7 +42,7 @@ DOORS = {
         "spark/pipeline/stopping.py",
     },
     "subprocess": {"cli/doctor.py", "server.py"},
-    "random": {"core/io_thread.py"},
+    "random": {"core/io_thread.py", "jetstream/publish.py"},
     "threading": {
         "core/session.py",
         "core/io_thread.py",

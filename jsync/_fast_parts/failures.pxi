@@ -1,0 +1,48 @@
+# The failures of a publisher that nobody may have seen.
+
+cdef enum:
+    MOST_FAILURES = 1000  # kept for the error of `flush`; further ones are counted
+
+
+@cython.final
+@cython.internal
+cdef class Failures:
+    """Futures with errors, until somebody is given those."""
+
+    cdef list futures
+    cdef size_t seen    # of them, by now
+    cdef size_t unkept  # failures past MOST_FAILURES
+
+    def __cinit__(self):
+        self.futures = []
+
+    cdef int keep(self, PubAckFuture future) except -1:
+        if self.seen and len(self.futures) >= MOST_FAILURES:
+            self.futures = [one for one in self.futures if not (<PubAckFuture>one).seen]
+            self.seen = 0
+        if len(self.futures) < MOST_FAILURES:
+            self.futures.append(future)
+            future.kept = True
+        else:
+            self.unkept += 1
+        return 0
+
+    cdef int see(self, PubAckFuture future) except -1:
+        """The caller has been given the error: `take` need not."""
+        if not future.seen:
+            future.seen = True
+            if future.kept:
+                self.seen += 1
+            elif self.unkept:
+                self.unkept -= 1
+        return 0
+
+    cdef tuple take(self):
+        cdef PubAckFuture future
+        cdef list unseen = []
+        for future in self.futures:
+            if not future.seen:
+                future.seen = True
+                unseen.append(future)
+        more, self.unkept, self.futures, self.seen = self.unkept, 0, [], 0
+        return unseen, more

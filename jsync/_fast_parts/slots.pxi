@@ -1,0 +1,140 @@
+# The messages of a publisher that wait for their acks, and the room that is left.
+#
+# Each has a slot, and the token that ends its reply subject says which, and for which use
+# of it: the I/O thread finds the future of an ack by an index, and no ack is taken for
+# another's. The slots are linked in the order of publishing, the longest waiting first.
+
+cdef enum:
+    NO_SLOT = 0xFFFFFFFF
+
+cdef struct Slot:
+    PyObject* future         # owned; NULL while nothing waits here
+    uint64_t token           # of the last use: uses times the window, plus the number
+    uint32_t before, after   # neighbours in the order of publishing; the next free one
+
+cdef struct Wide:  # a message that waits for much room, on its thread's stack
+    Wide* next
+
+
+cdef class AckSlots(Sink):
+    """Messages that wait for their acks, bounded in their number and their bytes."""
+
+    cdef Slot* slots
+    cdef uint32_t size, free, first, last
+    cdef uint32_t waiting, writing  # slots in use: for an ack to come, for being written
+    cdef size_t bytes, limit        # of subjects, header blocks and payloads in use
+    cdef char* reply                # the prefix of reply subjects, and room for a token
+    cdef size_t prefix_size
+    cdef readonly uint64_t published
+    cdef Parked* stalled            # threads that wait for room
+    cdef Wide* wide                 # the first that waits for much room in bytes
+
+    @cython.final
+    cdef int make_slots(self, bytes raw, uint32_t size, size_t limit) except -1:
+        cdef uint32_t at
+        self.size = size
+        self.limit = limit
+        self.prefix_size = PyBytes_GET_SIZE(raw)
+        self.reply = <char*>PyMem_RawMalloc(self.prefix_size + 20)
+        self.slots = <Slot*>PyMem_RawMalloc(self.size * sizeof(Slot))
+        if self.reply == NULL or self.slots == NULL:
+            raise MemoryError
+        memcpy(self.reply, PyBytes_AS_STRING(raw), self.prefix_size)
+        self.first = self.last = NO_SLOT
+        for at in range(self.size):
+            self.slots[at].future = NULL
+            self.slots[at].token = at
+            self.slots[at].after = at + 1
+        self.slots[self.size - 1].after = NO_SLOT
+        return 0
+
+    def __dealloc__(self):
+        PyMem_RawFree(self.reply)
+        PyMem_RawFree(self.slots)  # a future that waits keeps the window alive
+
+    @property
+    def pending(self) -> int:
+        """Messages that wait for their ack."""
+        return self.waiting
+
+    @cython.final
+    cdef void link(self, PubAckFuture future, uint32_t at) noexcept:
+        """The future waits in the slot from now on, behind all others."""
+        cdef Slot* slot = &self.slots[at]
+        Py_INCREF(future)
+        slot.future = <PyObject*>future
+        slot.before = self.last
+        slot.after = NO_SLOT
+        if self.last == NO_SLOT:
+            self.first = at
+        else:
+            self.slots[self.last].after = at
+        self.last = at
+        self.waiting += 1
+        self.published += 1
+        future.slot = at
+        future.number = self.published
+
+    @cython.final
+    cdef void unlink(self, PubAckFuture future) noexcept:
+        cdef uint32_t at = future.slot
+        cdef Slot* slot = &self.slots[at]
+        if slot.before == NO_SLOT:
+            self.first = slot.after
+        else:
+            self.slots[slot.before].after = slot.after
+        if slot.after == NO_SLOT:
+            self.last = slot.before
+        else:
+            self.slots[slot.after].before = slot.before
+        slot.future = NULL
+        slot.after = self.free
+        self.free = at
+        self.waiting -= 1
+        self.bytes -= future.cost()
+        Py_DECREF(future)  # the slot's; who calls has one
+
+    @cython.final
+    cdef int give_back(self, uint32_t at) except -1:
+        """The slot was not used after all."""
+        self.slots[at].after = self.free
+        self.free = at
+        crowd_wake(&self.stalled)
+        return 0
+
+    @cython.final
+    cdef list all_waiting(self):
+        """The futures in the order of publishing."""
+        cdef list futures = []
+        cdef uint32_t at = self.first
+        while at != NO_SLOT:
+            futures.append(<PubAckFuture>self.slots[at].future)
+            at = self.slots[at].after
+        return futures
+
+    @cython.final
+    cdef inline uint64_t oldest(self) noexcept:
+        """The number of the message that has waited longest."""
+        if self.first == NO_SLOT:
+            return UINT64_MAX
+        return (<PubAckFuture>self.slots[self.first].future).number
+
+    @cython.final
+    cdef inline bint fits(self, PubAckFuture future) noexcept:
+        """Whether there is room in bytes; a message that is larger than all goes alone."""
+        return self.bytes + future.cost() <= self.limit or self.bytes == 0
+
+    @cython.final
+    cdef void queue(self, Wide* me) noexcept:
+        cdef Wide** at = &self.wide
+        while at[0] != NULL:
+            at = &at[0].next
+        at[0] = me
+
+    @cython.final
+    cdef void leave_queue(self, Wide* me) noexcept:
+        cdef Wide** at = &self.wide
+        while at[0] != me:
+            at = &at[0].next
+        at[0] = me.next
+        crowd_wake(&self.stalled)
