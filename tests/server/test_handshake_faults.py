@@ -6,6 +6,7 @@ connection that was there before is made again. Nothing closes it, and nothing h
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import socket
@@ -94,7 +95,8 @@ HARMLESS = [
 
 def hang_up(peer: Peer) -> None:
     """End what we send, and wait until the client has left: a reset would overtake it."""
-    peer.sock.shutdown(socket.SHUT_WR)
+    with contextlib.suppress(OSError):  # it has left by now
+        peer.sock.shutdown(socket.SHUT_WR)
     peer.serve()
 
 
