@@ -101,7 +101,7 @@ def _already_exists(
         for field, (mine, theirs) in differences.items()
     )
     return type(error)(
-        f"{what} exists with another configuration{found and ': '}{found}; {remedy} "
+        f"{error.description}: {what}{found and ': '}{found}; {remedy} "
         f"(err_code {error.err_code})",
         code=error.code,
         err_code=error.err_code,

@@ -55,7 +55,7 @@ def test_an_existing_stream_that_differs_is_told_field_by_field(
         js.create_stream(name=unique, max_msgs=7, metadata={"a": "b"})
     assert told.value.differences == {"max_msgs": (7, -1), "max_age": (None, 60.0)}
     words = str(told.value)
-    assert f"stream {unique!r} exists with another configuration" in words
+    assert f"with a different configuration: stream {unique!r}: " in words
     assert "max_msgs is -1 instead of 7" in words
     assert "max_age is 60.0 instead of its default" in words
     assert f"update_stream(name={unique!r}, max_msgs=7, max_age=None)" in words
