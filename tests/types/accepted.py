@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import assert_type
 
@@ -15,6 +15,7 @@ import jsync
 from jsync import errors, metrics
 from jsync.models import AccountInfo
 from jsync.server import LocalServer
+from jsync.testing import Ack, message
 
 
 def connecting() -> None:
@@ -37,6 +38,32 @@ def connecting() -> None:
         assert_type(nc.server_info.version, str)
         assert_type(nc.rtt(), float)
         assert_type(metrics.prometheus_text(nc, nc), str)
+
+
+def a_handler(msg: jsync.JetStreamMsg) -> None:
+    msg.nak(timedelta(seconds=5))
+
+
+def testing_a_handler() -> None:
+    msg = message("orders.new", b"{}", headers={"A": "1"}, num_delivered=3)
+    assert_type(msg, jsync.JetStreamMsg)
+    a_handler(msg)
+    assert_type(msg.acks, list[Ack])
+    assert_type(msg.acks[0].delay, float | None)
+    assert_type(msg.acks[0].reason, str | None)
+    assert msg.acks == [Ack("nak", delay=5), Ack("term", reason="too old")]
+
+
+def durations(nc: jsync.Connection, soon: timedelta) -> None:
+    js = nc.jetstream()
+    assert_type(js.bind_stream("ORDERS"), jsync.Stream)
+    assert_type(js.get_message("ORDERS", 7, timeout=soon), jsync.StoredMessage)
+    worker = js.create_consumer("ORDERS", ack_wait=soon, timeout=soon)
+    assert_type(worker.next(soon), jsync.JetStreamMsg)
+    worker.fetch(10, timeout=soon, idle_heartbeat=soon)
+    worker.messages(expires=soon, idle_timeout=soon)
+    worker.consume(a_handler, on_exception="nak", nak_delay=soon)
+    worker.pause(soon)
 
 
 def core(nc: jsync.Connection) -> None:
@@ -70,8 +97,8 @@ def streams(nc: jsync.Connection) -> None:
     assert_type(stream.purge(subject="orders.a", keep=1), int)
     assert_type(stream.get_message(7), jsync.StoredMessage)
     assert_type(stream.get_message(last_by_subject="orders.a").data, bytes)
-    for message in stream.get_messages("orders.*"):
-        assert_type(message.timestamp, datetime)
+    for stored in stream.get_messages("orders.*"):
+        assert_type(stored.timestamp, datetime)
     for other in js.streams():
         assert_type(other.name, str)
     assert_type(stream.read_arrow(filter_subjects="orders.a"), jsync.ArrowRange)

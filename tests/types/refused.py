@@ -6,6 +6,7 @@ An error that is none any more makes its comment an unused one, which is an erro
 from __future__ import annotations
 
 import jsync
+from jsync.testing import Ack
 
 
 def connecting() -> None:
@@ -36,6 +37,7 @@ def jetstream(js: jsync.JetStream, worker: jsync.Consumer) -> None:
     js.fast_ingest(gaps="never")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     worker.consume()  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
     worker.consume(lambda: None)  # type: ignore[arg-type,misc]  # pyright: ignore[reportArgumentType]
+    Ack("acked")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     worker.fetch("100")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
     jsync.PubAckFuture().set_result(None)  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
     for msg in worker:  # type: ignore[attr-defined]  # pyright: ignore[reportGeneralTypeIssues]

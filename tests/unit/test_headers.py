@@ -255,6 +255,13 @@ def test_headers_are_a_mapping_to_the_first_value() -> None:
         headers["C"]
 
 
+def test_names_are_case_sensitive() -> None:
+    headers = Headers({"Name": "a", "name": "b"})
+    assert (headers["Name"], headers["name"]) == ("a", "b")
+    assert "NAME" not in headers
+    assert headers.get_all("NAME") == []
+
+
 def test_get_all_gives_every_value_in_a_list_of_its_own() -> None:
     headers = Headers({"A": ["1", "2"]})
     headers.get_all("A").append("3")
