@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Literal, Protocol, cast
 from .._fast import JetStreamMsg, Messages
 from ..checks import callback, seconds
 from ..core.callbacks import wrap
-from ..core.deadline import deadline_after
 from ..core.gate import Gate
 from ..core.single import Single
 from ..errors import (
@@ -222,7 +221,7 @@ class ConsumeContext(Single):
         its own handler waits for it.
         """
         if timeout is not None:
-            deadline_after(timeout)
+            timeout = seconds(timeout, "timeout")
         if threading.current_thread() in self._workers:
             raise BlockingCallError(
                 "its own handler would wait for itself: return from it, or call stop()"
@@ -250,7 +249,7 @@ class ConsumeContext(Single):
         threads, at most `timeout` seconds, unless called from the handler itself. Raises
         `DrainTimeoutError`.
         """
-        deadline_after(timeout)
+        timeout = seconds(timeout, "timeout")
         self._feed.stop()
         self._join(timeout)
         return self._feed.take_rest()
@@ -261,7 +260,7 @@ class ConsumeContext(Single):
         Blocks until the last call of the handler has returned, at most `timeout` seconds,
         unless called from the handler itself. Raises `DrainTimeoutError`.
         """
-        deadline_after(timeout)
+        timeout = seconds(timeout, "timeout")
         self._feed.drain()
         self._join(timeout)
 

@@ -10,8 +10,8 @@ from time import monotonic
 from typing import TYPE_CHECKING, Final, NoReturn, TypeAlias
 
 from .._fast import BatchWriter, FastPubAck, Mailbox, MessageAdder
+from ..checks import seconds
 from ..core.counts import check_count
-from ..core.deadline import deadline_after
 from ..core.session import ConnectionState, Interest
 from ..core.single import Single
 from ..errors import (
@@ -104,7 +104,7 @@ class FastIngest(Single, MessageAdder):
         resume_bytes: int,
         on_error: Callable[[Exception], object] | None,
     ) -> None:
-        deadline_after(ack_timeout, "ack_timeout")
+        ack_timeout = seconds(ack_timeout, "ack_timeout")
         if ack_timeout <= 0:
             raise ConfigError(f"ack_timeout has to be above 0 s, not {ack_timeout!r}")
         check_count("resume_bytes", resume_bytes, 1)

@@ -229,6 +229,7 @@ class OrderedConsumer:
         there is time; one that was lost before is made anew at the call, which blocks.
         What is not read of the batch is read by who reads next.
         """
+        timeout = seconds(timeout, "timeout")
         request = fetch_request(max_messages, max_bytes, timeout, idle_heartbeat)
         return self._fetch(request, timeout, on_error)
 

@@ -6,7 +6,6 @@ import contextlib
 from typing import TYPE_CHECKING
 
 from ..checks import seconds
-from ..core.deadline import deadline_after
 from ..core.single import Single
 from ..errors import ConfigError, Error, TimeoutError as LateError
 from .arrow_publish import arrow_source, publish_table
@@ -199,7 +198,7 @@ class Publisher(Single):
         """
         self._session.outbox.check_process()
         if timeout is not None:
-            deadline_after(timeout)
+            timeout = seconds(timeout, "timeout")
         if not self._window.flush(timeout):
             raise LateError(
                 f"{self.pending} messages had no ack within {timeout} s: still pending"

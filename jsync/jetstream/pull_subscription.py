@@ -6,6 +6,7 @@ from math import inf
 from time import monotonic
 from typing import TYPE_CHECKING
 
+from ..checks import seconds
 from ..core.deadline import deadline_after
 from ..core.gate import Gate
 from ..core.session import ConnectionState
@@ -108,8 +109,10 @@ class PullSubscription(Single):
         message to be returned first. Statuses 404 and 408 are no errors (ADR-15).
         """
         at_least(1, batch, "batch")
-        seconds = _LONGEST if timeout is None else timeout
-        fetch_request(batch, None, seconds, heartbeat)  # for what it refuses
+        if timeout is not None:
+            timeout = seconds(timeout, "timeout")
+        longest = _LONGEST if timeout is None else timeout
+        fetch_request(batch, None, longest, heartbeat)  # for what it refuses
         under_way = Gate(self._session.outbox)
         self._fetches.add(under_way)
         try:
