@@ -1071,44 +1071,60 @@ class FastPubAck:
     def __hash__(self) -> int: ...
 
 @final
+class IngestCounts:
+    """How far an ingest is. Its writer counts `sent`, its engine all else."""
+
+    base: int
+    """Messages of the batches before this one."""
+    sent: int
+    """Messages of this batch that have been written."""
+    received: int
+    """Messages of this batch that the server has acknowledged."""
+
+@final
 class BatchWriter:
     """Writes the messages of an ingest, in one batch after the other.
 
     For one thread at a time, which `with` makes sure of where it waits; `ping` and `end`
-    are for any thread. What is not acknowledged is kept, as far as it fits into `keep`
-    bytes, and `rewind` gives it back.
+    are for any thread. At most `window` bytes are on the way, or one message. Messages
+    that are not acknowledged are kept, as many as fit into `keep` bytes, and `rewind` gives
+    them back.
     """
 
     limit: int
     """The last one of this batch that may be written now."""
 
-    def __init__(self, outbox: Outbox, keep: int = 0) -> None: ...
+    def __init__(
+        self, outbox: Outbox, counts: IngestCounts, keep: int, window: int
+    ) -> None: ...
     def __enter__(self) -> BatchWriter: ...
     def __exit__(self, *exc_info: object) -> None: ...
     @property
-    def sequence(self) -> int:
-        """The last one written in this batch."""
+    def under_way(self) -> int:
+        """Bytes of headers and payloads that are not acknowledged."""
+    @property
+    def full(self) -> bool:
+        """Whether bytes, and not messages or answers, are in the way of the next one."""
+    @property
+    def mean_size(self) -> int:
+        """The mean size of the messages that are not acknowledged, in bytes."""
     @property
     def last(self) -> FastPubAck:
         """What `write` gave for the last message written."""
     @property
     def repeatable(self) -> bool:
         """Whether all that is not acknowledged is kept, and has a message id."""
-    def begin(self, answers: Mailbox, reply: bytes, base: int) -> None:
-        """Begin a batch behind `base` messages; its first one may be written."""
-    def confirm(self, sequence: int) -> None:
-        """All up to `sequence` of this batch is acknowledged."""
-    def rewind(
-        self, sequence: int
-    ) -> list[tuple[str, bytes, bytes | None, int]] | None:
-        """Take back all behind `sequence`, to be written again in another batch.
+    def begin(self, answers: Mailbox, reply: bytes) -> None:
+        """Begin a batch; its first message may be written."""
+    def confirm(self) -> None:
+        """Let go of all that is acknowledged by now."""
+    def rewind(self) -> list[tuple[str, bytes, bytes | None, int]] | None:
+        """Take back all that is not acknowledged, to be written again in another batch.
 
         Arguments of `write` each. None when some of it has not been kept.
         """
-    def first_behind(
-        self, sequence: int
-    ) -> tuple[str, bytes, bytes | None, int] | None:
-        """What follows `sequence` in this batch; None when that has not been kept."""
+    def first_behind(self) -> tuple[str, bytes, bytes | None, int] | None:
+        """The first that is not acknowledged; None when that has not been kept."""
     @property
     def has_ids(self) -> bool:
         """Whether a message of it had a message id, kept or not."""

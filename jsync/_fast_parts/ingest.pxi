@@ -8,10 +8,11 @@ cdef enum:
     BATCH_PING = 4
     CHUNK_BYTES = 64 * 1024
 
-cdef struct Kept:  # a message that may have to be sent again
-    PyObject* subject
+cdef struct Kept:  # a message that is not acknowledged
+    PyObject* subject  # NULL: let go of, and cannot be sent again
     PyObject* data
     PyObject* block  # the header block, or NULL
+    size_t size  # of headers and payload
     int operation
     bint repeatable  # it has a Nats-Msg-Id: the stream drops a second one
 
@@ -73,8 +74,25 @@ cdef bytes payload_bytes(object data):
         PyBuffer_Release(&view)
 
 
+cdef inline size_t size_with(bytes payload, bytes block) noexcept:
+    return PyBytes_GET_SIZE(payload) + (0 if block is None else PyBytes_GET_SIZE(block))
+
+
 cdef bint has_msg_id(bytes block):
     return b"\nnats-msg-id:" in block.lower()
+
+
+@cython.final
+cdef class IngestCounts:
+    """How far an ingest is. Its writer counts `sent`, its engine all else."""
+
+    cdef public uint64_t base, sent, received
+
+    def __repr__(self) -> str:
+        return (
+            f"<IngestCounts {self.received} of {self.sent} acknowledged, "
+            f"behind {self.base}>"
+        )
 
 
 @cython.final
@@ -82,31 +100,38 @@ cdef class BatchWriter:
     """Writes the messages of an ingest, in one batch after the other.
 
     For one thread at a time, which `with` makes sure of where it waits; `ping` and `end`
-    are for any thread. With `keep` the messages that are not acknowledged are kept, as
-    many as fit into so many bytes, and `rewind` gives them back.
+    are for any thread. At most `window` bytes are on the way, or one message. Messages
+    that are not acknowledged are kept, as many as fit into `keep` bytes, and `rewind` gives
+    them back.
     """
 
+    cdef IngestCounts counts
     cdef Outbox outbox
     cdef Mailbox answers
     cdef bytes reply  # `<prefix>.<id>.<flow>.<gaps>.`
     cdef bytes control  # the subject of pings and ends: the first message's
-    cdef readonly uint64_t sequence
-    """The last one written in this batch."""
     cdef public uint64_t limit
     """The last one that may be written now."""
-    cdef uint64_t base, acked
     cdef unsigned long owner  # the thread that may be waiting
     cdef bint writing
     cdef object subject  # the last one that was looked at
     cdef Kept* kept
-    cdef size_t capacity, head, count, kept_bytes, keep
+    cdef size_t capacity, head, count  # of those not acknowledged
+    cdef size_t dropped  # the first so many of them have been let go of
+    cdef size_t kept_bytes, keep, window
+    cdef readonly size_t under_way
+    """Bytes of headers and payloads that are not acknowledged."""
     cdef size_t unrepeatable
     cdef readonly bint has_ids
     """Whether a message of it had a message id, kept or not."""
 
-    def __init__(self, outbox: Outbox, keep: int = 0) -> None:
+    def __init__(
+        self, outbox: Outbox, counts: IngestCounts, keep: int, window: int
+    ) -> None:
         self.outbox = outbox
+        self.counts = counts
         self.keep = keep
+        self.window = window
 
     def __dealloc__(self):
         self.release(self.count)
@@ -114,8 +139,8 @@ cdef class BatchWriter:
 
     def __repr__(self) -> str:
         return (
-            f"<BatchWriter at {self.sequence} of {self.limit}, {self.count} messages of "
-            f"{self.kept_bytes} bytes kept>"
+            f"<BatchWriter at {self.counts.sent} of {self.limit}, {self.count} messages of "
+            f"{self.under_way} bytes under way>"
         )
 
     def __enter__(self) -> "BatchWriter":
@@ -136,48 +161,53 @@ cdef class BatchWriter:
     @property
     def repeatable(self) -> bool:
         """Whether all that is not acknowledged is kept, and has a message id."""
+        return self.unrepeatable == 0 and self.dropped == 0
+
+    @property
+    def full(self) -> bool:
+        """Whether bytes, and not messages or answers, are in the way of the next one."""
         return (
-            self.unrepeatable == 0
-            and self.base + self.sequence == self.acked + self.count
+            self.counts.sent < self.limit and self.answers.count == 0
+            and not self.answers.closed
         )
 
-    def begin(self, answers: Mailbox, reply: bytes, base: int) -> None:
-        """Begin a batch behind `base` messages; its first one may be written."""
+    @property
+    def mean_size(self) -> int:
+        """The mean size of the messages that are not acknowledged, in bytes."""
+        return self.under_way // self.count if self.count else 0
+
+    def begin(self, answers: Mailbox, reply: bytes) -> None:
+        """Begin a batch; its first message may be written."""
         self.answers = answers
         self.reply = reply
-        self.base = self.acked = base
-        self.sequence = 0
         self.limit = 1
 
-    def confirm(self, sequence: int) -> None:
-        """All up to `sequence` of this batch is acknowledged."""
-        cdef uint64_t acked = self.base + <uint64_t>sequence
-        # All before the first that is kept.
-        cdef uint64_t first = self.base + self.sequence - self.count
-        self.acked = acked
-        if acked > first:
-            self.release(min(<size_t>(acked - first), self.count))
+    def confirm(self) -> None:
+        """Let go of all that is acknowledged by now."""
+        cdef uint64_t waiting = self.counts.sent - self.counts.received
+        if self.count > waiting:
+            self.release(self.count - waiting)
 
-    def rewind(self, sequence: int) -> list | None:
-        """Take back all behind `sequence`, to be written again in another batch.
+    def rewind(self) -> list | None:
+        """Take back all that is not acknowledged, to be written again in another batch.
 
         None when some of it has not been kept. Arguments of `write` each.
         """
         cdef list messages = []
         cdef size_t i
-        self.confirm(sequence)
+        self.confirm()
         self.limit = 0
-        if self.sequence > <uint64_t>sequence + self.count:
+        if self.dropped:
             return None
         for i in range(self.count):
             messages.append(self.kept_at(i))
         self.release(self.count)
         return messages
 
-    def first_behind(self, sequence: int) -> "tuple[str, bytes, bytes | None, int] | None":
-        """What follows `sequence` in this batch; None when that has not been kept."""
-        self.confirm(sequence)
-        if self.count == 0 or self.sequence != <uint64_t>sequence + self.count:
+    def first_behind(self) -> "tuple[str, bytes, bytes | None, int] | None":
+        """The first that is not acknowledged; None when that has not been kept."""
+        self.confirm()
+        if self.count == 0 or self.dropped:
             return None
         return self.kept_at(0)
 
@@ -224,9 +254,9 @@ cdef class BatchWriter:
             self.subject = subject
         payload = <bytes>data if PyBytes_CheckExact(data) else payload_bytes(data)
         self.check_size(payload, block)
-        if not self.may_write():
+        if not self.may_write(size_with(payload, block)):
             return None
-        if self.sequence == 0:
+        if self.counts.sent == 0:
             self.control = PyBytes_FromStringAndSize(s, size)
         self.make_room(1)
         self.writing = True
@@ -235,9 +265,8 @@ cdef class BatchWriter:
                 return None
         finally:
             self.writing = False
-        if self.keep:
-            self.push(subject, payload, block, operation, repeatable)
-            self.trim()
+        self.push(subject, payload, block, operation, repeatable)
+        self.trim()
         return self.ack()
 
     def check_rows(
@@ -300,7 +329,7 @@ cdef class BatchWriter:
         `blocks` are their header blocks, and `ids` is what `check_rows` gave.
         """
         cdef Py_ssize_t at = begin, first, end, total = len(payloads)
-        cdef size_t size, n, headers = 0
+        cdef size_t size, way, n, headers = 0
         cdef uint64_t number
         cdef char* out
         cdef bint one = isinstance(subjects, str)
@@ -312,22 +341,27 @@ cdef class BatchWriter:
             self.refuse()
         if one:
             s = utf8(subjects, &subject_size)
-        while at < total and self.may_write():
+        while at < total and self.may_write(
+            size_with(<bytes>payloads[at], None if blocks is None else <bytes>blocks[at])
+        ):
             first = at
-            if self.sequence == 0:
+            if self.counts.sent == 0:
                 if not one:
                     s = utf8((<list>subjects)[at], &subject_size)
                 self.control = PyBytes_FromStringAndSize(s, subject_size)
-            size, number = 0, self.sequence
-            end = at + min(<Py_ssize_t>(self.limit - self.sequence), total - at)
+            size, number, way = 0, self.counts.sent, self.under_way
+            end = at + min(<Py_ssize_t>(self.limit - self.counts.sent), total - at)
             while at < end and size < CHUNK_BYTES:
                 if not one:
                     utf8((<list>subjects)[at], &subject_size)
                 if blocks is not None:
                     block = <bytes>(<list>blocks)[at]
                     headers = PyBytes_GET_SIZE(block) if block is not None else 0
-                number += 1
                 n = PyBytes_GET_SIZE(<bytes>(<list>payloads)[at])
+                way += headers + n
+                if way > self.window and at > first:
+                    break
+                number += 1
                 size += self.frame_size(subject_size, headers, n, number)
                 at += 1
             end = at
@@ -351,20 +385,19 @@ cdef class BatchWriter:
                     else:
                         h = PyBytes_AS_STRING(block)
                         headers = PyBytes_GET_SIZE(block)
-                self.sequence += 1
+                self.counts.sent += 1
                 out = self.put_frame(
                     out, s, subject_size, h, headers,
                     PyBytes_AS_STRING(payload), PyBytes_GET_SIZE(payload),
-                    self.sequence,
-                    BATCH_START if self.sequence == 1 else BATCH_APPEND,
+                    self.counts.sent,
+                    BATCH_START if self.counts.sent == 1 else BATCH_APPEND,
                 )
                 self.outbox.out_msgs += 1
                 self.outbox.out_bytes += headers + PyBytes_GET_SIZE(payload)
-                if self.keep:
-                    self.push(
-                        subjects if one else (<list>subjects)[at], payload, block,
-                        BATCH_APPEND, ids is not None and PyBytes_AS_STRING(ids)[at],
-                    )
+                self.push(
+                    subjects if one else (<list>subjects)[at], payload, block,
+                    BATCH_APPEND, ids is not None and PyBytes_AS_STRING(ids)[at],
+                )
             at = end
             self.outbox.finish(True)
             self.trim()
@@ -373,7 +406,7 @@ cdef class BatchWriter:
     def awaits(self, subject: str) -> bool:
         """Whether a message to `subject` is kept, being not acknowledged."""
         cdef size_t i
-        for i in range(self.count):
+        for i in range(self.dropped, self.count):
             if <object>self.kept[(self.head + i) & (self.capacity - 1)].subject == subject:
                 return True
         return False
@@ -383,11 +416,11 @@ cdef class BatchWriter:
 
         It has the number of the last message written, so that a lost ping is no gap.
         """
-        return self.sequence > 0 and self.tell(self.sequence, BATCH_PING)
+        return self.counts.sent > 0 and self.tell(self.counts.sent, BATCH_PING)
 
     def end(self) -> bool:
         """End the batch, without storing anything more; False: not connected."""
-        return self.sequence > 0 and self.tell(self.sequence + 1, BATCH_END)
+        return self.counts.sent > 0 and self.tell(self.counts.sent + 1, BATCH_END)
 
     cdef bint tell(self, uint64_t number, int operation) except -1:
         cdef Py_ssize_t n = PyBytes_GET_SIZE(self.control)
@@ -407,7 +440,7 @@ cdef class BatchWriter:
         cdef size_t capacity = self.capacity if self.capacity else 1024
         cdef size_t i
         cdef Kept* grown
-        if not self.keep or self.count + more <= self.capacity:
+        if self.count + more <= self.capacity:
             return 0
         while capacity < self.count + more:
             capacity *= 2
@@ -431,6 +464,7 @@ cdef class BatchWriter:
         one.subject = <PyObject*>subject
         one.data = <PyObject*>data
         one.block = NULL
+        one.size = size_with(data, block)
         one.operation = operation
         one.repeatable = repeatable
         if block is not None:
@@ -439,14 +473,23 @@ cdef class BatchWriter:
         self.has_ids |= repeatable
         self.unrepeatable += not repeatable
         self.count += 1
-        self.kept_bytes += PyBytes_GET_SIZE(data)
+        self.kept_bytes += one.size
+        self.under_way += one.size
 
     cdef void trim(self) noexcept:
+        """Let go of the oldest as long as more is kept than may be."""
+        cdef Kept* slot
+        cdef Kept one
         while self.kept_bytes > self.keep:
-            self.release(1)
+            slot = &self.kept[(self.head + self.dropped) & (self.capacity - 1)]
+            one = slot[0]
+            # Marked before anything is let go, which may run other code.
+            slot.subject = NULL
+            self.dropped += 1
+            self.let_go(&one)
 
     cdef void release(self, size_t n) noexcept:
-        """Let go of the first `n` kept."""
+        """Let go of the first `n` not acknowledged."""
         cdef Kept one
         while n:
             n -= 1
@@ -454,17 +497,24 @@ cdef class BatchWriter:
             one = self.kept[self.head]
             self.head = (self.head + 1) & (self.capacity - 1)
             self.count -= 1
-            self.kept_bytes -= PyBytes_GET_SIZE(<object>one.data)
+            self.under_way -= one.size
             self.unrepeatable -= not one.repeatable
-            Py_DECREF(<object>one.subject)
-            Py_DECREF(<object>one.data)
-            if one.block != NULL:
-                Py_DECREF(<object>one.block)
+            if one.subject == NULL:
+                self.dropped -= 1
+            else:
+                self.let_go(&one)
+
+    cdef void let_go(self, Kept* one) noexcept:
+        self.kept_bytes -= one.size
+        Py_DECREF(<object>one.subject)
+        Py_DECREF(<object>one.data)
+        if one.block != NULL:
+            Py_DECREF(<object>one.block)
 
     cdef inline FastPubAck ack(self):
         cdef FastPubAck ack = FastPubAck.__new__(FastPubAck)
-        ack.batch_sequence = self.base + self.sequence
-        ack.ack_sequence = self.acked
+        ack.batch_sequence = self.counts.base + self.counts.sent
+        ack.ack_sequence = self.counts.base + self.counts.received
         return ack
 
     @property
@@ -472,16 +522,15 @@ cdef class BatchWriter:
         """What `write` gave for the last message written."""
         return self.ack()
 
-    cdef inline bint may_write(self) noexcept:
+    cdef inline bint may_write(self, size_t size) noexcept:
         return (
-            self.sequence < self.limit
+            self.counts.sent < self.limit
+            and (self.under_way + size <= self.window or self.count == 0)
             and self.answers.count == 0 and not self.answers.closed
         )
 
     cdef int check_size(self, bytes payload, bytes block) except -1:
-        cdef size_t size = PyBytes_GET_SIZE(payload)
-        if block is not None:
-            size += PyBytes_GET_SIZE(block)
+        cdef size_t size = size_with(payload, block)
         if size > self.outbox.max_payload:
             raise MaxPayloadError(
                 f"{size} bytes of headers and payload are more than the "
@@ -495,7 +544,7 @@ cdef class BatchWriter:
     ) except -1:
         cdef Py_ssize_t size = PyBytes_GET_SIZE(payload), headers = 0
         cdef const char* h = NULL
-        cdef uint64_t number = self.sequence + 1
+        cdef uint64_t number = self.counts.sent + 1
         cdef char* out
         if block is not None:
             h = PyBytes_AS_STRING(block)
@@ -511,7 +560,7 @@ cdef class BatchWriter:
             out, s, subject_size, h, headers, PyBytes_AS_STRING(payload), size, number,
             operation,
         )
-        self.sequence = number
+        self.counts.sent = number
         self.outbox.out_msgs += 1
         self.outbox.out_bytes += headers + size
         self.outbox.finish_lazy(SELF_SEND_BYTES, True)

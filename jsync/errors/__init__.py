@@ -46,6 +46,7 @@ Error
         │   └── IngestTimeoutError  IngestConnectionError
         ├── IngestClosedError         a fast ingest that has ended, or has not yet
         ├── MessagesLostError         a fast ingest that allows gaps has one
+        ├── MessagesUnconfirmedError  it cannot know whether messages are stored
         ├── NoStreamResponseError     no stream took the message
         ├── PublisherError            messages of a publisher were not acknowledged
         ├── PublisherClosedError      the publisher was closed
@@ -282,6 +283,7 @@ from .jetstream import (
     Lost as Lost,
     MessageGapError as MessageGapError,
     MessagesLostError as MessagesLostError,
+    MessagesUnconfirmedError as MessagesUnconfirmedError,
     MissedHeartbeatError as MissedHeartbeatError,
     NoCachedInfoError as NoCachedInfoError,
     NoDeliverGroupError as NoDeliverGroupError,
@@ -300,6 +302,7 @@ from .jetstream import (
     SubscribeError as SubscribeError,
     TooManyResultsError as TooManyResultsError,
     UnclearCommitError as UnclearCommitError,
+    Unconfirmed as Unconfirmed,
     UnsupportedFeatureError as UnsupportedFeatureError,
 )
 

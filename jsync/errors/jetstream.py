@@ -121,10 +121,20 @@ class Lost(NamedTuple):
     """None: they did not arrive at the stream, or behind one that was refused."""
 
 
+class Unconfirmed(NamedTuple):
+    """Messages that may be stored or not: nobody can tell any more."""
+
+    first: int
+    last: int
+    error: Exception | None
+    """Why nobody can; None: they did not arrive at one leader, and may have at another."""
+
+
 class IngestError(JetStreamError):
     """A fast ingest ended before its end. `__cause__` says why.
 
-    Sequences count the messages added to it, from 1.
+    Sequences count the messages added to it, from 1. Each message is in `lost`, or in
+    `unconfirmed_ranges`, or else it is stored.
     """
 
     def __init__(
@@ -133,16 +143,29 @@ class IngestError(JetStreamError):
         *,
         acked: int = 0,
         lost: tuple[Lost, ...] = (),
-        unconfirmed: tuple[int, int] | None = None,
+        unconfirmed: tuple[Unconfirmed, ...] = (),
         pub_ack: object = None,
     ) -> None:
         super().__init__(message)
         self.acked = acked
-        """All up to this one is stored; with `gaps="ok"` all but what is `lost`."""
+        """All messages up to this one are stored.
+
+        With `gaps="ok"` all but those in `lost` and in `unconfirmed_ranges`.
+        """
         self.lost = lost
-        """What is not stored: first, last, and the server's error if it has refused it."""
-        self.unconfirmed = unconfirmed
-        """The first and the last of what was sent and may be stored or not."""
+        """Messages that are surely not stored: first, last, and the server's error.
+
+        You can send them again.
+        """
+        self.unconfirmed_ranges = unconfirmed
+        """Messages that may be stored or not: first, last, and the reason.
+
+        If you send them again, some may be stored twice, unless each has a `msg_id`.
+        """
+        self.unconfirmed = (
+            (unconfirmed[0].first, unconfirmed[-1].last) if unconfirmed else None
+        )
+        """The first and the last message of `unconfirmed_ranges`; None: there is none."""
         self.pub_ack = pub_ack
         """The `PubAck` that ended the batch, if one came."""
 
@@ -175,6 +198,18 @@ class IngestUnsupportedError(UnsupportedFeatureError):
 
 class IngestClosedError(JetStreamError):
     """The ingest has been ended or abandoned, or what is asked for comes with its end."""
+
+
+class MessagesUnconfirmedError(JetStreamError):
+    """Messages of a fast ingest with `gaps="ok"` may be stored or not; it goes on.
+
+    From `first` to `last`, counted from 1 as they were added.
+    """
+
+    def __init__(self, message: str, *, first: int = 0, last: int = 0) -> None:
+        super().__init__(message)
+        self.first = first
+        self.last = last
 
 
 class MessagesLostError(JetStreamError):

@@ -12,7 +12,7 @@ from .atomic import AtomicBatch
 from .batch import MAX_MESSAGES
 from .consumer import Consumer
 from .fast_ingest import FastIngest
-from .ingest import DEFAULT_FLOW, IngestEngine
+from .ingest import DEFAULT_FLOW, DEFAULT_WINDOW_BYTES, IngestEngine
 from .lookup import StreamLookup
 from .ordered_consumer import ordered_consumer
 from .publish import RETRIES, RETRY_SECONDS, publish
@@ -545,6 +545,7 @@ class JetStream(Subscribing):
         gaps: Gaps = "fail",
         flow: int = DEFAULT_FLOW,
         outstanding: int = 2,
+        window_bytes: int = DEFAULT_WINDOW_BYTES,
         ack_timeout: float = 10.0,
         resume_bytes: int = 64 << 20,
         on_error: Callable[[Exception], object] | None = None,
@@ -557,17 +558,20 @@ class JetStream(Subscribing):
         ingests are at work on it; twice that many may be under way. On a line with a long
         round trip that is what limits the rate, 1000 messages each round trip, so raise
         `outstanding` there: 3 is what the ADR suggests, and the server does not refuse 8 or
-        32. What is under way is kept until it is acknowledged, at most `resume_bytes`.
+        32. At most `window_bytes` are under way, or one message: a stream refuses messages
+        while 128 MiB of them wait, of all that publish to it. For large messages the ingest
+        asks for more acks. Messages are kept until they are acknowledged, at most
+        `resume_bytes` of them.
 
         `gaps` says what follows when messages are lost or refused: `"fail"` ends it, after
         what is merely lost has been sent again, `"ok"` goes on, and tells `on_error`, on the
-        thread for callbacks, with `MessagesLostError`; by default it goes where the
-        connection's errors go. `ack_timeout` is how many seconds the stream may be silent
+        thread for callbacks, with `MessagesLostError` and `MessagesUnconfirmedError`; by
+        default they go where the connection's errors go. `ack_timeout` is how many seconds the stream may be silent
         while something is waited for, apart from a lost connection: that may take 10.
         """
         return FastIngest(
             self._api,
-            IngestEngine(gaps, flow, outstanding),
+            IngestEngine(gaps, flow, outstanding, window_bytes),
             ack_timeout=ack_timeout,
             resume_bytes=resume_bytes,
             on_error=on_error,

@@ -6,6 +6,7 @@ import contextlib
 import os
 import weakref
 from collections import deque
+from threading import RLock
 from time import monotonic
 from typing import TYPE_CHECKING, Final, NoReturn, TypeAlias
 
@@ -21,14 +22,17 @@ from ..errors import (
     Error,
     IngestClosedError,
     JetStreamError,
+    Lost,
     MessagesLostError,
+    MessagesUnconfirmedError,
     TimeoutError as LateError,
 )
 from .arrow_publish import arrow_source, publish_table
 from .consume import check_callback
-from .ingest import IngestEngine, State
+from .ingest import OVER, SILENT, IngestEngine, State
 from .ingest_answer import Kind, Operation, read_answer
-from .ingest_tail import doubt_about
+from .ingest_tail import doubt_about, is_replicated
+from .overload import pause_after
 from .publish_options import publish_headers
 from .versions import FAST_INGEST
 
@@ -40,11 +44,12 @@ if TYPE_CHECKING:
     from .._fast import Msg
     from ..core.requests import Data
     from ..core.timers import Timer
-    from ..errors import Lost, PermissionsError
+    from ..errors import PermissionsError, Unconfirmed
     from ..headers import HeadersLike
     from ..models import PubAck
     from .api import API
     from .arrow_publish import ArrowTable, MessageColumns, Rows
+    from .ingest_answer import Answer
     from .publish_options import PublishOptions
 
 Message: TypeAlias = "tuple[str, Data, HeadersLike | bytes | None, int]"
@@ -61,8 +66,6 @@ BLOCKED_SECONDS: Final = 0.25
 BATCHES_LEVEL: Final = 4
 """The API level of nats-server 2.14. A server below it would store a ping."""
 
-_OVER: Final = (State.ENDED, State.FAILED)
-_SILENT: Final = (State.IDLE, State.BROKEN, *_OVER)
 _UNSUPPORTED: Final = {
     "expected_last_msg_id": "a server that finds another id drops the message and counts it "
     "as stored: use expected_last_sequence or expected_last_subject_sequence"
@@ -87,9 +90,13 @@ class FastIngest(Single, MessageAdder):
     sent twice, and `IngestError` says what is stored and what is not known. If all messages
     have a `msg_id` they are sent again even then, and the stream drops what it has already.
 
-    With `gaps="ok"` what is lost on the way, or refused, is told to `on_error` and counted
-    in `lost`, and all else goes on. What the stream refuses while the connection is being
-    lost nobody tells; and what is lost at a change of leader may be stored all the same.
+    With `gaps="ok"` messages that do not arrive, or that the stream refuses, are told to
+    `on_error`, and the ingest goes on. `lost` has those that are surely not stored: you can
+    send them again. `unconfirmed_ranges` has those that may be stored. One thing nobody
+    tells: a refusal that was on its way when the connection was lost.
+
+    A stream that has too much to store refuses messages. The ingest then waits, and sends
+    them again; with `gaps="ok"` it waits, and they are `lost`.
 
     For one thread at a time: while a call waits, one of another thread raises
     `ConcurrentUseError`; `abandon` may be called from any.
@@ -117,7 +124,14 @@ class FastIngest(Single, MessageAdder):
         self._repair = min(REPAIR_SECONDS, ack_timeout / 3)
         self._on_error = on_error
         self._session.check_open()
-        super().__init__(BatchWriter(self._session.outbox, resume_bytes))
+        super().__init__(
+            BatchWriter(
+                self._session.outbox, engine.counts, resume_bytes, engine.window_bytes
+            )
+        )
+        # Held where the engine is turned, and never while anything is waited for. A signal
+        # handler may abandon the ingest while its own thread has it.
+        self._turning = RLock()
         self._mailbox: Mailbox | None = None
         self._again: deque[Message] = deque()
         self._timer: Timer | None = None
@@ -129,6 +143,13 @@ class FastIngest(Single, MessageAdder):
         self._reconnected = False
         self._progress = self._asked = 0.0
         self._pending = 0
+        self._subject = ""
+        self._replicas_known = False
+        self._size = 0
+        """What the messages of the next batch are likely to have, in bytes."""
+        self._pauses = 0
+        """How often the stream had too much to store, since it took the last message."""
+        self._busy_since = 0.0
 
     # Adding -----------------------------------------------------------------------------
 
@@ -178,7 +199,6 @@ class FastIngest(Single, MessageAdder):
                 block = None if blocks is None else blocks[at]
                 self._run((name, those[at], block, Operation.APPEND.value))
                 at = self._writer.write_many(names, those, at + 1, blocks, ids)
-            self._engine.wrote(self._writer.sequence)
 
     def _headers_of(
         self, subject: str, data: Data, options: PublishOptions
@@ -226,7 +246,7 @@ class FastIngest(Single, MessageAdder):
         From any thread, and then a call that waits there raises `IngestClosedError`. Does
         not block.
         """
-        self._engine.fail(IngestClosedError("the ingest was abandoned"))
+        self._fail(IngestClosedError("the ingest was abandoned"))
         self._leave()
 
     @property
@@ -246,7 +266,7 @@ class FastIngest(Single, MessageAdder):
     @property
     def added(self) -> int:
         """Messages added so far."""
-        return max(self._engine.highest, self._writer.last.batch_sequence)
+        return self._engine.highest
 
     @property
     def acked(self) -> int:
@@ -255,19 +275,32 @@ class FastIngest(Single, MessageAdder):
 
     @property
     def lost(self) -> tuple[Lost, ...]:
-        """What is not stored, with `gaps="ok"`: the first 10,000 ranges, in order.
+        """Messages that are surely not stored, with `gaps="ok"`.
 
-        Behind a restart of the server, or when the connection is lost again and again,
-        they may have been stored all the same: `error` is `BatchPublishUnknownBatchIDError`
-        or `ConnectionLostError` then. So may those that a leader misses that is being
-        deposed, and nothing tells them apart.
+        The first 10,000 ranges, in order. You can send these messages again.
         """
-        return tuple(self._engine.lost)
+        return tuple(self._engine.missing.lost)
 
     @property
     def lost_count(self) -> int:
         """How many messages that is, beyond the first 10,000 ranges too."""
-        return self._engine.lost_count
+        return self._engine.missing.lost_count
+
+    @property
+    def unconfirmed_ranges(self) -> tuple[Unconfirmed, ...]:
+        """Messages that may be stored or not, with `gaps="ok"`.
+
+        The first 10,000 ranges, in order. They were under way when the server was
+        restarted, when the connection was lost twice in a row, or when a stream with
+        replicas changed its leader. If you send them again, some may be stored twice,
+        unless each has a `msg_id`.
+        """
+        return tuple(self._engine.missing.unconfirmed)
+
+    @property
+    def unconfirmed_count(self) -> int:
+        """How many messages that is, beyond the first 10,000 ranges too."""
+        return self._engine.missing.unconfirmed_count
 
     # The turns of the caller's thread -----------------------------------------------------
 
@@ -275,8 +308,6 @@ class FastIngest(Single, MessageAdder):
         """Send what has to be sent again, `message`, and the end; blocks for all that."""
         engine, writer = self._engine, self._writer
         self._progress = self._asked = monotonic()
-        if engine.state is State.OPEN:
-            engine.wrote(writer.sequence)
         while True:
             self._take_answers()
             state = engine.state
@@ -300,20 +331,24 @@ class FastIngest(Single, MessageAdder):
                         else:
                             message = None
                         continue
+                    if self._turns():
+                        continue
                 elif not end:
                     return
                 elif state is State.IDLE:
-                    engine.ended_empty()
+                    with self._turning:
+                        engine.ended_empty()
                     continue
                 elif writer.end():
-                    engine.ends(writer.sequence)
+                    with self._turning:
+                        engine.ends()
                     continue
             self._wait()
 
     def _write(self, message: Message) -> bool:
         if self._mailbox is None:
             self._api.require(FAST_INGEST)
-            self._begin()
+            self._begin(message)
         engine, writer = self._engine, self._writer
         writer.limit = engine.limit
         try:
@@ -324,18 +359,33 @@ class FastIngest(Single, MessageAdder):
                 writer.limit = (
                     0  # only once the start is answered does `add` write alone
                 )
-        if message[-1] == Operation.COMMIT.value:
-            engine.ends(writer.sequence)
-        else:
-            engine.wrote(writer.sequence)
+        with self._turning:
+            if message[-1] == Operation.COMMIT.value:
+                engine.ends()
+            else:
+                engine.wrote()
         return True
 
-    def _begin(self) -> None:
-        """Subscribe to the answers of a new batch."""
+    def _turns(self) -> bool:
+        """End the batch, for another one, when acks do not come as its messages need them."""
+        engine, writer = self._engine, self._writer
+        if not engine.ill_paced(writer.under_way, full=writer.full):
+            return False
+        self._size = writer.mean_size
+        if not writer.end():
+            return False
+        with self._turning:
+            engine.ends(more=True)
+        return True
+
+    def _begin(self, message: Message) -> None:
+        """Subscribe to the answers of a new batch, which begins with `message`."""
         session, engine = self._session, self._engine
+        self._subject = message[0]
+        engine.begins(self._size or len(message[1]))
         # The server knows a batch by this token alone, whoever's it is.
         prefix = f"{session.options.inbox_prefix}.{os.urandom(11).hex()}"
-        reply = f"{prefix}.{engine.flow}.{engine.gaps}."
+        reply = f"{prefix}.{engine.asked}.{engine.gaps}."
         sid = session.next_sid()
         mailbox = Mailbox(session.outbox, sid)
         interest = Interest(
@@ -351,7 +401,7 @@ class FastIngest(Single, MessageAdder):
         self._mailbox = mailbox
         self._taken = 0
         self._losses.clear()
-        self._writer.begin(mailbox, reply.encode(), engine.base)
+        self._writer.begin(mailbox, reply.encode())
         if self._timer is None:
             self._wind_up()
 
@@ -364,45 +414,72 @@ class FastIngest(Single, MessageAdder):
 
     def _take(self, msg: Msg) -> bool:
         """Account for an answer; False when the batch is over."""
-        engine, writer = self._engine, self._writer
-        engine.wrote(writer.sequence)
-        while self._losses and self._losses[0][0] <= self._taken:
-            engine.disconnected(self._losses.popleft()[1])
-        self._taken += 1
-        before, acked = engine.state, engine.acked
+        engine = self._engine
         try:
             answer = read_answer(msg.subject, msg.status, msg.data)
         except JetStreamError as error:
+            self._taken += 1
             self._session.callbacks.report(error)
             return True
-        engine.take(answer, repeatable=writer.repeatable)
-        if engine.acked > acked:
-            writer.confirm(engine.received)
-        writer.limit = engine.limit
+        try:
+            if engine.tells_of_gap(answer):
+                self._learn_replicas()
+        finally:
+            self._account(answer)
+        return engine.state not in SILENT
+
+    def _account(self, answer: Answer) -> None:
+        engine, writer = self._engine, self._writer
+        with self._turning:
+            while self._losses and self._losses[0][0] <= self._taken:
+                engine.disconnected(self._losses.popleft()[1])
+            self._taken += 1
+            before, settled = engine.state, engine.settled_count
+            engine.take(answer, repeatable=writer.repeatable)
+            news = engine.missing.news()
+            writer.limit = engine.limit
+        writer.confirm()
         went_on = before in (State.STARTING, State.BLOCKED) and (
             engine.state is State.OPEN
         )
-        if went_on or engine.acked > acked or answer.kind in (Kind.GAP, Kind.ENDED):
+        moved = engine.settled_count > settled
+        if went_on or moved or answer.kind in (Kind.GAP, Kind.ENDED):
             self._progress = monotonic()
+        if engine.received:
+            self._pauses = 0
         if (engine.state is State.BREAKING and answer.kind is Kind.REFUSED) or (
             engine.state is State.ASKING
             and (before is not State.ASKING or answer.kind is Kind.ENDED)
         ):
             # A refusal leaves a gap, which the next message would show: there may be none.
             writer.ping()
-        for lost in engine.news:
-            self._report(lost)
-        engine.news.clear()
-        return engine.state not in _SILENT
+        for missing in news:
+            self._report(missing)
 
-    def _report(self, lost: Lost) -> None:
-        error = MessagesLostError(
-            f"messages {lost.first} to {lost.last} of an ingest are lost"
-            + (f": {lost.error}" if lost.error else ""),
-            first=lost.first,
-            last=lost.last,
+    def _learn_replicas(self) -> None:
+        """Find out whether messages that did not arrive may have had another leader.
+
+        Blocks, the first time. A stream that is given replicas later is not asked again.
+        """
+        engine = self._engine
+        if engine.replicated and not self._replicas_known:
+            deadline = monotonic() + self._ack_timeout
+            engine.replicated = is_replicated(self._api, self._subject, deadline)
+            self._replicas_known = True
+
+    def _report(self, missing: Lost | Unconfirmed) -> None:
+        kind: type[MessagesLostError | MessagesUnconfirmedError]
+        if isinstance(missing, Lost):
+            kind, fate = MessagesLostError, "are lost"
+        else:
+            kind, fate = MessagesUnconfirmedError, "may be stored or not"
+        error = kind(
+            f"messages {missing.first} to {missing.last} of an ingest {fate}"
+            + (f": {missing.error}" if missing.error else ""),
+            first=missing.first,
+            last=missing.last,
         )
-        error.__cause__ = lost.error
+        error.__cause__ = missing.error
         if self._on_error is None:
             self._session.callbacks.report(error)
         else:
@@ -413,11 +490,15 @@ class FastIngest(Single, MessageAdder):
         engine = self._engine
         if not self._settle():
             return
+        busy = engine.busy
+        if busy is not None and self._was_busy_for_long():
+            self._fail(busy)
+            return
         again = not engine.received and not self._reconnected
-        rest = self._writer.rewind(engine.received)
+        rest = self._writer.rewind()
         self._drop()
         if rest is None:
-            engine.fail(
+            self._fail(
                 JetStreamError(
                     "what has to be sent again is more than resume_bytes: raise it, or ask "
                     "for a smaller flow"
@@ -425,11 +506,22 @@ class FastIngest(Single, MessageAdder):
             )
             return
         self._again.extendleft(reversed(rest))
-        engine.restarts(reconnected=self._reconnected)
+        with self._turning:
+            engine.restarts(reconnected=self._reconnected)
         self._reconnected = False
+        if busy is not None:
+            self._pauses += 1
+            self._session.sleep(pause_after(self._pauses))
         self._progress = monotonic()
-        if again and engine.state is State.IDLE:
+        if again and busy is None and engine.state is State.IDLE:
             self._session.sleep(BLOCKED_SECONDS)
+
+    def _was_busy_for_long(self) -> bool:
+        """Whether the stream has had too much to store for `ack_timeout`, and took nothing."""
+        if not self._pauses or self._engine.received:
+            self._pauses = 0
+            self._busy_since = monotonic()
+        return monotonic() >= self._busy_since + self._ack_timeout
 
     def _settle(self) -> bool:
         """Make sure that nothing is stored behind what is acknowledged.
@@ -443,7 +535,7 @@ class FastIngest(Single, MessageAdder):
         if self._session.state is not ConnectionState.CONNECTED:
             self._await_connected()
             return False
-        after = writer.first_behind(engine.received)
+        after = writer.first_behind()
         deadline = monotonic() + self._ack_timeout
         try:
             doubt = doubt_about(
@@ -452,17 +544,18 @@ class FastIngest(Single, MessageAdder):
         except ConnectionLostError:
             return False
         except Error as error:
-            engine.fail(error)
+            self._fail(error)
             return False
         if doubt is not None:
-            engine.fail(
+            self._fail(
                 JetStreamError(
                     "its batch broke, and what the stream holds of it cannot be known "
                     f"without message ids: {doubt}"
                 )
             )
-        elif engine.state is State.BROKEN:
-            engine.settled()
+        with self._turning:
+            if engine.state is State.BROKEN:
+                engine.settled()
         return engine.state is State.BROKEN
 
     def _wait(self) -> None:
@@ -484,9 +577,9 @@ class FastIngest(Single, MessageAdder):
         if msg is not None:
             self._take(msg)
         elif mailbox.closed:
-            engine.fail(mailbox.failure or ConnectionClosedError("closed"))
+            self._fail(mailbox.failure or ConnectionClosedError("closed"))
         elif monotonic() >= deadline:
-            engine.fail(
+            self._fail(
                 engine.blocked_error()
                 if engine.state is State.BLOCKED
                 else LateError(
@@ -505,11 +598,15 @@ class FastIngest(Single, MessageAdder):
             lost = ConnectionLostError(
                 f"not connected again within {RESUME_SECONDS:g} s, when the server forgets"
             )
-            self._engine.fail(lost)
+            self._fail(lost)
         except Error as error:
             mailbox = self._mailbox
-            self._engine.fail((mailbox and mailbox.failure) or error)
+            self._fail((mailbox and mailbox.failure) or error)
         self._progress = self._asked = monotonic()
+
+    def _fail(self, cause: Exception) -> None:
+        with self._turning:
+            self._engine.fail(cause)
 
     def _raise(self) -> NoReturn:
         self._leave()
@@ -519,7 +616,7 @@ class FastIngest(Single, MessageAdder):
 
     def _ping(self) -> None:
         state = self._engine.state
-        if state in _SILENT:
+        if state in SILENT:
             return
         if state is State.STARTING and self._session.info.api_lvl < BATCHES_LEVEL:
             return
@@ -528,8 +625,9 @@ class FastIngest(Single, MessageAdder):
     def _leave(self) -> None:
         """Free what the server holds for it, and what the connection does."""
         engine = self._engine
-        if engine.known_to_server and engine.state is not State.ENDED:
-            engine.known_to_server = False
+        with self._turning:
+            told = engine.leaves()
+        if told:
             started = engine.base or engine.msgs
             if started or self._session.info.api_lvl >= BATCHES_LEVEL:
                 with contextlib.suppress(Error):
@@ -554,9 +652,9 @@ class FastIngest(Single, MessageAdder):
 
     def _tick(self, *_: object) -> None:
         """Keep the batch alive while the caller has nothing to add."""
-        if self._engine.state in _OVER:
+        if self._engine.state in OVER:
             return
-        added = self._writer.last.batch_sequence
+        added = self._engine.highest
         if added == self._ticked:
             with contextlib.suppress(Error):
                 self._ping()
@@ -566,7 +664,7 @@ class FastIngest(Single, MessageAdder):
     def _on_lost(self, *_: object) -> None:
         self._lost_at = monotonic()
         if (mailbox := self._mailbox) is not None:
-            self._losses.append((mailbox.delivered, self._writer.sequence))
+            self._losses.append((mailbox.delivered, self._engine.sent))
 
     def _on_connected(self, *_: object) -> None:
         """Ask at once what has arrived, whatever the caller does meanwhile."""
@@ -598,7 +696,7 @@ class FastIngest(Single, MessageAdder):
 
     def __del__(self) -> None:
         with contextlib.suppress(Exception):
-            if self._engine.state not in _OVER:
+            if self._engine.state not in OVER:
                 self.abandon()
 
     def __repr__(self) -> str:

@@ -6,12 +6,12 @@ nats-server 2.14 and 2.15 do.
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from enum import Enum
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
+from .._fast import IngestCounts
 from ..errors import (
     APIError,
     BatchPublishError,
@@ -30,10 +30,13 @@ from ..errors import (
     PermissionsError,
     RequiredAPILevelError,
     TimeoutError as LateError,
+    TooManyRequestsError,
+    Unconfirmed,
     UnsupportedFeatureError,
 )
 from ..models import PubAck
 from .ingest_answer import Kind, Operation
+from .ingest_missing import Missing
 
 if TYPE_CHECKING:
     from .ingest_answer import Answer
@@ -42,11 +45,14 @@ Gaps: TypeAlias = Literal["fail", "ok"]
 
 DEFAULT_FLOW: Final = 1000
 """Servers acknowledge at most every 500th message, and less when it is asked for."""
+DEFAULT_WINDOW_BYTES: Final = 8 << 20
+"""A stream refuses messages while 128 MiB of them wait, of all that publish to it."""
+MUCH_ROOM: Final = 8
+"""A batch whose messages are so many times smaller than it has asked acks for is ended
+early, and another one asks for fewer acks."""
 MOST_FLOW: Final = 65535
 MOST_REPEATS: Final = 2
 """How often a batch may be begun anew without any progress, while connected."""
-MOST_LOST: Final = 10_000
-"""Ranges of lost messages that are remembered."""
 
 
 class Tail(NamedTuple):
@@ -79,11 +85,18 @@ class State(Enum):
     BREAKING = "something is missing or refused: its final answer will come"
     ASKING = "it is over before its end, says one server: others are asked until none knows it"
     BROKEN = "it is over before its end: the rest may be sent in another one"
+    TURNING = "its end has been sent, and another batch follows"
     ENDING = "its end has been sent"
     ENDED = "all is stored"
     FAILED = "it is over, and not all is stored"
 
 
+_SENT_END: Final = frozenset(
+    {
+        *(State.OPEN, State.BLOCKED, State.BREAKING, State.ASKING, State.BROKEN),
+        *(State.ENDED, State.FAILED),
+    }
+)
 LEGAL: Final[dict[State, frozenset[State]]] = {
     State.IDLE: frozenset({State.STARTING, State.ENDING, State.ENDED, State.FAILED}),
     State.STARTING: frozenset(
@@ -91,8 +104,8 @@ LEGAL: Final[dict[State, frozenset[State]]] = {
     ),
     State.OPEN: frozenset(
         {
-            *(State.BLOCKED, State.BREAKING, State.ASKING, State.BROKEN, State.ENDING),
-            *(State.ENDED, State.FAILED),
+            *(State.BLOCKED, State.BREAKING, State.ASKING, State.BROKEN),
+            *(State.TURNING, State.ENDING, State.ENDED, State.FAILED),
         }
     ),
     State.BLOCKED: frozenset(
@@ -108,16 +121,16 @@ LEGAL: Final[dict[State, frozenset[State]]] = {
         {State.OPEN, State.BREAKING, State.BROKEN, State.ENDED, State.FAILED}
     ),
     State.BROKEN: frozenset({State.IDLE, State.FAILED}),
-    State.ENDING: frozenset(
-        {
-            *(State.OPEN, State.BLOCKED, State.BREAKING, State.ASKING, State.BROKEN),
-            *(State.ENDED, State.FAILED),
-        }
-    ),
+    State.TURNING: _SENT_END,
+    State.ENDING: _SENT_END,
     State.ENDED: frozenset(),
     State.FAILED: frozenset(),
 }
 """What may follow what; the driver and the server can do nothing else to a batch."""
+
+OVER: Final = (State.ENDED, State.FAILED)
+SILENT: Final = (State.IDLE, State.BROKEN, *OVER)
+"""No batch is on its way: nothing is said to the server, and its words are late."""
 
 
 _REFUSALS: Final = (
@@ -128,24 +141,28 @@ _REFUSALS: Final = (
 )
 
 
-_SILENT: Final = (State.IDLE, State.BROKEN, State.ENDED, State.FAILED)
-
-
 class IngestEngine:
     """The accounting of one ingest: a batch, and those that go on where it broke.
 
     Sequences of the server count within a batch; all that this tells the outside, `acked`
-    and `lost` and errors, counts through the whole ingest.
+    and `lost` and errors, counts through the whole ingest. It is turned under one lock of
+    its driver, since any thread may give the ingest up. What comes after that, or after
+    its end, changes nothing.
     """
 
     def __init__(
-        self, gaps: Gaps = "fail", flow: int = DEFAULT_FLOW, outstanding: int = 2
+        self,
+        gaps: Gaps = "fail",
+        flow: int = DEFAULT_FLOW,
+        outstanding: int = 2,
+        window_bytes: int = DEFAULT_WINDOW_BYTES,
     ) -> None:
         if gaps not in ("fail", "ok"):
             raise ConfigError(f'gaps has to be "fail" or "ok", not {gaps!r}')
         for name, value, most in (
             ("flow", flow, MOST_FLOW),
             ("outstanding", outstanding, 1 << 16),
+            ("window_bytes", window_bytes, 1 << 62),
         ):
             if type(value) is not int or not 1 <= value <= most:
                 raise ConfigError(
@@ -154,25 +171,25 @@ class IngestEngine:
         self.gaps: Gaps = gaps
         self.flow = flow
         self.outstanding = outstanding
+        self.window_bytes = window_bytes
+        self.asked = flow
+        """Acks that this batch has asked for: one for so many messages, at most."""
         self.state = State.IDLE
-        self.base = 0
-        """Messages of the batches before this one."""
-        self.sent = 0
-        """Messages of this batch that have been sent."""
-        self.received = 0
-        """Messages of this batch that the server has acknowledged."""
+        self.counts = IngestCounts()
         self.msgs = 0
-        self.lost: list[Lost] = []
-        self.lost_count = 0
-        self.news: list[Lost] = []
-        """What was lost and has not been reported yet, with `gaps="ok"`."""
+        """The server acknowledges every so many."""
+        self.missing = Missing()
+        """What is not stored, and what may be or not, with `gaps="ok"`."""
+        self.replicated = True
+        """With `gaps="ok"`: the stream may have had another leader, with more of it."""
         self.pub_ack: PubAck | None = None
         self.cause: Exception | None = None
         """Why it failed."""
+        self.busy: Exception | None = None
+        """Why the stream has to be left in peace for a while, before the rest is sent."""
         self.known_to_server = False
         """Whether the server may hold a batch of ours, which has to be ended."""
-        self.highest = 0
-        """Messages that have been sent at all, of the whole ingest."""
+        self._most_sent = 0
         self._refusal: tuple[int, Exception] | None = None
         self._nobody = False
         self._repeats = 0
@@ -185,9 +202,34 @@ class IngestEngine:
         self._unheard = 0
 
     @property
+    def base(self) -> int:
+        """Messages of the batches before this one."""
+        return self.counts.base
+
+    @property
+    def sent(self) -> int:
+        """Messages of this batch that have been sent."""
+        return self.counts.sent
+
+    @property
+    def received(self) -> int:
+        """Messages of this batch that the server has acknowledged."""
+        return self.counts.received
+
+    @property
+    def highest(self) -> int:
+        """Messages that have been sent at all, of the whole ingest."""
+        return max(self._most_sent, self.base + self.sent)
+
+    @property
     def acked(self) -> int:
         """All up to this one is stored, with `gaps="ok"` received."""
         return self.base + self.received
+
+    @property
+    def settled_count(self) -> int:
+        """Messages that are not under way any more."""
+        return self.acked + self.missing.under_way
 
     @property
     def limit(self) -> int:
@@ -196,8 +238,27 @@ class IngestEngine:
             case State.IDLE:
                 return 1
             case State.OPEN:
-                return self.received + self.msgs * self.outstanding
+                # Nothing acknowledges a message that is missing: it is not under way.
+                window = self.msgs * self.outstanding
+                return self.received + window + self.missing.under_way
         return self.sent
+
+    def ill_paced(self, under_way: int, *, full: bool) -> bool:
+        """Whether another batch, which asks for acks as its messages need them, is better.
+
+        `under_way` are the bytes that are not acknowledged, `full` says that no more may
+        be. The server keeps to what the first message of a batch has asked for.
+        """
+        if self.state is not State.OPEN:
+            return False
+        if full:
+            return self.sent < self.received + self.msgs
+        return (
+            self.sent >= self.limit
+            and self.asked < self.flow
+            and self.msgs >= self.asked
+            and under_way * MUCH_ROOM <= self.window_bytes
+        )
 
     def tail(self, *, duplicates: bool) -> Tail | None:
         """What has to hold before the rest may be sent again; None: that is certain.
@@ -207,7 +268,8 @@ class IngestEngine:
         """
         if self.state is not State.BROKEN or not self._unsettled:
             return None
-        assert self._place is not None
+        if self._place is None:
+            return None
         number, stream, sequence = self._place
         behind: int | None = self.acked - number
         if behind and duplicates:
@@ -220,37 +282,46 @@ class IngestEngine:
         self._exact = True
 
     def _go(self, state: State) -> None:
-        if state is self.state:
-            return
-        assert state in LEGAL[self.state], f"{self.state} to {state}"
-        self.state = state
+        if state in LEGAL[self.state]:
+            self.state = state
+        elif state is not self.state:
+            self.fail(JetStreamError(f"the stream answers out of turn: {self!r}"))
 
     # What we do -------------------------------------------------------------------------
 
-    def wrote(self, sent: int) -> None:
-        """The batch has so many messages by now."""
-        self.sent = sent
-        self.highest = max(self.highest, self.base + sent)
-        if self.state is State.IDLE and sent:
-            self.known_to_server = True
-            self._go(State.STARTING)
+    def begins(self, size: int) -> None:
+        """Another batch is begun, of messages of about `size` bytes."""
+        fitting = self.window_bytes // (self.outstanding * max(size, 1))
+        self.asked = min(max(fitting, 1), self.flow)
 
-    def ends(self, sent: int) -> None:
-        """The end of the batch has been sent, or its last message as a commit."""
-        self.sent = sent
-        self.highest = max(self.highest, self.base + sent)
+    def wrote(self) -> None:
+        """A message has been sent."""
+        if self.state is State.IDLE:
+            self._go(State.STARTING)
+        if self.sent == 1:
+            self.known_to_server = True
+
+    def ends(self, *, more: bool = False) -> None:
+        """The end of the batch has been sent, or its last message as a commit.
+
+        `more`: another one follows.
+        """
         self.known_to_server = True
-        self._go(State.ENDING)
+        if self.state not in OVER:
+            self._go(State.TURNING if more else State.ENDING)
 
     def ended_empty(self) -> None:
         """There is nothing to end: all is stored by earlier batches, or nothing was sent."""
-        self._go(State.ENDED)
-        ack = self.pub_ack or PubAck()
-        self.pub_ack = msgspec.structs.replace(ack, count=self.base)
+        if self.state is State.IDLE:
+            self._go(State.ENDED)
+            ack = self.pub_ack or PubAck()
+            self.pub_ack = msgspec.structs.replace(ack, count=self.base)
 
     def restarts(self, *, reconnected: bool) -> None:
         """Another batch follows, with what is not stored; or that was tried too often."""
-        if self.received or reconnected:
+        if self.state is not State.BROKEN:
+            return
+        if self.received or reconnected or self.busy is not None:
             self._repeats = 0
         elif self._repeats == MOST_REPEATS:
             self.fail(self._cause_of_break())
@@ -258,12 +329,21 @@ class IngestEngine:
         else:
             self._repeats += 1
         self._go(State.IDLE)
-        self.base += self.received
-        self.sent = self.received = self.msgs = 0
-        self._refusal = None
+        self._most_sent = self.highest
+        counts = self.counts
+        counts.base += counts.received
+        counts.sent = counts.received = 0
+        self.msgs = 0
+        self._refusal = self.busy = None
         self._nobody = self._exact = False
         self._unsettled = self._final = False
         self._unheard = 0
+
+    def leaves(self) -> bool:
+        """Whether the server has to be told that a batch is over; once."""
+        told = self.known_to_server and self.state is not State.ENDED
+        self.known_to_server = False
+        return told
 
     def disconnected(self, sent: int) -> None:
         """The connection broke behind so many messages.
@@ -271,16 +351,18 @@ class IngestEngine:
         A gap is told once, to what is first sent on the next one. With `gaps="ok"`, when
         that breaks before a word of it has come, nobody knows what was lost.
         """
-        if self.gaps != "ok" or self.state in _SILENT:
+        if self.gaps != "ok" or self.state in SILENT:
             return
         if self._unheard:
             error = ConnectionLostError(
                 "lost twice before the stream said what arrived"
             )
-            self._lose(self.received + 1, self._unheard, error)
+            self._miss(self.received + 1, self._unheard, error, doubtful=True)
         self._unheard = sent
 
     def _cause_of_break(self) -> Exception:
+        if self.busy is not None:
+            return self.busy
         if self._nobody:
             return NoStreamResponseError(
                 "no stream takes the message: none has its subject, or JetStream is off"
@@ -289,8 +371,8 @@ class IngestEngine:
 
     def fail(self, cause: Exception) -> None:
         """Give up; `error` says what is known."""
-        if self.state not in (State.ENDED, State.FAILED):
-            self._go(State.FAILED)
+        if self.state not in OVER:
+            self.state = State.FAILED
             self.cause = cause
             # A start that was not permitted has not reached a stream.
             self._exact |= isinstance(cause, PermissionsError) and self.highest <= 1
@@ -311,8 +393,8 @@ class IngestEngine:
         elif isinstance(cause, BrokenError):
             kind = IngestConnectionError
         first, last = self.acked + 1, self.highest
-        lost = list(self.lost)
-        unconfirmed = (first, last) if first <= last and not exact else None
+        lost = list(self.missing.lost)
+        unconfirmed = list(self.missing.unconfirmed)
         if exact and first <= last:
             missing = first
             if self._refusal is not None:
@@ -323,16 +405,20 @@ class IngestEngine:
                 missing = at + 1
             if missing <= last:
                 lost.append(Lost(missing, last, None))
+        elif first <= last:
+            unconfirmed += [
+                Unconfirmed(*part, cause) for part in self.missing.others(first, last)
+            ]
         what = f"the ingest ended at message {last}: {cause}"
-        if unconfirmed is not None:
-            what += f" ({first} to {last} may be stored or not)"
+        if unconfirmed:
+            what += f" ({unconfirmed[0].first} to {unconfirmed[-1].last} may be stored or not)"
         elif first <= last:
             what += f" ({first} to {last} are not stored)"
         error = kind(
             what,
             acked=self.acked,
             lost=tuple(lost),
-            unconfirmed=unconfirmed,
+            unconfirmed=tuple(unconfirmed),
             pub_ack=self.pub_ack,
         )
         error.__cause__ = cause
@@ -346,7 +432,7 @@ class IngestEngine:
         `repeatable`: all that is not acknowledged has a message id, and so can be sent
         again whether it is stored or not.
         """
-        if self.state in _SILENT:
+        if self.state in SILENT:
             return  # late words about a batch that is over
         if answer.operation is Operation.PING or answer.sequence > self._unheard:
             self._unheard = 0
@@ -366,14 +452,25 @@ class IngestEngine:
             case Kind.NOBODY:
                 self._nobody_there(answer)
 
+    def tells_of_gap(self, answer: Answer) -> bool:
+        """Whether it says, with `gaps="ok"`, that messages have not arrived."""
+        if self.gaps != "ok" or self.state in SILENT:
+            return False
+        if answer.kind is Kind.ENDED and answer.ack is not None:
+            return (answer.ack.count or 0) < self.sent
+        return answer.kind is Kind.GAP
+
     def _flow(self, answer: Answer) -> None:
         # One that answers a ping, or comes late, may be behind the others.
         if answer.seq >= self.received:
-            self.received = min(answer.seq, self.sent)
+            self._receive(min(answer.seq, self.sent))
             self.msgs = answer.msgs or self.msgs or 1
         if self.state in (State.STARTING, State.BLOCKED):
             self._go(State.OPEN)
-        elif self.state is State.ENDING and answer.operation is Operation.PING:
+        elif (
+            self.state in (State.TURNING, State.ENDING)
+            and answer.operation is Operation.PING
+        ):
             # The batch is alive, so its end has not arrived. If this ping was older than
             # it a second one does no harm.
             self._go(State.OPEN)
@@ -395,17 +492,17 @@ class IngestEngine:
             if self.state is not State.ASKING:
                 self._go(State.BREAKING)
             return
-        self._lose(answer.last_seq, min(answer.seq - 1, self.sent), None)
+        self._not_arrived(answer.last_seq, min(answer.seq - 1, self.sent))
         if self.state is State.BLOCKED:
             self._go(State.OPEN)
 
     def _failed(self, answer: Answer) -> None:
-        assert answer.error is not None
-        self._message_refused(answer.seq, answer.error)
+        if answer.error is not None:
+            self._message_refused(answer.seq, answer.error)
 
     def _message_refused(self, sequence: int, error: Exception) -> None:
         if self.gaps == "ok":
-            self._lose(sequence, sequence, error)
+            self._miss(sequence, sequence, error)
             return
         if self._refusal is None:
             self._refusal = sequence, error
@@ -422,15 +519,15 @@ class IngestEngine:
         count = ack.count or 0
         number = self.base + count
         self.known_to_server = False
-        over = self.state is State.ENDING or answer.operation in (
-            Operation.END,
-            Operation.COMMIT,
+        over = self.state is not State.TURNING and (
+            self.state is State.ENDING
+            or answer.operation in (Operation.END, Operation.COMMIT)
         )
         if self.gaps == "ok":
-            self._lose(count + 1, self.sent, None)
-            self.received = self.sent
+            self._not_arrived(count + 1, self.sent)
+            self._receive(self.sent)
         else:
-            self.received = min(max(count, self.received), self.sent)
+            self._receive(min(max(count, self.received), self.sent))
         self.pub_ack = msgspec.structs.replace(ack, count=number)
         if count and (self._place is None or number >= self._place.number):
             self._place = _Place(number, ack.stream, ack.seq)
@@ -468,6 +565,9 @@ class IngestEngine:
         if isinstance(error, BatchPublishUnknownBatchIDError):
             self._forgotten(answer, error, repeatable)
             return
+        if type(error) is TooManyRequestsError:
+            self._too_many(answer, error)
+            return
         first = answer.sequence == 1 and answer.operation in (
             Operation.START,
             Operation.COMMIT,
@@ -491,6 +591,30 @@ class IngestEngine:
         else:
             self._message_refused(answer.sequence, error)
 
+    def _too_many(self, answer: Answer, error: APIError) -> None:
+        """More waits for the stream than it holds: it has not looked at this message."""
+        if answer.operation is Operation.PING:
+            return  # another one will ask
+        if answer.operation is Operation.END:
+            self._block()
+            return
+        if (
+            self.gaps == "ok"
+            and self.state is not State.STARTING
+            and answer.sequence > 1
+        ):
+            self._miss(answer.sequence, answer.sequence, error)
+            self._block()
+            return
+        self.busy = error
+        if answer.sequence == 1:
+            self.known_to_server = False
+            self._exact = True
+            self._go(State.BROKEN)
+        elif self.state is not State.ASKING:
+            # The next message shows a gap: the batch ends there, and the rest is sent again.
+            self._go(State.BREAKING)
+
     def _forgotten(self, answer: Answer, error: APIError, repeatable: bool) -> None:
         """The server knows no such batch: idle for too long, restarted, or over.
 
@@ -508,8 +632,8 @@ class IngestEngine:
             self.fail(self._refusal[1])
         elif self.gaps == "ok":
             # It goes on with another batch: what was under way may be stored or not.
-            self._lose(self.received + 1, self.sent, error)
-            self.received = self.sent
+            self._miss(self.received + 1, self.sent, error, doubtful=True)
+            self._receive(self.sent)
             self._go(State.BROKEN)
         elif repeatable:
             self._doubt = self.highest
@@ -526,7 +650,7 @@ class IngestEngine:
         self.known_to_server = False
         self.pub_ack = ack
         self._exact = True
-        self.received = min(answer.sequence, self.sent)
+        self._receive(min(answer.sequence, self.sent))
         self.fail(
             IngestUnsupportedError(
                 "the server has no fast ingest (it came with nats-server 2.14): it stored "
@@ -546,53 +670,35 @@ class IngestEngine:
                 self._go(State.BROKEN)
             return
         if stores and self.gaps == "ok":
-            self._lose(answer.sequence, answer.sequence, None)
+            self._miss(answer.sequence, answer.sequence, None)
         self._block()
 
     def _block(self) -> None:
-        if self.state in (State.OPEN, State.ENDING):
+        if self.state in (State.OPEN, State.TURNING, State.ENDING):
             self._go(State.BLOCKED)
 
     def blocked_error(self) -> Exception:
         """Why it is blocked, when that has lasted too long."""
         return self._cause_of_break()
 
-    def _lose(self, first: int, last: int, error: Exception | None) -> None:
-        """Note what is lost, unless it was told already: by message, and then as a gap."""
-        for begin, end in self._not_lost_yet(self.base + first, self.base + last):
-            self.lost_count += end - begin + 1
-            self.news.append(Lost(begin, end, error))
-            at = bisect_left(self.lost, begin, key=_first)
-            before = self.lost[at - 1] if at else None
-            if before and before.last == begin - 1 and _same(before.error, error):
-                self.lost[at - 1] = Lost(before.first, end, error)
-            elif len(self.lost) < MOST_LOST:
-                self.lost.insert(at, Lost(begin, end, error))
+    def _receive(self, received: int) -> None:
+        """The server acknowledges all up to `received`."""
+        self.counts.received = received
+        self.missing.settle(self.acked)
 
-    def _not_lost_yet(self, first: int, last: int) -> list[tuple[int, int]]:
-        pieces = []
-        for one in self.lost[max(0, bisect_left(self.lost, first, key=_first) - 1) :]:
-            if one.first > last:
-                break
-            if first < one.first:
-                pieces.append((first, one.first - 1))
-            first = max(first, one.last + 1)
-        if first <= last:
-            pieces.append((first, last))
-        return pieces
+    def _not_arrived(self, first: int, last: int) -> None:
+        """The server has not had these. Another leader may have had them, and stores them."""
+        self._miss(first, last, None, doubtful=self.replicated)
+
+    def _miss(
+        self, first: int, last: int, error: Exception | None, *, doubtful: bool = False
+    ) -> None:
+        """Messages of this batch are missing, or may be; what is acknowledged is not."""
+        first, last = max(first, self.received + 1), min(last, self.sent)
+        self.missing.add(self.base + first, self.base + last, error, doubtful=doubtful)
 
     def __repr__(self) -> str:
         return (
             f"<IngestEngine {self.state.name.lower()}, {self.highest} sent, "
-            f"{self.acked} acknowledged, {self.lost_count} lost>"
+            f"{self.acked} acknowledged, {self.missing.lost_count} lost>"
         )
-
-
-def _first(lost: Lost) -> int:
-    return lost.first
-
-
-def _same(one: Exception | None, other: Exception | None) -> bool:
-    if isinstance(one, APIError) and isinstance(other, APIError):
-        return one.err_code == other.err_code
-    return one is None and other is None

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from ..errors import (
     ConnectionError as BrokenError,
+    ConnectionLostError,
     Error,
     JetStreamUnavailableError,
     MessageNotFoundError,
@@ -52,6 +53,30 @@ def doubt_about(
         raise
     except Error as error:
         return str(error)
+
+
+def is_replicated(api: API, subject: str, deadline: float) -> bool:
+    """Whether the stream of `subject` has replicas, or that cannot be known.
+
+    Blocks, until `deadline` at most, also for the connection.
+    """
+    while True:
+        try:
+            reply = api.request(
+                "STREAM.NAMES", {"subject": subject}, timeout=deadline - monotonic()
+            )
+            names = list(reply.get("streams") or [])
+            if len(names) != 1:
+                return True
+            info = stream_info(api, str(names[0]), timeout=deadline - monotonic())
+            return info.config.num_replicas != 1
+        except ConnectionLostError:
+            try:
+                api.connection.session.await_connected(deadline)
+            except Error:
+                return True
+        except Error:
+            return True
 
 
 def _led(api: API, stream: str, deadline: float) -> StreamInfo:

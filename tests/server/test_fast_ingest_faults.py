@@ -318,7 +318,8 @@ def test_ok_goes_on_behind_a_server_that_was_killed(
     with connect(server.url, Events()) as nc:
         js = nc.jetstream()
         js.create_stream(name=unique, subjects=[f"{unique}.>"], allow_batched=True)
-        ingest = js.fast_ingest(gaps="ok", on_error=Recorder())
+        events = Recorder()
+        ingest = js.fast_ingest(gaps="ok", on_error=events)
         stopped = threading.Event()
 
         def work() -> None:
@@ -336,12 +337,20 @@ def test_ok_goes_on_behind_a_server_that_was_killed(
         server.start()
         thread._future.result(30)
         assert ingest.pub_ack.count == len(payloads)
-        lost = {n - 1 for one in ingest.lost for n in range(one.first, one.last + 1)}
+        assert not ingest.lost  # what the server had of it died with it, or did not
+        unsure = numbers_in(ingest.unconfirmed_ranges)
         found = stored(js, unique)
-        said = [payload for n, payload in enumerate(payloads) if n not in lost]
-        assert set(said) <= set(found)
+        said = {payload for n, payload in enumerate(payloads) if n not in unsure}
+        assert said <= set(found)
         assert found == sorted(set(found), key=int)
-        assert len(lost) <= 2000
+        assert 0 < len(unsure) == ingest.unconfirmed_count <= 2000
+        told = [events.get() for _ in ingest.unconfirmed_ranges]
+        assert all(isinstance(e, errors.MessagesUnconfirmedError) for e in told)
+
+
+def numbers_in(ranges: tuple[errors.Lost | errors.Unconfirmed, ...]) -> set[int]:
+    """Messages by their places in a list, from 0."""
+    return {n - 1 for one in ranges for n in range(one.first, one.last + 1)}
 
 
 def test_a_deleted_stream_ends_it_in_time(js: JetStream, unique: str) -> None:

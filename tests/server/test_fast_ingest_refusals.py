@@ -10,6 +10,7 @@ import pytest
 import jsync
 from jsync import errors
 
+from ..servers import wait_for
 from .support import SOON, Recorder
 
 if TYPE_CHECKING:
@@ -223,6 +224,50 @@ def test_ok_goes_on_and_tells_what_is_refused(
     seen = [told.get() for _ in range(3)]
     assert [(error.first, error.last) for error in seen] == [(1, 1), (3, 3), (4, 4)]
     assert all(isinstance(error, errors.MessagesLostError) for error in seen)
+
+
+@pytest.mark.parametrize("room", [0, 1, 499, 500, 700])
+def test_ok_goes_on_where_whole_windows_are_refused(
+    js: JetStream, unique: str, room: int
+) -> None:
+    """The server acknowledges nothing of what it has refused, so no ack makes room."""
+    js.create_stream(
+        name=unique,
+        subjects=[f"{unique}.>"],
+        allow_batched=True,
+        max_msgs=room + 1,
+        discard="new",
+    )
+    js.publish(f"{unique}.a", b"of another")
+    with js.fast_ingest(gaps="ok", on_error=Recorder(), ack_timeout=SOON) as ingest:
+        ingest.add_many(f"{unique}.a", numbers(5000))
+    assert stored(js, unique)[1:] == numbers(room)
+    (lost,) = ingest.lost
+    assert lost[:2] == (room + 1, 5000)
+    assert isinstance(lost.error, errors.StreamStoreError)
+    assert (ingest.pub_ack.count, ingest.unconfirmed_ranges) == (5000, ())
+    js.delete_stream(unique)
+
+
+def test_ok_stores_again_what_comes_when_a_full_stream_has_room(
+    js: JetStream, unique: str
+) -> None:
+    stream = js.create_stream(
+        name=unique,
+        subjects=[f"{unique}.>"],
+        allow_batched=True,
+        max_msgs=700,
+        discard="new",
+    )
+    with js.fast_ingest(gaps="ok", on_error=Recorder(), ack_timeout=SOON) as ingest:
+        ingest.add_many(f"{unique}.a", numbers(3000))
+        wait_for(lambda: (ingest.add(f"{unique}.a"), ingest.lost_count > 2000)[1])
+        stream.purge()
+        added = ingest.added
+        ingest.add_many(f"{unique}.a", numbers(10))
+    assert stored(js, unique) == numbers(10)
+    assert ingest.lost[-1].last == added
+    js.delete_stream(unique)
 
 
 @pytest.mark.parametrize("gaps", ["fail", "ok"])

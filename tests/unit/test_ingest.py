@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from jsync import PubAck, errors
-from jsync.errors import Lost
-from jsync.jetstream import ingest
+from jsync.errors import Lost, Unconfirmed
+from jsync.jetstream import ingest_missing
 from jsync.jetstream.ingest import LEGAL, MOST_REPEATS, IngestEngine, State, Tail
 
 from .ingest_answers import (
@@ -25,12 +25,19 @@ from .ingest_answers import (
 )
 
 
+def wrote(engine: IngestEngine, count: int) -> None:
+    """The batch has so many messages by now."""
+    engine.counts.sent = count
+    engine.wrote()
+
+
 def opened(gaps: Any = "fail", sent: int = 1, received: int = 0) -> IngestEngine:
-    """A batch that the server has answered."""
+    """A batch that the server has answered, of a stream without replicas."""
     engine = IngestEngine(gaps)
-    engine.wrote(1)
+    engine.replicated = False
+    wrote(engine, 1)
     engine.take(answer(1, START, flow(0)))
-    engine.wrote(sent)
+    wrote(engine, sent)
     if received:
         engine.take(answer(received, APPEND, flow(received)))
     return engine
@@ -47,7 +54,7 @@ def now(engine: IngestEngine) -> State:
 def test_nothing_but_the_start_is_sent_before_the_first_answer() -> None:
     engine = IngestEngine()
     assert (engine.state, engine.limit) == (State.IDLE, 1)
-    engine.wrote(1)
+    wrote(engine, 1)
     assert (engine.state, engine.limit) == (State.STARTING, 1)
     engine.take(answer(1, START, flow(0, 500)))
     assert (engine.state, engine.limit) == (State.OPEN, 1000)
@@ -56,10 +63,10 @@ def test_nothing_but_the_start_is_sent_before_the_first_answer() -> None:
 @pytest.mark.parametrize("outstanding", [1, 2, 3, 8, 32])
 def test_so_many_acks_may_be_outstanding(outstanding: int) -> None:
     engine = IngestEngine(outstanding=outstanding)
-    engine.wrote(1)
+    wrote(engine, 1)
     engine.take(answer(1, START, flow(0, 500)))
     assert engine.limit == 500 * outstanding
-    engine.wrote(500)
+    wrote(engine, 500)
     engine.take(answer(500, APPEND, flow(500, 500)))
     assert engine.limit == 500 + 500 * outstanding
 
@@ -67,7 +74,7 @@ def test_so_many_acks_may_be_outstanding(outstanding: int) -> None:
 def test_the_server_sets_the_pace_up_and_down() -> None:
     engine = opened(sent=2)
     for seq, msgs in ((0, 1), (1, 2), (3, 4), (7, 8), (15, 4), (19, 2)):
-        engine.wrote(max(seq, 2))
+        wrote(engine, max(seq, 2))
         engine.take(answer(seq, APPEND, flow(seq, msgs)))
         assert engine.limit == seq + 2 * msgs
 
@@ -115,10 +122,10 @@ def test_fail_stops_at_a_gap_and_goes_on_behind_what_is_stored() -> None:
     engine.settled()
     engine.restarts(reconnected=False)
     assert (engine.state, engine.base, engine.sent) == (State.IDLE, 2, 0)
-    engine.wrote(1)
+    wrote(engine, 1)
     engine.take(answer(1, START, flow(0)))
-    engine.wrote(7)
-    engine.ends(7)
+    wrote(engine, 7)
+    engine.ends()
     engine.take(answer(8, END, final(7, seq=9)))
     assert now(engine) is State.ENDED
     assert engine.pub_ack == PubAck(stream="S", seq=9, batch="id", count=9)
@@ -126,7 +133,7 @@ def test_fail_stops_at_a_gap_and_goes_on_behind_what_is_stored() -> None:
 
 def test_a_final_answer_with_less_than_was_sent_is_no_success() -> None:
     engine = opened(sent=9)
-    engine.ends(9)
+    engine.ends()
     engine.take(answer(10, END, final(8)))
     assert now(engine) is State.ASKING
 
@@ -161,7 +168,7 @@ def test_a_leader_that_has_all_of_it_goes_on(early: bool) -> None:
     engine.take(answer(9, PING, flow(8)))
     assert now(engine) is State.OPEN
     assert engine.known_to_server
-    engine.ends(9)
+    engine.ends()
     engine.take(answer(10, END, final(9)))
     assert now(engine) is State.ENDED
 
@@ -202,9 +209,9 @@ def again(engine: IngestEngine, stored: int, sequence: int) -> None:
 def test_a_batch_that_is_unknown_is_measured_from_the_one_before() -> None:
     engine = opened(sent=9)
     again(engine, 5, 105)
-    engine.wrote(1)
+    wrote(engine, 1)
     engine.take(answer(1, START, flow(0)))
-    engine.wrote(4)
+    wrote(engine, 4)
     engine.take(answer(2, APPEND, flow(2)))
     engine.take(answer(3, APPEND, refused(10208)))
     assert now(engine) is State.ASKING  # the fourth is under way
@@ -217,7 +224,7 @@ def test_a_batch_that_is_unknown_is_measured_from_the_one_before() -> None:
 def test_a_start_that_the_stream_does_not_know_is_measured_so_too() -> None:
     engine = opened(sent=9)
     again(engine, 5, 105)
-    engine.wrote(1)
+    wrote(engine, 1)
     engine.take(answer(1, START, flow(0)))
     engine.take(answer(1, PING, gap(1, 2)))
     engine.take(answer(1, PING, final(0)))
@@ -286,7 +293,7 @@ def test_a_refusal_without_a_type_is_of_the_message_that_it_answers() -> None:
 @pytest.mark.parametrize("err_code", [10205, 10206, 10207, 10211, 10185, 10071])
 def test_what_the_only_message_is_refused_for_is_raised_itself(err_code: int) -> None:
     engine = IngestEngine()
-    engine.wrote(1)
+    wrote(engine, 1)
     if err_code == 10071:
         engine.take(answer(1, START, flow(0)))
     engine.take(answer(1, START, refused(err_code)))
@@ -323,12 +330,15 @@ def test_ok_goes_on_over_a_gap() -> None:
     engine = opened("ok", sent=9)
     engine.take(answer(5, APPEND, gap(3, 5)))
     assert now(engine) is State.OPEN
-    assert engine.lost == engine.news == [Lost(3, 4, None)]
-    engine.ends(9)
+    assert engine.missing.lost == engine.missing.news() == [Lost(3, 4, None)]
+    engine.ends()
     engine.take(answer(10, END, gap(9, 10)))
     engine.take(answer(10, END, final(9)))
     assert now(engine) is State.ENDED
-    assert (engine.lost, engine.lost_count) == ([Lost(3, 4, None), Lost(9, 9, None)], 3)
+    assert (engine.missing.lost, engine.missing.lost_count) == (
+        [Lost(3, 4, None), Lost(9, 9, None)],
+        3,
+    )
 
 
 def test_ok_goes_on_over_a_message_that_is_refused() -> None:
@@ -336,7 +346,134 @@ def test_ok_goes_on_over_a_message_that_is_refused() -> None:
     engine.take(answer(4, APPEND, refusal(4)))
     engine.take(answer(5, APPEND, refused(10070)))
     assert now(engine) is State.OPEN
-    assert [lost[:2] for lost in engine.lost] == [(4, 4), (5, 5)]
+    assert [lost[:2] for lost in engine.missing.lost] == [(4, 4), (5, 5)]
+
+
+def test_a_gap_of_a_stream_with_replicas_leaves_a_doubt() -> None:
+    engine = opened("ok", sent=9)
+    engine.replicated = True
+    engine.take(answer(5, APPEND, gap(3, 5)))
+    assert not engine.missing.lost
+    assert engine.missing.unconfirmed == [Unconfirmed(3, 4, None)]
+
+
+def test_what_is_refused_is_not_under_way() -> None:
+    engine = opened("ok", sent=20)
+    assert engine.limit == 20
+    for sequence in range(5, 15):
+        engine.take(answer(sequence, APPEND, refusal(sequence, 10077)))
+    assert engine.limit == 30
+    wrote(engine, 30)
+    engine.take(answer(20, APPEND, flow(10)))  # of the ten below, six were refused
+    assert engine.limit == 10 + 20 + 4
+
+
+def test_of_each_message_one_thing_is_told() -> None:
+    engine = opened("ok", sent=30, received=10)
+    for sequence in (12, 13, 20):
+        engine.take(answer(sequence, APPEND, refusal(sequence)))
+    engine.take(answer(26, APPEND, gap(25, 26)))
+    engine.fail(errors.ConnectionLostError("gone"))
+    error = engine.error()
+    assert isinstance(error, errors.IngestError)
+    assert [one[:2] for one in error.lost] == [(12, 13), (20, 20), (25, 25)]
+    assert [one[:2] for one in error.unconfirmed_ranges] == [
+        (11, 11),
+        (14, 19),
+        (21, 24),
+        (26, 30),
+    ]
+    assert (error.acked, error.unconfirmed) == (10, (11, 30))
+
+
+# The stream has too much to store -----------------------------------------------------------
+
+
+def test_a_message_that_there_was_no_room_for_is_sent_again_in_another_batch() -> None:
+    engine = opened(sent=9)
+    engine.take(answer(4, APPEND, refused(10167, 429)))
+    assert now(engine) is State.BREAKING
+    engine.take(answer(5, APPEND, gap(4, 5)))
+    engine.take(answer(5, APPEND, final(3)))
+    engine.take(answer(9, PING, refused(10208)))
+    assert (now(engine), engine.acked) == (State.BROKEN, 3)
+    assert isinstance(engine.busy, errors.TooManyRequestsError)
+    engine.settled()
+    engine.restarts(reconnected=False)
+    assert now(engine) is State.IDLE
+    assert vars(engine)["busy"] is None
+
+
+@pytest.mark.parametrize("gaps", ["fail", "ok"])
+def test_a_start_that_there_was_no_room_for_is_sent_again_more_than_twice(
+    gaps: Any,
+) -> None:
+    engine = IngestEngine(gaps)
+    for _ in range(10 * MOST_REPEATS):
+        wrote(engine, 1)
+        engine.take(answer(1, START, refused(10167, 429)))
+        assert now(engine) is State.BROKEN
+        engine.restarts(reconnected=False)
+        assert now(engine) is State.IDLE
+
+
+def test_ok_loses_what_there_was_no_room_for_and_stops_for_a_while() -> None:
+    engine = opened("ok", sent=9)
+    engine.take(answer(4, APPEND, refused(10167, 429)))
+    assert [one[:2] for one in engine.missing.lost] == [(4, 4)]
+    assert now(engine) is State.BLOCKED
+    engine.take(answer(9, PING, flow(0)))
+    assert now(engine) is State.OPEN
+
+
+def test_an_end_that_there_was_no_room_for_is_sent_again() -> None:
+    engine = opened(sent=9)
+    engine.ends()
+    engine.take(answer(10, END, refused(10167, 429)))
+    assert now(engine) is State.BLOCKED
+    engine.take(answer(9, PING, flow(0)))
+    assert now(engine) is State.OPEN
+
+
+# Bytes under way ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("size", "asked"),
+    [(0, 1000), (100, 1000), (1 << 20, 4), (4 << 20, 1), (1 << 30, 1)],
+)
+def test_acks_are_asked_for_as_often_as_the_bytes_need_them(
+    size: int, asked: int
+) -> None:
+    engine = IngestEngine(window_bytes=8 << 20)
+    engine.begins(size)
+    assert engine.asked == asked
+
+
+def test_a_batch_whose_acks_come_too_seldom_is_ended_for_another_one() -> None:
+    engine = opened(sent=9)
+    assert engine.ill_paced(1 << 23, full=True)
+    wrote(engine, 10)
+    assert not engine.ill_paced(1 << 23, full=True)  # an ack is due
+
+
+def test_a_batch_whose_acks_come_too_often_is_ended_for_another_one() -> None:
+    engine = opened(sent=20)
+    assert not engine.ill_paced(1000, full=False)  # the server wants them so
+    engine.asked = 10
+    assert engine.ill_paced(1000, full=False)
+    assert not engine.ill_paced(1 << 22, full=False)
+
+
+def test_a_batch_that_is_ended_for_another_one_is_not_the_end() -> None:
+    engine = opened(sent=9)
+    engine.ends(more=True)
+    assert now(engine) is State.TURNING
+    engine.take(answer(10, END, final(9)))
+    assert (now(engine), engine.acked) == (State.BROKEN, 9)
+    assert engine.tail(duplicates=False) is None
+    engine.restarts(reconnected=False)
+    assert (now(engine), engine.base) == (State.IDLE, 9)
 
 
 def test_a_loss_that_is_told_twice_counts_once() -> None:
@@ -345,15 +482,15 @@ def test_a_loss_that_is_told_twice_counts_once() -> None:
         engine.take(answer(sequence, APPEND, None))
     engine.take(answer(20, APPEND, gap(5, 20)))
     engine.take(answer(20, APPEND, gap(5, 20)))
-    assert engine.lost_count == 15
-    covered = [n for one in engine.lost for n in range(one.first, one.last + 1)]
+    assert engine.missing.lost_count == 15
+    covered = [n for one in engine.missing.lost for n in range(one.first, one.last + 1)]
     assert covered == list(range(5, 20))
 
 
 def test_a_sequence_that_goes_backwards_ends_the_batch_in_both_modes() -> None:
     engine = opened("ok", sent=9)
     engine.take(answer(2, APPEND, gap(4, 2)))
-    assert not engine.lost
+    assert not engine.missing.lost
     engine.take(answer(2, APPEND, final(9)))
     assert now(engine) is State.BROKEN
 
@@ -362,7 +499,8 @@ def test_ok_goes_on_where_a_server_has_forgotten_the_batch() -> None:
     engine = opened("ok", sent=30, received=20)
     engine.take(answer(30, PING, refused(10208)))
     assert now(engine) is State.BROKEN
-    assert [lost[:2] for lost in engine.lost] == [(21, 30)]
+    assert [one[:2] for one in engine.missing.unconfirmed] == [(21, 30)]
+    assert not engine.missing.lost
     engine.restarts(reconnected=True)
     assert engine.base == 30
 
@@ -372,7 +510,7 @@ def test_ok_goes_on_where_a_server_has_forgotten_the_batch() -> None:
 
 def test_an_old_server_stores_the_first_message_and_is_known_by_that() -> None:
     engine = IngestEngine()
-    engine.wrote(1)
+    wrote(engine, 1)
     engine.take(answer(1, START, {"stream": "S", "seq": 17}))
     error = engine.error()
     assert isinstance(error, errors.IngestUnsupportedError)
@@ -385,7 +523,7 @@ def test_a_start_that_finds_nobody_is_sent_again_twice(gaps: Any) -> None:
     engine = IngestEngine(gaps)
     for _ in range(MOST_REPEATS + 1):
         assert now(engine) is State.IDLE
-        engine.wrote(1)
+        wrote(engine, 1)
         engine.take(answer(1, START, None))
         assert now(engine) is State.BROKEN
         engine.restarts(reconnected=False)
@@ -397,7 +535,7 @@ def test_a_reconnect_and_progress_let_it_be_tried_anew() -> None:
     engine = opened(sent=2)
     again(engine, 1, 1)
     for turn in range(20):
-        engine.wrote(1)
+        wrote(engine, 1)
         engine.take(answer(1, START, flow(0)))
         engine.take(answer(1, PING, gap(1, 2)))
         engine.take(answer(1, PING, final(turn % 2)))
@@ -421,7 +559,7 @@ def test_while_nobody_leads_pings_alone_are_sent() -> None:
 
 def test_an_end_that_found_nobody_is_sent_again() -> None:
     engine = opened(sent=30, received=20)
-    engine.ends(30)
+    engine.ends()
     engine.take(answer(31, END, None))
     assert now(engine) is State.BLOCKED
     engine.take(answer(30, PING, flow(20)))
@@ -430,12 +568,12 @@ def test_an_end_that_found_nobody_is_sent_again() -> None:
 
 def test_a_ping_that_finds_the_batch_alive_shows_that_its_end_has_not_come() -> None:
     engine = opened(sent=30, received=20)
-    engine.ends(30)
+    engine.ends()
     engine.take(answer(30, APPEND, flow(30)))
     assert now(engine) is State.ENDING
     engine.take(answer(30, PING, flow(30)))
     assert now(engine) is State.OPEN
-    engine.ends(30)
+    engine.ends()
     engine.take(answer(31, END, final(30)))
     assert now(engine) is State.ENDED
     engine.take(answer(31, END, refused(10208)))  # to the second end
@@ -456,7 +594,7 @@ def test_with_message_ids_the_tail_is_sent_again_whatever_is_stored() -> None:
     engine.take(answer(26, APPEND, refused(10208)), repeatable=True)
     assert (engine.state, engine.acked) == (State.BROKEN, 20)
     engine.restarts(reconnected=True)
-    engine.wrote(1)
+    wrote(engine, 1)
     engine.take(answer(1, START, refused(10205)))
     error = engine.error()
     assert isinstance(error, errors.IngestError)
@@ -509,11 +647,13 @@ def test_a_gap_that_nobody_has_heard_of_is_a_loss_in_doubt() -> None:
     engine.disconnected(30)
     engine.take(answer(30, PING, flow(20)))  # what the stream missed, it would say here
     engine.disconnected(30)
-    assert not engine.lost
+    assert not engine.missing.unconfirmed
     engine.disconnected(30)
     engine.take(answer(30, PING, flow(30)))
-    assert [lost[:2] for lost in engine.lost] == [(21, 30)]
-    assert isinstance(engine.lost[0].error, errors.ConnectionLostError)
+    (unconfirmed,) = engine.missing.unconfirmed
+    assert unconfirmed[:2] == (21, 30)
+    assert isinstance(unconfirmed.error, errors.ConnectionLostError)
+    assert not engine.missing.lost
 
 
 def test_late_words_about_a_batch_that_is_over_change_nothing() -> None:
@@ -540,14 +680,14 @@ def test_of_two_refusals_the_first_one_ends_it() -> None:
 def test_ok_counts_what_finds_nobody_as_lost_and_a_ping_not() -> None:
     engine = opened("ok", sent=9)
     engine.take(answer(9, PING, None))
-    assert not engine.lost
+    assert not engine.missing.lost
     engine.take(answer(4, APPEND, None))
-    assert (engine.lost, engine.state) == ([Lost(4, 4, None)], State.BLOCKED)
+    assert (engine.missing.lost, engine.state) == ([Lost(4, 4, None)], State.BLOCKED)
 
 
 def test_a_ping_that_finds_nobody_says_nothing_of_the_start() -> None:
     engine = IngestEngine()
-    engine.wrote(1)
+    wrote(engine, 1)
     engine.take(answer(1, PING, None))
     assert now(engine) is State.STARTING
     engine.take(answer(1, START, None))
@@ -556,7 +696,7 @@ def test_a_ping_that_finds_nobody_says_nothing_of_the_start() -> None:
 
 def test_ok_fails_when_its_start_was_refused_and_a_ping_is_as_well() -> None:
     engine = IngestEngine("ok")
-    engine.wrote(1)
+    wrote(engine, 1)
     engine.take(answer(1, START, refused(10023)))
     assert now(engine) is State.STARTING
     engine.take(answer(1, PING, refused(10023)))
@@ -566,9 +706,9 @@ def test_ok_fails_when_its_start_was_refused_and_a_ping_is_as_well() -> None:
 def test_so_many_ranges_of_lost_messages_are_kept_and_all_are_counted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(ingest, "MOST_LOST", 3)
+    monkeypatch.setattr(ingest_missing, "MOST_RANGES", 3)
     engine = opened("ok", sent=30)
     for sequence in range(2, 12, 2):
         engine.take(answer(sequence, APPEND, refusal(sequence)))
-    assert [lost.first for lost in engine.lost] == [2, 4, 6]
-    assert engine.lost_count == 5
+    assert [lost.first for lost in engine.missing.lost] == [2, 4, 6]
+    assert engine.missing.lost_count == 5

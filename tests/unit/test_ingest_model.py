@@ -24,7 +24,9 @@ from .ingest_answers import (
 )
 
 if TYPE_CHECKING:
-    from jsync.errors import Lost
+    from collections.abc import Iterable
+
+    from jsync.errors import Lost, Unconfirmed
     from jsync.jetstream.ingest_answer import Operation
 
 
@@ -112,6 +114,7 @@ class Client:
 
     def __init__(self, gaps: Any, flow_size: int, count: int, model: Model) -> None:
         self.engine = IngestEngine(gaps, flow_size)
+        self.engine.replicated = False
         self.model = model
         self.todo: deque[int] = deque(range(count))
         self.sent: list[int] = []
@@ -154,10 +157,11 @@ class Client:
             n = self.todo.popleft()
             self.sent.append(n)
             self.write(APPEND if len(self.sent) > 1 else START, len(self.sent), n)
-            engine.wrote(len(self.sent))
+            engine.counts.sent = len(self.sent)
+            engine.wrote()
         elif not self.todo and engine.state is State.OPEN:
             self.write(END, len(self.sent) + 1)
-            engine.ends(len(self.sent))
+            engine.ends()
         elif not self.todo and engine.state is State.IDLE:
             engine.ended_empty()
 
@@ -204,15 +208,8 @@ STEPS = st.sampled_from(
 )
 
 
-def numbers_of(lost: list[Lost]) -> set[int]:
-    return {n - 1 for one in lost for n in range(one.first, one.last + 1)}
-
-
-def unknown(lost: Lost) -> bool:
-    """Whether it may be stored all the same."""
-    return isinstance(
-        lost.error, errors.BatchPublishUnknownBatchIDError | errors.ConnectionLostError
-    )
+def numbers_of(ranges: Iterable[Lost | Unconfirmed]) -> set[int]:
+    return {n - 1 for one in ranges for n in range(one.first, one.last + 1)}
 
 
 @settings(max_examples=400, deadline=None)
@@ -249,16 +246,18 @@ def test_whatever_happens_what_is_told_is_so(
         if gaps == "fail":
             assert model.stored == list(range(len(model.stored)))
             assert engine.acked <= len(model.stored)
-            assert not engine.lost
+            assert not engine.missing.lost
         else:
             assert model.stored == sorted(set(model.stored))
-            lost = numbers_of(engine.lost)
-            told = set(range(engine.acked)) - lost
+            lost = numbers_of(engine.missing.lost)
+            unconfirmed = numbers_of(engine.missing.unconfirmed)
+            assert not lost & unconfirmed
+            told = set(range(engine.acked)) - lost - unconfirmed
             unknowable = client.unheard | (refuse if client.missed else set())
             assert told - unknowable <= set(model.stored)
-            surely = [one for one in engine.lost if not unknown(one)]
-            assert not numbers_of(surely) & set(model.stored)
-        assert engine.lost_count == sum(one[1] - one[0] + 1 for one in engine.lost)
+            assert not lost & set(model.stored)
+            assert engine.missing.lost_count == len(lost)
+            assert engine.missing.unconfirmed_count == len(unconfirmed)
 
     for step in steps:
         if engine.state in over:
