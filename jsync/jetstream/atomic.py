@@ -46,7 +46,14 @@ class AtomicBatch(Single, AtomicAdder):
     `AtomicPublishIncompleteBatchError` then. A stream has at most 50 open batches
     (`AtomicPublishTooManyInflightError`; the former error on 2.12).
 
-    Any thread may use it, one at a time: a second one gets `ConcurrentUseError`.
+    A stream that has too much to store drops messages (`TooManyRequestsError`). `add` and
+    `commit` then send the message that they wait for again, until it is taken or the time
+    is over. One that was dropped and asked for no acknowledgement shows at the commit:
+    `AtomicPublishIncompleteBatchError`. Nothing is stored then. The batch does not keep
+    its messages: send all of them again, in a new batch.
+
+    Any thread may use it, one at a time: a second one gets `ConcurrentUseError`. Any thread
+    may `discard` it meanwhile.
     """
 
     def __init__(
@@ -122,6 +129,9 @@ class AtomicBatch(Single, AtomicAdder):
         if not due:
             return
         self._driver.send(due, ack, self._deadline() if deadline is None else deadline)
+        if self._engine.state is not BatchState.OPEN:
+            self._driver.release()  # what another thread discarded has begun behind its end
+            return
         # What follows on this connection needs no look at it.
         self._flow(connections)
 
@@ -167,9 +177,8 @@ class AtomicBatch(Single, AtomicAdder):
         stopped. A batch that is dropped while it is open is given up like this.
         """
         self._session.outbox.check_process()
-        if self._engine.state is BatchState.OPEN:
+        if self._driver.give_up(BatchState.DISCARDED):
             self._flow(0)
-            self._engine.move(BatchState.DISCARDED)
             self._driver.release()
 
     def resolve(self, timeout: float | None = None) -> PubAck | None:

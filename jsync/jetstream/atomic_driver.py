@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from threading import RLock
 from time import monotonic
 from typing import TYPE_CHECKING
 
@@ -23,6 +24,7 @@ from ..errors import (
 )
 from .batch import BatchState, delicate_option, stores_rightly
 from .lookup import ATOMIC_LEVEL
+from .overload import TOO_MANY_REQUESTS, pause_after
 from .publish import RETRIES, RETRY_SECONDS, no_stream
 from .publish_options import newer_options
 from .resolve import Origin, find_commit
@@ -52,7 +54,7 @@ _REFUSALS = (
 
 
 class AtomicDriver:
-    """Sends the messages of one batch; for one thread at a time."""
+    """Sends the messages of one batch; for one thread at a time, but for `give_up`."""
 
     def __init__(
         self, api: API, lookup: StreamLookup, engine: AtomicEngine, *, ack_first: bool
@@ -62,6 +64,9 @@ class AtomicDriver:
         self._lookup = lookup
         self._engine = engine
         self._ack_first = ack_first
+        # Held where the engine moves, and never while anything is waited for. A signal
+        # handler may discard the batch while its own thread has it.
+        self._moving = RLock()
         self._known: KnownStream | None = None
         self._origin: Origin | None = None
         self._floors: dict[str, int] = {}
@@ -114,10 +119,21 @@ class AtomicDriver:
 
     def fail(self, error: BaseException) -> None:
         """Adding has failed: the server may not have what the next message follows."""
-        if self._engine.state is BatchState.OPEN:
+        if self.give_up(BatchState.FAILED):
             self._engine.failure = error
-            self._engine.move(BatchState.FAILED)
         self.release()
+
+    def give_up(self, state: BatchState) -> bool:
+        """End it without a commit; False: it is not open, and stays as it is."""
+        with self._moving:
+            if self._engine.state is not BatchState.OPEN:
+                return False
+            self._engine.move(state)
+            return True
+
+    def _move(self, state: BatchState) -> None:
+        with self._moving:
+            self._engine.move(state)
 
     def release(self) -> None:
         """Have the server forget the batch, as far as it listens."""
@@ -202,10 +218,21 @@ class AtomicDriver:
         """Write messages, and block for the answer to the last of them.
 
         While no stream answers, as during a leader's election, and nothing was sent
-        before, it is tried twice again, like a publish.
+        before, it is tried twice again, like a publish. A last message that the stream had
+        no room for is sent again, as long as there is time: it was not looked at.
         """
-        for attempt in range(RETRIES + 1):
+        attempt = refusals = 0
+        while True:
             msg = self._exchange_once(entries, deadline, commit)
+            if msg.status == TOO_MANY_REQUESTS:
+                self._written = False
+                refusals += 1
+                pause = pause_after(refusals)
+                if monotonic() + pause >= deadline:
+                    return msg.data
+                self._session.sleep(pause)
+                entries = entries[-1:]
+                continue
             if msg.status != 503 or msg.data:
                 return msg.data
             self._written = False
@@ -215,6 +242,7 @@ class AtomicDriver:
                 or monotonic() + RETRY_SECONDS >= deadline
             ):
                 break
+            attempt += 1
             self._session.sleep(RETRY_SECONDS)
         raise no_stream(entries[-1].subject)
 
@@ -289,7 +317,8 @@ class AtomicDriver:
 
     def commit(self, deadline: float, resolver: Resolver) -> PubAck:
         engine = self._engine
-        entries, last, header = engine.begin_commit()
+        with self._moving:
+            entries, last, header = engine.begin_commit()
         try:
             first = entries[0] if entries else last
             if self._asks_first(first, deadline) and entries:
@@ -302,7 +331,7 @@ class AtomicDriver:
             if instead is None:
                 raise
             raise instead from error
-        engine.move(BatchState.COMMITTED)
+        self._move(BatchState.COMMITTED)
         self._forget_first()
         self._lookup.note(ack.stream, ack.seq)
         return ack
@@ -315,11 +344,11 @@ class AtomicDriver:
         """Judge what has become of the batch; the error to raise instead, if any."""
         engine, first = self._engine, self._first_refusal()
         if first is not None or not self._written or isinstance(error, _REFUSALS):
-            engine.move(BatchState.FAILED)
+            self._move(BatchState.FAILED)
             self._lookup.forget()
             self.release()
             return first
-        engine.move(BatchState.UNCLEAR)
+        self._move(BatchState.UNCLEAR)
         self._forget_first()
         if not isinstance(error, Error):
             return None  # Ctrl-C
@@ -371,7 +400,7 @@ class AtomicDriver:
             resolver=resolver,
         )
         if ack is None:
-            engine.move(BatchState.FAILED)
+            self._move(BatchState.FAILED)
         else:
             engine.pub_ack = ack
-            engine.move(BatchState.COMMITTED)
+            self._move(BatchState.COMMITTED)

@@ -1,0 +1,194 @@
+"""Two threads on one ingest, or on one atomic batch: one of them gives it up."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from jsync import errors
+from jsync.jetstream import batch as atomic_batch, ingest as fast_ingest
+from jsync.jetstream.batch import BatchState
+from jsync.jetstream.ingest import State
+
+from .support import Thread
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from jsync import AtomicBatch, FastIngest, JetStream
+
+pytestmark = pytest.mark.server
+
+STRESS_SECONDS = 3.0
+
+
+@pytest.fixture
+def subject(js: JetStream, unique: str) -> Iterator[str]:
+    js.create_stream(
+        name=unique, subjects=[f"{unique}.>"], allow_batched=True, allow_atomic=True
+    )
+    yield f"{unique}.a"
+    with contextlib.suppress(errors.APIError):
+        js.delete_stream(unique)
+
+
+@pytest.fixture
+def hasty() -> Iterator[None]:
+    """Threads take turns as often as they can."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before)
+
+
+def held(js: JetStream, subject: str) -> int:
+    return js.stream(subject.removesuffix(".a")).info().state.messages
+
+
+class Interrupting(dict[Any, Any]):
+    """A table of legal moves that lets another thread in between a look and the move."""
+
+    def __init__(self, table: dict[Any, Any], state: object) -> None:
+        super().__init__(table)
+        self.state = state
+        self.call: Callable[[], object] | None = None
+        self.thread: Thread[object] | None = None
+
+    def __getitem__(self, state: object) -> Any:
+        found = super().__getitem__(state)
+        if state is self.state and self.call is not None:
+            call, self.call = self.call, None
+            self.thread = Thread(call)
+            self.thread._thread.join(0.3)  # it ends now, or waits for its turn
+        return found
+
+
+def test_an_ingest_that_is_abandoned_while_an_answer_is_read_stays_abandoned(
+    js: JetStream, subject: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = Interrupting(fast_ingest.LEGAL, State.STARTING)
+    monkeypatch.setattr(fast_ingest, "LEGAL", table)
+    ingest = js.fast_ingest()
+    table.call = ingest.abandon
+    with contextlib.suppress(errors.IngestClosedError):
+        ingest.add(subject, b"0")
+    assert table.thread is not None
+    table.thread.result()
+    with pytest.raises(errors.IngestClosedError):
+        ingest.add(subject, b"1")
+    assert ingest._engine.state is State.FAILED
+    with pytest.raises(errors.IngestClosedError):
+        ingest.close()
+
+
+def test_a_batch_is_committed_or_discarded_and_never_both(
+    js: JetStream, subject: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = Interrupting(atomic_batch.MOVES, BatchState.OPEN)
+    monkeypatch.setattr(atomic_batch, "MOVES", table)
+    batch = js.atomic_batch()
+    batch.add(subject, b"0")
+    batch.add(subject, b"1")
+    after: list[BatchState] = []
+
+    def discard() -> None:
+        batch.discard()
+        after.append(batch.state)
+
+    table.call = discard
+    ack = batch.commit()
+    assert table.thread is not None
+    table.thread.result()
+    assert (ack.count, held(js, subject)) == (2, 2)
+    assert after[0] in (BatchState.COMMITTING, BatchState.COMMITTED)
+    assert batch.state is BatchState.COMMITTED
+
+
+def test_what_is_discarded_while_its_first_message_is_sent_leaves_its_place_to_others(
+    js: JetStream, subject: str
+) -> None:
+    for _ in range(60):  # a stream has room for 50
+        batch = js.atomic_batch()
+        batch.add(subject, b"0")
+        discarding = Thread(batch.discard)
+        with contextlib.suppress(errors.AtomicBatchClosedError, errors.APIError):
+            batch.add(subject, b"1")
+        discarding.result()
+        assert batch.state is not BatchState.OPEN
+    assert js.publish_batch([(subject, b"2"), (subject, b"3")]).count == 2
+    assert held(js, subject) == 2
+
+
+def against(
+    work: Callable[[], object], other: Callable[[], object], delay: int
+) -> None:
+    """Run both at once, the other one a little later."""
+    together = threading.Barrier(2)
+
+    def run() -> None:
+        together.wait()
+        work()
+
+    thread = Thread(run)
+    together.wait()
+    for _ in range(delay):
+        pass
+    other()
+    thread.result()
+
+
+@pytest.mark.usefixtures("hasty")
+def test_no_round_of_adding_and_abandoning_brings_an_ingest_back(
+    js: JetStream, subject: str
+) -> None:
+    until = time.monotonic() + STRESS_SECONDS
+    turn = 0
+    while time.monotonic() < until:
+        turn += 1
+        against_abandon(js.fast_ingest(flow=2), subject, turn)
+    assert turn > 10
+
+
+def against_abandon(ingest: FastIngest, subject: str, turn: int) -> None:
+    def add_and_close() -> None:
+        with contextlib.suppress(errors.IngestClosedError):
+            for number in range(turn % 12):
+                ingest.add(subject, b"%d" % number)
+            ingest.close()
+
+    ends: list[State] = []
+
+    def abandon() -> None:
+        ingest.abandon()
+        ends.append(ingest._engine.state)
+
+    against(add_and_close, abandon, turn % 50)
+    assert ends == [ingest._engine.state]
+    assert ends[0] in (State.FAILED, State.ENDED)
+
+
+@pytest.mark.usefixtures("hasty")
+def test_no_round_of_committing_and_discarding_stores_what_was_discarded(
+    js: JetStream, subject: str
+) -> None:
+    until = time.monotonic() + STRESS_SECONDS
+    turn = wanted = 0
+    while time.monotonic() < until:
+        turn += 1
+        batch = js.atomic_batch()
+        batch.add(subject, b"0")
+        batch.add(subject, b"1")
+        against(lambda: commit(batch), batch.discard, turn % 50)  # noqa: B023 - it ends first
+        assert batch.state in (BatchState.COMMITTED, BatchState.DISCARDED)
+        wanted += 2 * (batch.state is BatchState.COMMITTED)
+    assert held(js, subject) == wanted
+
+
+def commit(batch: AtomicBatch) -> None:
+    with contextlib.suppress(errors.AtomicBatchClosedError):
+        batch.commit()
