@@ -47,6 +47,7 @@ DEFAULT_FLOW: Final = 1000
 """Servers acknowledge at most every 500th message, and less when it is asked for."""
 DEFAULT_WINDOW_BYTES: Final = 8 << 20
 """A stream refuses messages while 128 MiB of them wait, of all that publish to it."""
+VAIN_PINGS: Final = 3
 MUCH_ROOM: Final = 8
 """A batch whose messages are so many times smaller than it has asked acks for is ended
 early, and another one asks for fewer acks."""
@@ -198,6 +199,9 @@ class IngestEngine:
         self._unsettled = self._final = False
         # Up to here a batch before it may have stored more than is known.
         self._doubt = 0
+        # Pings behind all that was sent that have brought nothing, and where the connection
+        # was lost last: refusals may have been lost with it, and nobody repeats those.
+        self._vain_pings = self._cut = 0
         # Up to here a reconnect may have shown a gap, and nobody has heard of it.
         self._unheard = 0
 
@@ -252,10 +256,11 @@ class IngestEngine:
         if self.state is not State.OPEN:
             return False
         if full:
-            return self.sent < self.received + self.msgs
-        return (
-            self.sent >= self.limit
-            and self.asked < self.flow
+            return self._stalls() or self.sent < self.received + self.msgs
+        if self.sent < self.limit:
+            return False
+        return self._stalls() or (
+            self.asked < self.flow
             and self.msgs >= self.asked
             and under_way * MUCH_ROOM <= self.window_bytes
         )
@@ -280,6 +285,10 @@ class IngestEngine:
         """Nothing is stored behind what is acknowledged."""
         self._unsettled = False
         self._exact = True
+
+    def _stalls(self) -> bool:
+        """Whether refusals have not been heard of, so that no ack will make room."""
+        return self.gaps == "ok" and self._vain_pings >= VAIN_PINGS
 
     def _go(self, state: State) -> None:
         if state in LEGAL[self.state]:
@@ -307,6 +316,11 @@ class IngestEngine:
         `more`: another one follows.
         """
         self.known_to_server = True
+        if more and self._stalls():
+            error = ConnectionLostError(
+                "refusals may have been lost with the connection"
+            )
+            self._miss(self.received + 1, self._cut, error, doubtful=True)
         if self.state not in OVER:
             self._go(State.TURNING if more else State.ENDING)
 
@@ -337,7 +351,7 @@ class IngestEngine:
         self._refusal = self.busy = None
         self._nobody = self._exact = False
         self._unsettled = self._final = False
-        self._unheard = 0
+        self._vain_pings = self._cut = self._unheard = 0
 
     def leaves(self) -> bool:
         """Whether the server has to be told that a batch is over; once."""
@@ -358,7 +372,7 @@ class IngestEngine:
                 "lost twice before the stream said what arrived"
             )
             self._miss(self.received + 1, self._unheard, error, doubtful=True)
-        self._unheard = sent
+        self._unheard = self._cut = sent
 
     def _cause_of_break(self) -> Exception:
         if self.busy is not None:
@@ -461,6 +475,10 @@ class IngestEngine:
         return answer.kind is Kind.GAP
 
     def _flow(self, answer: Answer) -> None:
+        if answer.seq > self.received:
+            self._vain_pings = 0
+        elif self._is_last_word(answer):
+            self._vain_pings += 1
         # One that answers a ping, or comes late, may be behind the others.
         if answer.seq >= self.received:
             self._receive(min(answer.seq, self.sent))

@@ -9,7 +9,14 @@ import pytest
 from jsync import PubAck, errors
 from jsync.errors import Lost, Unconfirmed
 from jsync.jetstream import ingest_missing
-from jsync.jetstream.ingest import LEGAL, MOST_REPEATS, IngestEngine, State, Tail
+from jsync.jetstream.ingest import (
+    LEGAL,
+    MOST_REPEATS,
+    VAIN_PINGS,
+    IngestEngine,
+    State,
+    Tail,
+)
 
 from .ingest_answers import (
     APPEND,
@@ -384,6 +391,22 @@ def test_of_each_message_one_thing_is_told() -> None:
         (26, 30),
     ]
     assert (error.acked, error.unconfirmed) == (10, (11, 30))
+
+
+def test_refusals_that_were_lost_with_the_connection_do_not_stall_it() -> None:
+    engine = opened("ok", sent=30, received=10)
+    assert engine.limit == 30
+    engine.disconnected(30)  # the refusals of all twenty are gone
+    for _ in range(VAIN_PINGS):
+        assert not engine.ill_paced(1000, full=False)
+        engine.take(answer(30, PING, flow(10)))
+    assert engine.ill_paced(1000, full=False)
+    engine.ends(more=True)
+    engine.take(answer(31, END, final(30)))
+    assert now(engine) is State.BROKEN
+    assert [one[:2] for one in engine.missing.unconfirmed] == [(11, 30)]
+    engine.restarts(reconnected=True)
+    assert (now(engine), engine.base) == (State.IDLE, 30)
 
 
 # The stream has too much to store -----------------------------------------------------------

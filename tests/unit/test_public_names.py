@@ -55,7 +55,7 @@ def test_errors_are_errors() -> None:
     for name, value in vars(errors).items():
         if not name.startswith("_") and name not in modules:
             assert value.__module__ == "jsync.errors", name
-            record = name in {"FailedMessage", "Lost"}
+            record = name in {"FailedMessage", "Lost", "Unconfirmed"}
             assert record or issubclass(value, errors.Error), name
 
 
