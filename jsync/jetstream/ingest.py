@@ -316,11 +316,6 @@ class IngestEngine:
         `more`: another one follows.
         """
         self.known_to_server = True
-        if more and self._stalls():
-            error = ConnectionLostError(
-                "refusals may have been lost with the connection"
-            )
-            self._miss(self.received + 1, self._cut, error, doubtful=True)
         if self.state not in OVER:
             self._go(State.TURNING if more else State.ENDING)
 
@@ -543,6 +538,10 @@ class IngestEngine:
         )
         if self.gaps == "ok":
             self._not_arrived(count + 1, self.sent)
+            error = ConnectionLostError(
+                "refusals may have been lost with the connection"
+            )
+            self._miss(self.received + 1, self._cut, error, doubtful=True)
             self._receive(self.sent)
         else:
             self._receive(min(max(count, self.received), self.sent))
