@@ -25,6 +25,8 @@ The map, lowest first:
     connecting    one connection a process, from the `nats.*` options
     schema        the columns of the source
     columns       record batches for Spark
+    patience      how long a server that is away is waited for
+    marks         whether a stream still is what it was
     offsets       where a query is in its streams
     coverage      what has come of a range, and what may be missing
     streams       what the leaders of streams say

@@ -2,12 +2,15 @@
 
 Pure: no Spark, socket or clock. The offset of a query is JSON:
 
-    {"v": 1, "streams": {"ORDERS": {"created": "...", "from": 1, "next": 101, "parts": 2}}}
+    {"v": 1, "streams": {"ORDERS": {"created": "...", "from": 1, "next": 101, "parts": 2,
+                                    "mark": {"sequence": 250, "time": "..."}}}}
 
 `next` is the sequence to go on from. An offset is also the end of a batch, and says by
 itself what that batch is: it begins at `from`, in `parts` partitions, of the stream that
 was created at `created`. So a batch that Spark does again after a crash is the same one,
 whatever the options say by then, and also the first batch, of which Spark keeps no start.
+`mark` is the last message that the stream had by then, to tell a stream that was restored
+from older data. The checkpoints of older versions have none.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 from ..errors import CheckpointError
+from .marks import Mark
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -40,6 +44,8 @@ class Holding:
     """The size of a message, on average."""
     leader: str = ""
     """The server that says so; empty when it is alone."""
+    mark: Mark | None = None
+    """Its last message; None if there was none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,15 +57,24 @@ class Span:
     """None: the offset before says it; Spark before 4.2 does not tell."""
     next: int
     parts: int = 0
+    mark: Mark | None = None
+    """The stream's last message when this was planned."""
+
+    @property
+    def reached(self) -> int:
+        """The sequence that the stream had reached when this was planned."""
+        return (
+            self.next if self.mark is None else max(self.next, self.mark.sequence + 1)
+        )
 
     def to_json(self) -> dict[str, Any]:
-        start = {} if self.start is None else {"from": self.start}
-        return {
-            "created": self.created,
-            **start,
-            "next": self.next,
-            "parts": self.parts,
-        }
+        found: dict[str, Any] = {"created": self.created}
+        if self.start is not None:
+            found["from"] = self.start
+        found |= {"next": self.next, "parts": self.parts}
+        if self.mark is not None:
+            found["mark"] = self.mark.to_json()
+        return found
 
 
 Spans = dict[str, Span]
@@ -87,6 +102,7 @@ def from_json(offset: Mapping[str, Any]) -> Spans:
                 int(span["from"]) if "from" in span else None,
                 int(span["next"]),
                 int(span["parts"]),
+                Mark.from_json(span["mark"]) if "mark" in span else None,
             )
             for name, span in offset["streams"].items()
         }
@@ -108,8 +124,8 @@ def lost(created: str, start: int, upto: int, holding: Holding) -> str | None:
     """What of `start` to before `upto` is gone, in words; None: nothing."""
     if holding.created != created:
         return (
-            f"stream {holding.stream} was deleted and created anew at {holding.created}, "
-            f"and sequence {start} of the old one was to be read next"
+            f"stream {holding.stream} was recreated at {holding.created}, or restored from "
+            f"a backup, and sequence {start} of the old one was to be read next"
         )
     last = min(holding.first, upto) - 1
     if last < start:
@@ -131,11 +147,19 @@ def behind(upto: int, holding: Holding) -> str | None:
     )
 
 
-def resumed(span: Span, holding: Holding) -> int:
-    """Where to go on behind a span, of which something may be lost."""
-    if holding.created != span.created:
+def resumed(span: Span, holding: Holding, unread: int | None) -> int:
+    """Where to go on behind a span, of which something may be lost.
+
+    Args:
+        span: What was read last.
+        holding: What the stream has now.
+        unread: Its first message that is later than the span's mark, if the stream is not
+            what it was; None if that is not known.
+    """
+    if unread is None and holding.created != span.created:
         return holding.first
-    return min(max(span.next, holding.first), holding.next)
+    place = span.next if unread is None else min(span.next, unread)
+    return min(max(place, holding.first), holding.next)
 
 
 # How far the next batch goes ----------------------------------------------------------

@@ -21,16 +21,8 @@ from ..terminal import printable
 from .columns import first_missing, stored_batch, without_header
 from .coverage import Coverage
 from .offsets import lost
-from .streams import (
-    AWAY,
-    PATIENCE,
-    PAUSE,
-    LossPolicy,
-    logger,
-    look,
-    next_message,
-    patiently,
-)
+from .patience import AWAY, PATIENCE, PAUSE, patiently
+from .streams import LossPolicy, logger, look, next_message
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator

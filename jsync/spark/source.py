@@ -20,6 +20,7 @@ from .offsets import (
     planned,
     split,
 )
+from .patience import patiently
 from .pushdown import Narrowing
 from .schema import arrow_schema, check_schema
 from .source_options import SourceOptions
@@ -27,6 +28,7 @@ from .streams import (
     LossPolicy,
     check_readable,
     look,
+    look_behind,
     read_mode,
     sequence_at,
 )
@@ -63,11 +65,22 @@ class Source:
     def look(self, name: str) -> tuple[Stream, Holding]:
         """Ask for a stream, and at first whether it can be read at all; blocks."""
         stream, holding = look(self.jetstream(), name)
-        if name not in self._checked:
-            mode = read_mode(stream, self.options.read_mode)
-            check_readable(stream, mode, self.subjects, self.connection)
-            self._checked.add(name)
+        self._check(stream)
         return stream, holding
+
+    def look_behind(self, name: str, created: str, upto: int) -> tuple[Stream, Holding]:
+        """The same, but wait a while for a leader that does not reach `upto` yet."""
+        stream, holding = look_behind(self.jetstream(), name, created, upto)
+        self._check(stream)
+        return stream, holding
+
+    def _check(self, stream: Stream) -> None:
+        if stream.name not in self._checked:
+            mode = read_mode(stream, self.options.read_mode)
+            patiently(
+                lambda: check_readable(stream, mode, self.subjects, self.connection)
+            )
+            self._checked.add(stream.name)
 
     def ranges(self, name: str, span: Span) -> list[InputPartition]:
         """The partitions that read a span of a stream."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from ..errors import CheckpointError, ConfigError, StreamNotFoundError
+from .marks import Mark, contradiction, first_after
 from .offsets import (
     Holding,
     Span,
@@ -20,8 +22,9 @@ from .offsets import (
     rows_of,
     to_json,
 )
+from .patience import patiently
 from .source import Source
-from .streams import look_behind, sequence_at
+from .streams import sequence_at
 
 try:
     from pyspark.sql.streaming.datasource import (
@@ -45,6 +48,7 @@ if TYPE_CHECKING:
     import pyarrow
     from pyspark.sql.types import StructType
 
+    from .. import Stream
     from .offsets import Spans
     from .options import Options
 
@@ -60,6 +64,7 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._begun: Spans = {}  # where this process has let streams begin
         self._reached: Spans | None = None  # the last offset given, as far as is known
         self._heads: Spans = {}  # the ends of the streams as last seen
+        self._planned: dict[str, Mark | None] = {}  # of the last offset given
         self._targets: dict[str, Holding] | None = None
         limits = self._source.options.max_rows, self._source.options.max_bytes
         if not LIMITS and limits != (None, None):
@@ -89,7 +94,7 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             if loss is not None:
                 self._source.policy.found(name, loss)
             start = max(start, holding.first)
-            self._begun[name] = Span(holding.created, start, start)
+            self._begun[name] = Span(holding.created, start, start, mark=holding.mark)
         return self._begun[name]
 
     def getDefaultReadLimit(self) -> ReadLimit:
@@ -133,51 +138,70 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         """The next end behind `before`, which is None where Spark does not say it."""
         if before is None:
             return {
-                name: Span(holding.created, None, holding.next)
+                name: Span(holding.created, None, holding.next, mark=holding.mark)
                 for name in self._source.options.streams
                 for _, holding in [self._source.look(name)]
             }
         places: Spans = {}
+        marks: dict[str, Mark | None] = {}
         backlogs: dict[str, int] = {}
         sizes: dict[str, float] = {}
         for name in self._source.options.streams:
             known = before[name] if name in before else self._begin(name)
-            places[name], holding = self._resumed(name, known)
-            backlogs[name] = (
-                0 if holding is None else self._backlog(places[name], holding)
-            )
+            place, holding = self._resumed(name, known)
+            places[name] = place
+            marks[name] = known.mark if holding is None else holding.mark
+            backlogs[name] = 0 if holding is None else self._backlog(place, holding)
             sizes[name] = 0.0 if holding is None else holding.message_bytes
         shares = self._shares(backlogs, sizes) if limited else backlogs
         moved = any(shares.values()) or any(
-            name not in before or span.next != before[name].next
+            name not in before or span is not before[name]
             for name, span in places.items()
         )
         if not moved:
             return before
         options = self._source.options
         after = {
-            name: Span(span.created, span.next, span.next + shares[name])
+            name: Span(
+                span.created, span.next, span.next + shares[name], mark=marks[name]
+            )
             for name, span in places.items()
         }
+        self._planned = marks
         return planned(after, options.min_partitions, options.rows_per_partition)
 
     def _resumed(self, name: str, span: Span) -> tuple[Span, Holding | None]:
         """Where to go on in a stream; and what it holds, None when it is not there."""
         source = self._source
         try:
-            source.look(name)
-            holding = look_behind(source.jetstream(), name, span.created, span.next)
+            stream, holding = source.look_behind(name, span.created, span.reached)
+            self._heads[name] = Span(holding.created, holding.next, holding.next)
+            loss = lost(span.created, span.next, holding.next, holding)
+            unread = None
+            if altered := self._altered(stream, span, holding):
+                loss, unread = altered, self._unread(stream, span)
         except StreamNotFoundError as gone:
             source.policy.found(name, f"stream {name} is not there any more: {gone}")
             return span, None
-        self._heads[name] = Span(holding.created, holding.next, holding.next)
-        loss = lost(span.created, span.next, holding.next, holding)
-        loss = loss or behind(span.next, holding)
         if loss is None:
             return span, holding
-        source.policy.found(name, loss)
-        place = resumed(span, holding)
+        place = resumed(span, holding, unread)
+        source.policy.found(name, loss, place)
         return Span(holding.created, place, place), holding
+
+    def _altered(self, stream: Stream, span: Span, holding: Holding) -> str | None:
+        """Whether the stream is another one, or an older state of this one, in words."""
+        if holding.created != span.created:
+            return lost(span.created, span.next, holding.next, holding)
+        if loss := behind(span.reached, holding):
+            return loss
+        mark = span.mark
+        return None if mark is None else patiently(lambda: contradiction(stream, mark))
+
+    def _unread(self, stream: Stream, span: Span) -> int | None:
+        """The first message of an altered stream that the query has not seen."""
+        mark = span.mark
+        return None if mark is None else patiently(lambda: first_after(stream, mark))
 
     def _backlog(self, span: Span, holding: Holding) -> int:
         upto = holding.next
@@ -209,7 +233,7 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         """What the executors read: it is all in `end`, but for Spark before 4.2."""
         before, options = from_json(start), self._source.options
         spans = {
-            name: self._there(name, span)
+            name: self._there(name, span, before.get(name))
             for name, span in self._known(end).items()
             for span in [complete(span, before.get(name))]
             if span.start is not None and span.start < span.next
@@ -222,22 +246,28 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             for part in self._source.ranges(name, span)
         ]
 
-    def _there(self, name: str, span: Span) -> Span:
+    def _there(self, name: str, span: Span, before: Span | None) -> Span:
         """What of a span is still there; all of it, unless loss is allowed for."""
         source = self._source
         assert span.start is not None
-        holding = look_behind(source.jetstream(), name, span.created, span.next)
+        stream, holding = source.look_behind(name, span.created, span.reached)
         loss = lost(span.created, span.start, span.next, holding)
-        loss = loss or behind(span.next, holding)
+        upto = holding.next
+        # What this process has just planned needs no second look.
+        if span.mark is None or self._planned.get(name) != span.mark:
+            for known in filter(None, (before, span)):
+                if altered := self._altered(stream, known, holding):
+                    unread = self._unread(stream, known)
+                    loss, upto = altered, upto if unread is None else unread
+                    break
         if loss is None:
             return span
-        source.policy.found(name, loss)
-        if holding.created != span.created:
-            return Span(span.created, span.next, span.next)
         start = min(max(span.start, holding.first), span.next)
-        return Span(
-            span.created, start, max(start, min(span.next, holding.next)), span.parts
-        )
+        if holding.created != span.created:
+            start = span.next
+        upto = max(start, min(span.next, upto))
+        source.policy.found(name, loss, start)
+        return replace(span, start=start, next=upto)
 
     def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
         yield from self._source.read(partition.value)

@@ -6,54 +6,34 @@ import contextlib
 import logging
 from datetime import datetime
 from time import monotonic, sleep
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final
 
 from ..errors import (
     ConfigError,
-    ConnectionLostError,
     DataLossError,
     Error,
-    JetStreamUnavailableError,
     MessageNotFoundError,
     TimeoutError as LateError,
 )
 from ..terminal import printable
 from .connecting import connection
+from .marks import mark_of
 from .offsets import Holding
+from .patience import PAUSE, patiently
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from .. import JetStream, Stream
     from .connecting import ConnectionOptions
     from .source_options import Place, ReadMode
 
-    T = TypeVar("T")
-
-PATIENCE: Final = 30.0
-"""Seconds for which a lost connection or leader, and silence, are put up with."""
-PAUSE: Final = 0.1
 ASK_SECONDS: Final = 1.0
 """Until a question that may have been passed over is asked again."""
 BEHIND: Final = 10.0
 """Seconds that a new leader has to read its log, until what it lacks is lost."""
 
-AWAY: Final = (ConnectionLostError, LateError, JetStreamUnavailableError)
-"""Nobody answers for the moment."""
-
 logger = logging.getLogger("jsync.spark")
-
-
-def patiently(ask: Callable[[], T]) -> T:
-    """What `ask` gives; blocks, and asks again while nobody can answer."""
-    until = monotonic() + PATIENCE
-    while True:
-        try:
-            return ask()
-        except AWAY:
-            if monotonic() >= until:
-                raise
-            sleep(PAUSE)
 
 
 def look(js: JetStream, name: str) -> tuple[Stream, Holding]:
@@ -62,14 +42,16 @@ def look(js: JetStream, name: str) -> tuple[Stream, Holding]:
     return stream, holding_of(stream)
 
 
-def look_behind(js: JetStream, name: str, created: str, upto: int) -> Holding:
+def look_behind(
+    js: JetStream, name: str, created: str, upto: int
+) -> tuple[Stream, Holding]:
     """The same, but wait a while for a leader that does not reach `upto` yet."""
     until = monotonic() + BEHIND
     while True:
-        _, holding = look(js, name)
+        stream, holding = look(js, name)
         behind = holding.created == created and holding.next < upto
         if not behind or monotonic() >= until:
-            return holding
+            return stream, holding
         sleep(PAUSE)
 
 
@@ -83,6 +65,7 @@ def holding_of(stream: Stream) -> Holding:
         next=state.last_seq + 1,
         message_bytes=state.bytes / state.messages if state.messages else 0.0,
         leader="" if info.cluster is None else info.cluster.leader or "",
+        mark=mark_of(stream),
     )
 
 
@@ -196,11 +179,14 @@ class LossPolicy:
     def __init__(self, *, fail: bool) -> None:
         self._fail = fail
 
-    def found(self, stream: str, loss: str) -> None:
-        """Raise `DataLossError`, or go on."""
+    def found(self, stream: str, loss: str, place: int | None = None) -> None:
+        """Raise `DataLossError`, or go on, at `place` if that is known."""
         if self._fail:
             raise DataLossError(
                 f"{loss}. Option failOnDataLoss=false goes on with what there is",
                 stream=stream,
             )
-        logger.warning("%s; going on, as failOnDataLoss is false", printable(loss))
+        where = "" if place is None else f" at sequence {place}"
+        logger.warning(
+            "%s; going on%s, as failOnDataLoss is false", printable(loss), where
+        )

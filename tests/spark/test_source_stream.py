@@ -66,6 +66,9 @@ def test_each_offset_says_by_itself_what_its_batch_is(
     created = stream.info().created
     assert created is not None
     assert {span.pop("created") for span in spans} == {created.isoformat()}
+    last = stream.get_message(10, direct=False).timestamp.isoformat()
+    for span in spans:
+        assert span.pop("mark") == {"sequence": 10, "time": last}
     assert spans == [
         {"from": 3, "next": 7, "parts": 2},
         {"from": 7, "next": 11, "parts": 2},

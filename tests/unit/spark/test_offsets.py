@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from jsync.spark.coverage import Coverage
+from jsync.spark.marks import Mark
 from jsync.spark.offsets import (
     MOST_ROWS,
     Holding,
@@ -34,8 +35,13 @@ def holding(
 
 
 def test_an_offset_comes_back_from_json() -> None:
-    spans = {"A": Span(OLD, 1, 5, 2), "B": Span(NEW, None, 9)}
+    spans = {
+        "A": Span(OLD, 1, 5, 2),
+        "B": Span(NEW, None, 9),
+        "C": Span(NEW, 1, 5, 1, mark=Mark(7, NEW)),
+    }
     assert from_json(to_json(spans)) == spans
+    assert [span.reached for span in spans.values()] == [5, 9, 8]
     assert complete(spans["B"], Span(NEW, 2, 4)) == Span(NEW, 4, 9)
     assert complete(spans["A"], Span(OLD, 0, 3)) == spans["A"]
 
@@ -49,7 +55,7 @@ def test_an_offset_comes_back_from_json() -> None:
         (5, 9, holding(8, 20), "sequences 5 to 7 of stream A went"),
         (5, 9, holding(15, 20), "sequences 5 to 8 of stream A went"),
         (5, 5, holding(15, 20), None),
-        (5, 9, holding(1, 20, NEW), "was deleted and created anew"),
+        (5, 9, holding(1, 20, NEW), "was recreated at"),
     ],
 )
 def test_what_is_lost_of_a_range(
@@ -61,10 +67,15 @@ def test_what_is_lost_of_a_range(
 
 def test_where_to_go_on_behind_a_loss() -> None:
     span = Span(OLD, 1, 10)
-    assert resumed(span, holding(1, 20)) == 10
-    assert resumed(span, holding(15, 20)) == 15
-    assert resumed(span, holding(3, 20, NEW)) == 3
-    assert resumed(span, holding(1, 7)) == 7
+    assert resumed(span, holding(1, 20), None) == 10
+    assert resumed(span, holding(15, 20), None) == 15
+    assert resumed(span, holding(3, 20, NEW), None) == 3
+    assert resumed(span, holding(1, 7), None) == 7
+    # Of another stream, or an older state of this one: what the query has not seen.
+    assert resumed(span, holding(1, 20, NEW), 6) == 6
+    assert resumed(span, holding(1, 20), 6) == 6
+    assert resumed(span, holding(8, 20), 6) == 8
+    assert resumed(span, holding(1, 20), 15) == 10
     assert behind(10, holding(1, 7)) == (
         "stream A ends at sequence 6, and reached 9 before"
     )

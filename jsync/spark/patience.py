@@ -1,0 +1,51 @@
+"""How long a lost connection, or a stream without a leader, is waited for."""
+
+from __future__ import annotations
+
+from time import monotonic, sleep
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from ..errors import (
+    ConnectionClosedError,
+    ConnectionLostError,
+    JetStreamUnavailableError,
+    NoServersError,
+    NoStreamResponseError,
+    TimeoutError as LateError,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    T = TypeVar("T")
+
+PATIENCE: Final = 30.0
+"""Seconds, of the driver as of a task: a restart or an election is over by then."""
+PAUSE: Final = 0.1
+
+AWAY: Final = (
+    ConnectionClosedError,
+    ConnectionLostError,
+    JetStreamUnavailableError,
+    LateError,
+    NoServersError,
+    NoStreamResponseError,
+)
+"""Nobody answers for the moment. A wrong password or certificate is not among them."""
+
+
+def patiently(ask: Callable[[], T], seconds: float = PATIENCE) -> T:
+    """Return the result of `ask`, called again while nobody can answer. Blocks.
+
+    Args:
+        ask: A call that may be made twice.
+        seconds: After so many the last error is raised.
+    """
+    until = monotonic() + seconds
+    while True:
+        try:
+            return ask()
+        except AWAY:
+            if monotonic() >= until:
+                raise
+            sleep(PAUSE)
