@@ -4,7 +4,8 @@ Spark runs a batch again, with the same id, when it ended before its commit: a t
 failed, or all of it in another run of the query. A stream drops what it has already, by the
 ids, as long as it remembers them. Behind that the fence knows three things of the last
 batch: that it is stored as a whole (`Committed`), when it was begun, and by which run
-(`Begun`), and when a task of this run was begun (`Tasked`).
+(`Begun`), and when a task of this run was begun (`Tasked`). A commit also notes the stream's
+last message, so that the next batch sees a stream that was recreated or restored.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from enum import Enum
 from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
+
+from ..marks import Mark
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -50,6 +53,12 @@ class Committed(msgspec.Struct, frozen=True, tag="committed"):
     digest: Digest
     report: dict[str, object] = {}
     """What the stream has confirmed, for people."""
+    stream: str | None = None
+    """What was written into; None for what an older version noted."""
+    created: str = ""
+    """When that stream was created."""
+    mark: Mark | None = None
+    """The stream's last message at the commit."""
 
 
 class Begun(msgspec.Struct, frozen=True, tag="begun"):
@@ -87,6 +96,10 @@ ENDS = frozenset({Standing.COMMITTED, Standing.BEHIND})
 """Nothing is published then."""
 TIMED = frozenset({Standing.RETRIED, Standing.REPLAYED})
 """What may be stored already has to be remembered by the stream still."""
+
+
+UNSEEN = frozenset({Standing.NEW, Standing.REPLAYED, Standing.COMMITTED})
+"""No task of this run has looked yet whether the stream still has what was stored."""
 
 
 @dataclass(frozen=True)

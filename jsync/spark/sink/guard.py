@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from time import monotonic, sleep
-from typing import TYPE_CHECKING, Final, TypeVar
+from time import monotonic
+from typing import TYPE_CHECKING, TypeVar
 
 from ...errors import (
     CheckpointError,
-    ConnectionError as BrokenError,
-    JetStreamUnavailableError,
-    NoStreamResponseError,
+    DataLossError,
     ReplayTooLateError,
-    TimeoutError as LateError,
     WrongLastSequenceError,
 )
+from ..marks import contradiction
+from ..offsets import behind
+from ..patience import patiently
+from ..streams import holding_of, look_behind
 from .bucket import Bucket
 from .fence import (
     ENDS,
     TIMED,
+    UNSEEN,
     Attempt,
     Begun,
     Committed,
@@ -38,28 +40,7 @@ if TYPE_CHECKING:
     from .report import BatchReport
     from .target import Target
 
-    Result = TypeVar("Result")
     Kind = TypeVar("Kind", Committed, Begun, Tasked)
-
-_PASSING: Final = (
-    BrokenError,
-    LateError,
-    NoStreamResponseError,
-    JetStreamUnavailableError,
-)
-PAUSE: Final = 0.25
-
-
-def patiently(call: Callable[[], Result], seconds: float) -> Result:
-    """Call until it goes through, so that a server may restart meanwhile; blocks."""
-    deadline = monotonic() + seconds
-    while True:
-        try:
-            return call()
-        except _PASSING:
-            if monotonic() >= deadline:
-                raise
-        sleep(PAUSE)
 
 
 class Guard:
@@ -86,7 +67,8 @@ class Guard:
     def enter(self) -> Standing:
         """Where the batch stands; notes that this task has begun. Blocks.
 
-        Raises `CheckpointError` when a later batch is stored, and `ReplayTooLateError`.
+        Raises `CheckpointError` when a later batch is stored, `ReplayTooLateError`, and
+        `DataLossError` when the stream has not got any more what was stored before.
         """
         return patiently(self._enter, self._target.ack_timeout)
 
@@ -99,6 +81,9 @@ class Guard:
             task, task_at = _read(bucket, f"{key}.task.{self._partition}", Tasked)
             last = self._js.stream(self._target.stream).cached_info.state.last_seq
             where = standing(attempt, committed, begun, task, last)
+            if committed is not None and where in UNSEEN:
+                self._check_fence(committed)
+                self._check_sink(committed)
             try:
                 if where is Standing.NEW:
                     entry = Begun(attempt.batch, attempt.run, last)
@@ -144,6 +129,50 @@ class Guard:
                 "twice. A longer duplicate_window of the stream leaves more time"
             )
 
+    def _check_fence(self, committed: Committed) -> None:
+        """Raise `CheckpointError` if the fence has forgotten batches of a query.
+
+        Each batch of a query is noted, but for those of older versions that had no rows.
+        """
+        known, batch = committed.batch, self._attempt.batch
+        if (
+            committed.stream is not None
+            and self._key.startswith("query.")
+            and known < batch - 1
+        ):
+            raise CheckpointError(
+                f"the fence in the bucket {self._bucket_name} was restored from older data: "
+                f"it knows {self._key} up to batch {known}, and this is batch {batch}. What "
+                "it was restored with may have lost rows as well. To write them again, "
+                "start with a new checkpoint; to go on without them, delete the keys "
+                f"{self._key}.committed and {self._key}.begun"
+            )
+
+    def _check_sink(self, committed: Committed) -> None:
+        """Raise `DataLossError` if the stream is not the one that was written into."""
+        name, created, mark = committed.stream, committed.created, committed.mark
+        if name is None or name != self._target.stream:
+            return  # an older version has not noted it, or the query goes elsewhere now
+        upto = 1 if mark is None else mark.sequence + 1
+        stream, holding = look_behind(self._js, name, created, upto)
+        if holding.created != created:
+            loss: str | None = (
+                f"stream {name} was recreated, or restored from a backup: it was created "
+                f"at {holding.created}, and at {created} when it was written last"
+            )
+        else:
+            loss = behind(upto, holding)
+            if loss is None and mark is not None:
+                loss = contradiction(stream, mark)
+        if loss is not None:
+            raise DataLossError(
+                f"{loss}. Rows up to batch {committed.batch} of {self._key} may be missing "
+                "there. To write them again, start with a new checkpoint or jobId; to go "
+                f"on without them, delete the keys {self._key}.committed and "
+                f"{self._key}.begun of the bucket {self._bucket_name}",
+                stream=name,
+            )
+
     def _behind(self) -> CheckpointError:
         return CheckpointError(
             f"batch {self._attempt.batch} of {self._key} is older than what the fence in "
@@ -163,18 +192,28 @@ def commit(
     batch: int,
     report: BatchReport,
     *,
-    fenced: bool,
+    fenced: str | None,
     last: bool,
 ) -> None:
     """Note that a batch is stored; on the driver, blocks.
 
-    `last`: nobody will ask for it again. Raises `CheckpointError` when an earlier run has
-    stored the batch, and with other rows.
+    Args:
+        connect: Gives JetStream.
+        bucket_name: The fence's bucket.
+        key: What the fence calls the query or the job.
+        batch: Its number.
+        report: What the tasks have told.
+        fenced: The stream that was written exactly once; None for at least once.
+        last: Nobody will ask for it again.
+
+    Raises:
+        CheckpointError: An earlier run has stored the batch, and with other rows.
     """
 
     def put() -> None:
-        bucket = Bucket(connect(), bucket_name)
-        if fenced and report.skipped:
+        js = connect()
+        bucket = Bucket(js, bucket_name)
+        if fenced is not None and report.skipped:
             committed, _ = _read(bucket, f"{key}.committed", Committed)
             if committed is not None and committed.digest != report.digest:
                 raise CheckpointError(
@@ -189,9 +228,19 @@ def commit(
             bucket.forget(f"{key}.>")
             return
         entry = Committed(batch, report.digest, report.as_dict())
+        if fenced is not None:
+            holding = holding_of(js.stream(fenced))
+            entry = Committed(
+                batch,
+                report.digest,
+                report.as_dict(),
+                stream=fenced,
+                created=holding.created,
+                mark=holding.mark,
+            )
         bucket.put(f"{key}.committed", encode(entry))
 
-    patiently(put, 10.0)
+    patiently(put)
 
 
 def _read(
@@ -208,4 +257,4 @@ def _put(bucket: Bucket, key: str, entry: Entry, before: Value | None) -> None:
     bucket.put(key, encode(entry), revision=before.revision if before else 0)
 
 
-__all__ = ["ENDS", "Guard", "commit", "patiently"]
+__all__ = ["ENDS", "Guard", "commit"]

@@ -15,10 +15,11 @@ from pyspark.sql.datasource import DataSourceArrowWriter
 from ...errors import ConfigError, PermissionsError
 from ...terminal import printable
 from ..connecting import connection, jetstream
+from ..patience import patiently
 from .bucket import open_bucket
 from .columns import ColumnPlan
 from .fence import ENDS, Attempt, Digest
-from .guard import Guard, commit, patiently
+from .guard import Guard, commit
 from .report import BatchReport, TaskReport
 from .rows import as_batches, digest
 from .sending import Sending
@@ -42,8 +43,6 @@ else:
         datasource, "DataSourceStreamArrowWriter", datasource.DataSourceStreamWriter
     )
 
-PATIENCE: Final = 10.0
-"""Seconds for a server to come back, for what Spark would end a query for."""
 SLICE: Final = 1000
 """Rows between two looks at the clock, in a replay."""
 
@@ -67,15 +66,15 @@ class Sink:
         self._plan = ColumnPlan.of(fields, settings.subject)
         self._schema = schema
         self.run = uuid.uuid4().hex
+        self._streaming = streaming
         self._replicas = 1
         settings.check(self._plan, overwrite=overwrite, streaming=streaming)
         self._target: Target | None = None
-        # A query that runs for weeks is not to end since a server restarts.
-        patiently(self._look, PATIENCE if streaming else 0)
+        if not streaming:
+            jetstream(settings.connection)  # a wrong address is told at once
+        patiently(self._look)
         if overwrite:
-            js = jetstream(settings.connection)
-            assert settings.stream is not None
-            js.stream(settings.stream).purge()
+            patiently(self._purge)
 
     def _look(self) -> None:
         """Ask the server whether it can be done as it is asked for."""
@@ -86,6 +85,10 @@ class Sink:
             open_bucket(js, settings.fence_bucket, replicas=self._replicas)
         if settings.dead_letters is not None:
             js.stream_name_by_subject(settings.dead_letters)
+
+    def _purge(self) -> None:
+        assert self.settings.stream is not None
+        jetstream(self.settings.connection).stream(self.settings.stream).purge()
 
     def _find_target(self, js: JetStream) -> Target | None:
         settings = self.settings
@@ -113,7 +116,7 @@ class Sink:
         if first is None:
             return TaskReport(key=key)
         batches = chain([first], there)
-        js = patiently(lambda: jetstream(self.settings.connection), PATIENCE)
+        js = patiently(lambda: jetstream(self.settings.connection))
         guard = None
         if self.settings.exactly_once:
             guard = self._guard(js, key, batch)
@@ -201,10 +204,11 @@ class Sink:
     ) -> BatchReport:
         tasks = [one for one in messages if isinstance(one, TaskReport)]
         report = BatchReport.of(tasks)
-        key = next((task.key for task in tasks if task.rows), None)
+        # The batches of a query are noted without a gap, with rows or without.
+        key = next((task.key for task in tasks if task.rows or self._streaming), None)
         bucket = self.settings.fence_bucket
         if bucket is not None and key is not None:
-            fenced = self.settings.exactly_once
+            fenced = self.settings.stream if self.settings.exactly_once else None
             connect = functools.partial(jetstream, self.settings.connection)
             commit(connect, bucket, key, batch, report, fenced=fenced, last=last)
         logger.info(

@@ -1,0 +1,171 @@
+"""Writing on into a stream that was put back to older data: missing rows are told."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import jsync
+from jsync.spark.sink.fence import Committed, Digest, encode
+
+from .restoring import Restorable
+from .sink_support import run, stored, with_columns, write
+from .test_sink_streaming import add_file, lines
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+SUBJECTS = ["A.>"]
+
+
+@pytest.fixture
+def restorable(tmp_path: Path) -> Iterator[Restorable]:
+    restorable = Restorable(tmp_path)
+    with jsync.connect(restorable.server.url) as nc:
+        nc.jetstream().create_stream(name="A", subjects=SUBJECTS)
+    yield restorable
+    restorable.close()
+
+
+def write_batch(spark: SparkSession, restorable: Restorable, batch: int) -> None:
+    """Ten rows, as the batch of that number of one job."""
+    frame = with_columns(spark.range(10 * batch, 10 * batch + 10, 1, 2), "A")
+    write(
+        frame,
+        restorable.server,
+        stream="A",
+        delivery="exactly-once",
+        jobId="j",
+        jobBatch=batch,
+    )
+
+
+def found(restorable: Restorable) -> list[int]:
+    with jsync.connect(restorable.server.url) as nc:
+        stream = nc.jetstream().stream("A")
+        return sorted(int(data) for (data,) in stored(stream, "data"))
+
+
+def restore_older(restorable: Restorable, stream: jsync.Stream) -> None:
+    restorable.restore("A")
+
+
+def restore_and_fill(restorable: Restorable, stream: jsync.Stream) -> None:
+    """As many messages as before, but others."""
+    restorable.restore("A")
+    with jsync.connect(restorable.server.url) as nc:
+        js = nc.jetstream()
+        for number in range(1000, 1030):
+            js.publish("A.other", b"%d" % number)
+
+
+def recreate(restorable: Restorable, stream: jsync.Stream) -> None:
+    stream.delete()
+    with jsync.connect(restorable.server.url) as nc:
+        nc.jetstream().create_stream(name="A", subjects=SUBJECTS)
+
+
+def purge(restorable: Restorable, stream: jsync.Stream) -> None:
+    stream.purge()
+
+
+def delete_the_last(restorable: Restorable, stream: jsync.Stream) -> None:
+    stream.delete_message(stream.info().state.last_seq)
+
+
+def add_another(restorable: Restorable, stream: jsync.Stream) -> None:
+    with jsync.connect(restorable.server.url) as nc:
+        nc.jetstream().publish("A.other", b"1000")
+
+
+def change_after_two_batches(
+    spark: SparkSession, restorable: Restorable, change: Any
+) -> list[int]:
+    """Write two batches, change the stream, and return what it has then."""
+    write_batch(spark, restorable, 0)
+    restorable.back_up("A")
+    write_batch(spark, restorable, 1)
+    with jsync.connect(restorable.server.url) as nc:
+        change(restorable, nc.jetstream().stream("A"))
+    return found(restorable)
+
+
+@pytest.mark.parametrize("change", [restore_older, restore_and_fill, recreate])
+@pytest.mark.parametrize("batch", [1, 2])
+def test_rows_that_a_restore_of_the_sink_took_end_the_query(
+    spark: SparkSession, restorable: Restorable, change: Any, batch: int
+) -> None:
+    """Also when the fence knows the batch: skipped, it would be missing."""
+    before = change_after_two_batches(spark, restorable, change)
+    what = "stream A (was re|ends at)(?s:.*)Rows up to batch 1 of job.j may be missing"
+    with pytest.raises(Exception, match=what):
+        write_batch(spark, restorable, batch)
+    assert found(restorable) == before
+    # The error says what to do.
+    with jsync.connect(restorable.server.url) as nc:
+        bucket = nc.jetstream().stream("KV_jsync_spark")
+        for key in ("committed", "begun"):
+            bucket.purge(subject=f"$KV.jsync_spark.job.j.{key}")
+    write_batch(spark, restorable, batch)
+    written = range(10 * batch, 10 * batch + 10)
+    assert set(found(restorable)) == {*before, *written}
+
+
+@pytest.mark.parametrize("change", [purge, delete_the_last, add_another])
+def test_messages_that_go_from_the_sink_or_come_into_it_end_nothing(
+    spark: SparkSession, restorable: Restorable, change: Any
+) -> None:
+    before = change_after_two_batches(spark, restorable, change)
+    write_batch(spark, restorable, 2)
+    assert found(restorable) == sorted([*before, *range(20, 30)])
+
+
+def test_a_fence_without_the_stream_s_last_message_goes_on_and_gets_it(
+    spark: SparkSession, restorable: Restorable
+) -> None:
+    write_batch(spark, restorable, 0)
+    with jsync.connect(restorable.server.url) as nc:
+        js = nc.jetstream()
+        entry = encode(Committed(0, Digest()))
+        js.publish("$KV.jsync_spark.job.j.committed", entry)
+        write_batch(spark, restorable, 1)
+        message = js.stream("KV_jsync_spark").get_message(
+            last_by_subject="$KV.jsync_spark.job.j.committed"
+        )
+        entry = json.loads(message.data)
+    assert (entry["stream"], entry["mark"]["sequence"]) == ("A", 20)
+
+
+@pytest.mark.parametrize("together", [False, True])
+def test_a_query_ends_when_its_sink_was_restored(
+    spark: SparkSession, restorable: Restorable, tmp_path: Path, together: bool
+) -> None:
+    """Alone, or with the fence, which then knows less than the checkpoint."""
+    streams = ("A", "KV_jsync_spark") if together else ("A",)
+    add_file(tmp_path / "in", "0", range(10))
+    frame = with_columns(lines(spark, tmp_path / "in"), "A")
+
+    def run_query() -> None:
+        run(
+            frame,
+            restorable.server,
+            tmp_path / "checkpoint",
+            stream="A",
+            delivery="exactly-once",
+        )
+
+    run_query()
+    restorable.back_up(*streams)
+    add_file(tmp_path / "in", "1", range(10, 20))
+    run_query()
+    restorable.restore(*streams)
+    add_file(tmp_path / "in", "2", range(20, 30))
+    what = "fence(?s:.*)was restored" if together else "stream A ends at sequence 10"
+    with pytest.raises(Exception, match=what):
+        run_query()
+    assert found(restorable) == list(range(10))
