@@ -85,12 +85,24 @@ def table_options(given: Mapping[str, str]) -> dict[str, str] | None:
 
 
 def with_options(columns: StructType, options: dict[str, str]) -> StructType:
-    """The columns of a table, with its options."""
+    """The columns of a table, with its options; people see those as a comment."""
     first, *others = columns.fields
+    shown = ", ".join(f"'{name}' '{value}'" for name, value in sorted(options.items()))
     noted = StructField(
-        first.name, first.dataType, first.nullable, {_METADATA: options}
+        first.name,
+        first.dataType,
+        first.nullable,
+        {_METADATA: options, "comment": f"using jetstream options ({shown})"},
     )
     return StructType([noted, *others])
+
+
+def given_by_servers(columns: StructType) -> tuple[str, ...]:
+    """The columns of a table that INSERT leaves out; none for what is not a table."""
+    if not options_of(columns):
+        return ()
+    names = ("stream", "sequence", "timestamp")
+    return tuple(field.name for field in columns if field.name in names)
 
 
 def options_of(columns: StructType) -> dict[str, str]:

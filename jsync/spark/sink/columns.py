@@ -78,6 +78,12 @@ class ColumnPlan:
 
 def _check(name: str, kind: str) -> None:
     kinds = KINDS.get(name.lower())
+    if name.lower() in ("stream", "sequence", "timestamp"):
+        raise ConfigError(
+            f"the server gives the column {name}: drop it. In SQL, create a table, and "
+            "insert into t (subject, data); or a view of the columns that you write, as in "
+            "create temporary view v (subject string, data string) using jetstream ..."
+        )
     if kinds is None:
         near = difflib.get_close_matches(name.lower(), KINDS, n=1)
         known = _ELSEWHERE.get(name.lower()) or (near[0] if near else None)

@@ -16,6 +16,7 @@ from ...errors import ConfigError, PermissionsError
 from ...terminal import printable
 from ..connecting import connection, jetstream
 from ..patience import patiently
+from ..schema import given_by_servers
 from .bucket import open_bucket
 from .columns import ColumnPlan
 from .fence import ENDS, Attempt, Digest
@@ -62,7 +63,12 @@ class Sink:
     ) -> None:
         """Check all that can be; on the driver, blocks. Raises `ConfigError`."""
         self.settings = settings = SinkSettings.of(options)
-        fields = [(field.name, field.dataType.simpleString()) for field in schema]
+        self._left_out = given_by_servers(schema)
+        fields = [
+            (field.name, field.dataType.simpleString())
+            for field in schema
+            if field.name not in self._left_out
+        ]
         self._plan = ColumnPlan.of(fields, settings.subject)
         self._schema = schema
         self.run = uuid.uuid4().hex
@@ -111,7 +117,11 @@ class Sink:
     # On executors -----------------------------------------------------------------------
 
     def write_task(self, given: Iterable[Any], key: str, batch: int) -> TaskReport:
-        there = (one for one in as_batches(given, self._schema) if one.num_rows)
+        there = (
+            self._written(one)
+            for one in as_batches(given, self._schema)
+            if one.num_rows
+        )
         first = next(there, None)
         if first is None:
             return TaskReport(key=key)
@@ -123,6 +133,18 @@ class Sink:
             if guard.enter() in ENDS:
                 return self._skip(batches, key)
         return self._send(js, batches, key, guard)
+
+    def _written(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The columns that INSERT writes into a table."""
+        if not self._left_out:
+            return batch
+        for name in self._left_out:
+            if batch.column(name).null_count < batch.num_rows:
+                raise ConfigError(
+                    f"the server gives the column {name}: leave it out, as in insert into "
+                    "t (subject, data) select subject, data from ..."
+                )
+        return batch.drop_columns(list(self._left_out))
 
     def _guard(self, js: JetStream, key: str, batch: int) -> Guard:
         context = TaskContext.get()
