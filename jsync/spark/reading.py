@@ -2,7 +2,8 @@
 
 A range ends when its last message has come, or when the stream's leader confirms that
 nothing more of it is there. The end of a consumer, or of a direct get, is not that: who
-answers may be a follower that lags.
+answers may be a follower that lags. Only of a stream without followers is a consumer's end
+the leader's word.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from .columns import first_missing, stored_batch, without_header
 from .coverage import Coverage
 from .offsets import lost
 from .patience import AWAY, PATIENCE, PAUSE, patiently
-from .streams import LossPolicy, logger, look, next_message
+from .streams import LossPolicy, has_followers, logger, look, next_message
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
@@ -184,7 +185,9 @@ class RangeReader:
         start = self._coverage.position + 1
         stream, before = look(self._js, self._part.stream)
         if before.created == self._part.created:
-            found = patiently(lambda: next_message(stream, start, self._subjects))
+            found = None
+            if self._part.mode == "direct" or has_followers(stream):
+                found = patiently(lambda: next_message(stream, start, self._subjects))
             _, after = look(self._js, self._part.stream)
             if not self._coverage.confirmed(before, found, after):
                 return False

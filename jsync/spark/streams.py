@@ -90,6 +90,11 @@ def sequence_at(stream: Stream, holding: Holding, place: Place) -> int:
     return place
 
 
+def has_followers(stream: Stream) -> bool:
+    """Whether a consumer may run on a server that is not the stream's leader."""
+    return (stream.config.num_replicas or 1) > 1
+
+
 def next_message(stream: Stream, sequence: int, subjects: Sequence[str]) -> int | None:
     """The leader's first message from `sequence` on, of these subjects or any; blocks."""
     found = []

@@ -12,7 +12,7 @@ import pytest
 
 import jsync
 from jsync import errors
-from jsync.spark import streams
+from jsync.spark import reading, streams
 
 from .engine import batch, latest, sequences, streaming
 from .support import fill, numbers
@@ -196,6 +196,7 @@ def test_a_range_ends_when_the_leader_says_so_and_not_when_its_consumer_does(
         return read_arrow(self, start, min(end, 10 * len(asked)), **more)
 
     monkeypatch.setattr(jsync.Stream, "read_arrow", lagging)
+    monkeypatch.setattr(reading, "has_followers", lambda _: True)
     assert sequences(reader, planned) == list(range(1, 29))
     assert asked == [1, 11, 21]
 
@@ -213,13 +214,14 @@ def test_what_goes_behind_the_end_of_a_consumer_is_lost(
         return read_arrow(self, start, min(end, 10), **more)
 
     monkeypatch.setattr(jsync.Stream, "read_arrow", lagging)
+    monkeypatch.setattr(reading, "has_followers", lambda _: True)
     reader = batch(options)
     (part,) = reader.partitions()
-    reading = reader.read(part)
-    assert next(reading)["sequence"].to_pylist() == list(range(1, 11))
+    found = reader.read(part)
+    assert next(found)["sequence"].to_pylist() == list(range(1, 11))
     stream.purge()
     with pytest.raises(errors.DataLossError, match="sequences 11 to 30 of"):
-        list(reading)
+        list(found)
 
 
 def test_a_leader_that_is_behind_is_waited_for_and_one_that_stays_so_has_lost(

@@ -82,7 +82,7 @@ def test_new_messages_of_a_stream_restored_from_older_data_are_not_passed_over(
     """At 30 its last sequence is what the checkpoint has; from 31 on it is behind that."""
     end = read_then_restore(restorable, back=20, read=50, after=after)
     strict = streaming(options_of(restorable, "A"))
-    with pytest.raises(errors.DataLossError, match="stream A (was|ends)") as caught:
+    with pytest.raises(errors.DataLossError, match=r"stream A (was|ends)") as caught:
         latest(strict, end)
     assert caught.value.stream == "A"
     lenient = streaming(options_of(restorable, "A"), failOnDataLoss=False)
@@ -131,7 +131,7 @@ def test_a_restore_is_seen_though_the_last_message_is_gone(
         else:
             stream.purge(sequence=30)
             stream.delete_message(50)
-    with pytest.raises(errors.DataLossError, match="sequence (21|30) is later than"):
+    with pytest.raises(errors.DataLossError, match=r"sequence (21|30) is later than"):
         latest(streaming(options_of(restorable, "A")), end)
 
 

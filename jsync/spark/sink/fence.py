@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 
-from ..marks import Mark
+from ..marks import Mark  # noqa: TC001 (msgspec reads the annotation)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

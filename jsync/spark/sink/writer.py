@@ -141,8 +141,8 @@ class Sink:
         for name in self._left_out:
             if batch.column(name).null_count < batch.num_rows:
                 raise ConfigError(
-                    f"the server gives the column {name}: leave it out, as in insert into "
-                    "t (subject, data) select subject, data from ..."
+                    f"the server gives the column {name}: leave it out, and name the "
+                    "others, as in: insert into t (subject, data) select ..."
                 )
         return batch.drop_columns(list(self._left_out))
 
