@@ -13,8 +13,9 @@ payloads are sent. Its options, whose names are of any case:
     startingOffsets, startingTimestamp   earliest, latest, a sequence, JSON; a moment
     endingOffsets, endingTimestamp   of a batch; exclusive
     maxOffsetsPerTrigger, maxBytesPerTrigger   of a micro-batch, from Spark 4.2 on
-    minPartitions, maxRecordsPerPartition
+    minPartitions, maxPartitions, maxRecordsPerPartition
     failOnDataLoss                   true; what went before being read is an error
+    pauseFile                        of a stream; no new batch begins while it is there
     includeHeaders                   false
     readMode                         consumer, or direct; by default as the stream wants it
     nats.*                           how to connect, and where the secrets are

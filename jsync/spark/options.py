@@ -28,8 +28,10 @@ SOURCE = (
     "maxOffsetsPerTrigger",
     "maxBytesPerTrigger",
     "minPartitions",
+    "maxPartitions",
     "maxRecordsPerPartition",
     "failOnDataLoss",
+    "pauseFile",
     "includeHeaders",
     "readMode",
 )

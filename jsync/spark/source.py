@@ -41,8 +41,10 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from .. import JetStream, Stream
+    from .offsets import Spans
     from .options import Options
     from .reading import RangeToRead
+    from .source_options import ReadMode
 
 
 class Source:
@@ -57,7 +59,7 @@ class Source:
         self.subjects = self.options.subjects
         self.schema = schema
         self.policy = LossPolicy(fail=self.options.fail_on_loss)
-        self._checked: set[str] = set()
+        self._modes: dict[str, ReadMode] = {}
 
     def jetstream(self) -> JetStream:
         return jetstream(self.connection)
@@ -75,27 +77,49 @@ class Source:
         return stream, holding
 
     def _check(self, stream: Stream) -> None:
-        if stream.name not in self._checked:
-            mode = read_mode(stream, self.options.read_mode)
+        mode = read_mode(stream, self.options.read_mode)
+        if stream.name not in self._modes:
             patiently(
                 lambda: check_readable(stream, mode, self.subjects, self.connection)
             )
-            self._checked.add(stream.name)
+        self._modes[stream.name] = mode
 
-    def ranges(self, name: str, span: Span) -> list[InputPartition]:
-        """The partitions that read a span of a stream."""
+    def planned(self, spans: Spans) -> Spans:
+        """The same spans, with the partitions that the options ask for."""
+        options = self.options
+        return planned(
+            spans,
+            options.min_partitions,
+            options.rows_per_partition,
+            options.max_partitions,
+        )
+
+    def partitions(self, spans: Spans) -> list[InputPartition]:
+        """What the executors read, of streams that have been looked at."""
         from .reading import RangeToRead  # noqa: PLC0415
 
-        assert span.start is not None
-        stream, _ = self.look(name)
-        mode = read_mode(stream, self.options.read_mode)
-        return [
-            InputPartition(RangeToRead(name, span.created, start, end, mode))
-            for start, end in split(span.start, span.next, span.parts)
-        ]
+        found: list[list[RangeToRead]] = []
+        packs: dict[int, list[RangeToRead]] = {}
+        for name, span in spans.items():
+            assert span.start is not None
+            mode = self._modes[name]
+            for start, end in split(span.start, span.next, span.parts):
+                part = RangeToRead(name, span.created, start, end, mode)
+                if span.pack is None:
+                    found.append([part])
+                elif span.pack in packs:
+                    packs[span.pack].append(part)
+                else:
+                    packs[span.pack] = [part]
+                    found.append(packs[span.pack])
+        return [InputPartition(parts) for parts in found]
 
-    def read(self, part: RangeToRead) -> Iterator[pyarrow.RecordBatch]:
-        """The record batches of a part, as Spark wants them; blocks."""
+    def read(self, parts: Sequence[RangeToRead]) -> Iterator[pyarrow.RecordBatch]:
+        """The record batches of a partition, as Spark wants them; blocks."""
+        for part in parts:
+            yield from self._read(part)
+
+    def _read(self, part: RangeToRead) -> Iterator[pyarrow.RecordBatch]:
         from .columns import conform  # noqa: PLC0415
         from .reading import RangeReader  # noqa: PLC0415
 
@@ -119,12 +143,9 @@ class JetStreamReader(DataSourceReader):
         self._source = Source(options, schema, streaming=False)
 
     def partitions(self) -> Sequence[InputPartition]:
-        source, options = self._source, self._source.options
-        spans = {name: self.span(name) for name in options.streams}
-        spans = planned(spans, options.min_partitions, options.rows_per_partition)
-        return [
-            part for name, span in spans.items() for part in source.ranges(name, span)
-        ]
+        source = self._source
+        spans = {name: self.span(name) for name in source.options.streams}
+        return source.partitions(source.planned(spans))
 
     def span(self, name: str) -> Span:
         """The part of a stream that the options ask for."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from datetime import datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from ..errors import ConfigError
@@ -29,8 +30,11 @@ class SourceOptions:
     """Of a micro-batch."""
     max_bytes: int | None
     min_partitions: int | None
+    max_partitions: int | None
     rows_per_partition: int | None
     fail_on_loss: bool
+    pause_file: Path | None
+    """While it is there, a query begins no batch of new data."""
     read_mode: ReadMode | None
     """None: as the stream wants it."""
 
@@ -60,6 +64,15 @@ class SourceOptions:
                 raise ConfigError(
                     "option endingOffsets: a batch that ends at earliest would be empty"
                 )
+        least, most = options.count("minPartitions"), options.count("maxPartitions")
+        if least is not None and most is not None and least > most:
+            raise ConfigError(
+                f"option minPartitions is above maxPartitions: {least} and {most}; give "
+                "one of them, or a greater maxPartitions"
+            )
+        pause = options.text("pauseFile")
+        if pause is not None and not streaming:
+            raise ConfigError("option pauseFile is for a stream: a batch is not paused")
         mode = options.choice("readMode", ("consumer", "direct"), "")
         return cls(
             streams=streams,
@@ -68,9 +81,11 @@ class SourceOptions:
             ending=ending,
             max_rows=options.count("maxOffsetsPerTrigger"),
             max_bytes=options.count("maxBytesPerTrigger"),
-            min_partitions=options.count("minPartitions"),
+            min_partitions=least,
+            max_partitions=most,
             rows_per_partition=options.count("maxRecordsPerPartition"),
             fail_on_loss=options.flag("failOnDataLoss", True),
+            pause_file=None if pause is None else Path(pause),
             read_mode=mode or None,  # type: ignore[arg-type]
         )
 

@@ -17,7 +17,6 @@ from .offsets import (
     complete,
     from_json,
     lost,
-    planned,
     resumed,
     rows_of,
     to_json,
@@ -116,6 +115,9 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
     ) -> dict[str, Any]:
         """How far the next batch goes; `start` itself when there is nothing new."""
         before = self._reached if start is None else self._known(start)
+        pause = self._source.options.pause_file
+        if before is not None and pause is not None and pause.exists():
+            return to_json(before) if start is None else start
         limited = limit is not None and not isinstance(limit, ReadAllAvailable)
         after = self._advanced(before, limited=limited)
         self._reached = after
@@ -160,7 +162,6 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         )
         if not moved:
             return before
-        options = self._source.options
         after = {
             name: Span(
                 span.created, span.next, span.next + shares[name], mark=marks[name]
@@ -168,7 +169,7 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             for name, span in places.items()
         }
         self._planned = marks
-        return planned(after, options.min_partitions, options.rows_per_partition)
+        return self._source.planned(after)
 
     def _resumed(self, name: str, span: Span) -> tuple[Span, Holding | None]:
         """Where to go on in a stream; and what it holds, None when it is not there."""
@@ -231,7 +232,7 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         self, start: dict[str, Any], end: dict[str, Any]
     ) -> Sequence[InputPartition]:
         """What the executors read: it is all in `end`, but for Spark before 4.2."""
-        before, options = from_json(start), self._source.options
+        before = from_json(start)
         spans = {
             name: self._there(name, span, before.get(name))
             for name, span in self._known(end).items()
@@ -239,12 +240,8 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             if span.start is not None and span.start < span.next
         }
         if any(not span.parts for span in spans.values()):
-            spans = planned(spans, options.min_partitions, options.rows_per_partition)
-        return [
-            part
-            for name, span in spans.items()
-            for part in self._source.ranges(name, span)
-        ]
+            spans = self._source.planned(spans)
+        return self._source.partitions(spans)
 
     def _there(self, name: str, span: Span, before: Span | None) -> Span:
         """What of a span is still there; all of it, unless loss is allowed for."""

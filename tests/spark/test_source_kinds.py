@@ -18,6 +18,7 @@ from pyspark.sql.datasource import (
     LessThanOrEqual,
 )
 
+import jsync
 from jsync import errors
 from jsync.spark.options import Options
 from jsync.spark.source import FilteringReader
@@ -28,8 +29,6 @@ from .support import LONG, fill, numbers
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import Filter
-
-    import jsync
 
 
 @pytest.mark.parametrize("retention", ["workqueue", "interest"])
@@ -199,3 +198,67 @@ def test_filters_that_are_pushed_narrow_what_is_asked_for(
         )
         reader.pushFilters([nowhere])
         assert reader.partitions() == []
+
+
+def test_many_subjects_are_not_asked_for_one_by_one(
+    options: dict[str, str],
+    js: jsync.JetStream,
+    stream: jsync.Stream,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each would have a memory stream search all of its messages, for each partition."""
+    asked = []
+    get_message = jsync.Stream.get_message
+
+    def counted(self: jsync.Stream, *args: Any, **more: Any) -> jsync.StoredMessage:
+        asked.append(more)
+        return get_message(self, *args, **more)
+
+    monkeypatch.setattr(jsync.Stream, "get_message", counted)
+    with js.publisher() as publisher:
+        for number in range(2000):
+            publisher.publish(f"{stream.name}.{number}", b"")
+    wanted = list(range(0, 2000, 10))
+    subjects = ",".join(f"{stream.name}.{number}" for number in wanted)
+    reader = batch(options, subjects=subjects, minPartitions=4)
+    planned = reader.partitions()
+    assert len(planned) == 4
+    assert sequences(reader, planned) == [number + 1 for number in wanted]
+    assert asked == []
+
+
+def test_small_streams_share_a_partition_and_keep_their_order(
+    options: dict[str, str], js: jsync.JetStream, unique: str
+) -> None:
+    names = [f"{unique}S{number}" for number in range(40)]
+    made = [
+        js.create_stream(name=name, subjects=[f"{name}.>"], storage="memory")
+        for name in names
+    ]
+    for stream in made:
+        fill(js, stream, *numbers(3))
+    given = {name: value for name, value in options.items() if name != "stream"}
+    given["streams"] = ",".join(names)
+    reader = streaming(given)
+    start = reader.initialOffset()
+    end = latest(reader, start)
+    planned = reader.partitions(start, end)
+    assert len(planned) == 3
+    found = [
+        (row["stream"], row["sequence"])
+        for part in planned
+        for records in reader.read(part)
+        for row in records.to_pylist()
+    ]
+    assert found == [(name, number) for name in names for number in (1, 2, 3)]
+    # Another run does the batch again with the same partitions, whatever its options say.
+    again = streaming(given, maxPartitions=1)
+    repeated = again.partitions(start, end)
+    assert [part.value for part in repeated] == [part.value for part in planned]
+    for stream in made:
+        fill(js, stream, *numbers(2))
+    assert len(again.partitions(end, latest(again, end))) == 1
+    wider = streaming(given, minPartitions=30)
+    assert len(wider.partitions(end, latest(wider, end))) == 30
+    for stream in made:
+        stream.delete()

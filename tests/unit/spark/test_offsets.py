@@ -38,7 +38,7 @@ def test_an_offset_comes_back_from_json() -> None:
     spans = {
         "A": Span(OLD, 1, 5, 2),
         "B": Span(NEW, None, 9),
-        "C": Span(NEW, 1, 5, 1, mark=Mark(7, NEW)),
+        "C": Span(NEW, 1, 5, 1, mark=Mark(7, NEW), pack=3),
     }
     assert from_json(to_json(spans)) == spans
     assert [span.reached for span in spans.values()] == [5, 9, 8]
@@ -113,7 +113,52 @@ def test_partitions_are_as_many_as_asked_for() -> None:
     assert parts_of({"A": 100}, None, 30) == {"A": 4}
     assert parts_of({"A": 75, "B": 25}, 4, None) == {"A": 3, "B": 1}
     assert parts_of({"A": 2}, 8, None) == {"A": 2}
+    assert parts_of({"A": 75, "B": 25}, None, 5, 6) == {"A": 4, "B": 1}
     assert planned({"A": Span(OLD, 1, 101)}, 3, None) == {"A": Span(OLD, 1, 101, 3)}
+
+
+def packs(spans: dict[str, Span]) -> list[list[str]]:
+    """The streams of each partition that is shared."""
+    found: dict[int, list[str]] = {}
+    for name, span in spans.items():
+        if span.pack is not None:
+            found.setdefault(span.pack, []).append(name)
+    return list(found.values())
+
+
+def test_small_streams_share_partitions_in_order() -> None:
+    spans = {f"S{n}": Span(OLD, 1, 11) for n in range(200)}
+    shared = packs(planned(spans, None, None))
+    assert [name for names in shared for name in names] == list(spans)
+    assert len(shared) == 11
+    assert {len(names) for names in shared} <= {18, 19}
+    # A large one has its own, and what is empty has none.
+    mixed = planned({**spans, "L": Span(OLD, 1, 50_001), "E": Span(OLD, 5, 5)}, 1, None)
+    assert (mixed["L"].pack, mixed["L"].parts) == (None, 1)
+    assert (mixed["E"].pack, mixed["E"].parts) == (None, 0)
+    assert packs(mixed) == shared
+
+
+@given(
+    st.lists(st.integers(0, 3 * MOST_ROWS), min_size=1, max_size=60),
+    st.none() | st.integers(1, 50),
+    st.none() | st.integers(1, 50),
+)
+def test_partitions_are_between_the_least_and_the_most(
+    counts: list[int], least: int | None, most: int | None
+) -> None:
+    spans = {f"S{n}": Span(OLD, 1, 1 + count) for n, count in enumerate(counts)}
+    found = planned(spans, least, None, most)
+    shared = packs(found)
+    alone = sum(span.parts for span in found.values() if span.pack is None)
+    assert all(found[name].parts == 1 for names in shared for name in names)
+    partitions = alone + len(shared)
+    if most is not None:
+        assert partitions <= most
+    elif least is not None:
+        assert partitions >= min(least, sum(counts))
+    for name, count in zip(spans, counts, strict=True):
+        assert bool(found[name].parts) is bool(count)
 
 
 def test_bytes_are_about_so_many_rows() -> None:
