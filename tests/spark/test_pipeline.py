@@ -15,6 +15,7 @@ import pytest
 from jsync.errors import PipelineError, PipelineFileError
 from jsync.server import LocalServer
 from jsync.spark import pipeline
+from jsync.spark.pipeline import streaming
 
 from ..servers import wait_for
 from .support import LONG, fill
@@ -544,6 +545,30 @@ def test_a_signal_ends_a_stream_between_two_micro_batches(
 
     assert numbers("offsets") == numbers("commits")
     assert len(rows(tmp_path / "files")) == 10 * len(numbers("commits")) < 1000
+
+
+def test_a_stop_that_comes_late_does_not_fall_into_the_next_micro_batch(
+    run: Callable[[str], pipeline.Result],
+    later: Callable[[Callable[[], bool], signal.Signals], None],
+    js: jsync.JetStream,
+    stream: jsync.Stream,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """On a busy machine the next one has long begun when the end of one is seen."""
+    monkeypatch.setattr(streaming, "_BOUNDARY_POLL", 0.7)
+    text = READ + STREAMING.replace("available-now", "1 millisecond") + FILES
+    text = text.replace('"earliest" }', '"earliest", maxOffsetsPerTrigger = 10 }')
+    fill(js, stream, *orders(2000))
+    checkpoint = tmp_path / "checkpoint/files"
+    later((checkpoint / "offsets/1").exists, signal.SIGTERM)
+    assert run(text).exit_code == 143
+    begun, done = (
+        {path.name for path in (checkpoint / of).iterdir() if path.name.isdigit()}
+        for of in ("offsets", "commits")
+    )
+    assert begun == done
+    assert len(rows(tmp_path / "files")) == 10 * len(done) < 2000
 
 
 def test_a_signal_cancels_a_batch(

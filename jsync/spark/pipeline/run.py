@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .. import register
@@ -77,12 +78,14 @@ def run(
         running.callback(report.end)
         for name in (*pipeline.sources, *pipeline.steps):
             running.callback(spark.catalog.dropTempView, name)
-        views = make_views(spark, pipeline, problems)
+        directory = running.enter_context(TemporaryDirectory(prefix="jsync-"))
+        pause = Path(directory) / "pause"
+        views = make_views(spark, pipeline, problems, pause)
         problems.raise_any()
         if pipeline.streaming is None:
             sinks = run_batch(spark, pipeline, views, problems, stop, report)
         else:
-            sinks = run_streaming(pipeline, views, problems, stop, report)
+            sinks = run_streaming(pipeline, views, problems, stop, report, pause)
     return Result(stop.exit_code, sinks)
 
 

@@ -9,13 +9,14 @@ from ...errors import PipelineError
 from ..options import Options
 from ..sink.settings import SinkSettings
 from .checks import AVAILABLE_NOW, jetstream_options
-from .config import ConsoleSink, FileSink, JetStreamSink
+from .config import ConsoleSink, FileSink, JetStreamSink, JetStreamSource
 from .explain import explain
 from .progress import SinkProgress
 from .views import FILES, failures, harmless, refusals
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from pathlib import Path
 
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming.query import StreamingQuery
@@ -30,6 +31,8 @@ _POLL = 0.25
 _LONGEST_START = 30.0
 _BOUNDARY_POLL = 0.02
 """Seconds; a micro-batch begins with a tenth of a second of planning."""
+_IDLE = "Waiting for data to arrive"
+"""Spark's status from when its sources had nothing new until it asks them again."""
 
 
 def run_streaming(
@@ -38,11 +41,13 @@ def run_streaming(
     problems: Problems,
     stop: Stop,
     report: Report,
+    pause: Path,
 ) -> list[dict[str, Any]]:
     """Run to the end, and tell what has gone to each sink.
 
     A stop that is asked for waits for the micro-batch that is running; a second one does not,
-    and Spark does that batch again the next time. Raises `PipelineError` when a query fails,
+    and Spark does that batch again the next time. Sources begin no new micro-batch while the
+    file `pause` is there, so that a stop cannot fall into the next one. Raises `PipelineError` when a query fails,
     after the others have been stopped.
     """
     queries: dict[str, StreamingQuery] = {}
@@ -53,7 +58,9 @@ def run_streaming(
                 queries[name] = _start(pipeline, name, sink, views[sink.view.lower()])
                 _await_offsets(queries[name], stop)
         problems.raise_any()
-        _follow(queries, progress, stop, report)
+        if _follow(queries, progress, stop, report):
+            pause.touch()
+            _stop_at_boundary(queries, stop, paused=_can_pause(pipeline))
     finally:
         for query in queries.values():
             query.stop()
@@ -137,29 +144,48 @@ def _follow(
     progress: Mapping[str, SinkProgress],
     stop: Stop,
     report: Report,
-) -> None:
-    """Until every query has ended, one has failed, or a stop has been asked for."""
+) -> bool:
+    """Until every query has ended, or one has failed; True once a stop is asked for."""
     while any(query.isActive for query in queries.values()):
         for name, query in queries.items():
             progress[name].update(query.recentProgress)
             if not query.isActive and query.exception() is not None:
-                return
+                return False
         report.progress(" | ".join(each.line() for each in progress.values()))
         if stop.asked:
             report.say(
                 "stopping after the micro-batches that are running; again: at once"
             )
-            _stop_at_boundary(queries, stop)
-            return
+            return True
         time.sleep(_POLL)
+    return False
 
 
-def _stop_at_boundary(queries: Mapping[str, StreamingQuery], stop: Stop) -> None:
-    """Stop each query between two micro-batches, or all when asked again."""
+def _can_pause(pipeline: Pipeline) -> bool:
+    """Whether jsync reads all that is streamed; Spark's own sources know no pause."""
+    return all(
+        isinstance(source, JetStreamSource) or source.static
+        for source in pipeline.sources.values()
+    )
+
+
+def _stop_at_boundary(
+    queries: Mapping[str, StreamingQuery], stop: Stop, *, paused: bool
+) -> None:
+    """Stop each query between two micro-batches, or all when asked again.
+
+    Paused queries stay there. Of the others one may have begun a micro-batch since it was
+    looked at: Spark does that again the next time.
+    """
     running = {query: _last_batch(query) for query in queries.values()}
     while running and stop.asked < 2:
         for query, batch in list(running.items()):
-            between = not query.status["isTriggerActive"] or _last_batch(query) != batch
+            status = query.status
+            between = not status["isTriggerActive"]
+            if paused:
+                between = between or status["message"] == _IDLE
+            else:
+                between = between or _last_batch(query) != batch
             if between or not query.isActive:
                 query.stop()
                 del running[query]

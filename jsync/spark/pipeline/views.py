@@ -18,6 +18,7 @@ from .explain import explain
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from pyspark.sql import Column, DataFrame, SparkSession
 
@@ -48,13 +49,16 @@ _TYPES = {
 
 
 def make_views(
-    spark: SparkSession, pipeline: Pipeline, problems: Problems
+    spark: SparkSession, pipeline: Pipeline, problems: Problems, pause: Path
 ) -> dict[str, DataFrame]:
-    """Make every view, in the file's order; what Spark refuses is added to `problems`."""
+    """Make every view, in the file's order; what Spark refuses is added to `problems`.
+
+    While the file `pause` is there, JetStream sources begin no new micro-batch.
+    """
     views: dict[str, DataFrame] = {}
     for name, source in pipeline.sources.items():
         with refusals(problems, ("sources", name)):
-            frame = _read(spark, pipeline, source)
+            frame = _read(spark, pipeline, source, pause)
             views[name] = _view(frame, name, source.watermark)
     for name, step in pipeline.steps.items():
         # What a view that failed is missing for has been said already.
@@ -107,7 +111,9 @@ def _view(frame: DataFrame, name: str, watermark: Watermark | None) -> DataFrame
     return frame
 
 
-def _read(spark: SparkSession, pipeline: Pipeline, source: Source) -> DataFrame:
+def _read(
+    spark: SparkSession, pipeline: Pipeline, source: Source, pause: Path
+) -> DataFrame:
     streamed = pipeline.streaming is not None and not source.static
     reader = spark.readStream if streamed else spark.read
     if isinstance(source, FileSource):
@@ -121,9 +127,12 @@ def _read(spark: SparkSession, pipeline: Pipeline, source: Source) -> DataFrame:
         wanted += [
             name for name in ("data", "stream", "sequence") if name not in wanted
         ]
+    options = jetstream_options(pipeline, source.options)
+    if streamed:
+        options = {"pauseFile": str(pause), **options}
     messages = (
         reader.format("jetstream")
-        .options(**jetstream_options(pipeline, source.options))
+        .options(**options)
         .schema(", ".join(f"{name} {_TYPES[name]}" for name in wanted))
         .load()
     )
