@@ -99,7 +99,7 @@ def first_after(
 ) -> int | None:
     """Return the first sequence that was stored after a mark, or the next one. Blocks.
 
-    None if the server is older than 2.11: it cannot be asked for a time.
+    None if the server is older than 2.11, or does not permit the question.
 
     Args:
         stream: The stream to ask for.
@@ -111,5 +111,5 @@ def first_after(
         return stream.get_message(start_time=moment, direct=False).sequence
     except MessageNotFoundError:
         return stream.cached_info.state.last_seq + 1
-    except UnsupportedFeatureError:
+    except (PermissionsError, UnsupportedFeatureError):
         return None

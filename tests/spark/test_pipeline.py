@@ -216,6 +216,21 @@ def test_payloads_that_are_no_json_are_treated_as_the_file_says(
     assert sorted(read) == found
 
 
+def test_dropped_messages_of_a_stream_are_counted(
+    run: Callable[[str], pipeline.Result],
+    js: jsync.JetStream,
+    stream: jsync.Stream,
+    tmp_path: Path,
+) -> None:
+    fill(js, stream, *BROKEN)
+    source = READ + 'malformed = "drop"\n'
+    (sink,) = run(source + STREAMING + FILES).sinks
+    assert [(row["sequence"], row["amount"]) for row in rows(tmp_path / "files")] == [
+        (1, 1)
+    ]
+    assert (sink["rows"], sink["malformed"]) == (4, 3)
+
+
 def test_a_payload_that_is_no_json_fails_the_pipeline_and_is_named(
     run: Callable[[str], pipeline.Result], js: jsync.JetStream, stream: jsync.Stream
 ) -> None:

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+
+
+MALFORMED: Final = "malformed"
+"""What the metrics of dropped messages are called."""
 
 
 @dataclass
@@ -22,6 +26,8 @@ class SinkProgress:
     """Rows a second, of the last micro-batch that had any."""
     lag: int | None = None
     """Messages of its streams that are still to be read; None where that is not known."""
+    malformed: int = 0
+    """Messages that were dropped since their payload was not of the declared schema."""
     _seen: set[tuple[int, str]] = field(default_factory=set, repr=False)
 
     def update(self, reports: Iterable[Mapping[str, Any]]) -> None:
@@ -32,6 +38,7 @@ class SinkProgress:
                 continue
             self._seen.add(event)
             self.lag = lag(report)
+            self.malformed += malformed(report)
             if rows := report["numInputRows"]:
                 self.batches += 1
                 self.rows += rows
@@ -44,6 +51,8 @@ class SinkProgress:
             parts.append(f"{self.rate:,.0f}/s")
         if self.lag is not None:
             parts.append(f"{self.lag:,} behind")
+        if self.malformed:
+            parts.append(f"{self.malformed:,} malformed dropped")
         return ", ".join(parts)
 
     def summary(self) -> dict[str, Any]:
@@ -53,7 +62,17 @@ class SinkProgress:
             "batches": self.batches,
             "seconds": round(self.seconds, 3),
             "lag": self.lag,
+            "malformed": self.malformed,
         }
+
+
+def malformed(report: Mapping[str, Any]) -> int:
+    """How many messages a micro-batch dropped, of all sources."""
+    return sum(
+        row[MALFORMED] or 0
+        for name, row in (report.get("observedMetrics") or {}).items()
+        if name.startswith(f"{MALFORMED} ")
+    )
 
 
 def lag(report: Mapping[str, Any]) -> int | None:
@@ -97,5 +116,7 @@ def table(summaries: list[dict[str, Any]]) -> str:
             line += f", {rows / seconds:,.0f}/s"
         if each.get("lag"):
             line += f", {each['lag']:,} messages behind"
+        if each.get("malformed"):
+            line += f", {each['malformed']:,} malformed messages dropped"
         lines.append(line)
     return "\n".join(lines)

@@ -15,6 +15,7 @@ from ...terminal import printable
 from .checks import jetstream_options, source_columns
 from .config import FileSource, JetStreamSource
 from .explain import explain
+from .progress import MALFORMED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -58,7 +59,7 @@ def make_views(
     views: dict[str, DataFrame] = {}
     for name, source in pipeline.sources.items():
         with refusals(problems, ("sources", name)):
-            frame = _read(spark, pipeline, source, pause)
+            frame = _read(spark, pipeline, name, source, pause)
             views[name] = _view(frame, name, source.watermark)
     for name, step in pipeline.steps.items():
         # What a view that failed is missing for has been said already.
@@ -112,7 +113,7 @@ def _view(frame: DataFrame, name: str, watermark: Watermark | None) -> DataFrame
 
 
 def _read(
-    spark: SparkSession, pipeline: Pipeline, source: Source, pause: Path
+    spark: SparkSession, pipeline: Pipeline, name: str, source: Source, pause: Path
 ) -> DataFrame:
     streamed = pipeline.streaming is not None and not source.static
     reader = spark.readStream if streamed else spark.read
@@ -138,11 +139,11 @@ def _read(
     )
     if source.json is None:
         return messages
-    return _decode(messages, source, columns)
+    return _decode(messages, name, source, columns)
 
 
 def _decode(
-    messages: DataFrame, source: JetStreamSource, columns: list[str]
+    messages: DataFrame, name: str, source: JetStreamSource, columns: list[str]
 ) -> DataFrame:
     """The payload's fields as columns, beside those of the message."""
     payload = F.from_json(
@@ -155,6 +156,9 @@ def _decode(
     if source.malformed == "fail":
         rows = rows.filter(F.when(malformed, _failure()).otherwise(F.lit(True)))
     elif source.malformed == "drop":
+        if rows.isStreaming:  # Spark tells no metrics of a batch that did not run
+            count = F.count_if(malformed).alias(MALFORMED)
+            rows = rows.observe(f"{MALFORMED} {name}", count)
         rows = rows.filter(~malformed)
     return rows.select(*columns, "_payload.*").drop(_CORRUPT)
 

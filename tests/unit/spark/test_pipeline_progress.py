@@ -56,6 +56,7 @@ def test_a_report_counts_once_however_often_it_comes() -> None:
         "batches": 2,
         "seconds": 4.0,
         "lag": 0,
+        "malformed": 0,
     }
 
 
