@@ -103,6 +103,7 @@ DOORS = {
         "spark/pipeline/report.py",
         "spark/pipeline/streaming.py",
         "spark/sink/guard.py",
+        "spark/patience.py",
         "spark/reading.py",
         "spark/streams.py",
     },
