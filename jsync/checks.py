@@ -15,6 +15,9 @@ Seconds: TypeAlias = float | timedelta
 MOST_COUNT: Final = (1 << 53) - 1
 """More messages and bytes than any machine holds, and far from where C integers end."""
 
+MOST_SECONDS: Final = 1e9
+"""Thirty years, which as nanoseconds fit into 64 bits."""
+
 MOST_SEQUENCE: Final = (1 << 64) - 1
 """Servers count in 64 bits."""
 
@@ -63,6 +66,36 @@ def count(value: object, name: str, least: int, most: int = MOST_COUNT) -> int:
         raise ConfigError(f"{name} has to be at least {least}, not {number}")
     if number > most:
         raise ConfigError(f"{name} has to be at most {most}, not {number}")
+    return number
+
+
+def whole(value: object, name: str, least: int) -> int:
+    """Return a whole number that servers can keep, from `least` on."""
+    return count(value, name, least, MOST_SEQUENCE)
+
+
+def word(value: object, name: str) -> str:
+    """Return a string that is not empty.
+
+    Raises:
+        ConfigError: The value is none.
+    """
+    if isinstance(value, str) and value:
+        return value
+    raise ConfigError(f"{name} has to be a name, not {value!r}")
+
+
+def span(value: object, name: str) -> float:
+    """Return a duration above 0 seconds, at most 1e9: thirty years.
+
+    Raises:
+        ConfigError: The value is no such number of seconds.
+    """
+    number = seconds(value, name)
+    if not 0 < number <= MOST_SECONDS:
+        raise ConfigError(
+            f"{name} has to be above 0 and at most {MOST_SECONDS:g} seconds, not {value!r}"
+        )
     return number
 
 

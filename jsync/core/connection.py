@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 
 from .._fast import Mailbox, PlainPublisher, check_subscribe_subject
+from ..checks import count
 from ..errors import ConfigError, DrainTimeoutError, TimeoutError as LateError
-from .counts import check_count
 from .deadline import deadline_after
 from .options import Options
 from .requests import request, request_many
@@ -346,7 +346,7 @@ class Connection(PlainPublisher):
             ("max_pending_bytes", max_pending_bytes),
         ):
             if limit is not None:
-                check_count(name, limit, 1)
+                count(limit, name, 1)
         options = self._options
         self._check_fork()
         subscription = Subscription(

@@ -9,8 +9,8 @@ from os import PathLike
 from typing import TYPE_CHECKING, TypeAlias
 
 from .._fast import check_publish_subject
+from ..checks import callback, count
 from ..errors import ConfigError, InvalidSubjectError
-from .counts import check_count
 
 if TYPE_CHECKING:
     import ssl
@@ -99,9 +99,7 @@ class Options:
             raise ConfigError(f"inbox_prefix: {error}") from error
         for name in Options.__dataclass_fields__:
             if name.startswith("on_") or name == "reconnect_delay":
-                callback = getattr(self, name)
-                if callback is not None and not callable(callback):
-                    raise ConfigError(f"{name} has to be callable")
+                callback(getattr(self, name), name)
         if (self.tls_cert is None) and self.tls_key is not None:
             raise ConfigError("tls_key needs tls_cert")
         if self.tls is False and self.wants_tls:
@@ -126,7 +124,7 @@ class Options:
             )
 
     def _check_count(self, name: str, least: int) -> None:
-        check_count(name, getattr(self, name), least)
+        count(getattr(self, name), name, least)
 
     @property
     def wants_tls(self) -> bool:

@@ -6,14 +6,13 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from .._fast import Mailbox
-from ..checks import seconds
+from ..checks import count, seconds
 from ..errors import (
     ConfigError,
     ConnectionLostError,
     NoRespondersError,
     TimeoutError as LateError,
 )
-from .counts import check_count
 from .deadline import deadline_after
 
 if TYPE_CHECKING:
@@ -83,7 +82,7 @@ def request_many(
         if stall <= 0:
             raise ConfigError(f"stall has to be above 0 seconds, not {stall!r}")
     if max_messages is not None:
-        check_count("max_messages", max_messages, 1)
+        count(max_messages, "max_messages", 1)
     if sentinel is not None and not callable(sentinel):
         raise ConfigError("sentinel has to be callable")
     session.outbox.check_process()

@@ -6,6 +6,7 @@ import threading
 from typing import TYPE_CHECKING
 
 from .._fast import Mailbox, Messages, Msg
+from ..checks import count
 from ..errors import (
     BlockingCallError,
     Error,
@@ -13,7 +14,6 @@ from ..errors import (
 )
 from .backlog import Backlog
 from .callbacks import wrap
-from .counts import check_count
 from .session import Interest, Session
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ class Subscription(Backlog[Msg]):
             if self._thread is None:
                 self._finished.open()
             return
-        check_count("after", after, 1)
+        count(after, "after", 1)
         if self._mailbox.end_after(after):
             self._session.unsubscribe(self._mailbox.sid)
         else:

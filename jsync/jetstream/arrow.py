@@ -11,11 +11,10 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from .._fast import Columns, arrow_schema, arrow_stream
-from ..checks import seconds
+from ..checks import seconds, whole
 from ..core.deadline import deadline_after
 from ..core.single import Single
 from ..errors import ConfigError, SubscriptionClosedError, TimeoutError as LateError
-from .arguments import at_least
 from .ordered import Cursor, ordered_config
 from .ordered_pull import OrderedPull
 from .place import Place
@@ -220,7 +219,7 @@ def arrow_batches(
     idle_timeout: Seconds | None,
 ) -> ArrowBatches:
     """What `Consumer.arrow_batches` does, but for the pull."""
-    max_rows = at_least(1, max_rows, "max_rows")
+    max_rows = whole(max_rows, "max_rows", 1)
     max_wait = seconds(max_wait, "max_wait")
     if not 0 <= max_wait <= LONGEST_EXPIRY:
         raise ConfigError(f"max_wait has to be 0 seconds or more, not {max_wait!r}")
@@ -267,7 +266,7 @@ class ArrowRange:
         self._api = api
         self._stream = stream
         self._names = columns
-        self._max_rows = at_least(1, max_rows, "max_rows")
+        self._max_rows = whole(max_rows, "max_rows", 1)
         self._limits = consume_limits(max_bytes=max_bytes, idle_heartbeat=5.0)
         self._config = ordered_config(
             {

@@ -12,6 +12,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from .._fast import BatchMessages
+from ..checks import whole
 from ..errors import (
     AtomicBatchClosedError,
     AtomicBatchUnsupportedError,
@@ -20,7 +21,6 @@ from ..errors import (
 )
 from ..models import decode_pub_ack
 from .api import api_error
-from .arguments import at_least
 from .publish_options import publish_headers
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ class AtomicEngine:
 
     def __init__(self, batch_id: str, max_messages: int | None = MAX_MESSAGES) -> None:
         if max_messages is not None:
-            at_least(1, max_messages, "max_messages")
+            whole(max_messages, "max_messages", 1)
         self.id = batch_id
         header = f"Nats-Batch-Id: {batch_id}\r\nNats-Batch-Sequence: ".encode()
         self.messages = BatchMessages(header, max_messages, len(COMMIT))

@@ -10,6 +10,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
+from ..checks import whole
 from ..errors import (
     ConfigError,
     DirectGetError,
@@ -20,8 +21,8 @@ from ..errors import (
 )
 from ..headers import Headers
 from ..models import StoredMessage, check_filter
+from ..models.codec import wire_time
 from .api import api_error
-from .arguments import at_least, wire_time
 from .versions import DIRECT_BATCH, unsupported
 
 if TYPE_CHECKING:
@@ -51,8 +52,8 @@ class Pages:
     """Where the reading stands."""
 
     def __init__(self, batch: int, max_bytes: int) -> None:
-        self._batch = at_least(1, batch, "batch")
-        self._max_bytes = at_least(1, max_bytes, "max_bytes")
+        self._batch = whole(batch, "batch", 1)
+        self._max_bytes = whole(max_bytes, "max_bytes", 1)
         self._next = 0  # the sequence to go on from; 0 before the first message
         self._previous = 0  # the last sequence of this page; 0 when it has none yet
         self._pending = 0  # what that message said is still to come
@@ -146,17 +147,17 @@ class Range(Pages):
             raise ConfigError("sequence and start_time exclude each other: give one")
         self._subject = subject
         self._first: dict[str, Any] = {
-            "seq": at_least(1, 1 if sequence is None else sequence, "sequence")
+            "seq": whole(1 if sequence is None else sequence, "sequence", 1)
         }
         if start_time is not None:
             self._first = {"start_time": wire_time(start_time, "start_time")}
         if up_to_sequence is not None:
-            up_to_sequence = at_least(1, up_to_sequence, "up_to_sequence")
+            up_to_sequence = whole(up_to_sequence, "up_to_sequence", 1)
         if up_to_time is not None:
             wire_time(up_to_time, "up_to_time")
         self._up_to_sequence, self._up_to_time = up_to_sequence, up_to_time
         if max_messages is not None:
-            max_messages = at_least(1, max_messages, "max_messages")
+            max_messages = whole(max_messages, "max_messages", 1)
         self._left = max_messages
 
     def _wanted(self) -> dict[str, Any]:
@@ -207,7 +208,7 @@ class LastOfEach(Pages):
         if up_to_sequence is not None and up_to_time is not None:
             raise ConfigError("up_to_sequence and up_to_time exclude each other")
         if up_to_sequence is not None:
-            bound = at_least(1, up_to_sequence, "up_to_sequence")
+            bound = whole(up_to_sequence, "up_to_sequence", 1)
             self._request["up_to_seq"] = bound
         if up_to_time is not None:
             self._request["up_to_time"] = wire_time(up_to_time, "up_to_time")

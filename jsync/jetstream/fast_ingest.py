@@ -11,8 +11,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Final, NoReturn, TypeAlias
 
 from .._fast import BatchWriter, FastPubAck, Mailbox, MessageAdder
-from ..checks import seconds
-from ..core.counts import check_count
+from ..checks import count, seconds
 from ..core.session import ConnectionState, Interest
 from ..core.single import Single
 from ..errors import (
@@ -114,7 +113,7 @@ class FastIngest(Single, MessageAdder):
         ack_timeout = seconds(ack_timeout, "ack_timeout")
         if ack_timeout <= 0:
             raise ConfigError(f"ack_timeout has to be above 0 s, not {ack_timeout!r}")
-        check_count("resume_bytes", resume_bytes, 1)
+        count(resume_bytes, "resume_bytes", 1)
         check_callback(on_error)
         self._api = api
         self._session = api.connection.session

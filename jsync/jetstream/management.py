@@ -11,7 +11,7 @@ import secrets
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from ..checks import patience, seconds
+from ..checks import patience, seconds, whole, word
 from ..errors import (
     AlreadyExistsError,
     AmbiguousSubjectError,
@@ -35,8 +35,8 @@ from ..models import (
     check_filter,
     check_name,
 )
+from ..models.codec import wire_time
 from .api import part_of
-from .arguments import a_name, at_least, wire_time
 from .versions import PAUSE, RESET, UNPIN
 
 if TYPE_CHECKING:
@@ -261,9 +261,9 @@ def purge_stream(
         wanted["filter"] = subject
     if sequence is not None:
         # To a server 0 is no bound at all.
-        wanted["seq"] = at_least(1, sequence, "sequence")
+        wanted["seq"] = whole(sequence, "sequence", 1)
     if keep is not None:
-        wanted["keep"] = at_least(0, keep, "keep")
+        wanted["keep"] = whole(keep, "keep", 0)
     reply = api.request(f"STREAM.PURGE.{stream}", wanted or None, timeout=timeout)
     return part_of(reply, "purged", 0, int)
 
@@ -424,7 +424,7 @@ def _moment(until: datetime | Seconds) -> str:
 def unpin_consumer(
     api: API, stream: str, consumer: str, group: str, timeout: Seconds | None
 ) -> None:
-    wanted = {"group": a_name(group, "group")}
+    wanted = {"group": word(group, "group")}
     subject = f"CONSUMER.UNPIN.{_which(stream, consumer)}"
     api.request(subject, wanted, needs=UNPIN, timeout=timeout)
 
@@ -437,7 +437,7 @@ def reset_consumer(
     timeout: Seconds | None,
 ) -> ConsumerReset:
     where = _which(stream, consumer)
-    wanted = None if sequence is None else {"seq": at_least(0, sequence, "sequence")}
+    wanted = None if sequence is None else {"seq": whole(sequence, "sequence", 0)}
     api.require(RESET)
     # Nobody answers for a consumer that there is not, so that is asked first; where only
     # the reset is imported, there is nobody to ask.

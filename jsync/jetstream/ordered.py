@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
 
+from ..checks import whole
 from ..errors import (
     APIError,
     ConfigError,
@@ -24,7 +25,6 @@ from ..errors import (
     StreamNotFoundError,
 )
 from ..models import ConsumerConfig
-from .arguments import at_least
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -150,7 +150,7 @@ class Cursor:
         max_reset_attempts: int | None = RESET_ATTEMPTS,
     ) -> None:
         if max_reset_attempts is not None:
-            at_least(1, max_reset_attempts, "max_reset_attempts")
+            whole(max_reset_attempts, "max_reset_attempts", 1)
         self.position = 0
         """The last stream sequence that is done with; the next consumer goes on behind."""
         self.until: int | None = None

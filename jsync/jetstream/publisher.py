@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING
 
-from ..checks import seconds
+from ..checks import callback, count, seconds, span
 from ..core.single import Single
 from ..errors import ConfigError, Error, TimeoutError as LateError
 from .arrow_publish import arrow_source, publish_table
-from .publish import check_retries, check_seconds
+from .publish import RETRY_FOR_EVER
 from .publish_options import newer_options, publish_headers
 from .publisher_acks import PublisherAcks
 
@@ -52,15 +52,15 @@ class Publisher(Single):
         retry_wait: float,
         on_error: OnError | None,
     ) -> None:
-        _check_count("window", window, WIDEST)
-        _check_count("window_bytes", window_bytes)
-        check_seconds("ack_timeout", ack_timeout)
-        check_seconds("stall_timeout", stall_timeout)
+        window = count(window, "window", 1, WIDEST)
+        window_bytes = count(window_bytes, "window_bytes", 1)
+        ack_timeout = span(ack_timeout, "ack_timeout")
+        stall_timeout = span(stall_timeout, "stall_timeout")
         if retry_attempts is None:
-            retry_attempts = -1 if resend else 0
-        check_retries(retry_attempts, retry_wait)
-        if on_error is not None and not callable(on_error):
-            raise ConfigError("on_error has to be callable")
+            retry_attempts = RETRY_FOR_EVER if resend else 0
+        retry_attempts = count(retry_attempts, "retry_attempts", RETRY_FOR_EVER)
+        retry_wait = span(retry_wait, "retry_wait")
+        callback(on_error, "on_error")
         self._api = api
         self._session = api.connection.session
         self._closed = False
@@ -251,8 +251,3 @@ class Publisher(Single):
 
     def __repr__(self) -> str:
         return f"<Publisher {self._window!r}>"
-
-
-def _check_count(name: str, value: object, most: int = 1 << 62) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
-        raise ConfigError(f"{name} has to be an int from 1 to {most}, not {value!r}")

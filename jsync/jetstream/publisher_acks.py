@@ -19,7 +19,8 @@ from ..errors import (
     WriteTimeoutError,
 )
 from ..models import PubAck
-from .publish import backoff, no_stream, read_ack
+from .overload import pause_after
+from .publish import no_stream, read_ack
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -72,7 +73,7 @@ class PublisherAcks:
             pub_ack=PubAck,
             read_ack=read_ack,
             no_stream=no_stream,
-            backoff=backoff,
+            backoff=pause_after,
             retry_attempts=retry_attempts,
             retry_wait=retry_wait,
         )

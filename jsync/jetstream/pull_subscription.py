@@ -6,7 +6,7 @@ from math import inf
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from ..checks import seconds
+from ..checks import seconds, whole
 from ..core.deadline import deadline_after
 from ..core.gate import Gate
 from ..core.session import ConnectionState
@@ -20,7 +20,6 @@ from ..errors import (
     SubscriptionClosedError,
     TimeoutError as LateError,
 )
-from .arguments import at_least
 from .pull import fetch_request
 
 if TYPE_CHECKING:
@@ -108,7 +107,7 @@ class PullSubscription(Single):
         `unsubscribe`, and what `Consumer.fetch` raises, but that only when there is no
         message to be returned first. Statuses 404 and 408 are no errors (ADR-15).
         """
-        at_least(1, batch, "batch")
+        whole(batch, "batch", 1)
         if timeout is not None:
             timeout = seconds(timeout, "timeout")
         longest = _LONGEST if timeout is None else timeout

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ..checks import patience
+from ..checks import patience, whole
 from ..errors import ConfigError
 from ..models import ConsumerConfig
 from . import management
-from .arguments import at_least
 from .consume import ConsumeContext, check_callback, check_exception
 from .managed import ManagedConsumer
 from .push_delivery import PushDelivery
@@ -69,13 +68,13 @@ class PushConsumer(ManagedConsumer):
         if not callable(handler):
             raise ConfigError("handler has to be callable")
         check_callback(on_error)
-        at_least(1, workers, "workers")
+        whole(workers, "workers", 1)
         for name, limit in (
             ("max_pending_messages", max_pending_messages),
             ("max_pending_bytes", max_pending_bytes),
         ):
             if limit is not None:
-                at_least(1, limit, name)
+                whole(limit, name, 1)
         heartbeat_patience = patience(heartbeat_patience, "heartbeat_patience")
         info = self.info()
         check_push(info)

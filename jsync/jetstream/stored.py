@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from .._fast import check_publish_subject
+from ..checks import whole
 from ..core.deadline import deadline_after
 from ..core.requests import request_replies
 from ..errors import (
@@ -26,7 +27,7 @@ from ..errors import (
     TimeoutError as LateError,
 )
 from ..models import StoredMessage, check_filter
-from .arguments import at_least, wire_time
+from ..models.codec import wire_time
 from .direct import Step, direct_error
 from .management import stream_info
 from .publish import RETRY_SECONDS
@@ -91,7 +92,7 @@ def _wanted(
         raise ConfigError("sequence and start_time exclude each other: give one")
     wanted: dict[str, Any] = {}
     if sequence is not None:
-        wanted["seq"] = at_least(1, sequence, "sequence")
+        wanted["seq"] = whole(sequence, "sequence", 1)
     if start_time is not None:
         wanted["start_time"] = wire_time(start_time, "start_time")
         # Without a subject it would be the message at that moment, not the next one.
@@ -209,7 +210,7 @@ def delete_message(
     api: API, stream: str, sequence: int, *, erase: bool, timeout: Seconds | None
 ) -> None:
     """Delete a message; erased, nothing of it is left on the disk."""
-    wanted: dict[str, Any] = {"seq": at_least(1, sequence, "sequence")}
+    wanted: dict[str, Any] = {"seq": whole(sequence, "sequence", 1)}
     if not erase:
         wanted["no_erase"] = True
     try:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ..checks import whole
 from ..errors import NoCachedInfoError
 from . import management, stored
-from .arguments import at_least
 from .arrow import AHEAD_BYTES, READ_ROWS, ArrowRange
 from .consumer import Consumer
 from .direct import (
@@ -273,9 +273,9 @@ class Stream:
         have its size as `Nats-Msg-Size`. A consumer that its reader has left without a word
         goes after `inactive_threshold` seconds, by default 300.
         """
-        start = at_least(1, 1 if start is None else start, "start")
+        start = whole(1 if start is None else start, "start", 1)
         if end is not None:
-            end = at_least(0, end, "end")
+            end = whole(end, "end", 0)
         last = self.info(timeout=timeout).state.last_seq
         return ArrowRange(
             self._api,

@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from ..checks import whole
 from ..errors import ConfigError
 from ..models import ConsumerConfig, check_filter, check_name
 from ..models.model import fields_of
-from .arguments import at_least
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -114,8 +114,8 @@ def check_call(
                 f"{what} is a coroutine function, which nobody would await here: jsync "
                 "calls it on a thread of its own, so write def without async"
             )
-    at_least(1, max_pending_messages, "pending_msgs_limit")
-    at_least(1, max_pending_bytes, "pending_bytes_limit")
+    whole(max_pending_messages, "pending_msgs_limit", 1)
+    whole(max_pending_bytes, "pending_bytes_limit", 1)
     return chosen
 
 

@@ -17,6 +17,7 @@ from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin
 import msgspec
 
 from ..checks import seconds
+from ..errors import ConfigError
 
 NANOSECONDS: Final = "nanoseconds"
 
@@ -231,6 +232,17 @@ def codec_of(kind: Any) -> Codec:
 
 _PLAIN: Final = (Codec, Number)
 """Lists of a million of these, such as deleted sequences, are read at once."""
+
+
+_TIME: Final = Time(datetime)
+
+
+def wire_time(value: datetime, name: str) -> str:
+    """An aware datetime as RFC 3339; raises `ConfigError`."""
+    try:
+        return str(_TIME.write(value))
+    except (ValueError, OverflowError) as error:
+        raise ConfigError(f"{name}: {error}") from error
 
 
 def did_you_mean(word: str, words: Iterable[str]) -> str:

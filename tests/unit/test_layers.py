@@ -42,11 +42,7 @@ DOORS = {
         "spark/pipeline/stopping.py",
     },
     "subprocess": {"cli/doctor.py", "server.py"},
-    "random": {
-        "core/io_thread.py",
-        "jetstream/overload.py",
-        "jetstream/publish.py",
-    },
+    "random": {"core/io_thread.py", "jetstream/overload.py"},
     "threading": {
         "jetstream/atomic_driver.py",
         "core/session.py",

@@ -22,7 +22,7 @@ from jsync.models import (
     StreamSource,
     check_name,
 )
-from jsync.models.codec import Codec, Duration, Strings, Whole
+from jsync.models.codec import Codec, Duration, Number, Strings
 from jsync.models.model import fields_of
 
 from .support import NOON, Dictable
@@ -115,7 +115,7 @@ def test_durations_in_a_list_may_be_timedeltas() -> None:
 
 
 @pytest.mark.parametrize("value", NUMBERS, ids=repr)
-@pytest.mark.parametrize(("kind", "name"), fields_with(Whole))
+@pytest.mark.parametrize(("kind", "name"), fields_with(Number))
 def test_a_number_may_be_any_integer(
     kind: type[Model], name: str, value: object
 ) -> None:

@@ -186,6 +186,7 @@ def test_ordered_consumers_are_set_up_as_such() -> None:
     assert config == ConsumerConfig(
         ack_policy="none",
         max_deliver=1,
+        max_ack_pending=-1,
         mem_storage=True,
         num_replicas=1,
         flow_control=True,
