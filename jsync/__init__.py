@@ -19,28 +19,28 @@ The map of the package, lowest first; each part imports only from those above it
 
 from ._fast import ArrowBatch, FastPubAck, JetStreamMsg, Metadata, Msg, PubAckFuture
 from ._version import __version__
-from .core.connection import Connection, Statistics, connect
+from .connection import Connection, Statistics, connect
 from .core.protocol import ServerInfo
 from .core.session import ConnectionState
 from .core.subscription import Subscription
 from .headers import Headers
 from .jetstream.advisory import BatchAdvisories
-from .jetstream.arrow import ArrowBatches, ArrowRange
-from .jetstream.arrow_publish import MessageColumns
-from .jetstream.atomic import AtomicBatch
-from .jetstream.batch import BatchState
-from .jetstream.consume import ConsumeContext, MessagesContext
+from .jetstream.atomic.batch import AtomicBatch
+from .jetstream.atomic.engine import BatchState
 from .jetstream.consumer import Consumer
 from .jetstream.context import JetStream
-from .jetstream.fast_ingest import FastIngest
-from .jetstream.fetch import Batch
-from .jetstream.ordered_batch import OrderedBatch
-from .jetstream.ordered_consumer import OrderedConsumer, OrderedOptions
-from .jetstream.publish_options import PublishOptions
-from .jetstream.publisher import Publisher
-from .jetstream.pull_subscription import PullSubscription
-from .jetstream.push_consumer import PushConsumer
-from .jetstream.push_subscription import PushSubscription
+from .jetstream.ingest.driver import FastIngest
+from .jetstream.ordered.batch import OrderedBatch
+from .jetstream.ordered.consumer import OrderedConsumer, OrderedOptions
+from .jetstream.publishing.arrow import MessageColumns
+from .jetstream.publishing.options import PublishOptions
+from .jetstream.publishing.publisher import Publisher
+from .jetstream.pulls.arrow import ArrowBatches, ArrowRange
+from .jetstream.pulls.faces import ConsumeContext, MessagesContext
+from .jetstream.pulls.fetch import Batch
+from .jetstream.push.consumer import PushConsumer
+from .jetstream.push.pull_subscription import PullSubscription
+from .jetstream.push.subscription import PushSubscription
 from .jetstream.stream import Stream
 from .models import (
     BatchAbandoned,

@@ -8,7 +8,7 @@ from typing_extensions import disjoint_base
 
 from .checks import Seconds
 from .headers import Headers, HeadersLike
-from .jetstream.publish_options import PublishOptions
+from .jetstream.publishing.options import PublishOptions
 from .models import PubAck
 
 MAX_CONTROL_LINE: Final[int]

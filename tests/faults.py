@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
-    from jsync.core.connection import Connection
+    from jsync.connection import Connection
 
 CALLBACKS = (
     *("connect", "disconnect", "reconnect", "closed"),

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
-    from ..core.connection import Connection
+    from ..connection import Connection
 
 SUBJECT = "$JS.EVENT.ADVISORY.STREAM.BATCH_ABANDONED"
 

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ..checks import Seconds
-    from ..core.connection import Connection
+    from ..connection import Connection
     from ..errors import UnsupportedFeatureError
     from ..models.since import Line
     from .versions import Needs

@@ -8,14 +8,19 @@ from .._fast import Pin
 from ..checks import count, seconds
 from ..errors import ConfigError, TimeoutError as LateError
 from . import management
-from .arrow import AHEAD_BYTES, MOST_ROWS, ArrowBatches, arrow_batches
-from .consume import ConsumeContext, MessagesContext, check_callback, check_exception
-from .continuous import ContinuousPull
-from .fetch import Batch, PullOfOne, SinglePull
-from .inbox import Source
 from .managed import ManagedConsumer
-from .priority import claim
-from .pull import consume_limits, fetch_request, idle_seconds
+from .pulls.arrow import AHEAD_BYTES, MOST_ROWS, ArrowBatches, arrow_batches
+from .pulls.driver import ContinuousPull
+from .pulls.engine import consume_limits, fetch_request, idle_seconds
+from .pulls.faces import (
+    ConsumeContext,
+    MessagesContext,
+    check_callback,
+    check_exception,
+)
+from .pulls.fetch import Batch, PullOfOne, SinglePull
+from .pulls.inbox import Source
+from .pulls.priority import claim
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -26,7 +31,7 @@ if TYPE_CHECKING:
         ConsumerInfo,
     )
     from .api import API
-    from .consume import OnException
+    from .pulls.faces import OnException
 
 
 class Consumer(ManagedConsumer):

@@ -5,20 +5,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ..models import check_name
-from . import management, stored
+from . import management
 from .advisory import BatchAdvisories
 from .api import API, api_prefix
-from .atomic import AtomicBatch
-from .batch import MAX_MESSAGES
+from .atomic.batch import AtomicBatch
+from .atomic.engine import MAX_MESSAGES
+from .atomic.lookup import StreamLookup
 from .consumer import Consumer
-from .fast_ingest import FastIngest
-from .ingest import DEFAULT_FLOW, DEFAULT_WINDOW_BYTES, IngestEngine
-from .lookup import StreamLookup
-from .ordered_consumer import ordered_consumer
-from .publish import RETRIES, RETRY_SECONDS, publish
-from .publish_options import newer_options, publish_headers
-from .publisher import Publisher
-from .push_consumer import push_consumer, put_push_consumer
+from .ingest.driver import FastIngest
+from .ingest.engine import DEFAULT_FLOW, DEFAULT_WINDOW_BYTES, IngestEngine
+from .ordered.consumer import ordered_consumer
+from .publishing.options import newer_options, publish_headers
+from .publishing.publish import RETRIES, RETRY_SECONDS, publish
+from .publishing.publisher import Publisher
+from .push.consumer import push_consumer, put_push_consumer
+from .stored import get as stored
 from .stream import Stream, consumers, known_stream, put_consumer
 from .subscribing import Subscribing
 
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from ..checks import Seconds
-    from ..core.connection import Connection
+    from ..connection import Connection
     from ..core.requests import Data
     from ..models import (
         AccountInfo,
@@ -37,12 +38,12 @@ if TYPE_CHECKING:
         StoredMessage,
         StreamConfig,
     )
-    from .atomic import BatchMessage
-    from .ingest import Gaps
-    from .ordered_consumer import OrderedConsumer, OrderedOptions
-    from .publish_options import PublishOptions
-    from .publisher_acks import OnError
-    from .push_consumer import PushConsumer
+    from .atomic.batch import BatchMessage
+    from .ingest.engine import Gaps
+    from .ordered.consumer import OrderedConsumer, OrderedOptions
+    from .publishing.acks import OnError
+    from .publishing.options import PublishOptions
+    from .push.consumer import PushConsumer
 
 
 class JetStream(Subscribing):

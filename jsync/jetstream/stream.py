@@ -6,18 +6,19 @@ from typing import TYPE_CHECKING, Any
 
 from ..checks import whole
 from ..errors import NoCachedInfoError
-from . import management, stored
-from .arrow import AHEAD_BYTES, READ_ROWS, ArrowRange
+from . import management
 from .consumer import Consumer
-from .direct import (
+from .ordered.consumer import ordered_consumer
+from .pulls.arrow import AHEAD_BYTES, READ_ROWS, ArrowRange
+from .push.consumer import push_consumer, put_push_consumer
+from .stored import get as stored
+from .stored.engine import (
     MOST_SUBJECTS,
     PAGE_BYTES,
     PAGE_MESSAGES,
     LastOfEach,
     Range,
 )
-from .ordered_consumer import ordered_consumer
-from .push_consumer import push_consumer, put_push_consumer
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -34,8 +35,8 @@ if TYPE_CHECKING:
     )
     from .api import API
     from .management import Action
-    from .ordered_consumer import OrderedConsumer, OrderedOptions
-    from .push_consumer import PushConsumer
+    from .ordered.consumer import OrderedConsumer, OrderedOptions
+    from .push.consumer import PushConsumer
 
 
 class Stream:

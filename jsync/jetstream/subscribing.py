@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from ..checks import patience
 from ..errors import ConfigError
-from .subscribe import Reader, pull_subscribe, subscribe, subscribe_ordered
-from .subscribe_options import (
+from .push.subscribe import Reader, pull_subscribe, subscribe, subscribe_ordered
+from .push.wanted import (
     MOST_PENDING,
     MOST_PENDING_BYTES,
     Call,
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from .._fast import JetStreamMsg
     from ..models import ConsumerConfig
     from .api import API
-    from .pull_subscription import PullSubscription
-    from .push_subscription import PushSubscription
+    from .push.pull_subscription import PullSubscription
+    from .push.subscription import PushSubscription
 
 
 class Subscribing:

@@ -16,7 +16,7 @@ from ..servers import RawClient, wait_for
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from jsync.core.connection import Connection
+    from jsync.connection import Connection
     from jsync.server import LocalServer
 
     from ..servers import Cluster

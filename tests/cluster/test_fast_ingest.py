@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import jsync
-from jsync.jetstream.ingest import State, Tail
-from jsync.jetstream.ingest_tail import doubt_about
+from jsync.jetstream.ingest.engine import State, Tail
+from jsync.jetstream.ingest.tail import doubt_about
 
 from ..faults import Events, connect
 from ..server.support import Recorder, Thread

@@ -8,7 +8,7 @@ import pytest
 
 import jsync
 from jsync import BatchState, errors
-from jsync.jetstream.batch import stores_rightly
+from jsync.jetstream.atomic.engine import stores_rightly
 from jsync.server import LocalServer
 
 from ..proxy import FaultProxy

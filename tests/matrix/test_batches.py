@@ -12,7 +12,7 @@ from .test_management import needing
 
 if TYPE_CHECKING:
     import jsync
-    from jsync.jetstream.publish_options import PublishOptions
+    from jsync.jetstream.publishing.options import PublishOptions
     from jsync.models.since import Line
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from jsync import errors
-from jsync.jetstream.publish_options import newer_options
+from jsync.jetstream.publishing.options import newer_options
 from jsync.jetstream.versions import lacking
 
 from ..server.support import LONG
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     import jsync
-    from jsync.jetstream.publish_options import PublishOptions
+    from jsync.jetstream.publishing.options import PublishOptions
     from jsync.models.since import Line
 
 LATER = datetime(2120, 1, 1, tzinfo=UTC)

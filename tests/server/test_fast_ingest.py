@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from jsync import FastIngest, JetStream, Stream
-    from jsync.core.connection import Connection
+    from jsync.connection import Connection
     from jsync.server import LocalServer
 
     from ..proxy import FaultProxy

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from jsync import errors
-from jsync.jetstream import fast_ingest
-from jsync.jetstream.ingest import State
+from jsync.jetstream.ingest import driver as fast_ingest
+from jsync.jetstream.ingest.engine import State
 
 from ..faults import Events, _no_crash as _no_crash, connect
 from ..servers import wait_for

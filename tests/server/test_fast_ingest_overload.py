@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from jsync import errors
-from jsync.jetstream import atomic_driver, overload
+from jsync.jetstream.atomic import driver as atomic_driver
+from jsync.jetstream.publishing import overload
 
 from ..faults import Events, connect
 from .support import LONG, Recorder, Thread

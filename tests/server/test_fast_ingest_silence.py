@@ -135,7 +135,7 @@ def test_the_batch_outlives_the_pauses_of_its_user(
 def test_an_idle_ingest_pings(
     proxy: FaultProxy, stream: Stream, unique: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("jsync.jetstream.fast_ingest.KEEP_ALIVE", 0.05)
+    monkeypatch.setattr("jsync.jetstream.ingest.driver.KEEP_ALIVE", 0.05)
     pings = []
 
     def watch(chunk: bytes, to: Side) -> bytes:

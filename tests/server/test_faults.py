@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     import jsync
-    from jsync.core.connection import Connection
+    from jsync.connection import Connection
     from jsync.server import LocalServer
 
     from ..conftest import StartServer

@@ -23,7 +23,7 @@ from .support import SOON, Thread, run_child
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from jsync.core.connection import Connection
+    from jsync.connection import Connection
 
     from ..certificates import Certificates
     from ..conftest import StartServer

@@ -9,9 +9,9 @@ import pytest
 
 import jsync
 from jsync import errors
-from jsync.jetstream import ingest_tail
-from jsync.jetstream.ingest import Tail
-from jsync.jetstream.ingest_tail import doubt_about
+from jsync.jetstream.ingest import tail as ingest_tail
+from jsync.jetstream.ingest.engine import Tail
+from jsync.jetstream.ingest.tail import doubt_about
 
 from .support import LONG, Recorder
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from jsync import JetStream
-    from jsync.core.connection import Connection
+    from jsync.connection import Connection
     from jsync.server import LocalServer
 
     from ..conftest import StartServer

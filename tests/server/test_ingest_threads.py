@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from jsync import errors
-from jsync.jetstream import batch as atomic_batch, ingest as fast_ingest
-from jsync.jetstream.batch import BatchState
-from jsync.jetstream.ingest import State
+from jsync.jetstream.atomic import engine as atomic_batch
+from jsync.jetstream.atomic.engine import BatchState
+from jsync.jetstream.ingest import engine as fast_ingest
+from jsync.jetstream.ingest.engine import State
 
 from .support import Thread
 

@@ -14,7 +14,7 @@ from .support import Thread
 
 if TYPE_CHECKING:
     import jsync
-    from jsync.core.connection import Connection
+    from jsync.connection import Connection
     from jsync.server import LocalServer
 
     from ..conftest import StartServer

@@ -15,7 +15,7 @@ from ..servers import wait_for
 from .support import LONG, Recorder
 
 if TYPE_CHECKING:
-    from jsync.core.connection import Connection
+    from jsync.connection import Connection
     from jsync.server import LocalServer
 
     from ..proxy import FaultProxy

@@ -269,7 +269,7 @@ def test_more_than_the_buffer_holds_can_be_sent_again(
     proxy: FaultProxy,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("jsync.jetstream.publisher_acks.DOUBT_SECONDS", LONG)
+    monkeypatch.setattr("jsync.jetstream.publishing.acks.DOUBT_SECONDS", LONG)
     with (
         jsync.connect(
             proxy.url,
@@ -438,7 +438,7 @@ def test_what_has_no_answer_is_sent_again(
     proxy: FaultProxy,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("jsync.jetstream.publisher_acks.DOUBT_SECONDS", 0.2)
+    monkeypatch.setattr("jsync.jetstream.publishing.acks.DOUBT_SECONDS", 0.2)
     with far.publisher(resend=True) as publisher:
         hold_acks(proxy)
         lost = publisher.publish(f"{stream.name}.a", b"1", msg_id="1")
@@ -457,7 +457,7 @@ def test_what_was_overtaken_by_later_acks_is_sent_again(
     proxy: FaultProxy,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("jsync.jetstream.publisher_acks.DOUBT_SECONDS", 0.3)
+    monkeypatch.setattr("jsync.jetstream.publishing.acks.DOUBT_SECONDS", 0.3)
     with far.publisher(resend=True) as publisher:
         hold_acks(proxy)
         lost = publisher.publish(f"{stream.name}.a", b"lost", msg_id="lost")
@@ -480,7 +480,7 @@ def test_a_slow_line_is_not_sent_everything_twice(
     proxy: FaultProxy,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("jsync.jetstream.publisher_acks.DOUBT_SECONDS", 0.1)
+    monkeypatch.setattr("jsync.jetstream.publishing.acks.DOUBT_SECONDS", 0.1)
     with far.publisher(resend=True) as publisher:
         publisher.publish(f"{stream.name}.a", b"", msg_id="first").result(LONG)
         proxy.deaf("client")

@@ -28,7 +28,7 @@ from .support import LONG, Thread, refusing_url
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from jsync.core.connection import Connection
+    from jsync.connection import Connection
 
     from ..conftest import StartServer
     from ..proxy import FaultProxy, Side

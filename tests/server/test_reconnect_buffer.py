@@ -28,7 +28,7 @@ from .support import Thread
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from jsync.core.connection import Connection
+    from jsync.connection import Connection
 
     from ..conftest import StartServer
 

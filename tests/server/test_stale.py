@@ -30,7 +30,7 @@ from .support import SOON, Thread
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from jsync.core.connection import Connection
+    from jsync.connection import Connection
     from jsync.server import LocalServer
 
     from ..conftest import StartServer

@@ -12,7 +12,7 @@ import pytest
 
 import jsync
 from jsync import errors
-from jsync.jetstream.direct import MOST_SUBJECTS
+from jsync.jetstream.stored.engine import MOST_SUBJECTS
 
 from ..servers import wait_for
 from .support import LONG, SOON, Thread
@@ -478,7 +478,7 @@ def test_the_statuses_of_direct_gets_are_errors_of_their_own(
     nc: jsync.Connection, js: jsync.JetStream, stream: jsync.Stream
 ) -> None:
     """Those that no question of jsync's provokes, asked by hand."""
-    from jsync.jetstream.direct import direct_error  # noqa: PLC0415
+    from jsync.jetstream.stored.engine import direct_error  # noqa: PLC0415
 
     fill(js, stream, "a")
     subject = f"$JS.API.DIRECT.GET.{stream.name}"

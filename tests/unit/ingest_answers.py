@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from jsync.jetstream.ingest_answer import Answer, Operation, read_answer
+from jsync.jetstream.ingest.answer import Answer, Operation, read_answer
 
 START, APPEND, COMMIT, END, PING = Operation
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings, strategies as st
 
 from jsync._fast import ArrowSource, Columns, parse_headers
 from jsync.errors import ConfigError, InvalidHeaderError
-from jsync.jetstream.publish_options import check_header
+from jsync.jetstream.publishing.options import check_header
 
 from .arrow_support import Reader, Sent
 

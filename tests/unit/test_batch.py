@@ -12,7 +12,7 @@ from hypothesis import given, settings, strategies as st
 
 from jsync import errors
 from jsync._fast import BatchEntry, parse_headers
-from jsync.jetstream.batch import (
+from jsync.jetstream.atomic.engine import (
     COMMIT,
     COMMIT_ALL_SENT,
     MOVES,

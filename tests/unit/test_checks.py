@@ -21,7 +21,7 @@ from jsync.checks import (
     seconds,
 )
 from jsync.errors import ConfigError
-from jsync.jetstream.pull import consume_limits, fetch_request, idle_seconds
+from jsync.jetstream.pulls.engine import consume_limits, fetch_request, idle_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Callable

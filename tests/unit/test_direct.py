@@ -11,13 +11,13 @@ from hypothesis import given, settings, strategies as st
 
 from jsync import errors
 from jsync._fast import Msg
-from jsync.jetstream.direct import FUTILE, LastOfEach, Range, Step
+from jsync.jetstream.stored.engine import FUTILE, LastOfEach, Range, Step
 from jsync.models import StoredMessage
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from jsync.jetstream.direct import Pages
+    from jsync.jetstream.stored.engine import Pages
 
 BOUNDED = settings(derandomize=True, database=None, deadline=None, max_examples=300)
 BEGINNING = datetime(2026, 1, 1, tzinfo=UTC)

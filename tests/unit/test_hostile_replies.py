@@ -19,10 +19,10 @@ from jsync.cli.configuring import read_config
 from jsync.core.protocol import parse_info
 from jsync.jetstream.advisory import read_advisory
 from jsync.jetstream.api import api_error, read_reply
-from jsync.jetstream.batch import stores_rightly
-from jsync.jetstream.ingest_answer import read_answer
-from jsync.jetstream.publish import read_ack
-from jsync.jetstream.push import Heartbeat
+from jsync.jetstream.atomic.engine import stores_rightly
+from jsync.jetstream.ingest.answer import read_answer
+from jsync.jetstream.publishing.publish import read_ack
+from jsync.jetstream.push.engine import Heartbeat
 from jsync.jetstream.versions import line_of_config, line_of_server
 from jsync.models import Model, StoredMessage
 

@@ -8,8 +8,8 @@ import pytest
 
 from jsync import PubAck, errors
 from jsync.errors import Lost, Unconfirmed
-from jsync.jetstream import ingest_missing
-from jsync.jetstream.ingest import (
+from jsync.jetstream.ingest import missing as ingest_missing
+from jsync.jetstream.ingest.engine import (
     LEGAL,
     MOST_REPEATS,
     VAIN_PINGS,

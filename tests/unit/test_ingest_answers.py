@@ -7,7 +7,7 @@ import json
 import pytest
 
 from jsync import PubAck, errors
-from jsync.jetstream.ingest_answer import Kind, read_answer
+from jsync.jetstream.ingest.answer import Kind, read_answer
 
 from .ingest_answers import APPEND, COMMIT, END, answer, refusal, refused
 

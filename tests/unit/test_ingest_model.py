@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from hypothesis import example, given, settings, strategies as st
 
 from jsync import errors
-from jsync.jetstream.ingest import IngestEngine, State
+from jsync.jetstream.ingest.engine import IngestEngine, State
 
 from .ingest_answers import (
     APPEND,
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from jsync.errors import Lost, Unconfirmed
-    from jsync.jetstream.ingest_answer import Operation
+    from jsync.jetstream.ingest.answer import Operation
 
 
 class Model:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from jsync.jetstream.lookup import covers
+from jsync.jetstream.atomic.lookup import covers
 
 
 @pytest.mark.parametrize(

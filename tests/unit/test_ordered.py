@@ -11,7 +11,7 @@ from hypothesis import given, settings, strategies as st
 
 from jsync import errors
 from jsync._fast import Order
-from jsync.jetstream.ordered import (
+from jsync.jetstream.ordered.engine import (
     BEHIND,
     LAST_RETRY,
     RESET_ATTEMPTS,

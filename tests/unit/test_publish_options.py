@@ -7,10 +7,10 @@ import pytest
 
 from jsync.errors import ConfigError
 from jsync.headers import Headers
-from jsync.jetstream.publish_options import publish_headers
+from jsync.jetstream.publishing.options import publish_headers
 
 if TYPE_CHECKING:
-    from jsync.jetstream.publish_options import PublishOptions
+    from jsync.jetstream.publishing.options import PublishOptions
 
 AT = datetime(2030, 1, 2, 3, 4, 5, tzinfo=UTC)
 

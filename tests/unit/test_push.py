@@ -8,9 +8,9 @@ import pytest
 
 from jsync import errors
 from jsync.headers import Headers
-from jsync.jetstream.ordered import Cursor, ordered_push_config
-from jsync.jetstream.pull import HeartbeatWatch
-from jsync.jetstream.push import (
+from jsync.jetstream.ordered.engine import Cursor, ordered_push_config
+from jsync.jetstream.pulls.engine import HeartbeatWatch
+from jsync.jetstream.push.engine import (
     HEARTBEATS_MISSED,
     FlowControl,
     Heartbeat,

@@ -10,7 +10,7 @@ import pytest
 
 import jsync
 from jsync.core.single import Single
-from jsync.jetstream.fetch import SinglePull
+from jsync.jetstream.pulls.fetch import SinglePull
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

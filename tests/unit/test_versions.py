@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from jsync.core.protocol import ServerInfo
-from jsync.jetstream import publish_options
-from jsync.jetstream.publish_options import PublishOptions, newer_options
+from jsync.jetstream.publishing import options as publish_options
+from jsync.jetstream.publishing.options import PublishOptions, newer_options
 from jsync.jetstream.versions import (
     lacking,
     line_of_config,

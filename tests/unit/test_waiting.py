@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, cast
 import pytest
 
 from jsync._fast import Line, Mailbox, Outbox, Waiter, Waker, monotonic_ns
-from jsync.jetstream.inbox import Source
+from jsync.jetstream.pulls.inbox import Source
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from jsync.jetstream.api import API
-    from jsync.jetstream.priority import Claim
+    from jsync.jetstream.pulls.priority import Claim
 
 SID = 7
 MESSAGE = b"MSG a %d 1\r\nx\r\n" % SID

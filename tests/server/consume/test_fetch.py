@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from jsync import errors
-from jsync.jetstream.fetch import SinglePull
+from jsync.jetstream.pulls.fetch import SinglePull
 
 from ...servers import monitor, wait_for
 from ..support import LONG, SOON, Thread

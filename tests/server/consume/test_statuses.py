@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from jsync import errors
-from jsync.jetstream.fetch import SinglePull
+from jsync.jetstream.pulls.fetch import SinglePull
 
 from ...servers import RawClient, wait_for
 from ..support import LONG, SOON, Recorder, Thread

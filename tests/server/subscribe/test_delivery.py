@@ -12,7 +12,7 @@ import pytest
 
 import jsync
 from jsync import errors
-from jsync.jetstream.push_subscription import PushSubscription
+from jsync.jetstream.push.subscription import PushSubscription
 
 from ...faults import Events, connect
 from ...servers import wait_for

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from jsync.jetstream.pull import (
+from jsync.jetstream.pulls.engine import (
     PullEngine,
     PullRequest,
     consume_limits,

@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, strategies as st
 
-from jsync.jetstream.pull import HeartbeatWatch
+from jsync.jetstream.pulls.engine import HeartbeatWatch
 
 INTERVAL = 5.0
 

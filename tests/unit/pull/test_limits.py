@@ -13,7 +13,7 @@ import pytest
 from jsync.errors import (
     ConfigError,
 )
-from jsync.jetstream.pull import (
+from jsync.jetstream.pulls.engine import (
     LARGE_BATCH,
     PullEngine,
     consume_limits,

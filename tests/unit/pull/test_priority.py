@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from jsync.errors import ConfigError
-from jsync.jetstream.priority import Claim, claim
-from jsync.jetstream.pull import fetch_request
+from jsync.jetstream.pulls.engine import fetch_request
+from jsync.jetstream.pulls.priority import Claim, claim
 from jsync.models import ConsumerConfig
 
 OVERFLOW = ConsumerConfig(priority_groups=["A"], priority_policy="overflow")

@@ -11,7 +11,7 @@ from typing import Any
 from hypothesis import given, settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from jsync.jetstream.pull import (
+from jsync.jetstream.pulls.engine import (
     LARGE_BATCH,
     PullEngine,
 )

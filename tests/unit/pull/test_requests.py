@@ -11,7 +11,7 @@ from jsync.errors import (
     NoRespondersError,
     PullError,
 )
-from jsync.jetstream.pull import LARGE_BATCH, Meaning, fetch_request, judge
+from jsync.jetstream.pulls.engine import LARGE_BATCH, Meaning, fetch_request, judge
 
 
 @pytest.mark.parametrize(

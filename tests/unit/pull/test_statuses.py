@@ -12,7 +12,7 @@ from jsync.errors import (
     NoRespondersError,
     PullError,
 )
-from jsync.jetstream.pull import (
+from jsync.jetstream.pulls.engine import (
     FIRST_RETRY,
     LARGE_BATCH,
     LAST_RETRY,

@@ -1,0 +1,357 @@
+"""One atomic batch: its messages, what may be done with it, and what the server's answers
+mean; without socket, thread or clock (ADR-50, as nats-server 2.12 to 2.15 do it).
+
+The server keeps the messages of a batch aside by its id, and stores all of them or none
+when it is committed. Checks of expectations, ids and limits happen then.
+"""
+
+from __future__ import annotations
+
+import re
+from enum import Enum
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from ..._fast import BatchMessages
+from ...checks import whole
+from ...errors import (
+    AtomicBatchClosedError,
+    AtomicBatchUnsupportedError,
+    ConfigError,
+    JetStreamError,
+)
+from ...models import decode_pub_ack
+from ..api import api_error
+from ..publishing.options import publish_headers
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from ..._fast import BatchEntry
+    from ...models import PubAck, StreamInfo
+    from ..publishing.options import PublishOptions
+
+MAX_MESSAGES: Final = 1000
+"""What a server takes unless it is set up otherwise (`max_batch_size`)."""
+
+COMMIT: Final = b"Nats-Batch-Commit: 1\r\n"
+COMMIT_ALL_SENT: Final = b"Nats-Batch-Commit: eob\r\n"
+"""Commit, and do not store this message: since nats-server 2.14."""
+
+UNSUPPORTED: Final = {
+    "expected_last_msg_id": "no server checks it in a batch (ADR-50)",
+}
+"""The options of a message that none of a batch may have, and why."""
+
+
+class BatchState(Enum):
+    """What has become of an atomic batch."""
+
+    OPEN = "open"
+    """Messages may be added."""
+    COMMITTING = "committing"
+    """The commit is under way."""
+    COMMITTED = "committed"
+    """All of it is in the stream."""
+    DISCARDED = "discarded"
+    """Given up before a commit: nothing is in the stream."""
+    FAILED = "failed"
+    """Refused, or lost before a commit: nothing is in the stream."""
+    UNCLEAR = "unclear"
+    """The commit was sent, and its answer did not come: all or nothing is in the stream."""
+
+
+MOVES: Final = {
+    BatchState.OPEN: {
+        BatchState.COMMITTING,
+        BatchState.DISCARDED,
+        BatchState.FAILED,
+    },
+    BatchState.COMMITTING: {
+        BatchState.COMMITTED,
+        BatchState.FAILED,
+        BatchState.UNCLEAR,
+    },
+    BatchState.UNCLEAR: {BatchState.COMMITTED, BatchState.FAILED},
+    BatchState.COMMITTED: set[BatchState](),
+    BatchState.DISCARDED: set[BatchState](),
+    BatchState.FAILED: set[BatchState](),
+}
+"""What a state may become. Only an unclear one that was found out goes on from its end."""
+
+
+class AtomicEngine:
+    """The state of one atomic batch. What it returns has to be sent, in that order."""
+
+    def __init__(self, batch_id: str, max_messages: int | None = MAX_MESSAGES) -> None:
+        if max_messages is not None:
+            whole(max_messages, "max_messages", 1)
+        self.id = batch_id
+        header = f"Nats-Batch-Id: {batch_id}\r\nNats-Batch-Sequence: ".encode()
+        self.messages = BatchMessages(header, max_messages, len(COMMIT))
+        self.state = BatchState.OPEN
+        self.confirmed = 0
+        """The server has said that it has the first so many."""
+        self.pub_ack: PubAck | None = None
+        self.failure: BaseException | None = None
+        """Why it failed, when that was not at the commit."""
+        self.stream: str | None = None
+        """The stream that the first message expects."""
+        self.floor: int | None = None
+        """The sequence that it expects the stream to end at."""
+        self._msg_ids: set[str] = set()
+
+    @property
+    def added(self) -> int:
+        """Messages that are in it."""
+        return self.messages.added
+
+    @property
+    def sent(self) -> int:
+        """The first so many have been sent."""
+        return self.messages.sent
+
+    @property
+    def waiting(self) -> Sequence[BatchEntry]:
+        """What has been added and not been sent."""
+        return self.messages.waiting
+
+    @property
+    def last_subject(self) -> str:
+        """The subject of the last message."""
+        return self.messages.last_subject
+
+    def check_open(self) -> None:
+        """Raise unless messages may be added."""
+        if self.state is not BatchState.OPEN:
+            raise AtomicBatchClosedError(
+                f"the batch is {self.state.value}: begin another one"
+            )
+
+    def move(self, state: BatchState) -> None:
+        if state not in MOVES[self.state]:
+            raise AtomicBatchClosedError(f"the batch is {self.state.value} already")
+        self.state = state
+
+    # Building -------------------------------------------------------------------------
+
+    def add(
+        self,
+        subject: str,
+        data: bytes | bytearray | memoryview,
+        options: PublishOptions,
+        max_payload: int,
+    ) -> BatchEntry:
+        """Check a message and take it into the batch, to be sent later.
+
+        Everything that can be known to be refused is refused here, and the batch is as it
+        was then.
+        """
+        self.check_open()
+        headers = None
+        if options:
+            headers = publish_headers(subject, data, options, UNSUPPORTED)
+            self._check_within(subject, options)
+        entry = self.messages.add(subject, data, headers, max_payload)
+        if options:
+            if (msg_id := options.get("msg_id")) is not None:
+                self._msg_ids.add(msg_id)
+            if entry.sequence == 1:
+                self.stream = options.get("expected_stream")
+                self.floor = options.get("expected_last_sequence")
+        return entry
+
+    def add_plain(
+        self, messages: Iterator[object], max_payload: int
+    ) -> tuple[object, ...]:
+        """Add what has no options, up to the first that has; returns that, if there is one."""
+        self.check_open()
+        return self.messages.add_plain(messages, max_payload)
+
+    def _check_within(self, subject: str, options: PublishOptions) -> None:
+        """What depends on the messages before: the server would refuse it at the commit."""
+        if self.added and options.get("expected_last_sequence") is not None:
+            raise ConfigError(
+                "expected_last_sequence: only the first message of a batch may have it"
+            )
+        if options.get("expected_last_subject_sequence") is not None:
+            expected = options.get("expected_last_subject") or subject
+            if expected in self.messages.subjects:
+                raise ConfigError(
+                    "expected_last_subject_sequence: an earlier message of the batch is "
+                    f"on {expected!r} already"
+                )
+        msg_id = options.get("msg_id")
+        if msg_id is not None and msg_id in self._msg_ids:
+            raise ConfigError(f"msg_id {msg_id!r} is twice in the batch")
+
+    # Sending --------------------------------------------------------------------------
+
+    def due(self, *, last: bool) -> list[BatchEntry]:
+        """Take what is to be sent now: all that waits, the last message only if `last`.
+
+        The last one is held back, since it may be the one that commits.
+        """
+        return self.messages.due(last=last)
+
+    def begin_commit(self) -> tuple[list[BatchEntry], BatchEntry, bytes]:
+        """Take all that waits, the message that commits, and the header that does it.
+
+        When all have been sent that is a message that is not stored.
+        """
+        self.check_open()
+        if not self.added:
+            raise ConfigError("the batch is empty: nothing to commit")
+        self.move(BatchState.COMMITTING)
+        entries = self.due(last=True)
+        if entries:
+            return entries[:-1], entries[-1], COMMIT
+        return [], self.messages.unstored(self.added + 1), COMMIT_ALL_SENT
+
+    def gap(self) -> BatchEntry:
+        """A message that ends the batch on the server, and leaves nothing behind.
+
+        Once the server has had the first message, none that comes later begins the batch
+        again.
+        """
+        return self.messages.unstored(self.added + 2)
+
+    def opening(self) -> BatchEntry:
+        """A message that begins the batch in the place of the first one.
+
+        If that comes later, while the server keeps this one, it ends the batch.
+        """
+        return self.messages.unstored(1)
+
+    # Answers --------------------------------------------------------------------------
+
+    def confirm(self, sequence: int, reply: bytes) -> None:
+        """Read the answer to a message before the commit; raises unless it was taken.
+
+        The server takes a message only when it has all before it.
+        """
+        ack = self._read(reply)
+        if ack is not None:
+            raise self._stored(ack)
+        self.confirmed = max(self.confirmed, sequence)
+
+    def committed(self, reply: bytes) -> PubAck:
+        """Read the answer to the commit; raises what it refuses with."""
+        ack = self._read(reply)
+        if ack is None:
+            raise JetStreamError("an empty answer to a commit: not from a stream")
+        if ack.batch is None:
+            raise self._stored(ack)
+        if ack.batch != self.id or ack.count != self.added:
+            raise JetStreamError(f"not the ack of this batch: {ack!r}")
+        self.pub_ack = ack
+        return ack
+
+    def _read(self, reply: bytes) -> PubAck | None:
+        """None for the empty acknowledgement of a message that was taken."""
+        if not reply:
+            return None
+        ack = decode_pub_ack(reply)
+        if isinstance(ack, dict):
+            raise api_error(ack)
+        return ack
+
+    def _stored(self, ack: PubAck) -> AtomicBatchUnsupportedError:
+        return AtomicBatchUnsupportedError(
+            f"the server of stream {ack.stream!r} is older than nats-server 2.12, takes no "
+            f"atomic batches, and has stored a message as any other, with sequence "
+            f"{ack.seq}",
+            stored=ack,
+        )
+
+
+# Servers that corrupt ------------------------------------------------------------------
+
+_VERSION: Final = re.compile(r"v?(\d{1,9})\.(\d{1,9})\.(\d{1,9})")
+
+
+def delicate_option(options: PublishOptions) -> str | None:
+    """The option that some servers store wrongly in a batch, if it has one."""
+    for name in ("incr", "schedule"):
+        if options.get(name) is not None:
+            return name
+    return None
+
+
+def stores_rightly(version: str) -> bool:
+    """Whether a server stores counters and schedules of a batch as it should.
+
+    Before 2.12.12, and before 2.14.3, a counter loses its value for good, and a schedule
+    does not replace the one that its subject has.
+    """
+    found = _VERSION.match(version)
+    if found is None:
+        return False
+    number = tuple(map(int, found.groups()))
+    return number >= (2, 14, 3) or (2, 12, 12) <= number < (2, 13, 0)
+
+
+# What became of a commit ---------------------------------------------------------------
+
+
+class Placed(NamedTuple):
+    """A stored message of a batch."""
+
+    sequence: int
+    """In the stream."""
+    number: int
+    """In the batch."""
+
+
+def place_in_batch(
+    sequence: int, headers: Mapping[str, str] | None, batch: str
+) -> Placed | None:
+    """Whether the stored message with `headers` came with that batch, and as which one."""
+    if not headers or headers.get("Nats-Batch-Id") != batch:
+        return None
+    if "Nats-Scheduler" in headers:
+        return None  # what a schedule has published has the headers of the schedule
+    number = headers.get("Nats-Batch-Sequence", "")
+    is_number = number.isdecimal() and len(number) < 10
+    return Placed(sequence, int(number)) if is_number else None
+
+
+def steps(floor: int, last: int, count: int) -> range:
+    """Sequences of which one is of a batch of `count` messages in a row above `floor`."""
+    return range(floor + count, last + 1, count)
+
+
+def why_absence_proves_nothing(info: StreamInfo, floor: int) -> str | None:
+    """Why a batch that is not in the stream may have been there above `floor`, if it may.
+
+    Only what `info` said before the stream was looked through counts.
+    """
+    state = info.state
+    if state.last_seq < floor:
+        return "it is another stream than before"
+    if state.first_seq > floor + 1:
+        return "the stream has removed messages since"
+    if state.num_deleted and (
+        state.deleted is None or any(sequence > floor for sequence in state.deleted)
+    ):
+        return "messages have been deleted from the stream since"
+    return None
+
+
+def has_settled(info: StreamInfo, seconds: float) -> bool:
+    """Whether the leader has stored all that it was asked to store `seconds` ago.
+
+    Alone it stores at once. With replicas it waits for a majority: those that are current
+    and were heard of since then have all it has sent them.
+    """
+    if info.cluster is None:
+        return True
+    if not info.cluster.is_of_leader:
+        return False
+    if not info.cluster.replicas:
+        return True
+    replicas = info.cluster.replicas
+    heard = sum(
+        replica.current and not replica.offline and 0 <= replica.active < seconds
+        for replica in replicas
+    )
+    return 2 * (heard + 1) > len(replicas) + 1

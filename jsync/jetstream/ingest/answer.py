@@ -1,0 +1,134 @@
+"""What the server says to a fast-ingest batch (ADR-50), message by message.
+
+Pure. Where the ADR and released servers disagree, this is what nats-server 2.14 and 2.15 do.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from ...errors import JetStreamError
+from ...models import PubAck
+from ..api import api_error
+
+if TYPE_CHECKING:
+    from ...errors import APIError
+
+
+class Operation(Enum):
+    """The last but one token of a reply subject."""
+
+    START = 0
+    APPEND = 1
+    COMMIT = 2
+    END = 3
+    PING = 4
+
+
+class Kind(Enum):
+    """What the server says."""
+
+    FLOW = "so far has been received, and so many may be under way"
+    GAP = "messages did not arrive"
+    FAILED = "a message was refused"
+    ENDED = "the batch is over"
+    REFUSED = "an error of the message that it answers"
+    STORED = "a message was stored, as one of no batch"
+    NOBODY = "no stream takes the subject"
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """One message of the server, on the reply subject of the message that caused it."""
+
+    kind: Kind
+    sequence: int
+    """Of the message that it answers."""
+    operation: Operation
+    seq: int = 0
+    """FLOW: received so far; GAP: the one that came; FAILED: the one refused."""
+    last_seq: int = 0
+    """GAP: the one that should have come."""
+    msgs: int = 0
+    """FLOW: the server answers every so many."""
+    error: APIError | None = None
+    ack: PubAck | None = None
+
+
+class _Wire(msgspec.Struct):
+    """All that the server may send; what is there tells which it is."""
+
+    type: str | None = None
+    seq: int = 0
+    last_seq: int = 0
+    msgs: int = 0
+    error: dict[str, Any] | None = None
+    stream: str = ""
+    batch: str | None = None
+    count: int = 0
+    domain: str | None = None
+    duplicate: bool = False
+    val: str | None = None
+
+
+_decode: Final = msgspec.json.Decoder(_Wire).decode
+_MOST: Final = (1 << 63) - 1
+"""The highest sequence that an answer may have."""
+_MOST_AT_ONCE: Final = (1 << 32) - 1
+"""How many messages one answer may be for. Sums of both still fit into 64 bits."""
+
+
+def read_answer(subject: str, status: int | None, data: bytes) -> Answer:
+    """Understand a message of the control channel; `JetStreamError` if it is none.
+
+    A status comes with a body, as 429 does, or is 503: nobody there.
+    """
+    tokens = subject.split(".")
+    try:
+        sequence, operation = int(tokens[-3]), Operation(int(tokens[-2]))
+        if not 0 <= sequence <= _MOST:
+            raise ValueError("a sequence out of bounds")
+    except (IndexError, ValueError) as error:
+        raise JetStreamError(f"not a reply subject of a batch: {subject!r}") from error
+    if status is not None and not data:
+        return Answer(Kind.NOBODY, sequence, operation)
+    try:
+        wire = _decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise JetStreamError(f"not an answer to a batch: {data[:100]!r}") from error
+    if not (
+        all(0 <= number <= _MOST for number in (wire.seq, wire.last_seq, wire.count))
+        and 0 <= wire.msgs <= _MOST_AT_ONCE
+    ):
+        raise JetStreamError(f"not an answer to a batch: {data[:100]!r}")
+    failure = api_error(wire.error) if wire.error is not None else None
+    match wire.type:
+        case "ack":
+            return Answer(Kind.FLOW, sequence, operation, seq=wire.seq, msgs=wire.msgs)
+        case "gap":
+            return Answer(
+                Kind.GAP, sequence, operation, seq=wire.seq, last_seq=wire.last_seq
+            )
+        case "err":
+            return Answer(Kind.FAILED, sequence, operation, seq=wire.seq, error=failure)
+        case None:
+            pass
+        case other:
+            raise JetStreamError(f"a batch cannot be answered with {other!r}")
+    if failure is not None:
+        return Answer(Kind.REFUSED, sequence, operation, error=failure)
+    ack = PubAck(
+        stream=wire.stream,
+        seq=wire.seq,
+        duplicate=wire.duplicate,
+        domain=wire.domain,
+        batch=wire.batch,
+        count=wire.count if wire.batch is not None else None,
+        val=wire.val,
+    )
+    kind = Kind.ENDED if wire.batch is not None else Kind.STORED
+    return Answer(kind, sequence, operation, ack=ack)

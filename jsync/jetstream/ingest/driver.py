@@ -1,0 +1,717 @@
+"""Driving a fast ingest: what `JetStream.fast_ingest` returns (ADR-50)."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import weakref
+from collections import deque
+from threading import RLock
+from time import monotonic
+from typing import TYPE_CHECKING, Final, NoReturn, TypeAlias
+
+from ..._fast import BatchWriter, FastPubAck, Mailbox, MessageAdder
+from ...checks import count, seconds
+from ...core.session import ConnectionState, Interest
+from ...core.single import Single
+from ...errors import (
+    ConfigError,
+    ConnectionClosedError,
+    ConnectionLostError,
+    Error,
+    IngestClosedError,
+    JetStreamError,
+    Lost,
+    MessagesLostError,
+    MessagesUnconfirmedError,
+    TimeoutError as LateError,
+)
+from ..publishing.arrow import arrow_source, publish_table
+from ..publishing.options import publish_headers
+from ..publishing.overload import pause_after
+from ..pulls.faces import check_callback
+from ..versions import FAST_INGEST
+from .answer import Kind, Operation, read_answer
+from .engine import OVER, SILENT, IngestEngine, State
+from .tail import doubt_about, is_replicated
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from types import TracebackType
+    from typing import Self, Unpack
+
+    from ..._fast import Msg
+    from ...core.requests import Data
+    from ...core.timers import Timer
+    from ...errors import PermissionsError, Unconfirmed
+    from ...headers import HeadersLike
+    from ...models import PubAck
+    from ..api import API
+    from ..publishing.arrow import ArrowTable, MessageColumns, Rows
+    from ..publishing.options import PublishOptions
+    from .answer import Answer
+
+Message: TypeAlias = "tuple[str, Data, HeadersLike | bytes | None, int]"
+"""What `BatchWriter.write` takes."""
+
+KEEP_ALIVE: Final = 3.0
+"""Seconds without a message, twice that at most, before a ping: the server forgets a batch
+after 10."""
+RESUME_SECONDS: Final = 10.0
+"""How long a server remembers the batch of a connection that is gone."""
+REPAIR_SECONDS: Final = 1.0
+"""An ack that is late by so much may be lost: a ping brings the last one again."""
+BLOCKED_SECONDS: Final = 0.25
+BATCHES_LEVEL: Final = 4
+"""The API level of nats-server 2.14. A server below it would store a ping."""
+
+_UNSUPPORTED: Final = {
+    "expected_last_msg_id": "a server that finds another id drops the message and counts it "
+    "as stored: use expected_last_sequence or expected_last_subject_sequence"
+}
+
+
+class FastIngest(Single, MessageAdder):
+    """Messages into a stream, as fast as it takes them, with a few acks for all of them.
+
+    Use it in a `with` block: its end waits until all is stored, and raises if that cannot
+    be known. When the body raises, what has been added stays stored, and the batch is
+    ended without waiting.
+
+    With `gaps="fail"` the stream gets exactly what was added, in that order; what others
+    publish may stand in between. Where a batch breaks, since the connection or the stream's
+    leader was lost, it goes on with another one, behind what the first has stored, as long
+    as it is certain how much that is. The server knows it for about ten seconds, and not
+    after a restart; and a leader that is deposed may say less than what the stream goes on
+    to store, so that the stream is asked as well: `STREAM.INFO`, and `STREAM.MSG.GET` where
+    it is replicated and others publish to it. What cannot be told from theirs, what has
+    been deleted meanwhile, and an API that may not be asked leave a doubt: then nothing is
+    sent twice, and `IngestError` says what is stored and what is not known. If all messages
+    have a `msg_id` they are sent again even then, and the stream drops what it has already.
+
+    With `gaps="ok"` messages that do not arrive, or that the stream refuses, are told to
+    `on_error`, and the ingest goes on. `lost` has those that are surely not stored: you can
+    send them again. `unconfirmed_ranges` has those that may be stored. One thing nobody
+    tells: a refusal that was on its way when the connection was lost.
+
+    A stream that has too much to store refuses messages. The ingest then waits, and sends
+    them again; with `gaps="ok"` it waits, and they are `lost`.
+
+    For one thread at a time: while a call waits, one of another thread raises
+    `ConcurrentUseError`; `abandon` may be called from any.
+    """
+
+    def __init__(
+        self,
+        api: API,
+        engine: IngestEngine,
+        *,
+        ack_timeout: float,
+        resume_bytes: int,
+        on_error: Callable[[Exception], object] | None,
+    ) -> None:
+        ack_timeout = seconds(ack_timeout, "ack_timeout")
+        if ack_timeout <= 0:
+            raise ConfigError(f"ack_timeout has to be above 0 s, not {ack_timeout!r}")
+        count(resume_bytes, "resume_bytes", 1)
+        check_callback(on_error)
+        self._api = api
+        self._session = api.connection.session
+        self._owner = api.connection
+        self._engine = engine
+        self._ack_timeout = float(ack_timeout)
+        self._repair = min(REPAIR_SECONDS, ack_timeout / 3)
+        self._on_error = on_error
+        self._session.check_open()
+        super().__init__(
+            BatchWriter(
+                self._session.outbox, engine.counts, resume_bytes, engine.window_bytes
+            )
+        )
+        # Held where the engine is turned, and never while anything is waited for. A signal
+        # handler may abandon the ingest while its own thread has it.
+        self._turning = RLock()
+        self._mailbox: Mailbox | None = None
+        self._again: deque[Message] = deque()
+        self._timer: Timer | None = None
+        self._ticked = 0
+        self._lost_at = 0.0
+        # Where the answers and the messages were, each time the connection broke.
+        self._losses: deque[tuple[int, int]] = deque()
+        self._taken = 0
+        self._reconnected = False
+        self._progress = self._asked = 0.0
+        self._pending = 0
+        self._subject = ""
+        self._replicas_known = False
+        self._size = 0
+        """What the messages of the next batch are likely to have, in bytes."""
+        self._pauses = 0
+        """How often the stream had too much to store, since it took the last message."""
+        self._busy_since = 0.0
+
+    # Adding -----------------------------------------------------------------------------
+
+    def add_many(
+        self, subjects: str | Iterable[str], payloads: Iterable[Data]
+    ) -> FastPubAck:
+        """Add many messages at once: to one subject, or to as many subjects as payloads.
+
+        As `add` for each of them, and several times faster. All are looked at before the
+        first is sent.
+        """
+        self._add_rows(*self._writer.checked_many(subjects, payloads))
+        return self._writer.last
+
+    def publish_arrow(
+        self,
+        table: ArrowTable,
+        *,
+        subject: str,
+        data: str,
+        **columns: Unpack[MessageColumns],
+    ) -> int:
+        """Add the rows of a table in their order, and return how many those were.
+
+        As `add` for each of them, and several times faster. `Publisher.publish_arrow` says
+        what tables and columns may be; there is no `expected_last_msg_id` here.
+        """
+        source = arrow_source(table, subject, data, columns, _UNSUPPORTED)
+
+        def add(rows: Rows) -> None:
+            self._add_rows(*rows[:3], self._writer.check_rows(*rows))
+
+        return publish_table(source, add)
+
+    def _add_rows(
+        self,
+        names: str | list[str],
+        those: list[bytes],
+        blocks: list[bytes | None] | None = None,
+        ids: bytes | None = None,
+    ) -> None:
+        with self._writer:
+            at = 0
+            while at < len(those):
+                # One that waits until it may be sent, and behind it all that may be now.
+                name = names if isinstance(names, str) else names[at]
+                block = None if blocks is None else blocks[at]
+                self._run((name, those[at], block, Operation.APPEND.value))
+                at = self._writer.write_many(names, those, at + 1, blocks, ids)
+
+    def _headers_of(
+        self, subject: str, data: Data, options: PublishOptions
+    ) -> HeadersLike | None:
+        return publish_headers(subject, data, options, _UNSUPPORTED)
+
+    def _add(self, message: Message) -> FastPubAck:
+        with self._writer:
+            self._run(message)
+            return self._writer.last
+
+    # Ending -----------------------------------------------------------------------------
+
+    def close(self) -> PubAck:
+        """End it, and block until all is stored; the ack of the whole.
+
+        Raises as `add` does. A second call returns the same, or raises the same.
+        """
+        with self._writer:
+            self._run(end=True)
+        self._leave()
+        return self.pub_ack
+
+    def commit(
+        self, subject: str, data: Data = b"", **options: Unpack[PublishOptions]
+    ) -> PubAck:
+        """Add a last message and end with it; blocks as `close` does.
+
+        It saves the round trip of the first answer when it is the only message.
+        """
+        headers = self._headers_of(subject, data, options) if options else None
+        operation = Operation.COMMIT
+        if self._engine.gaps == "ok":
+            # From 2.14.0 to 2.14.2 such a commit may never be answered, and its batch
+            # slows down all others until the server is restarted.
+            operation = Operation.APPEND
+        with self._writer:
+            self._run((subject, data, headers, operation.value), end=True)
+        self._leave()
+        return self.pub_ack
+
+    def abandon(self) -> None:
+        """End it without waiting; what has been added is stored, as far as it arrives.
+
+        From any thread, and then a call that waits there raises `IngestClosedError`. Does
+        not block.
+        """
+        self._fail(IngestClosedError("the ingest was abandoned"))
+        self._leave()
+
+    @property
+    def pub_ack(self) -> PubAck:
+        """The ack of the whole, once it has ended: `count` is of all that was added.
+
+        The sequence is that of the last message; it and the stream are missing where the
+        server's last answer was lost and all is known to be stored. With `gaps="ok"` less
+        may be: see `lost`. Raises `IngestClosedError` before the end, and what ended it.
+        """
+        if self._engine.state is State.FAILED:
+            raise self._engine.error()
+        if self._engine.state is not State.ENDED or self._engine.pub_ack is None:
+            raise IngestClosedError("the ingest has not ended yet")
+        return self._engine.pub_ack
+
+    @property
+    def added(self) -> int:
+        """Messages added so far."""
+        return self._engine.highest
+
+    @property
+    def acked(self) -> int:
+        """All up to this one are stored; with `gaps="ok"` they were received."""
+        return self._engine.acked
+
+    @property
+    def lost(self) -> tuple[Lost, ...]:
+        """Messages that are surely not stored, with `gaps="ok"`.
+
+        The first 10,000 ranges, in order. You can send these messages again.
+        """
+        return tuple(self._engine.missing.lost)
+
+    @property
+    def lost_count(self) -> int:
+        """How many messages that is, beyond the first 10,000 ranges too."""
+        return self._engine.missing.lost_count
+
+    @property
+    def unconfirmed_ranges(self) -> tuple[Unconfirmed, ...]:
+        """Messages that may be stored or not, with `gaps="ok"`.
+
+        The first 10,000 ranges, in order. They were under way when the server was
+        restarted, when the connection was lost twice in a row, or when a stream with
+        replicas changed its leader. If you send them again, some may be stored twice,
+        unless each has a `msg_id`.
+        """
+        return tuple(self._engine.missing.unconfirmed)
+
+    @property
+    def unconfirmed_count(self) -> int:
+        """How many messages that is, beyond the first 10,000 ranges too."""
+        return self._engine.missing.unconfirmed_count
+
+    # The turns of the caller's thread -----------------------------------------------------
+
+    def _run(self, message: Message | None = None, *, end: bool = False) -> None:
+        """Send what has to be sent again, `message`, and the end; blocks for all that."""
+        engine, writer = self._engine, self._writer
+        self._progress = self._asked = monotonic()
+        while True:
+            self._take_answers()
+            state = engine.state
+            if state is State.FAILED:
+                self._raise()
+            if state is State.ENDED:
+                if message is not None:
+                    raise IngestClosedError(
+                        "the ingest has ended: nothing can be added"
+                    )
+                return
+            if state is State.BROKEN:
+                self._restart()
+                continue
+            if state in (State.IDLE, State.OPEN):
+                todo = self._again[0] if self._again else message
+                if todo is not None:
+                    if self._write(todo):
+                        if self._again:
+                            self._again.popleft()
+                        else:
+                            message = None
+                        continue
+                    if self._turns():
+                        continue
+                elif not end:
+                    return
+                elif state is State.IDLE:
+                    with self._turning:
+                        engine.ended_empty()
+                    continue
+                elif writer.end():
+                    with self._turning:
+                        engine.ends()
+                    continue
+            self._wait()
+
+    def _write(self, message: Message) -> bool:
+        if self._mailbox is None:
+            self._api.require(FAST_INGEST)
+            self._begin(message)
+        engine, writer = self._engine, self._writer
+        writer.limit = engine.limit
+        try:
+            if writer.write(*message) is None:
+                return False
+        finally:
+            if engine.state is not State.OPEN:
+                writer.limit = (
+                    0  # only once the start is answered does `add` write alone
+                )
+        with self._turning:
+            if message[-1] == Operation.COMMIT.value:
+                engine.ends()
+            else:
+                engine.wrote()
+        return True
+
+    def _turns(self) -> bool:
+        """End the batch, for another one, when acks do not come as its messages need them."""
+        engine, writer = self._engine, self._writer
+        if not engine.ill_paced(writer.under_way, full=writer.full):
+            return False
+        self._size = writer.mean_size
+        if not writer.end():
+            return False
+        with self._turning:
+            engine.ends(more=True)
+        return True
+
+    def _begin(self, message: Message) -> None:
+        """Subscribe to the answers of a new batch, which begins with `message`."""
+        session, engine = self._session, self._engine
+        self._subject = message[0]
+        engine.begins(self._size or len(message[1]))
+        # The server knows a batch by this token alone, whoever's it is.
+        prefix = f"{session.options.inbox_prefix}.{os.urandom(11).hex()}"
+        reply = f"{prefix}.{engine.asked}.{engine.gaps}."
+        sid = session.next_sid()
+        mailbox = Mailbox(session.outbox, sid)
+        interest = Interest(
+            sid,
+            f"{prefix}.>",
+            None,
+            mailbox,
+            on_lost=_weakly(self, FastIngest._on_lost),
+            on_connected=_weakly(self, FastIngest._on_connected),
+            on_denied=_weakly(self, FastIngest._on_denied),
+        )
+        session.subscribe(interest, riding=True)
+        self._mailbox = mailbox
+        self._taken = 0
+        self._losses.clear()
+        self._writer.begin(mailbox, reply.encode())
+        if self._timer is None:
+            self._wind_up()
+
+    def _take_answers(self) -> None:
+        mailbox = self._mailbox
+        while mailbox is not None and len(mailbox):
+            msg = mailbox.get(0)
+            if msg is not None and not self._take(msg):
+                return
+
+    def _take(self, msg: Msg) -> bool:
+        """Account for an answer; False when the batch is over."""
+        engine = self._engine
+        try:
+            answer = read_answer(msg.subject, msg.status, msg.data)
+        except JetStreamError as error:
+            self._taken += 1
+            self._session.callbacks.report(error)
+            return True
+        try:
+            if engine.tells_of_gap(answer):
+                self._learn_replicas()
+        finally:
+            self._account(answer)
+        return engine.state not in SILENT
+
+    def _account(self, answer: Answer) -> None:
+        engine, writer = self._engine, self._writer
+        with self._turning:
+            while self._losses and self._losses[0][0] <= self._taken:
+                engine.disconnected(self._losses.popleft()[1])
+            self._taken += 1
+            before, settled = engine.state, engine.settled_count
+            engine.take(answer, repeatable=writer.repeatable)
+            news = engine.missing.news()
+            writer.limit = engine.limit
+        writer.confirm()
+        went_on = before in (State.STARTING, State.BLOCKED) and (
+            engine.state is State.OPEN
+        )
+        moved = engine.settled_count > settled
+        if went_on or moved or answer.kind in (Kind.GAP, Kind.ENDED):
+            self._progress = monotonic()
+        if engine.received:
+            self._pauses = 0
+        if (engine.state is State.BREAKING and answer.kind is Kind.REFUSED) or (
+            engine.state is State.ASKING
+            and (before is not State.ASKING or answer.kind is Kind.ENDED)
+        ):
+            # A refusal leaves a gap, which the next message would show: there may be none.
+            writer.ping()
+        for missing in news:
+            self._report(missing)
+
+    def _learn_replicas(self) -> None:
+        """Find out whether messages that did not arrive may have had another leader.
+
+        Blocks, the first time. A stream that is given replicas later is not asked again.
+        """
+        engine = self._engine
+        if engine.replicated and not self._replicas_known:
+            deadline = monotonic() + self._ack_timeout
+            engine.replicated = is_replicated(self._api, self._subject, deadline)
+            self._replicas_known = True
+
+    def _report(self, missing: Lost | Unconfirmed) -> None:
+        kind: type[MessagesLostError | MessagesUnconfirmedError]
+        if isinstance(missing, Lost):
+            kind, fate = MessagesLostError, "are lost"
+        else:
+            kind, fate = MessagesUnconfirmedError, "may be stored or not"
+        error = kind(
+            f"messages {missing.first} to {missing.last} of an ingest {fate}"
+            + (f": {missing.error}" if missing.error else ""),
+            first=missing.first,
+            last=missing.last,
+        )
+        error.__cause__ = missing.error
+        if self._on_error is None:
+            self._session.callbacks.report(error)
+        else:
+            self._session.callbacks.post(self._on_error, error)
+
+    def _restart(self) -> None:
+        """Go on with another batch, behind what the broken one has stored."""
+        engine = self._engine
+        if not self._settle():
+            return
+        busy = engine.busy
+        if busy is not None and self._was_busy_for_long():
+            self._fail(busy)
+            return
+        again = not engine.received and not self._reconnected
+        rest = self._writer.rewind()
+        self._drop()
+        if rest is None:
+            self._fail(
+                JetStreamError(
+                    "what has to be sent again is more than resume_bytes: raise it, or ask "
+                    "for a smaller flow"
+                )
+            )
+            return
+        self._again.extendleft(reversed(rest))
+        with self._turning:
+            engine.restarts(reconnected=self._reconnected)
+        self._reconnected = False
+        if busy is not None:
+            self._pauses += 1
+            self._session.sleep(pause_after(self._pauses))
+        self._progress = monotonic()
+        if again and busy is None and engine.state is State.IDLE:
+            self._session.sleep(BLOCKED_SECONDS)
+
+    def _was_busy_for_long(self) -> bool:
+        """Whether the stream has had too much to store for `ack_timeout`, and took nothing."""
+        if not self._pauses or self._engine.received:
+            self._pauses = 0
+            self._busy_since = monotonic()
+        return monotonic() >= self._busy_since + self._ack_timeout
+
+    def _settle(self) -> bool:
+        """Make sure that nothing is stored behind what is acknowledged.
+
+        False: look at the state again. Blocks. Ctrl-C leaves it as it was.
+        """
+        engine, writer = self._engine, self._writer
+        tail = engine.tail(duplicates=writer.has_ids)
+        if tail is None:
+            return True
+        if self._session.state is not ConnectionState.CONNECTED:
+            self._await_connected()
+            return False
+        after = writer.first_behind()
+        deadline = monotonic() + self._ack_timeout
+        try:
+            doubt = doubt_about(
+                self._api, tail, None if after is None else after[1], deadline
+            )
+        except ConnectionLostError:
+            return False
+        except Error as error:
+            self._fail(error)
+            return False
+        if doubt is not None:
+            self._fail(
+                JetStreamError(
+                    "its batch broke, and what the stream holds of it cannot be known "
+                    f"without message ids: {doubt}"
+                )
+            )
+        with self._turning:
+            if engine.state is State.BROKEN:
+                engine.settled()
+        return engine.state is State.BROKEN
+
+    def _wait(self) -> None:
+        """Block until something has come, or ask for it; give up in time."""
+        engine, mailbox, session = self._engine, self._mailbox, self._session
+        if mailbox is not None and session.state is not ConnectionState.CONNECTED:
+            self._await_connected()
+            return
+        if mailbox is None:  # abandoned by another thread
+            return
+        pending = session.outbox.pending
+        if pending < self._pending:
+            self._progress = monotonic()  # the server is still reading
+        self._pending = pending
+        blocked = engine.state in (State.BLOCKED, State.ASKING)
+        pause = BLOCKED_SECONDS if blocked else self._repair
+        deadline = self._progress + self._ack_timeout
+        msg = mailbox.get_before(min(deadline, self._asked + pause))
+        if msg is not None:
+            self._take(msg)
+        elif mailbox.closed:
+            self._fail(mailbox.failure or ConnectionClosedError("closed"))
+        elif monotonic() >= deadline:
+            self._fail(
+                engine.blocked_error()
+                if engine.state is State.BLOCKED
+                else LateError(
+                    f"no answer of the stream within {self._ack_timeout:g} s"
+                )
+            )
+        else:
+            self._asked = monotonic()
+            self._ping()
+
+    def _await_connected(self) -> None:
+        try:
+            since = self._lost_at or self._progress
+            self._session.await_connected(since + RESUME_SECONDS)
+        except LateError:
+            lost = ConnectionLostError(
+                f"not connected again within {RESUME_SECONDS:g} s, when the server forgets"
+            )
+            self._fail(lost)
+        except Error as error:
+            mailbox = self._mailbox
+            self._fail((mailbox and mailbox.failure) or error)
+        self._progress = self._asked = monotonic()
+
+    def _fail(self, cause: Exception) -> None:
+        with self._turning:
+            self._engine.fail(cause)
+
+    def _raise(self) -> NoReturn:
+        self._leave()
+        raise self._engine.error()
+
+    # Of any thread ------------------------------------------------------------------------
+
+    def _ping(self) -> None:
+        state = self._engine.state
+        if state in SILENT:
+            return
+        if state is State.STARTING and self._session.info.api_lvl < BATCHES_LEVEL:
+            return
+        self._writer.ping()
+
+    def _leave(self) -> None:
+        """Free what the server holds for it, and what the connection does."""
+        engine = self._engine
+        with self._turning:
+            told = engine.leaves()
+        if told:
+            started = engine.base or engine.msgs
+            if started or self._session.info.api_lvl >= BATCHES_LEVEL:
+                with contextlib.suppress(Error):
+                    self._writer.end()
+        self._drop()
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _drop(self) -> None:
+        mailbox, self._mailbox = self._mailbox, None
+        self._writer.limit = 0
+        if mailbox is not None:
+            mailbox.close(discard=True)
+            self._session.unsubscribe(mailbox.sid, lazy=True)
+
+    # Of the I/O thread --------------------------------------------------------------------
+
+    def _wind_up(self) -> None:
+        self._timer = self._session.call_later(
+            KEEP_ALIVE, _weakly(self, FastIngest._tick)
+        )
+
+    def _tick(self, *_: object) -> None:
+        """Keep the batch alive while the caller has nothing to add."""
+        if self._engine.state in OVER:
+            return
+        added = self._engine.highest
+        if added == self._ticked:
+            with contextlib.suppress(Error):
+                self._ping()
+        self._ticked = added
+        self._wind_up()
+
+    def _on_lost(self, *_: object) -> None:
+        self._lost_at = monotonic()
+        if (mailbox := self._mailbox) is not None:
+            self._losses.append((mailbox.delivered, self._engine.sent))
+
+    def _on_connected(self, *_: object) -> None:
+        """Ask at once what has arrived, whatever the caller does meanwhile."""
+        self._lost_at = 0.0
+        self._reconnected = True
+        with contextlib.suppress(Error):
+            self._ping()
+
+    def _on_denied(self, error: PermissionsError) -> None:
+        """Nobody answers a message that the account may not publish."""
+        mailbox = self._mailbox
+        if mailbox is not None and self._writer.awaits(error.subject):
+            mailbox.close(error)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        try:
+            if error is None:
+                self.close()
+        finally:
+            self.abandon()  # the body or Ctrl-C has ended it; else it is over already
+
+    def __del__(self) -> None:
+        with contextlib.suppress(Exception):
+            if self._engine.state not in OVER:
+                self.abandon()
+
+    def __repr__(self) -> str:
+        return (
+            f"<FastIngest {self._engine.state.name.lower()}, {self.added} added, "
+            f"{self.acked} acknowledged, gaps={self._engine.gaps!r}>"
+        )
+
+
+def _weakly(ingest: FastIngest, method: Callable[..., None]) -> Callable[..., None]:
+    """Calls a method of one that may be forgotten meanwhile, and collected."""
+    there = weakref.ref(ingest)
+
+    def call(*arguments: object) -> None:
+        found = there()
+        if found is not None:
+            method(found, *arguments)
+
+    return call

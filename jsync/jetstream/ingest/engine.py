@@ -1,0 +1,721 @@
+"""Fast-ingest batches (ADR-50): what follows from an answer of the server.
+
+Pure: no socket, thread or clock. Where the ADR and released servers disagree, this is what
+nats-server 2.14 and 2.15 do.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
+
+import msgspec
+
+from ..._fast import IngestCounts
+from ...errors import (
+    APIError,
+    BatchPublishError,
+    BatchPublishUnknownBatchIDError,
+    ConfigError,
+    ConnectionError as BrokenError,
+    ConnectionLostError,
+    IngestClosedError,
+    IngestConnectionError,
+    IngestError,
+    IngestTimeoutError,
+    IngestUnsupportedError,
+    JetStreamError,
+    Lost,
+    NoStreamResponseError,
+    PermissionsError,
+    RequiredAPILevelError,
+    TimeoutError as LateError,
+    TooManyRequestsError,
+    Unconfirmed,
+    UnsupportedFeatureError,
+)
+from ...models import PubAck
+from .answer import Kind, Operation
+from .missing import Missing
+
+if TYPE_CHECKING:
+    from .answer import Answer
+
+Gaps: TypeAlias = Literal["fail", "ok"]
+
+DEFAULT_FLOW: Final = 1000
+"""Servers acknowledge at most every 500th message, and less when it is asked for."""
+DEFAULT_WINDOW_BYTES: Final = 8 << 20
+"""A stream refuses messages while 128 MiB of them wait, of all that publish to it."""
+VAIN_PINGS: Final = 3
+MUCH_ROOM: Final = 8
+"""A batch whose messages are so many times smaller than it has asked acks for is ended
+early, and another one asks for fewer acks."""
+MOST_FLOW: Final = 65535
+MOST_REPEATS: Final = 2
+"""How often a batch may be begun anew without any progress, while connected."""
+
+
+class Tail(NamedTuple):
+    """Where a broken ingest ends in its stream, by what was said last; to be checked."""
+
+    stream: str
+    sequence: int
+    """Of one of its messages in the stream."""
+    behind: int | None
+    """So many more of it follow there; None: some do, as far as they are no duplicates."""
+    final: bool
+    """Whether a final answer has said so; else the server had forgotten the batch."""
+
+
+class _Place(NamedTuple):
+    """One message whose sequence in the stream is known."""
+
+    number: int
+    stream: str
+    sequence: int
+
+
+class State(Enum):
+    """What a batch is doing."""
+
+    IDLE = "nothing of it has been sent"
+    STARTING = "its first message has been sent"
+    OPEN = "messages may be sent, as many as the window allows"
+    BLOCKED = "no stream answers: pings alone are sent"
+    BREAKING = "something is missing or refused: its final answer will come"
+    ASKING = "it is over before its end, says one server: others are asked until none knows it"
+    BROKEN = "it is over before its end: the rest may be sent in another one"
+    TURNING = "its end has been sent, and another batch follows"
+    ENDING = "its end has been sent"
+    ENDED = "all is stored"
+    FAILED = "it is over, and not all is stored"
+
+
+_SENT_END: Final = frozenset(
+    {
+        *(State.OPEN, State.BLOCKED, State.BREAKING, State.ASKING, State.BROKEN),
+        *(State.ENDED, State.FAILED),
+    }
+)
+LEGAL: Final[dict[State, frozenset[State]]] = {
+    State.IDLE: frozenset({State.STARTING, State.ENDING, State.ENDED, State.FAILED}),
+    State.STARTING: frozenset(
+        {State.OPEN, State.BREAKING, State.ASKING, State.BROKEN, State.FAILED}
+    ),
+    State.OPEN: frozenset(
+        {
+            *(State.BLOCKED, State.BREAKING, State.ASKING, State.BROKEN),
+            *(State.TURNING, State.ENDING, State.ENDED, State.FAILED),
+        }
+    ),
+    State.BLOCKED: frozenset(
+        {
+            *(State.OPEN, State.BREAKING, State.ASKING, State.BROKEN),
+            *(State.ENDED, State.FAILED),
+        }
+    ),
+    State.BREAKING: frozenset(
+        {State.OPEN, State.ASKING, State.BROKEN, State.ENDED, State.FAILED}
+    ),
+    State.ASKING: frozenset(
+        {State.OPEN, State.BREAKING, State.BROKEN, State.ENDED, State.FAILED}
+    ),
+    State.BROKEN: frozenset({State.IDLE, State.FAILED}),
+    State.TURNING: _SENT_END,
+    State.ENDING: _SENT_END,
+    State.ENDED: frozenset(),
+    State.FAILED: frozenset(),
+}
+"""What may follow what; the driver and the server can do nothing else to a batch."""
+
+OVER: Final = (State.ENDED, State.FAILED)
+SILENT: Final = (State.IDLE, State.BROKEN, *OVER)
+"""No batch is on its way: nothing is said to the server, and its words are late."""
+
+
+_REFUSALS: Final = (
+    APIError,
+    UnsupportedFeatureError,
+    NoStreamResponseError,
+    PermissionsError,
+)
+
+
+class IngestEngine:
+    """The accounting of one ingest: a batch, and those that go on where it broke.
+
+    Sequences of the server count within a batch; all that this tells the outside, `acked`
+    and `lost` and errors, counts through the whole ingest. It is turned under one lock of
+    its driver, since any thread may give the ingest up. What comes after that, or after
+    its end, changes nothing.
+    """
+
+    def __init__(
+        self,
+        gaps: Gaps = "fail",
+        flow: int = DEFAULT_FLOW,
+        outstanding: int = 2,
+        window_bytes: int = DEFAULT_WINDOW_BYTES,
+    ) -> None:
+        if gaps not in ("fail", "ok"):
+            raise ConfigError(f'gaps has to be "fail" or "ok", not {gaps!r}')
+        for name, value, most in (
+            ("flow", flow, MOST_FLOW),
+            ("outstanding", outstanding, 1 << 16),
+            ("window_bytes", window_bytes, 1 << 62),
+        ):
+            if type(value) is not int or not 1 <= value <= most:
+                raise ConfigError(
+                    f"{name} has to be an int from 1 to {most}, not {value!r}"
+                )
+        self.gaps: Gaps = gaps
+        self.flow = flow
+        self.outstanding = outstanding
+        self.window_bytes = window_bytes
+        self.asked = flow
+        """Acks that this batch has asked for: one for so many messages, at most."""
+        self.state = State.IDLE
+        self.counts = IngestCounts()
+        self.msgs = 0
+        """The server acknowledges every so many."""
+        self.missing = Missing()
+        """What is not stored, and what may be or not, with `gaps="ok"`."""
+        self.replicated = True
+        """With `gaps="ok"`: the stream may have had another leader, with more of it."""
+        self.pub_ack: PubAck | None = None
+        self.cause: Exception | None = None
+        """Why it failed."""
+        self.busy: Exception | None = None
+        """Why the stream has to be left in peace for a while, before the rest is sent."""
+        self.known_to_server = False
+        """Whether the server may hold a batch of ours, which has to be ended."""
+        self._most_sent = 0
+        self._refusal: tuple[int, Exception] | None = None
+        self._nobody = False
+        self._repeats = 0
+        self._exact = False  # what is stored of the batch that broke is known
+        self._place: _Place | None = None
+        self._unsettled = self._final = False
+        # Up to here a batch before it may have stored more than is known.
+        self._doubt = 0
+        # Pings behind all that was sent that have brought nothing, and where the connection
+        # was lost last: refusals may have been lost with it, and nobody repeats those.
+        self._vain_pings = self._cut = 0
+        # Up to here a reconnect may have shown a gap, and nobody has heard of it.
+        self._unheard = 0
+
+    @property
+    def base(self) -> int:
+        """Messages of the batches before this one."""
+        return self.counts.base
+
+    @property
+    def sent(self) -> int:
+        """Messages of this batch that have been sent."""
+        return self.counts.sent
+
+    @property
+    def received(self) -> int:
+        """Messages of this batch that the server has acknowledged."""
+        return self.counts.received
+
+    @property
+    def highest(self) -> int:
+        """Messages that have been sent at all, of the whole ingest."""
+        return max(self._most_sent, self.base + self.sent)
+
+    @property
+    def acked(self) -> int:
+        """All up to this one is stored, with `gaps="ok"` received."""
+        return self.base + self.received
+
+    @property
+    def settled_count(self) -> int:
+        """Messages that are not under way any more."""
+        return self.acked + self.missing.under_way
+
+    @property
+    def limit(self) -> int:
+        """The last message of this batch that may be sent now."""
+        match self.state:
+            case State.IDLE:
+                return 1
+            case State.OPEN:
+                # Nothing acknowledges a message that is missing: it is not under way.
+                window = self.msgs * self.outstanding
+                return self.received + window + self.missing.under_way
+        return self.sent
+
+    def ill_paced(self, under_way: int, *, full: bool) -> bool:
+        """Whether another batch, which asks for acks as its messages need them, is better.
+
+        `under_way` are the bytes that are not acknowledged, `full` says that no more may
+        be. The server keeps to what the first message of a batch has asked for.
+        """
+        if self.state is not State.OPEN:
+            return False
+        if full:
+            return self._stalls() or self.sent < self.received + self.msgs
+        if self.sent < self.limit:
+            return False
+        return self._stalls() or (
+            self.asked < self.flow
+            and self.msgs >= self.asked
+            and under_way * MUCH_ROOM <= self.window_bytes
+        )
+
+    def tail(self, *, duplicates: bool) -> Tail | None:
+        """What has to hold before the rest may be sent again; None: that is certain.
+
+        `duplicates`: some may have been in the stream before, so that they count as
+        acknowledged and were not stored behind the others.
+        """
+        if self.state is not State.BROKEN or not self._unsettled:
+            return None
+        if self._place is None:
+            return None
+        number, stream, sequence = self._place
+        behind: int | None = self.acked - number
+        if behind and duplicates:
+            behind = None
+        return Tail(stream, sequence, behind, self._final)
+
+    def settled(self) -> None:
+        """Nothing is stored behind what is acknowledged."""
+        self._unsettled = False
+        self._exact = True
+
+    def _stalls(self) -> bool:
+        """Whether refusals have not been heard of, so that no ack will make room."""
+        return self.gaps == "ok" and self._vain_pings >= VAIN_PINGS
+
+    def _go(self, state: State) -> None:
+        if state in LEGAL[self.state]:
+            self.state = state
+        elif state is not self.state:
+            self.fail(JetStreamError(f"the stream answers out of turn: {self!r}"))
+
+    # What we do -------------------------------------------------------------------------
+
+    def begins(self, size: int) -> None:
+        """Another batch is begun, of messages of about `size` bytes."""
+        fitting = self.window_bytes // (self.outstanding * max(size, 1))
+        self.asked = min(max(fitting, 1), self.flow)
+
+    def wrote(self) -> None:
+        """A message has been sent."""
+        if self.state is State.IDLE:
+            self._go(State.STARTING)
+        if self.sent == 1:
+            self.known_to_server = True
+
+    def ends(self, *, more: bool = False) -> None:
+        """The end of the batch has been sent, or its last message as a commit.
+
+        `more`: another one follows.
+        """
+        self.known_to_server = True
+        if self.state not in OVER:
+            self._go(State.TURNING if more else State.ENDING)
+
+    def ended_empty(self) -> None:
+        """There is nothing to end: all is stored by earlier batches, or nothing was sent."""
+        if self.state is State.IDLE:
+            self._go(State.ENDED)
+            ack = self.pub_ack or PubAck()
+            self.pub_ack = msgspec.structs.replace(ack, count=self.base)
+
+    def restarts(self, *, reconnected: bool) -> None:
+        """Another batch follows, with what is not stored; or that was tried too often."""
+        if self.state is not State.BROKEN:
+            return
+        if self.received or reconnected or self.busy is not None:
+            self._repeats = 0
+        elif self._repeats == MOST_REPEATS:
+            self.fail(self._cause_of_break())
+            return
+        else:
+            self._repeats += 1
+        self._go(State.IDLE)
+        self._most_sent = self.highest
+        counts = self.counts
+        counts.base += counts.received
+        counts.sent = counts.received = 0
+        self.msgs = 0
+        self._refusal = self.busy = None
+        self._nobody = self._exact = False
+        self._unsettled = self._final = False
+        self._vain_pings = self._cut = self._unheard = 0
+
+    def leaves(self) -> bool:
+        """Whether the server has to be told that a batch is over; once."""
+        told = self.known_to_server and self.state is not State.ENDED
+        self.known_to_server = False
+        return told
+
+    def disconnected(self, sent: int) -> None:
+        """The connection broke behind so many messages.
+
+        A gap is told once, to what is first sent on the next one. With `gaps="ok"`, when
+        that breaks before a word of it has come, nobody knows what was lost.
+        """
+        if self.gaps != "ok" or self.state in SILENT:
+            return
+        if self._unheard:
+            error = ConnectionLostError(
+                "lost twice before the stream said what arrived"
+            )
+            self._miss(self.received + 1, self._unheard, error, doubtful=True)
+        self._unheard = self._cut = sent
+
+    def _cause_of_break(self) -> Exception:
+        if self.busy is not None:
+            return self.busy
+        if self._nobody:
+            return NoStreamResponseError(
+                "no stream takes the message: none has its subject, or JetStream is off"
+            )
+        return JetStreamError("a message does not arrive at the stream, however often")
+
+    def fail(self, cause: Exception) -> None:
+        """Give up; `error` says what is known."""
+        if self.state not in OVER:
+            self.state = State.FAILED
+            self.cause = cause
+            # A start that was not permitted has not reached a stream.
+            self._exact |= isinstance(cause, PermissionsError) and self.highest <= 1
+
+    def error(self) -> Exception:
+        """What the caller is told of a failure."""
+        cause = self.cause
+        assert cause is not None
+        exact = self._exact and self.acked >= self._doubt
+        if isinstance(cause, IngestClosedError) or (
+            # Nothing but the start has been sent.
+            self.highest <= 1 and exact and isinstance(cause, _REFUSALS)
+        ):
+            return cause
+        kind: type[IngestError] = IngestError
+        if isinstance(cause, LateError):
+            kind = IngestTimeoutError
+        elif isinstance(cause, BrokenError):
+            kind = IngestConnectionError
+        first, last = self.acked + 1, self.highest
+        lost = list(self.missing.lost)
+        unconfirmed = list(self.missing.unconfirmed)
+        if exact and first <= last:
+            missing = first
+            if self._refusal is not None:
+                at = self.base + self._refusal[0]
+                if first < at:
+                    lost.append(Lost(first, at - 1, None))
+                lost.append(Lost(at, at, self._refusal[1]))
+                missing = at + 1
+            if missing <= last:
+                lost.append(Lost(missing, last, None))
+        elif first <= last:
+            unconfirmed += [
+                Unconfirmed(*part, cause) for part in self.missing.others(first, last)
+            ]
+        what = f"the ingest ended at message {last}: {cause}"
+        if unconfirmed:
+            what += f" ({unconfirmed[0].first} to {unconfirmed[-1].last} may be stored or not)"
+        elif first <= last:
+            what += f" ({first} to {last} are not stored)"
+        error = kind(
+            what,
+            acked=self.acked,
+            lost=tuple(lost),
+            unconfirmed=tuple(unconfirmed),
+            pub_ack=self.pub_ack,
+        )
+        error.__cause__ = cause
+        return error
+
+    # What the server says ---------------------------------------------------------------
+
+    def take(self, answer: Answer, *, repeatable: bool = False) -> None:
+        """Account for an answer; `state` and `limit` say what may be done now.
+
+        `repeatable`: all that is not acknowledged has a message id, and so can be sent
+        again whether it is stored or not.
+        """
+        if self.state in SILENT:
+            return  # late words about a batch that is over
+        if answer.operation is Operation.PING or answer.sequence > self._unheard:
+            self._unheard = 0
+        match answer.kind:
+            case Kind.FLOW:
+                self._flow(answer)
+            case Kind.GAP:
+                self._gap(answer)
+            case Kind.FAILED:
+                self._failed(answer)
+            case Kind.ENDED:
+                self._ended(answer, repeatable)
+            case Kind.REFUSED:
+                self._refused(answer, repeatable)
+            case Kind.STORED:
+                self._stored(answer)
+            case Kind.NOBODY:
+                self._nobody_there(answer)
+
+    def tells_of_gap(self, answer: Answer) -> bool:
+        """Whether it says, with `gaps="ok"`, that messages have not arrived."""
+        if self.gaps != "ok" or self.state in SILENT:
+            return False
+        if answer.kind is Kind.ENDED and answer.ack is not None:
+            return (answer.ack.count or 0) < self.sent
+        return answer.kind is Kind.GAP
+
+    def _flow(self, answer: Answer) -> None:
+        if answer.seq > self.received:
+            self._vain_pings = 0
+        elif self._is_last_word(answer):
+            self._vain_pings += 1
+        # One that answers a ping, or comes late, may be behind the others.
+        if answer.seq >= self.received:
+            self._receive(min(answer.seq, self.sent))
+            self.msgs = answer.msgs or self.msgs or 1
+        if self.state in (State.STARTING, State.BLOCKED):
+            self._go(State.OPEN)
+        elif (
+            self.state in (State.TURNING, State.ENDING)
+            and answer.operation is Operation.PING
+        ):
+            # The batch is alive, so its end has not arrived. If this ping was older than
+            # it a second one does no harm.
+            self._go(State.OPEN)
+        elif (
+            self.state in (State.BREAKING, State.ASKING)
+            and self._refusal is None
+            and self._is_last_word(answer)
+        ):
+            # Another server leads by now, and has all of it.
+            self._unsettled = False
+            self._go(State.OPEN)
+
+    def _is_last_word(self, answer: Answer) -> bool:
+        """Whether it answers a ping that came behind all that was sent."""
+        return answer.operation is Operation.PING and answer.sequence >= self.sent
+
+    def _gap(self, answer: Answer) -> None:
+        if self.gaps == "fail":
+            if self.state is not State.ASKING:
+                self._go(State.BREAKING)
+            return
+        self._not_arrived(answer.last_seq, min(answer.seq - 1, self.sent))
+        if self.state is State.BLOCKED:
+            self._go(State.OPEN)
+
+    def _failed(self, answer: Answer) -> None:
+        if answer.error is not None:
+            self._message_refused(answer.seq, answer.error)
+
+    def _message_refused(self, sequence: int, error: Exception) -> None:
+        if self.gaps == "ok":
+            self._miss(sequence, sequence, error)
+            return
+        if self._refusal is None:
+            self._refusal = sequence, error
+        self._go(State.BREAKING)
+
+    def _ended(self, answer: Answer, repeatable: bool) -> None:
+        """The final answer. With `gaps="ok"` its count says nothing about what is stored.
+
+        Nor does a short one with "fail", behind a change of leader: the one that has been
+        deposed may answer so while the stream still stores what it had passed on.
+        """
+        ack = answer.ack
+        assert ack is not None
+        count = ack.count or 0
+        number = self.base + count
+        self.known_to_server = False
+        over = self.state is not State.TURNING and (
+            self.state is State.ENDING
+            or answer.operation in (Operation.END, Operation.COMMIT)
+        )
+        if self.gaps == "ok":
+            self._not_arrived(count + 1, self.sent)
+            error = ConnectionLostError(
+                "refusals may have been lost with the connection"
+            )
+            self._miss(self.received + 1, self._cut, error, doubtful=True)
+            self._receive(self.sent)
+        else:
+            self._receive(min(max(count, self.received), self.sent))
+        self.pub_ack = msgspec.structs.replace(ack, count=number)
+        if count and (self._place is None or number >= self._place.number):
+            self._place = _Place(number, ack.stream, ack.seq)
+        if self._refusal is not None:
+            self._exact = self.received + 1 >= self._refusal[0]
+            self.fail(self._refusal[1])
+        elif self.received == self.sent:
+            self._exact = True
+            self._go(State.ENDED if over else State.BROKEN)
+        elif repeatable:
+            self._doubt = self.highest
+            self._go(State.BROKEN)
+        else:
+            self._unsettled = self._final = True
+            if self.sent > 1:
+                self.known_to_server = True
+                self._go(State.ASKING)
+            else:
+                # nats-server 2.14.0 begins a batch with the ping that asks for it, and
+                # ends it so.
+                self._unknown(JetStreamError("the stream does not know its start"))
+
+    def _unknown(self, error: Exception) -> None:
+        """No server knows the batch."""
+        self.known_to_server = False
+        if self._place is None:
+            self.fail(error)
+        else:
+            self._unsettled = True
+            self._go(State.BROKEN)
+
+    def _refused(self, answer: Answer, repeatable: bool) -> None:
+        error = answer.error
+        assert error is not None
+        if isinstance(error, BatchPublishUnknownBatchIDError):
+            self._forgotten(answer, error, repeatable)
+            return
+        if type(error) is TooManyRequestsError:
+            self._too_many(answer, error)
+            return
+        first = answer.sequence == 1 and answer.operation in (
+            Operation.START,
+            Operation.COMMIT,
+        )
+        ends_it = isinstance(error, BatchPublishError | RequiredAPILevelError)
+        if ends_it or (first and self.gaps == "fail"):
+            self.known_to_server = False
+            if first:
+                self._exact = True
+                self._refusal = 1, error
+            self.fail(error)
+        elif answer.operation in (Operation.END, Operation.PING):
+            if self.state is State.STARTING:
+                # Its first message was refused, and nothing follows that one.
+                self.known_to_server = False
+                self._exact = True
+                self._refusal = 1, error
+                self.fail(error)
+            else:
+                self._block()  # it stored nothing anyhow: ask again
+        else:
+            self._message_refused(answer.sequence, error)
+
+    def _too_many(self, answer: Answer, error: APIError) -> None:
+        """More waits for the stream than it holds: it has not looked at this message."""
+        if answer.operation is Operation.PING:
+            return  # another one will ask
+        if answer.operation is Operation.END:
+            self._block()
+            return
+        if (
+            self.gaps == "ok"
+            and self.state is not State.STARTING
+            and answer.sequence > 1
+        ):
+            self._miss(answer.sequence, answer.sequence, error)
+            self._block()
+            return
+        self.busy = error
+        if answer.sequence == 1:
+            self.known_to_server = False
+            self._exact = True
+            self._go(State.BROKEN)
+        elif self.state is not State.ASKING:
+            # The next message shows a gap: the batch ends there, and the rest is sent again.
+            self._go(State.BREAKING)
+
+    def _forgotten(self, answer: Answer, error: APIError, repeatable: bool) -> None:
+        """The server knows no such batch: idle for too long, restarted, or over.
+
+        Behind a gap or a refusal it is what each message is answered that came late; the
+        final answer is on its way, unless a ping says that there is none.
+        """
+        if self.state is State.ASKING:
+            if self._is_last_word(answer):
+                self._unknown(error)
+            return
+        if self.state is State.BREAKING and answer.operation is not Operation.PING:
+            return
+        self.known_to_server = False
+        if self._refusal is not None:
+            self.fail(self._refusal[1])
+        elif self.gaps == "ok":
+            # It goes on with another batch: what was under way may be stored or not.
+            self._miss(self.received + 1, self.sent, error, doubtful=True)
+            self._receive(self.sent)
+            self._go(State.BROKEN)
+        elif repeatable:
+            self._doubt = self.highest
+            self._go(State.BROKEN)
+        elif self._place is None or self._is_last_word(answer):
+            self._unknown(error)
+        else:
+            # What was sent behind it is under way, and another leader may know the batch.
+            self._go(State.ASKING)
+
+    def _stored(self, answer: Answer) -> None:
+        ack = answer.ack
+        assert ack is not None
+        self.known_to_server = False
+        self.pub_ack = ack
+        self._exact = True
+        self._receive(min(answer.sequence, self.sent))
+        self.fail(
+            IngestUnsupportedError(
+                "the server has no fast ingest (it came with nats-server 2.14): it stored "
+                f"the first message as any other, at {ack.seq} of stream {ack.stream!r}",
+                stored=ack,
+            )
+        )
+
+    def _nobody_there(self, answer: Answer) -> None:
+        """No stream listens: it has been deleted, or its leader is being elected."""
+        self._nobody = True
+        stores = answer.operation not in (Operation.END, Operation.PING)
+        if self.state is State.STARTING:
+            if stores:  # else a ping: the start may have been stored all the same
+                self.known_to_server = False
+                self._exact = True
+                self._go(State.BROKEN)
+            return
+        if stores and self.gaps == "ok":
+            self._miss(answer.sequence, answer.sequence, None)
+        self._block()
+
+    def _block(self) -> None:
+        if self.state in (State.OPEN, State.TURNING, State.ENDING):
+            self._go(State.BLOCKED)
+
+    def blocked_error(self) -> Exception:
+        """Why it is blocked, when that has lasted too long."""
+        return self._cause_of_break()
+
+    def _receive(self, received: int) -> None:
+        """The server acknowledges all up to `received`."""
+        self.counts.received = received
+        self.missing.settle(self.acked)
+
+    def _not_arrived(self, first: int, last: int) -> None:
+        """The server has not had these. Another leader may have had them, and stores them."""
+        self._miss(first, last, None, doubtful=self.replicated)
+
+    def _miss(
+        self, first: int, last: int, error: Exception | None, *, doubtful: bool = False
+    ) -> None:
+        """Messages of this batch are missing, or may be; what is acknowledged is not."""
+        first, last = max(first, self.received + 1), min(last, self.sent)
+        self.missing.add(self.base + first, self.base + last, error, doubtful=doubtful)
+
+    def __repr__(self) -> str:
+        return (
+            f"<IngestEngine {self.state.name.lower()}, {self.highest} sent, "
+            f"{self.acked} acknowledged, {self.missing.lost_count} lost>"
+        )

@@ -1,0 +1,103 @@
+"""What is missing of a fast ingest that goes on over gaps, range by range.
+
+Pure. Numbers count through the whole ingest.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from typing import Final, TypeVar
+
+from ...errors import APIError, Lost, Unconfirmed
+
+MOST_RANGES: Final = 10_000
+"""Ranges of lost messages that are remembered, and as many of unconfirmed ones."""
+
+
+class Missing:
+    """Messages that are surely not stored, and those of which nobody knows."""
+
+    def __init__(self) -> None:
+        self.lost: list[Lost] = []
+        self.lost_count = 0
+        self.unconfirmed: list[Unconfirmed] = []
+        self.unconfirmed_count = 0
+        self.under_way = 0
+        """Missing messages that are not acknowledged either."""
+        # These, in order.
+        self._ranges: list[tuple[int, int]] = []
+        self._news: list[Lost | Unconfirmed] = []
+
+    def add(
+        self, first: int, last: int, error: Exception | None, *, doubtful: bool
+    ) -> None:
+        """Note messages, unless that was done: one by one, and then as a gap.
+
+        `doubtful`: they may be stored all the same.
+        """
+        for begin, end in self.others(first, last):
+            insort(self._ranges, (begin, end))
+            count = end - begin + 1
+            self.under_way += count
+            if doubtful:
+                self.unconfirmed_count += count
+                _note(self.unconfirmed, Unconfirmed(begin, end, error))
+                self._news.append(Unconfirmed(begin, end, error))
+            else:
+                self.lost_count += count
+                _note(self.lost, Lost(begin, end, error))
+                self._news.append(Lost(begin, end, error))
+
+    def settle(self, acked: int) -> None:
+        """All messages up to `acked` are acknowledged, or missing."""
+        if self._ranges:
+            self._ranges = [
+                (max(first, acked + 1), last)
+                for first, last in self._ranges
+                if last > acked
+            ]
+            self.under_way = sum(last - first + 1 for first, last in self._ranges)
+
+    def others(self, first: int, last: int) -> list[tuple[int, int]]:
+        """The parts of a range that is not acknowledged which are not missing."""
+        pieces = []
+        for begin, end in self._ranges:
+            if begin > last:
+                break
+            if first < begin:
+                pieces.append((first, begin - 1))
+            first = max(first, end + 1)
+        if first <= last:
+            pieces.append((first, last))
+        return pieces
+
+    def news(self) -> list[Lost | Unconfirmed]:
+        """What has been noted and was not told yet."""
+        news, self._news = self._news, []
+        return news
+
+    def __repr__(self) -> str:
+        return f"<Missing {self.lost_count} lost, {self.unconfirmed_count} unconfirmed>"
+
+
+_Range = TypeVar("_Range", Lost, Unconfirmed)
+
+
+def _note(ranges: list[_Range], one: _Range) -> None:
+    """Remember a range in its order, as a part of the one before if it goes on there."""
+    at = bisect_left(ranges, one.first, key=_first)
+    before = ranges[at - 1] if at else None
+    if before and before.last == one.first - 1 and _same(before.error, one.error):
+        ranges[at - 1] = before._replace(last=one.last)
+    elif len(ranges) < MOST_RANGES:
+        ranges.insert(at, one)
+
+
+def _first(missing: Lost | Unconfirmed) -> int:
+    return missing.first
+
+
+def _same(one: Exception | None, other: Exception | None) -> bool:
+    if isinstance(one, APIError) and isinstance(other, APIError):
+        return one.err_code == other.err_code
+    return one is None and other is None

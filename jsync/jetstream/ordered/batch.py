@@ -1,0 +1,313 @@
+"""One fetch of an ordered consumer: what `OrderedConsumer.fetch` returns (ADR-37)."""
+
+from __future__ import annotations
+
+from time import monotonic
+from typing import TYPE_CHECKING, cast
+
+from ..._fast import JetStreamMsg, Messages
+from ...core.single import Single
+from ...errors import (
+    BlockingCallError,
+    ConcurrentUseError,
+    ConnectionClosedError,
+    Error,
+    ForkedProcessError,
+    JetStreamError,
+    PullError,
+    TimeoutError as LateError,
+)
+from ..pulls.fetch import SHORTEST, SinglePull
+from .engine import Step
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import TracebackType
+    from typing import Self
+
+    from ..pulls.engine import PullRequest
+    from ..pulls.inbox import LentInbox
+    from .place import Place
+
+
+class InOrder(SinglePull):
+    """A pull that takes messages in their order alone, and ends where that does."""
+
+    retries = 0  # another consumer is made instead
+
+    def __init__(self, place: Place, request: PullRequest, timeout: float) -> None:
+        self.order = place.order()
+        self.passed_over = 0
+        super().__init__(place.source(), request, timeout)
+
+    def _inbox(self) -> LentInbox:
+        inbox = super()._inbox()
+        inbox.mailbox.order = self.order
+        inbox.mailbox.on_order = self._on_order
+        return inbox
+
+    def _on_order(self) -> None:
+        self.passed_over += self.order.take_passed_over()[0]
+        if self.order.stopped is not None:
+            self._end()
+        elif not self._request.max_bytes:
+            # They are a part of what was asked for.
+            self.inbox.mailbox.end_after(self._request.batch - self.passed_over)
+
+
+class OrderedFetch:
+    """The pulls of one fetch, one after the other when a consumer is lost."""
+
+    def __init__(
+        self,
+        place: Place,
+        request: PullRequest,
+        timeout: float,
+        on_error: Callable[[Exception], object] | None,
+    ) -> None:
+        self._place = place
+        self._request = request
+        self._deadline = monotonic() + timeout
+        self._on_error = on_error
+        self._pull: InOrder | None = None
+        self._messages: Messages | None = None
+        self._start = place.cursor.position
+        self._latest: JetStreamMsg | None = None  # to be returned,
+        self._returned: JetStreamMsg | None = None  # and the one before it, which was
+        self._taken = self._taken_bytes = 0
+        self._ended = self._abandoned = False
+        self.error: Exception | None = None
+
+    def begin(self) -> None:
+        """Send the pull, once there is a consumer for it; blocks for that alone."""
+        try:
+            self._send(self._request)
+        except BaseException:
+            self._ended = True
+            raise
+
+    def _send(self, request: PullRequest) -> None:
+        place = self._place
+        if place.is_disused:
+            place.retire()
+        if place.cursor.name is None:
+            place.create_again(self._deadline, self._report)
+            if self._ended:  # closed by another thread
+                place.retire()
+                return
+        left = self._deadline - monotonic()
+        request = request.within(max(SHORTEST, left))
+        self._pull = pull = InOrder(self._place, request, max(SHORTEST, left))
+        self._messages = Messages(pull.inbox.mailbox, pull, pull.deadline, pull.silence)
+
+    def take(self) -> JetStreamMsg | None:
+        """The next message, None at the end; raises what ends it for good."""
+        while not self._is_over():
+            assert self._pull is not None
+            assert self._messages is not None
+            try:
+                msg = cast("JetStreamMsg", next(self._messages))
+            except StopIteration:
+                pass
+            except (BlockingCallError, ConcurrentUseError, ForkedProcessError):
+                raise  # of who calls, and not of the pull, which may have ended
+            except Error:
+                if not self._pull.inbox.mailbox.closed:
+                    raise
+            else:
+                self._latest = msg
+                self._taken += 1
+                self._taken_bytes += msg.size
+                return msg
+            if self._is_over():  # closed by another thread
+                return None
+            try:
+                self._go_on(self._pull)
+            except BaseException as error:
+                self._ended = True
+                if isinstance(error, Exception):
+                    self.error = error
+                raise
+        return None
+
+    def _is_over(self) -> bool:
+        return self._ended
+
+    def _go_on(self, pull: InOrder) -> None:
+        """The pull has ended, and is read: end with it, or send another one."""
+        pull.leave()
+        self._place.used_at = monotonic()
+        cursor, order = self._place.cursor, pull.order
+        span = cursor.range()
+        cursor.reached(order.stream_sequence, order.consumer_sequence)
+        error = pull.inbox.mailbox.failure or pull.error
+        lost = error is not None
+        if order.stopped is not None:
+            lost = True
+            if cursor.stopped(order.stopped, span) is Step.RESET:
+                error = JetStreamError(
+                    f"a message is missing behind stream sequence {cursor.position}"
+                )
+        if isinstance(error, PullError) and error.status and error is not pull.error:
+            # Refused; but that there is no room for another is no refusal.
+            if not self._taken:
+                raise error
+            error, lost = None, False
+        rest = self._rest()
+        if isinstance(error, ConnectionClosedError):
+            raise error
+        if lost:
+            self._place.retire()
+        if rest is None or not (lost or pull.passed_over):
+            self._ended = True
+        elif self._deadline - monotonic() < SHORTEST or isinstance(error, LateError):
+            self._ended, self.error = True, error
+        else:
+            if error is not None:
+                self._place.check_open()
+                self._report(self._place.lost(error))
+            self._send(rest)
+
+    def _rest(self) -> PullRequest | None:
+        """What is still to be asked for; None when nothing is."""
+        return self._request.less(self._taken, self._taken_bytes)
+
+    def _report(self, error: Exception) -> None:
+        callbacks = self._place.api.connection.session.callbacks
+        if self._on_error is None:
+            callbacks.report(error)
+        else:
+            callbacks.post(self._on_error, error)
+
+    # The end --------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """What is not read is read again by who reads next."""
+        if self._ended:
+            return
+        self._ended = True
+        try:
+            self._close()
+        except BaseException:  # Ctrl-C: the messages taken from the mailbox are lost
+            self._go_back(self._latest)
+            raise
+
+    def _close(self) -> None:
+        if self._pull is None:
+            return
+        self._place.used_at = monotonic()
+        mailbox = self._pull.inbox.mailbox
+        complete = mailbox.closed and mailbox.failure is None
+        self._pull.inbox.close()
+        rest = mailbox.take_rest()
+        cursor, order = self._place.cursor, self._pull.order
+        cursor.reached(order.stream_sequence, order.consumer_sequence)
+        if rest:
+            first = cast("JetStreamMsg", rest[0]).metadata.stream_sequence
+            cursor.rewind(first - 1)
+        if rest or not complete or order.stopped is not None:
+            self._place.retire()
+
+    def ask(self) -> None:
+        """Take note that the user has the message that was returned last."""
+        self._returned = self._latest
+
+    def interrupted(self) -> None:
+        """Close it after Ctrl-C: a message taken since `ask` is lost, so read it again."""
+        self.close()
+        self._go_back(self._returned)
+
+    def _go_back(self, last: JetStreamMsg | None) -> None:
+        """Have the next read begin after `last`, the last message that the user has."""
+        start = self._start if last is None else last.metadata.stream_sequence
+        self._place.cursor.rewind(start)
+        self._place.retire()
+
+    def abandon(self) -> None:
+        """Close it without waiting, from a finaliser."""
+        if self._ended:
+            return
+        self._abandoned = True
+        pull = self._pull
+        if pull is not None and pull.inbox.is_settled and not len(pull.inbox.mailbox):
+            self.close()  # all of it has come and was read: that takes no lock
+        else:
+            self._place.retire()
+            self._place.api.connection.session.call_soon(self.close)
+
+    def release(self) -> bool:
+        """Whether nobody reads it any more: then the cursor is where to go on."""
+        if self._pull is None:
+            self._ended |= self._abandoned
+            return self._ended
+        mailbox = self._pull.inbox.mailbox
+        if self._abandoned or (mailbox.closed and not len(mailbox)):
+            self.close()
+        return self._ended
+
+    @property
+    def pending(self) -> int:
+        return 0 if self._pull is None else len(self._pull.inbox.mailbox)
+
+    def __repr__(self) -> str:
+        return f"<OrderedFetch {'ended' if self._ended else 'open'}>"
+
+
+class OrderedBatch(Single):
+    """The messages of one fetch, in exact order: iterate over it, from one thread.
+
+    Read it to its end, or leave it through `with` or `close`: what is not read then is
+    read again by who reads the consumer next.
+    """
+
+    def __init__(self, fetch: OrderedFetch) -> None:
+        # Apart, so that the consumer, which knows of it, does not keep this alive.
+        self._fetch = fetch
+
+    @property
+    def error(self) -> Exception | None:
+        """Why it ended before it was full, when not for want of messages."""
+        return self._fetch.error
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> JetStreamMsg:
+        """The next message; raises what `Batch` raises, when no new consumer helps.
+
+        Ctrl-C ends the batch. The next read continues after the last message returned.
+        """
+        self._fetch.ask()
+        try:
+            msg = self._fetch.take()
+            if msg is None:
+                raise StopIteration
+            return msg
+        except Exception:
+            raise
+        except BaseException:
+            self._fetch.interrupted()
+            raise
+
+    def close(self) -> None:
+        """Leave the batch; does not block, and a second call does nothing."""
+        self._fetch.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        fetch = getattr(self, "_fetch", None)
+        if fetch is not None:  # else Ctrl-C came as it was made
+            fetch.abandon()
+
+    def __repr__(self) -> str:
+        return f"<OrderedBatch {self._fetch!r}, {self._fetch.pending} pending>"

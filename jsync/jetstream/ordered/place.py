@@ -1,0 +1,214 @@
+"""Where an ordered consumer is, and the consumers that are made there."""
+
+from __future__ import annotations
+
+import contextlib
+from time import monotonic
+from typing import TYPE_CHECKING
+
+from ..._fast import Mailbox, Order, encode_publish
+from ...errors import (
+    ConnectionLostError,
+    Error,
+    OrderedConsumerResetError,
+    PermissionsError,
+    TimeoutError as LateError,
+)
+from ...models import ConsumerInfo, StreamInfo
+from ..pulls.inbox import Source
+from ..pulls.priority import Claim
+from ..versions import NOTHING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from typing import Any
+
+    from ..api import API
+    from ..versions import Needs
+    from .engine import Cursor
+
+
+class Place:
+    """A stream, and where an ordered consumer is in it."""
+
+    def __init__(self, api: API, stream: str, cursor: Cursor) -> None:
+        self.api = api
+        self.stream = stream
+        self.cursor = cursor
+        self.deliver_subject: str | None = None
+        """Where the next consumer sends to; None: it is pulled from."""
+        self.used_at = monotonic()
+        """When its consumer was last made or pulled from."""
+        # Commands that delete the consumers which may be there on the server.
+        self._deletions: list[bytes] = []
+
+    def source(self) -> Source:
+        """The consumer that goes on from here."""
+        name = self.cursor.name or self.cursor.prefix
+        return Source(self.api, f"{self.stream}.{name}", False, Claim(), None)
+
+    def creation(self) -> tuple[str, dict[str, Any], Needs]:
+        """The request for the next consumer: subject, payload, what servers it needs."""
+        session = self.api.connection.session
+        config = self.cursor.next_config()
+        if self.deliver_subject is not None:
+            config = config.replace(deliver_subject=self.deliver_subject)
+        elif config.inactive_threshold is None:
+            config = config.replace(inactive_threshold=self.cursor.inactive_threshold)
+        deletion = self._deletion(config.name or "")
+        self._deletions.append(deletion)
+        session.last_words.add(deletion)
+        self.check_open()
+        payload = {
+            "stream_name": self.stream,
+            "config": config.to_request(),
+            "action": "create",
+        }
+        subject = f"CONSUMER.CREATE.{self.stream}.{config.name}"
+        return subject, payload, config.newer_than()
+
+    def create(self, deadline: float) -> None:
+        """Have the next consumer made; blocks. Raises what the server says against it."""
+        try:
+            self.cursor.began(self.make(deadline))
+            self.used_at = monotonic()
+        except BaseException:
+            self.retire()  # it may have been made all the same
+            raise
+
+    def make(self, deadline: float) -> ConsumerInfo:
+        """The same, but the cursor is not told that it has begun."""
+        try:
+            info = self.stream_info(deadline)
+        except PermissionsError:
+            # Who may not look at the stream may still read it.
+            if self.cursor.needs_snapshot:
+                raise
+        else:
+            self.cursor.seen(info)
+        subject, payload, needs = self.creation()
+        reply = self._request(subject, payload, deadline, needs)
+        return ConsumerInfo.from_wire(reply)
+
+    def stream_info(self, deadline: float) -> StreamInfo:
+        """Ask for the stream; blocks."""
+        reply = self._request(f"STREAM.INFO.{self.stream}", None, deadline)
+        return StreamInfo.from_wire(reply)
+
+    def create_again(
+        self, deadline: float, report: Callable[[Exception], object]
+    ) -> None:
+        """The same, as often as it takes until `deadline`; then `TimeoutError`."""
+        self.retire()
+        while True:
+            try:
+                self.create(deadline)
+                return
+            except Error as error:
+                if monotonic() >= deadline:  # perhaps the connection is merely down
+                    raise LateError(f"no consumer in time: {error}") from error
+                pause = self.cursor.failed(error)
+                report(error)
+                self._wait(min(pause, deadline - monotonic()))
+
+    def _request(
+        self,
+        subject: str,
+        payload: Mapping[str, Any] | None,
+        deadline: float,
+        needs: Needs = NOTHING,
+    ) -> dict[str, Any]:
+        while True:
+            left = deadline - monotonic()
+            seconds = max(0.001, min(self.api.timeout, left))
+            try:
+                return self.api.request(subject, payload, needs=needs, timeout=seconds)
+            except ConnectionLostError:
+                # To ask twice does no harm: of one name and kind there is one consumer.
+                if left <= 0:
+                    raise
+
+    def _wait(self, seconds: float) -> None:
+        """Wait; less long when the connection is lost or closed meanwhile."""
+        session = self.api.connection.session
+        nothing = Mailbox(session.outbox, 0)
+        token = session.replies.add(nothing)
+        try:
+            nothing.get(max(0.0, seconds))
+        finally:
+            session.replies.discard(token)
+
+    def order(self) -> Order:
+        """The order in which the messages of the consumer have to come."""
+        span = self.cursor.range()
+        return Order(
+            span.after,
+            last=span.last,
+            to_end=span.to_end,
+            consumer_sequence=span.consumer_sequence,
+        )
+
+    @property
+    def is_disused(self) -> bool:
+        """Whether the server may have deleted the consumer since nobody used it."""
+        return monotonic() - self.used_at >= self.cursor.inactive_threshold
+
+    def check_open(self) -> None:
+        """Raise when the connection is being closed, and deletes the consumer by that."""
+        session = self.api.connection.session
+        if session.closing:
+            raise session.closed_error()
+
+    def lost(self, reason: Exception) -> OrderedConsumerResetError:
+        """The warning that the consumer is lost, and another one is being made."""
+        error = OrderedConsumerResetError(
+            f"lost the ordered consumer of {self.stream} after stream sequence "
+            f"{self.cursor.position}: {reason}; creating another one"
+        )
+        error.__cause__ = reason
+        return error
+
+    def retire(self) -> None:
+        """Have the consumer deleted, and those of which nobody knows whether they are.
+
+        Without waiting for it: a finaliser may do so, on any thread.
+        """
+        self.cursor.name = None
+        last_words = self.api.connection.session.last_words
+        for deletion in list(self._deletions):
+            # Those that are no last words any more have been written.
+            if deletion not in last_words or self._write(deletion):
+                self._forget(deletion)
+
+    def deleted(self) -> None:
+        """Take note that its consumers have been deleted by somebody else."""
+        for deletion in list(self._deletions):
+            self._forget(deletion)
+
+    def delete(self, name: str) -> None:
+        """Have one deleted, without waiting for it."""
+        self._write(self._deletion(name))
+
+    def _deletion(self, name: str) -> bytes:
+        return encode_publish(f"{self.api.prefix}.CONSUMER.DELETE.{self.stream}.{name}")
+
+    def _write(self, deletion: bytes) -> bool:
+        """Whether it was written; False when not connected."""
+        with contextlib.suppress(Error):
+            return self.api.connection.session.outbox.command(deletion)
+        return False
+
+    def _forget(self, deletion: bytes) -> None:
+        self.api.connection.session.last_words.discard(deletion)
+        with contextlib.suppress(ValueError):  # another thread was quicker
+            self._deletions.remove(deletion)
+
+    def __del__(self) -> None:
+        # Nobody reads here any more. What cannot be deleted now, without a connection,
+        # goes by itself after its inactive_threshold.
+        if getattr(self, "_deletions", None):  # else Ctrl-C came as it was made
+            self.retire()
+            self.deleted()
+
+    def __repr__(self) -> str:
+        return f"<Place in {self.stream}, {self.cursor!r}>"

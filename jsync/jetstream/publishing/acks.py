@@ -1,0 +1,228 @@
+"""What becomes of a publisher's messages: acks, failures, and sending again.
+
+The session refers to this, and never to the `Publisher` or the `Connection`: those that are
+forgotten are collected, and what they have published gets its acks all the same.
+"""
+
+from __future__ import annotations
+
+from time import monotonic
+from typing import TYPE_CHECKING
+
+from ..._fast import AckWindow
+from ...core.session import Interest
+from ...errors import (
+    Error,
+    FailedMessage,
+    PublisherClosedError,
+    PublisherError,
+    WriteTimeoutError,
+)
+from ...models import PubAck
+from .overload import pause_after
+from .publish import no_stream, read_ack
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import TypeAlias
+
+    from ..._fast import PubAckFuture
+    from ...core.session import Session
+    from ...core.timers import Timer
+
+    OnError: TypeAlias = Callable[[PubAckFuture, Exception], object]
+
+DOUBT_SECONDS = 2.0
+"""How long a message that may be sent again goes without an answer."""
+LINGER_SECONDS = 1.0
+"""How often it is looked whether all of a forgotten publisher has its acks."""
+
+
+class PublisherAcks:
+    """The window of a publisher, and what it asks for."""
+
+    def __init__(
+        self,
+        session: Session,
+        *,
+        window: int,
+        window_bytes: int,
+        ack_timeout: float,
+        stall_timeout: float,
+        resend: bool,
+        retry_attempts: int,
+        retry_wait: float,
+        on_error: OnError | None,
+    ) -> None:
+        self._session = session
+        self._on_error = on_error
+        self._ack_timeout = ack_timeout
+        self._timer: Timer | None = None
+        self._retry_timer: Timer | None = None
+        self._forgotten = False
+        self._sid = session.next_sid()
+        prefix = f"{session.inbox}{self._sid}."
+        self.window = AckWindow(
+            session.outbox,
+            prefix,
+            window,
+            window_bytes,
+            ack_timeout,
+            stall_timeout,
+            resend=resend,
+            pub_ack=PubAck,
+            read_ack=read_ack,
+            no_stream=no_stream,
+            backoff=pause_after,
+            retry_attempts=retry_attempts,
+            retry_wait=retry_wait,
+        )
+        self.window.watched = on_error is not None
+        self.window.on_done = self._done
+        self.window.on_timer = self._watch
+        self.window.on_refused = self._plan_retry
+        session.outbox.check_process()
+        session.subscribe(
+            Interest(
+                self._sid,
+                f"{prefix}*",
+                None,
+                self.window,
+                on_lost=self.window.lost,
+                on_connected=self._connected,
+                on_denied=lambda error: self.window.deny(error.subject, error),
+                on_closed=self._closed,
+            ),
+            riding=True,
+        )
+
+    def __repr__(self) -> str:
+        return f"<PublisherAcks {self.window!r}>"
+
+    def end(self) -> None:
+        self._session.outbox.check_process()
+        self._session.unsubscribe(self._sid, lazy=True)
+        self.window.close(
+            PublisherClosedError(
+                "the publisher was closed before the ack came: the message may have "
+                "been stored"
+            ),
+            PublisherClosedError("the publisher is closed: the message was not sent"),
+        )
+        for timer in (self._timer, self._retry_timer):
+            if timer is not None:
+                timer.cancel()
+
+    def failures(self) -> PublisherError | None:
+        futures, more = self.window.take_failures()
+        if not futures and not more:
+            return None
+        failures = [
+            FailedMessage(future.subject, future.data, future.headers, error)
+            for future in futures
+            if (error := future.exception()) is not None
+        ]
+        count = len(failures) + more
+        text = "1 message was" if count == 1 else f"{count} messages were"
+        text += " not acknowledged"
+        if failures:
+            text += f"{'; the first' if count > 1 else ''}: {failures[0].error}"
+        error = PublisherError(text, failures=failures, count=count)
+        error.__cause__ = failures[0].error if failures else None
+        return error
+
+    def raise_failures(self) -> None:
+        error = self.failures()
+        if error is not None:
+            raise error
+
+    def forget(self) -> None:
+        """Nobody publishes any more, or closes it: it ends by itself with the last ack.
+
+        For a finaliser: it neither blocks nor raises.
+        """
+        self._forgotten = True
+        self._session.call_soon(self._linger)
+
+    def _linger(self) -> None:
+        if self.window.pending:
+            self._session.call_later(LINGER_SECONDS, self._linger)
+            return
+        self.end()
+        self._report()
+
+    def _closed(self, error: Exception) -> None:
+        self.window.close(error)
+        if self._forgotten:
+            self._report()
+
+    def _report(self) -> None:
+        """Tell of failures that nobody else can be told of any more."""
+        error = self.failures()
+        if error is not None:
+            self._session.callbacks.report(error)
+
+    # What the window asks for ---------------------------------------------------------
+
+    def _done(self) -> None:
+        if not self._session.callbacks.put(self._call_back):
+            self._call_back()
+
+    def _call_back(self) -> None:
+        """On the connection's callback thread."""
+        for future, callbacks, error in self.window.take_done():
+            if error is not None and self._on_error is not None:
+                self._call("on_error", self._on_error, future, error)
+            for callback in callbacks:
+                self._call("a callback of a publish", callback, future)
+
+    def _call(self, what: str, call: Callable[..., object], *args: object) -> None:
+        try:
+            call(*args)
+        except BaseException as error:  # noqa: BLE001 (SystemExit would end the thread)
+            self._session.callbacks.raised(what, error)
+
+    def _watch(self) -> None:
+        self._call_later(self._ack_timeout)
+
+    def _call_later(self, seconds: float) -> None:
+        if self.window.resend:
+            seconds = min(seconds, DOUBT_SECONDS)
+        self._timer = self._session.call_later(seconds, self._expire)
+
+    def _expire(self) -> None:
+        due = self.window.expire()
+        if due is not None:
+            if self.window.resend and self.window.doubt(DOUBT_SECONDS):
+                self._start_sending_again()
+            self._call_later(due - monotonic())
+
+    def _connected(self) -> None:
+        if self.window.connected():
+            self._start_sending_again()
+
+    def _plan_retry(self) -> None:
+        if self._retry_timer is not None:
+            self._retry_timer.cancel()
+        seconds = self.window.retry_in()
+        if seconds is not None:
+            self._retry_timer = self._session.call_later(seconds, self._retry)
+
+    def _retry(self) -> None:
+        if self.window.retry():
+            self._start_sending_again()
+        self._plan_retry()
+
+    def _start_sending_again(self) -> None:
+        # The write buffer may fill up, and the I/O thread has to go on.
+        name = f"{self._session.name}-publisher-{self._sid}"
+        self._session.spawner.start(name, self._send_again)
+
+    def _send_again(self) -> None:
+        while True:
+            try:
+                return self.window.send_again()
+            except WriteTimeoutError:  # until `ack_timeout` ends it
+                continue
+            except Error:  # closed, and all that waited knows
+                return None

@@ -1,0 +1,80 @@
+"""Tables as messages: what `publish_arrow` of publishers and fast ingests do."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol, TypedDict
+
+from ..._fast import ArrowSource
+from ...errors import ConfigError
+from .options import check_header
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from typing import TypeAlias
+
+    Rows: TypeAlias = tuple[
+        str | list[str], list[bytes], list[bytes | None] | None, bool
+    ]
+
+ROWS = 1000
+"""How many are looked at before the first of them is sent."""
+
+
+class ArrowTable(Protocol):
+    """Any table of columns: of pyarrow, polars, DuckDB and others."""
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        """A stream of record batches, as a capsule."""
+
+
+class MessageColumns(TypedDict, total=False):
+    """The columns of a table that are options of its messages, by their names.
+
+    They are what `PublishOptions` says; null is the same as no option.
+    """
+
+    msg_id: str | None
+    """Text."""
+    headers: str | None
+    """A map, or a list of pairs, of names to values or lists of values."""
+    ttl: str | None
+    """Whole seconds as an integer, or text: `"never"`."""
+    expected_stream: str | None
+    """Text; or, if the table has no such column, the name that holds for all rows."""
+    expected_last_sequence: str | None
+    """An integer, and so is the next one."""
+    expected_last_subject_sequence: str | None
+    expected_last_msg_id: str | None
+    """Text."""
+
+
+def arrow_source(
+    table: ArrowTable,
+    subject: str,
+    data: str,
+    columns: MessageColumns,
+    unsupported: Mapping[str, str] | None = None,
+) -> ArrowSource:
+    """`unsupported` are the options that this way of publishing cannot carry, and why."""
+    for name, why in (unsupported or {}).items():
+        if columns.get(name) is not None:
+            raise ConfigError(f"{name}: {why}")
+    return ArrowSource(
+        table, subject=subject, data=data, check_header=check_header, **columns
+    )
+
+
+def publish_table(source: ArrowSource, publish: Callable[[Rows], object]) -> int:
+    """Publish all rows, in order; how many those were.
+
+    An error says in its attribute `published` how many had been published before.
+    """
+    done = 0
+    try:
+        while (rows := source.take(ROWS)) is not None:
+            publish(rows)
+            done += len(rows[1])
+    except BaseException as error:
+        error.published = done + getattr(error, "published", 0)  # type: ignore[attr-defined]
+        raise
+    return done

@@ -1,0 +1,296 @@
+"""What a message may carry besides its payload: options, and the headers that they are.
+
+All ways to publish into a stream take these options, by the same names; one that cannot
+carry an option says why.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypedDict
+
+from ...errors import ConfigError
+from ...headers import Headers
+from ...models.codec import did_you_mean
+from ...models.name import check_filter, check_literal
+from ..versions import NOTHING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from ...headers import HeadersLike
+    from ...models.since import Line
+    from ..versions import Needs
+
+TTL: TypeAlias = float | Literal["never"]
+"""Whole seconds, or never."""
+Schedule: TypeAlias = datetime | timedelta | str
+"""Once at a time, again and again at an interval, or a pattern of the server's."""
+
+
+_SHORTEST: Final = timedelta(seconds=1)
+_LONGEST: Final = timedelta(microseconds=((1 << 63) - 1) // 1000)
+"""What Go counts in nanoseconds."""
+
+
+class PublishOptions(TypedDict, total=False):
+    """The options of a message. `None` is the same as not to give one."""
+
+    headers: HeadersLike | None
+    """Headers of your own. One that an option stands for is refused here."""
+
+    msg_id: str | None
+    """The stream drops what it has stored already within its `duplicate_window`; the ack
+    says so."""
+
+    expected_stream: str | None
+    """Refuse the message (`StreamMismatchError`) when another stream takes it."""
+    expected_last_sequence: int | None
+    """Refuse it (`WrongLastSequenceError`) unless the stream ends at that sequence."""
+    expected_last_subject_sequence: int | None
+    """Refuse it (`WrongLastSequenceError`) unless that is the sequence of the last message
+    of the subject; 0: unless there is none."""
+    expected_last_subject: str | None
+    """The subject that the former is for, wildcards allowed; by default the message's own.
+    Since nats-server 2.11."""
+    expected_last_msg_id: str | None
+    """Refuse it (`WrongLastMsgIDError`) unless the last message has that id."""
+
+    ttl: TTL | None
+    """Seconds, a whole number from 1, until the message expires; `"never"` excepts it from
+    the stream's `max_age`. The stream has to `allow_msg_ttl`. Since nats-server 2.11
+    (ADR-43)."""
+
+    schedule: Schedule | None
+    """Keep the message, and have the server publish it to `schedule_target` later (ADR-51).
+
+    An aware `datetime` is once, a `timedelta` from a second is again and again, and a str
+    is a pattern as it stands: six fields of cron, seconds first, or `@hourly`, `@daily`,
+    `@weekly`, `@monthly`, `@yearly`, `@every 90s`. Another message on the subject takes
+    its place. The stream has to `allow_msg_schedules`. Since nats-server 2.12, all but the
+    `datetime` since 2.14."""
+    schedule_target: str | None
+    """The subject to publish to: another one of the same stream."""
+    schedule_source: str | None
+    """Publish what the last message of that subject holds, if there is one. Since
+    nats-server 2.14."""
+    schedule_ttl: TTL | None
+    """The `ttl` of what is published."""
+    schedule_time_zone: str | None
+    """The zone of a cron pattern, `Europe/Prague` for instance; UTC by default. Since
+    nats-server 2.14."""
+    schedule_rollup: bool | None
+    """Let each message that is published replace all before it on `schedule_target`. Since
+    nats-server 2.14."""
+
+    incr: int | None
+    """Add so much to the counter on the subject, however large; the ack has its new value.
+    The message has no payload, the stream has to `allow_msg_counter`. Since nats-server
+    2.12 (ADR-49)."""
+
+
+def publish_headers(
+    subject: str,
+    data: object,
+    options: PublishOptions,
+    unsupported: Mapping[str, str] | None = None,
+) -> HeadersLike | None:
+    """The headers of the message: its own, and those that its options stand for.
+
+    `unsupported` are the options that this way of publishing cannot carry, and why. Raises
+    `ConfigError`, and `TypeError` for a name that is no option.
+    """
+    added: dict[str, str] = {}
+    for name, value in options.items():
+        if name not in _KNOWN:
+            near = did_you_mean(str(name), _KNOWN)
+            raise TypeError(f"{name!r} is no option of a message{near}")
+        if value is None or name == "headers":
+            continue
+        if unsupported and name in unsupported:
+            raise ConfigError(f"{name}: {unsupported[name]}")
+        header, write = _HEADERS[name]
+        written = write(name, value)
+        if written is not None:
+            added[header] = written
+    if added:
+        _check_together(subject, data, options)
+    own = options.get("headers")
+    if not own:
+        return added or None
+    for name in own:
+        check_header(name)
+    if not added:
+        return own
+    if isinstance(own, Headers):
+        return {**{name: own.get_all(name) for name in own}, **added}
+    return {**own, **added}
+
+
+def check_header(name: str) -> None:
+    """Raise `ConfigError` for a header that an option or a batch stands for."""
+    if name in _OPTIONS:
+        raise ConfigError(f"headers: {name} is what {_OPTIONS[name]}= is for")
+    if str(name).startswith("Nats-Batch-"):
+        raise ConfigError(f"headers: {name} is what js.atomic_batch() is for")
+
+
+def newer_options(options: PublishOptions) -> Needs:
+    """Those that came after nats-server 2.10, and the lines that brought them.
+
+    Older servers store the message and take no notice of them.
+    """
+    if _SINCE.keys().isdisjoint(options):
+        return NOTHING
+    newer = {
+        name: _SINCE[name]
+        for name, value in options.items()
+        if name in _SINCE and value is not None
+    }
+    schedule = options.get("schedule")
+    if isinstance(schedule, timedelta) or (
+        isinstance(schedule, str) and not schedule.startswith("@at ")
+    ):
+        newer["schedule that repeats"] = _REPEATING
+    return newer
+
+
+def _check_together(subject: str, data: Any, options: PublishOptions) -> None:
+    """What each option is alone has been checked."""
+    if options.get("incr") is not None and data:
+        raise ConfigError("incr: a message that counts has no payload")
+    if (
+        options.get("expected_last_subject") is not None
+        and options.get("expected_last_subject_sequence") is None
+    ):
+        raise ConfigError("expected_last_subject needs expected_last_subject_sequence")
+    schedule, target = options.get("schedule"), options.get("schedule_target")
+    if schedule is None:
+        for name, value in options.items():
+            if name.startswith("schedule_") and value is not None:
+                raise ConfigError(f"{name} needs a schedule")
+        return
+    if target is None:
+        raise ConfigError("schedule needs a schedule_target to publish to")
+    source = options.get("schedule_source")
+    if target == subject:
+        raise ConfigError("schedule_target is the subject of the schedule itself")
+    if source in (subject, target):
+        raise ConfigError("schedule_source has to be a third subject")
+    if options.get("schedule_time_zone") is not None and (
+        not isinstance(schedule, str) or schedule.startswith(("@at ", "@every "))
+    ):
+        raise ConfigError("schedule_time_zone is for cron patterns alone")
+
+
+def _text(name: str, value: Any) -> str:
+    if not isinstance(value, str):
+        raise ConfigError(f"{name}: a str, not {type(value).__name__}")
+    if not value or value != value.strip():
+        raise ConfigError(f"{name}: empty, or with blanks around it: {value!r}")
+    if any(character < " " or character == "\x7f" for character in value):
+        raise ConfigError(f"{name}: {value!r} has a control character")
+    return str(value)
+
+
+def _integer(name: str, value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise ConfigError(f"{name}: an int, not {type(value).__name__}")
+    return value
+
+
+def _sequence(name: str, value: Any) -> str:
+    if not 0 <= _integer(name, value) < 1 << 64:
+        raise ConfigError(f"{name}: {value} is no sequence")
+    return str(value)
+
+
+def _increment(name: str, value: Any) -> str:
+    return f"{_integer(name, value):+d}"
+
+
+def _literal(name: str, value: Any) -> str:
+    check_literal(_text(name, value), name)
+    return str(value)
+
+
+def _filter(name: str, value: Any) -> str:
+    check_filter(_text(name, value), name)
+    return str(value)
+
+
+def _ttl(name: str, value: Any) -> str:
+    if value == "never":
+        return "never"
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, int | float)
+        or not 1 <= value <= _LONGEST.total_seconds()
+        or value != int(value)
+    ):
+        raise ConfigError(
+            f'{name}: whole seconds from 1, or "never"; it cannot be {value!r}'
+        )
+    return f"{int(value)}s"
+
+
+def _schedule(name: str, value: Any) -> str:
+    if isinstance(value, datetime):
+        if value.utcoffset() is None:
+            raise ConfigError(f"{name}: a datetime with a time zone; {value} has none")
+        return f"@at {value.astimezone(UTC).isoformat().replace('+00:00', 'Z')}"
+    if isinstance(value, timedelta):
+        if not _SHORTEST <= value <= _LONGEST:
+            raise ConfigError(
+                f"{name}: an interval is at least a second, at most 292 years, not {value}"
+            )
+        whole, rest = divmod(value, timedelta(seconds=1))
+        return f"@every {whole}s" + (f"{rest.microseconds}us" if rest else "")
+    if not isinstance(value, str):
+        raise ConfigError(
+            f"{name}: a datetime to publish once, a timedelta to publish at an interval, "
+            f"or a pattern; not {type(value).__name__}"
+        )
+    return _text(name, value)
+
+
+def _rollup(name: str, value: Any) -> str | None:
+    if not isinstance(value, bool):
+        raise ConfigError(f"{name}: True or False, not {value!r}")
+    return "sub" if value else None
+
+
+_HEADERS: Final[dict[str, tuple[str, Callable[[str, Any], str | None]]]] = {
+    "msg_id": ("Nats-Msg-Id", _text),
+    "expected_stream": ("Nats-Expected-Stream", _text),
+    "expected_last_sequence": ("Nats-Expected-Last-Sequence", _sequence),
+    "expected_last_subject_sequence": (
+        "Nats-Expected-Last-Subject-Sequence",
+        _sequence,
+    ),
+    "expected_last_subject": (
+        "Nats-Expected-Last-Subject-Sequence-Subject",
+        _filter,
+    ),
+    "expected_last_msg_id": ("Nats-Expected-Last-Msg-Id", _text),
+    "ttl": ("Nats-TTL", _ttl),
+    "schedule": ("Nats-Schedule", _schedule),
+    "schedule_target": ("Nats-Schedule-Target", _literal),
+    "schedule_source": ("Nats-Schedule-Source", _literal),
+    "schedule_ttl": ("Nats-Schedule-TTL", _ttl),
+    "schedule_time_zone": ("Nats-Schedule-Time-Zone", _text),
+    "schedule_rollup": ("Nats-Schedule-Rollup", _rollup),
+    "incr": ("Nats-Incr", _increment),
+}
+_KNOWN: Final = frozenset(PublishOptions.__annotations__)
+_OPTIONS: Final = {header: option for option, (header, _) in _HEADERS.items()}
+_SINCE: Final[dict[str, Line]] = {
+    "expected_last_subject": (2, 11),
+    "ttl": (2, 11),
+    "schedule": (2, 12),
+    "schedule_source": (2, 14),
+    "schedule_time_zone": (2, 14),
+    "schedule_rollup": (2, 14),
+    "incr": (2, 12),
+}
+_REPEATING: Final[Line] = (2, 14)

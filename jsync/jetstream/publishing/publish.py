@@ -1,0 +1,84 @@
+"""Publishing into streams, one message at a time, with the server's acknowledgement."""
+
+from __future__ import annotations
+
+from time import monotonic
+from typing import TYPE_CHECKING
+
+from ...checks import count, span
+from ...core.deadline import deadline_after
+from ...core.requests import ask
+from ...errors import (
+    JetStreamError,
+    NoRespondersError,
+    NoStreamResponseError,
+    TooManyRequestsError,
+)
+from ...models import decode_pub_ack
+from ..api import api_error
+from .overload import pause_after
+
+if TYPE_CHECKING:
+    from ...checks import Seconds
+    from ...connection import Connection
+    from ...core.requests import Data
+    from ...headers import HeadersLike
+    from ...models import PubAck
+
+RETRIES = 2
+RETRY_SECONDS = 0.25
+RETRY_FOR_EVER = -1
+"""As `retry_attempts`: until the timeout."""
+
+
+def publish(
+    connection: Connection,
+    subject: str,
+    data: Data,
+    headers: HeadersLike | None,
+    timeout: float,
+    retry_attempts: int,
+    retry_wait: Seconds,
+) -> PubAck:
+    """Publish and block until the stream has stored the message.
+
+    It is sent again only after an answer that says that it was not stored: no stream
+    answers, as during a leader's election (ADR-22), or the server is too busy.
+    """
+    deadline = deadline_after(timeout)
+    retry_attempts = count(retry_attempts, "retry_attempts", RETRY_FOR_EVER)
+    retry_wait = span(retry_wait, "retry_wait")
+    session, left = connection.session, timeout
+    retries = refusals = 0
+    while True:
+        error: JetStreamError
+        try:
+            return read_ack(ask(session, subject, data, left, deadline, headers).data)
+        except NoRespondersError as nobody:
+            error, error.__cause__ = no_stream(subject), nobody
+            if retries == retry_attempts:
+                raise error from nobody
+            retries += 1
+            wait = retry_wait
+        except TooManyRequestsError as busy:
+            error = busy
+            wait = pause_after(refusals)
+            refusals += 1
+        left = deadline - monotonic() - wait
+        if left <= 0:
+            raise error
+        session.sleep(wait)
+
+
+def read_ack(data: bytes) -> PubAck:
+    """The PubAck in a reply, or its error raised."""
+    reply = decode_pub_ack(data)
+    if isinstance(reply, dict):
+        raise api_error(reply)
+    return reply
+
+
+def no_stream(subject: str) -> NoStreamResponseError:
+    return NoStreamResponseError(
+        f"no stream takes {subject!r}: none has that subject, or JetStream is off"
+    )

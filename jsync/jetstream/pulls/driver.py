@@ -1,0 +1,267 @@
+"""The continuous pull behind `messages()` and `consume()` (ADR-37).
+
+Pulls overlap: the next one is sent when half of what was asked for has been handed over,
+on the reading thread; statuses, heartbeats and reconnects act on the I/O thread as they
+arrive, however long the user's code takes.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from time import monotonic
+from typing import TYPE_CHECKING
+
+from ...core.session import ConnectionState
+from ...errors import (
+    CallbackError,
+    ConnectionClosedError,
+    ConnectionLostError,
+    Error,
+    MissedHeartbeatError,
+)
+from .engine import UNLIMITED, HeartbeatWatch, PullEngine
+from .inbox import Inbox
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ..._fast import JetStreamMsg, Msg
+    from ...core.timers import Timer
+    from .engine import ConsumeLimits, PullRequest
+    from .inbox import Source
+
+logger = logging.getLogger("jsync.consume")
+
+
+class ContinuousPull:
+    """The pulls and the heartbeat watch behind both faces."""
+
+    def __init__(
+        self,
+        source: Source,
+        limits: ConsumeLimits,
+        on_error: Callable[[Exception], object] | None,
+        *,
+        readers: int = 1,
+        lock: threading.RLock | None = None,
+    ) -> None:
+        self._session = session = source.api.connection.session
+        self._consumer = source.consumer
+        self._limits = limits
+        self._on_error = on_error or session.options.on_error
+        # The engine's; re-entrant, as the session's is. Nothing blocks while it is held.
+        self._lock = lock or threading.RLock()
+        self._engine = PullEngine(limits)
+        self._retrying: Timer | None = None
+        self._watch: Timer | None = None
+        self._stopped = False
+        self._connected = monotonic()
+        self._heartbeats = HeartbeatWatch(limits.idle_heartbeat, self._connected)
+        self._inbox = Inbox(
+            source,
+            on_status=self._on_status,
+            on_lost=self._on_lost,
+            on_connected=self._on_connected,
+            readers=readers,
+        )
+        self.mailbox = self._inbox.mailbox
+        self.mailbox.on_credit = self._refill
+        # As many may be in the hands of the user, or on their way, as can be asked for.
+        self.mailbox.holds_acks = source.needs_no_ack_for(2 * limits.max_messages)
+        if limits.stop_after:
+            self.mailbox.end_after(limits.stop_after)
+        self._inbox.open()
+        self._refill()
+        self._watch_heartbeats()
+
+    def __repr__(self) -> str:
+        state = "ended" if self.mailbox.closed else "open"
+        return f"<ContinuousPull of {self._consumer} {state}, {self._engine!r}>"
+
+    def report(self, error: Exception) -> None:
+        """Tell the user, and the log, of what does not end it."""
+        self._session.callbacks.post(self._tell, error)
+
+    def _tell(self, error: Exception) -> None:
+        # On the callbacks' thread: a handler of the log may be slow.
+        cause = error.__cause__ if isinstance(error, CallbackError) else None
+        level = logging.WARNING if cause is None else logging.ERROR
+        logger.log(
+            *(level, "%s: %s: %s", self._consumer, type(error).__name__, error),
+            exc_info=cause,
+        )
+        if self._on_error is not None:
+            self._on_error(error)
+
+    def was_connected_for(self, seconds: float) -> bool:
+        """Whether the connection has been there, without a break, for so long."""
+        return (
+            self._session.state is ConnectionState.CONNECTED
+            and monotonic() - self._connected >= seconds
+        )
+
+    # Pulling --------------------------------------------------------------------------
+
+    def _refill(self) -> None:
+        """Pull again if it is time; on the reading thread, or on the I/O thread."""
+        requests = []
+        with self._lock:
+            while True:
+                buffered = self._account()
+                if self._stopped or self.mailbox.closed or self._is_held():
+                    self.mailbox.give_credit(UNLIMITED, UNLIMITED)
+                    break
+                request = self._engine.ask(*buffered)
+                if request is not None:
+                    requests.append(request)
+                # The reader may have taken what it was given just now.
+                if self.mailbox.give_credit(*self._engine.credit()):
+                    break
+        for request in requests:
+            self._publish(request)
+
+    def _is_held(self) -> bool:
+        """Whether no pull may be sent now."""
+        return self._retrying is not None
+
+    def _account(self) -> tuple[int, int]:
+        """Count what the reader has taken; messages and bytes that are buffered."""
+        taken, buffered = self.mailbox.take_counts()
+        self._engine.taken(*taken)
+        return buffered
+
+    def _is_open(self) -> bool:
+        """Whether the server owes messages, or a word, for what was pulled."""
+        with self._lock:
+            return self._engine.is_open(*self._account())
+
+    def _publish(self, request: PullRequest) -> None:
+        # While disconnected it fails, and the reconnect begins anew; a full write
+        # buffer comes to the user as a warning, and the heartbeat watch pulls again.
+        try:
+            self._inbox.pull(request)
+        except (ConnectionLostError, ConnectionClosedError):
+            pass
+        except Error as error:
+            self.report(error)
+
+    def _on_status(self, msg: Msg) -> None:
+        headers = msg.headers
+        left = None
+        if headers is not None and "Nats-Pending-Messages" in headers:
+            left = (
+                _number(headers["Nats-Pending-Messages"]),
+                _number(headers.get("Nats-Pending-Bytes", "0")),
+            )
+        if msg.status == 423:
+            self._inbox.unpinned()
+        with self._lock:
+            buffered = self._account()
+            reaction = self._engine.status(
+                msg.status or 0, msg.status_text, left=left, buffered=buffered
+            )
+            if reaction.retry_in:
+                self._retry_in(reaction.retry_in)
+        if reaction.report is not None:
+            self.report(reaction.report)
+        if reaction.end is not None:
+            self.end(reaction.end)
+        else:
+            self._refill()
+
+    def _retry_in(self, seconds: float) -> None:
+        """Pull again then, unless that is due earlier already."""
+        if self._retrying is not None:
+            if self._retrying.when <= monotonic() + seconds:
+                return
+            self._retrying.cancel()
+        self._retrying = self._session.call_later(seconds, self._retry)
+
+    def _retry(self) -> None:
+        self._retrying = None
+        self._refill()
+
+    # Heartbeats and reconnects, on the I/O thread -------------------------------------
+
+    def _watch_heartbeats(self) -> None:
+        self._unwatch()
+        seconds = self._heartbeats.look_in(self.mailbox.last_arrival, monotonic())
+        self._watch = self._session.call_later(seconds, self._check_heartbeat)
+
+    def _check_heartbeat(self) -> None:
+        if self._stopped or self.mailbox.closed:
+            return
+        late = self._heartbeats.is_late(self.mailbox.last_arrival, monotonic())
+        # With nothing open, as when the buffer is full, nothing is sent either.
+        if late and self._is_open():
+            self._missed(
+                MissedHeartbeatError(
+                    f"nothing of consumer {self._consumer} for "
+                    f"{self._heartbeats.patience:g} s: pulling again"
+                )
+            )
+        else:
+            self._refill()  # a pull that could not be published is made up for here
+        self._watch_heartbeats()
+
+    def _missed(self, error: MissedHeartbeatError) -> None:
+        self.report(error)
+        self._begin_anew()
+
+    def _on_lost(self, error: ConnectionLostError) -> None:
+        self._heartbeats.pause()
+        self._unwatch()
+
+    def _on_connected(self) -> None:
+        self._connected = monotonic()
+        self._heartbeats.resume(self._connected)
+        self._begin_anew()
+        self._watch_heartbeats()
+
+    def _begin_anew(self) -> None:
+        with self._lock:
+            self._engine.reset(*self._account())
+            if self._retrying is not None:
+                self._retrying.cancel()
+                self._retrying = None
+        self._refill()
+
+    # The end --------------------------------------------------------------------------
+
+    def end(self, error: Exception | None = None) -> None:
+        """End it: the reader gets what is buffered, then `error` or the end."""
+        self._stopped = True
+        self._unwatch()
+        self._inbox.close(error)
+
+    def stop(self) -> None:
+        """End it now, and give what is not handed over back to the server."""
+        self.drain()
+        self._inbox.give_back()
+
+    def take_rest(self) -> list[JetStreamMsg]:
+        """What `stop` could not give back, once."""
+        return self._inbox.take_rest()
+
+    def drain(self) -> None:
+        """Pull no more, and end after what the server has sent already."""
+        self._stopped = True
+        self._inbox.collect(self._is_open)
+        self._unwatch()
+
+    def abandon(self) -> None:
+        """Stop it without waiting, from a finaliser."""
+        self._stopped = True
+        self._unwatch()
+        self._inbox.abandon()
+
+    def _unwatch(self) -> None:
+        if self._watch is not None:
+            self._watch.cancel()
+
+
+def _number(text: str) -> int:
+    # More digits than a count has are no count.
+    is_count = text.isascii() and text.isdigit() and len(text) <= 18
+    return int(text) if is_count else 0

@@ -1,0 +1,494 @@
+"""Pull requests: what to ask, and what a status means (ADR-37).
+
+Pure: no socket, thread or clock.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from ...checks import count, seconds
+from ...errors import (
+    ConfigError,
+    ConsumerDeletedError,
+    JetStreamError,
+    NoRespondersError,
+    PullError,
+)
+
+if TYPE_CHECKING:
+    from ...checks import Seconds
+
+NANOSECONDS: Final = 1_000_000_000
+MARGIN: Final = 1.0
+"""Seconds that a client waits longer than the server, since only it may err late."""
+LARGE_BATCH: Final = 1_000_000
+"""The batch of a pull by bytes: an empty one would mean a single message (ADR-37)."""
+
+
+class PullRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The payload of `CONSUMER.MSG.NEXT`; durations in nanoseconds, 0 is none."""
+
+    batch: int = 0
+    max_bytes: int = 0
+    expires: int = 0
+    idle_heartbeat: int = 0
+    no_wait: bool = False
+    group: str = ""
+    id: str = ""
+    """Of the pinned client of the group."""
+    min_pending: int = 0
+    min_ack_pending: int = 0
+    priority: int = 0
+
+    def within(self, seconds: float) -> PullRequest:
+        """The same with an earlier end; without heartbeats that it is too short for."""
+        expires = round(seconds * NANOSECONDS)
+        if self.no_wait or expires >= self.expires:
+            return self
+        heartbeat = self.idle_heartbeat if self.idle_heartbeat * 2 <= expires else 0
+        return msgspec.structs.replace(self, expires=expires, idle_heartbeat=heartbeat)
+
+    def less(self, messages: int, size: int) -> PullRequest | None:
+        """What is left to ask for once so much has come; None when nothing is."""
+        if self.max_bytes:
+            room = self.max_bytes - size
+            return msgspec.structs.replace(self, max_bytes=room) if room > 0 else None
+        batch = self.batch - messages
+        return msgspec.structs.replace(self, batch=batch) if batch > 0 else None
+
+    def encode(self) -> bytes:
+        return msgspec.json.encode(self)
+
+
+PROBE: Final = PullRequest(batch=1, max_bytes=1, no_wait=True)
+"""Asks whether a server has something to send for the pulls before it.
+
+No message is small enough for it. A server deals with the pulls of a consumer one after
+the other and its answers leave in that order, so that this one's comes behind all that
+was sent before.
+"""
+
+
+def says_more(status: int, text: str) -> bool:
+    """Whether the answer to a `PROBE` is that messages wait, for other pulls as well."""
+    return text.lower().startswith(
+        "requests pending" if status == 408 else "message size exceeds"
+    )
+
+
+LONGEST_EXPIRY: Final = 24 * 3600.0
+HEARTBEATS_MISSED: Final = 2
+"""Intervals without a sign after which heartbeats are late (ADR-37)."""
+
+
+def _count(value: int | None, name: str, least: int = 1) -> int | None:
+    return None if value is None else count(value, name, least)
+
+
+def idle_seconds(idle_timeout: Seconds | None) -> float | None:
+    """How long an iteration may wait for a message; `ConfigError` for what cannot be."""
+    if idle_timeout is None:
+        return None
+    idle = seconds(idle_timeout, "idle_timeout")
+    if not 0 < idle <= LONGEST_EXPIRY:
+        raise ConfigError(
+            f"idle_timeout has to be above 0 seconds and at most {LONGEST_EXPIRY:.0f}, "
+            f"not {idle_timeout!r}"
+        )
+    return idle
+
+
+def fetch_request(
+    max_messages: int | None,
+    max_bytes: int | None,
+    timeout: Seconds,
+    idle_heartbeat: Seconds | None,
+    *,
+    no_wait: bool = False,
+) -> PullRequest:
+    """The pull of one fetch; `ConfigError` for what cannot be.
+
+    Heartbeats are on by default when the wait is 10 s or longer, at 5 s, which the ADR
+    asks for above 30 s.
+    """
+    if max_messages is None and max_bytes is None:
+        raise ConfigError("fetch needs max_messages or max_bytes")
+    if max_messages is not None and max_bytes is not None:
+        raise ConfigError("max_messages and max_bytes exclude each other: give one")
+    max_messages = _count(max_messages, "max_messages")
+    max_bytes = _count(max_bytes, "max_bytes")
+    timeout = seconds(timeout, "timeout")
+    if not no_wait and not 0 < timeout <= LONGEST_EXPIRY:
+        raise ConfigError(
+            f"timeout has to be above 0 seconds and at most {LONGEST_EXPIRY:.0f}, not "
+            f"{timeout!r}"
+        )
+    if idle_heartbeat is None:
+        idle_heartbeat = 5.0 if timeout >= 10 and not no_wait else 0.0
+    idle_heartbeat = seconds(idle_heartbeat, "idle_heartbeat")
+    if not 0 <= idle_heartbeat * 2 <= timeout:
+        raise ConfigError(
+            f"idle_heartbeat has to be at most half of the timeout of {timeout} s, "
+            f"not {idle_heartbeat!r}"
+        )
+    return PullRequest(
+        batch=max_messages or LARGE_BATCH,
+        max_bytes=max_bytes or 0,
+        expires=0 if no_wait else round(timeout * NANOSECONDS),
+        idle_heartbeat=round(idle_heartbeat * NANOSECONDS),
+        no_wait=no_wait,
+    )
+
+
+class Meaning(Enum):
+    """What a status does to the pull that it answers."""
+
+    ALIVE = "it goes on"
+    ENDED = "it has ended as it should"
+    INTERRUPTED = "it has ended early, and another may be sent"
+    UNPINNED = "another client is pinned, or none: it has ended, its pin id is void"
+    FAILED = "it was refused, or cannot go on"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """A status understood."""
+
+    meaning: Meaning
+    error: JetStreamError | NoRespondersError | None = None
+
+
+_ALIVE: Final = Verdict(Meaning.ALIVE)
+_ENDED: Final = Verdict(Meaning.ENDED)
+
+# Beginnings of 409 texts in lower case; servers spell some with other capitals.
+_CONFLICTS: Final[tuple[tuple[str, Meaning], ...]] = (
+    ("message size exceeds maxbytes", Meaning.ENDED),
+    ("batch completed", Meaning.ENDED),
+    ("leadership change", Meaning.INTERRUPTED),
+    ("server shutdown", Meaning.INTERRUPTED),
+    ("consumer deleted", Meaning.FAILED),
+    ("consumer is push based", Meaning.FAILED),
+    ("exceeded max", Meaning.FAILED),
+)
+
+
+def judge(status: int, text: str) -> Verdict:
+    """What the status of a pull means (ADR-37, status handling)."""
+    words = text.lower()
+    if status == 100:
+        return _ALIVE
+    if status in (404, 408):
+        return _ENDED
+    if status == 409:
+        meaning = next(
+            (m for start, m in _CONFLICTS if words.startswith(start)), Meaning.FAILED
+        )
+        if meaning is Meaning.ENDED:
+            return _ENDED
+        if words.startswith(("consumer deleted", "consumer is push based")):
+            return Verdict(meaning, ConsumerDeletedError(text))
+        return Verdict(meaning, PullError(text, status=status))
+    if status == 423:
+        return Verdict(Meaning.UNPINNED, PullError(text, status=status))
+    if status == 503:
+        return Verdict(
+            Meaning.FAILED, NoRespondersError("no such consumer, or JetStream is off")
+        )
+    return Verdict(Meaning.FAILED, PullError(f"{status} {text}".strip(), status=status))
+
+
+# Continuous pulls ---------------------------------------------------------------------
+
+DEFAULT_MESSAGES: Final = 500
+UNLIMITED: Final = 1 << 62
+FIRST_RETRY: Final = 0.25
+LAST_RETRY: Final = 10.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumeLimits:
+    """How much `messages` and `consume` ask for, and when; checked by `consume_limits`."""
+
+    max_messages: int
+    max_bytes: int
+    """0 when messages are counted."""
+    threshold_messages: int
+    threshold_bytes: int
+    expires: float
+    idle_heartbeat: float
+    stop_after: int
+    """0 is never."""
+
+
+def consume_limits(
+    *,
+    max_messages: int | None = None,
+    max_bytes: int | None = None,
+    threshold_messages: int | None = None,
+    threshold_bytes: int | None = None,
+    expires: Seconds = 30.0,
+    idle_heartbeat: Seconds | None = None,
+    stop_after: int | None = None,
+) -> ConsumeLimits:
+    """Defaults and constraints of ADR-37; `ConfigError` for what they exclude."""
+    if max_messages is not None and max_bytes is not None:
+        raise ConfigError("max_messages and max_bytes exclude each other: give one")
+    max_messages = _count(max_messages, "max_messages")
+    max_bytes = _count(max_bytes, "max_bytes")
+    stop_after = _count(stop_after, "stop_after")
+    threshold_messages = _count(threshold_messages, "threshold_messages", 0)
+    threshold_bytes = _count(threshold_bytes, "threshold_bytes", 0)
+    if max_bytes is not None and threshold_messages is not None:
+        raise ConfigError("with max_bytes the threshold is threshold_bytes")
+    if max_bytes is None and threshold_bytes is not None:
+        raise ConfigError("threshold_bytes needs max_bytes")
+    expires = seconds(expires, "expires")
+    if not 1 <= expires <= LONGEST_EXPIRY:
+        raise ConfigError(
+            f"expires has to be from 1 second to {LONGEST_EXPIRY:.0f}, not {expires!r}"
+        )
+    if idle_heartbeat is None:
+        idle_heartbeat = min(expires / 2, 30.0)
+    idle_heartbeat = seconds(idle_heartbeat, "idle_heartbeat")
+    if not 0.5 <= idle_heartbeat <= min(30.0, expires / 2):
+        raise ConfigError(
+            "idle_heartbeat has to be from 0.5 s to 30 s and at most half of expires, "
+            f"not {idle_heartbeat!r}"
+        )
+    messages = max_messages or (LARGE_BATCH if max_bytes else DEFAULT_MESSAGES)
+    size = max_bytes or 0
+    for name, value, limit in (
+        ("threshold_messages", threshold_messages, messages),
+        ("threshold_bytes", threshold_bytes, size),
+    ):
+        if value is not None and value > limit:
+            raise ConfigError(f"{name} has to be at most {limit}, not {value!r}")
+    return ConsumeLimits(
+        max_messages=messages,
+        max_bytes=size,
+        threshold_messages=(
+            messages // 2 if threshold_messages is None else threshold_messages
+        ),
+        threshold_bytes=size // 2 if threshold_bytes is None else threshold_bytes,
+        expires=expires,
+        idle_heartbeat=idle_heartbeat,
+        stop_after=stop_after or 0,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Reaction:
+    """What follows from a status."""
+
+    report: Exception | None = None
+    """To be told to the user, who goes on."""
+    end: Exception | None = None
+    """The end, and its reason."""
+    retry_in: float = 0.0
+    """Seconds to wait before the next pull, so that nothing spins."""
+
+
+class PullEngine:
+    """The accounting of a continuous pull (ADR-37, `Consume` specification).
+
+    Pending is what has been asked for and not been handed to the user yet. When it falls
+    to a threshold another pull asks for the difference. With `max_bytes` bytes alone are
+    counted: a pull that was filled to its last byte ends without a word, so nobody would
+    say how many of its messages were left.
+    """
+
+    def __init__(self, limits: ConsumeLimits) -> None:
+        self.limits = limits
+        self.pending_messages = 0
+        self.pending_bytes = 0
+        self._handed_over = 0
+        self._full = False  # the next message has no room beside the buffered ones
+        self._unpinned = False
+        self._retry = 0.0
+
+    @property
+    def by_bytes(self) -> bool:
+        return self.limits.max_bytes > 0
+
+    def is_open(self, messages: int, size: int) -> bool:
+        """Whether more is pending than is buffered, so that the server owes a sign."""
+        if self.by_bytes:
+            return self.pending_bytes > size
+        return self.pending_messages > messages
+
+    def ask(self, messages: int = 0, size: int = 0) -> PullRequest | None:
+        """The pull that is due, counted as pending; None when enough is.
+
+        `messages` and `size` are what is buffered.
+        """
+        limits = self.limits
+        if self._full:
+            return None
+        if self.by_bytes and limits.stop_after and self.is_open(messages, size):
+            return None  # how many messages an open pull brings is not known
+        if self.by_bytes:
+            due = self.pending_bytes <= limits.threshold_bytes
+            batch, room = LARGE_BATCH, limits.max_bytes - self.pending_bytes
+            expected = messages
+        else:
+            due = self.pending_messages <= limits.threshold_messages
+            batch, room = limits.max_messages - self.pending_messages, 0
+            expected = self.pending_messages
+        if limits.stop_after:
+            batch = min(batch, limits.stop_after - self._handed_over - expected)
+        if not due or batch < 1 or (self.by_bytes and room < 1):
+            return None
+        if self.by_bytes:
+            self.pending_bytes += room
+        else:
+            self.pending_messages += batch
+        return PullRequest(
+            batch=batch,
+            max_bytes=room,
+            expires=round(limits.expires * NANOSECONDS),
+            idle_heartbeat=round(limits.idle_heartbeat * NANOSECONDS),
+        )
+
+    def credit(self) -> tuple[int, int]:
+        """Messages and bytes that may be taken before another pull is due."""
+        limits = self.limits
+        if self._full:
+            return 1, UNLIMITED
+        if self.by_bytes:
+            return UNLIMITED, max(1, self.pending_bytes - limits.threshold_bytes)
+        return max(1, self.pending_messages - limits.threshold_messages), UNLIMITED
+
+    def taken(self, messages: int, size: int) -> None:
+        """Messages were handed to the user."""
+        if not messages:
+            return
+        self._retry = 0.0
+        self._full = self._unpinned = False
+        self._handed_over += messages
+        if self.by_bytes:
+            self.pending_bytes = max(0, self.pending_bytes - size)
+        else:
+            self.pending_messages = max(0, self.pending_messages - messages)
+
+    def passed_over(self, messages: int, size: int) -> None:
+        """Messages came that nobody is handed."""
+        self.pending_messages = max(0, self.pending_messages - messages)
+        self.pending_bytes = max(0, self.pending_bytes - size)
+
+    def reset(self, messages: int, size: int) -> None:
+        """No pull is open any more: pending is what lies in the buffer.
+
+        After a reconnect, when heartbeats stay away, and when a pull ended without
+        saying how much of it was left.
+        """
+        self._full = False
+        if self.by_bytes:
+            self.pending_bytes = size
+        else:
+            self.pending_messages = messages
+
+    def status(
+        self,
+        status: int,
+        text: str,
+        *,
+        left: tuple[int, int] | None,
+        buffered: tuple[int, int],
+    ) -> Reaction:
+        """Account for a status: `left` is what its pull had not been given."""
+        verdict = judge(status, text)
+        if verdict.meaning is Meaning.ALIVE:
+            return Reaction()
+        if left is None:
+            self.reset(*buffered)
+        elif self.by_bytes:
+            self.pending_bytes = max(buffered[1], self.pending_bytes - left[1])
+        else:
+            self.pending_messages = max(buffered[0], self.pending_messages - left[0])
+        if isinstance(verdict.error, ConsumerDeletedError):
+            return Reaction(end=verdict.error)
+        error = verdict.error
+        alone = not buffered[0] and not self.is_open(*buffered)
+        if alone:
+            self._full = False
+        if verdict.meaning is Meaning.ENDED:
+            if not text.lower().startswith("message size exceeds"):
+                return Reaction()
+            whole = left is not None and left[1] >= self.limits.max_bytes
+            if not alone:
+                # There is no room beside what is buffered or asked for. Asked again for
+                # a part it would be refused again, at once and for ever.
+                self._full = True
+            if not alone or not whole:
+                return Reaction()
+            error = PullError(
+                f"the next message is larger than max_bytes, {self.limits.max_bytes}",
+                status=status,
+            )
+        if verdict.meaning is Meaning.UNPINNED and not self._unpinned:
+            # Without the id the next pull waits in the line; only a server that does not
+            # stop saying so is given a rest.
+            self._unpinned = True
+            return Reaction(report=error)
+        if verdict.meaning is Meaning.INTERRUPTED:
+            self._retry = FIRST_RETRY  # there is a leader who says so
+        else:
+            # A pause longer than the heartbeat alarm would be a stall of our own.
+            longest = min(LAST_RETRY, 2 * self.limits.idle_heartbeat)
+            self._retry = min(max(FIRST_RETRY, self._retry * 2), longest)
+        return Reaction(report=error, retry_in=self._retry)
+
+    def __repr__(self) -> str:
+        return (
+            f"<PullEngine {self.pending_messages} messages, {self.pending_bytes} bytes "
+            "pending>"
+        )
+
+
+class HeartbeatWatch:
+    """Whether heartbeats are late (ADR-37, idle heartbeats). The clock is the caller's.
+
+    Silence counts from the last thing that came, be it a message, a status or a
+    heartbeat, and not while disconnected.
+    """
+
+    def __init__(
+        self, interval: float, now: float, patience: float | None = None
+    ) -> None:
+        self.patience = patience or HEARTBEATS_MISSED * interval
+        """Seconds of silence until the alarm."""
+        self._interval = interval
+        self._since = now
+        self._paused = False
+
+    def pause(self) -> None:
+        """Disconnected: nothing can come."""
+        self._paused = True
+
+    def resume(self, now: float) -> None:
+        """Connected again: silence begins now."""
+        self._paused = False
+        self._since = now
+
+    def look_in(self, arrived: float, now: float) -> float:
+        """Seconds until it is worth looking again; something last came at `arrived`."""
+        alarm = max(arrived, self._since) + self.patience - now
+        # A moment later than the alarm, and not for ever: nothing may be open now.
+        return max(0.01, min(alarm + 0.01, self._interval))
+
+    def is_late(self, arrived: float, now: float) -> bool:
+        """Whether it has been silent for too long; if so, silence begins anew."""
+        if self._paused or now - max(arrived, self._since) < self.patience:
+            return False
+        self._since = now
+        return True
+
+    def __repr__(self) -> str:
+        state = " paused" if self._paused else ""
+        return f"<HeartbeatWatch{state}, alarm after {self.patience:g} s>"

@@ -1,0 +1,294 @@
+"""One pull and what it brings: what `Consumer.fetch` returns (ADR-37)."""
+
+from __future__ import annotations
+
+from time import monotonic
+from typing import TYPE_CHECKING, cast
+
+from ..._fast import JetStreamMsg, Messages
+from ...core.single import Single
+from ...errors import (
+    ConnectionLostError,
+    Error,
+    NoRespondersError,
+    PullError,
+    TimeoutError as LateError,
+)
+from ..publishing.publish import RETRIES, RETRY_SECONDS
+from .arrow import fetched
+from .engine import HEARTBEATS_MISSED, MARGIN, NANOSECONDS, Meaning, judge
+from .inbox import KeptInbox, LentInbox
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from types import TracebackType
+    from typing import Self
+
+    from ..._fast import ArrowBatch, Msg
+    from .engine import PullRequest
+    from .inbox import Source
+
+
+SHORTEST = 0.01
+"""Seconds that a pull lasts at least."""
+
+
+class SinglePull:
+    """The pull behind a batch: it acts on what the server says of it."""
+
+    retries = RETRIES
+    """How often it is sent again when nobody took it."""
+
+    def __init__(self, source: Source, request: PullRequest, timeout: float) -> None:
+        self._source = self.source = source
+        self._request = request
+        self._timeout = timeout
+        self.silence = HEARTBEATS_MISSED * request.idle_heartbeat / NANOSECONDS
+        self.error: Exception | None = None
+        """Why it ended early, when nobody is to blame for it."""
+        self.inbox = self._inbox()
+        self._begin()
+
+    def _begin(self) -> None:
+        self._retries = self.retries
+        self.deadline = monotonic() + self._timeout + MARGIN
+        while True:
+            try:
+                self.inbox.open()
+                self.inbox.pull(self._request)
+            except ConnectionLostError:
+                self.inbox.close()
+                self._source.api.connection.session.await_connected(self.deadline)
+                self.inbox = self._inbox()
+            except BaseException:
+                self.inbox.close()
+                raise
+            else:
+                break
+
+    def _inbox(self) -> LentInbox:
+        source = self._source
+        inbox = LentInbox(source, on_status=self._on_status)
+        inbox.mailbox.holds_acks = source.needs_no_ack_for(2 * self._request.batch)
+        if not self._request.max_bytes:
+            inbox.mailbox.end_after(self._request.batch)
+        return inbox
+
+    def __iter__(self) -> Iterator[JetStreamMsg]:
+        messages = Messages(self.inbox.mailbox, self, self.deadline, self.silence)
+        return cast("Iterator[JetStreamMsg]", messages)
+
+    def take(self) -> JetStreamMsg | None:
+        """Wait for the next message; None at the end, see `error`."""
+        return next(iter(self), None)
+
+    def leave(self) -> None:
+        """Give what is not read back to the server; blocks if it has not ended."""
+        self.inbox.leave()
+        self.inbox.give_back()
+        self.inbox.mailbox.on_status = None
+
+    def waited(self) -> None:
+        """Nothing has come for too long."""
+        if monotonic() < self.deadline:
+            self._end(
+                PullError(
+                    f"no heartbeat of consumer {self._source.consumer} for "
+                    f"{self.silence:g} s"
+                )
+            )
+        else:
+            self.error = LateError(
+                f"the server has not ended the pull within {self._timeout} s"
+            )
+            self._end()
+
+    def _on_status(self, msg: Msg) -> None:
+        if not self.inbox.is_about(msg):
+            return  # a late word about a pull before this one
+        verdict = judge(msg.status or 0, msg.status_text)
+        match verdict.meaning:
+            case Meaning.ALIVE:
+                return
+            case Meaning.ENDED:
+                self.inbox.answered = True
+                self._end(self._too_small(msg))
+            case Meaning.UNPINNED if self._pulls_again():
+                return
+            case Meaning.INTERRUPTED | Meaning.UNPINNED:
+                self.error = verdict.error
+                self._end()
+            case Meaning.FAILED if self._pulls_later(verdict.error):
+                return
+            case Meaning.FAILED:
+                self._end(verdict.error)
+
+    def _pulls_again(self) -> bool:
+        """Without the pin id that the server does not take any more, if nothing came."""
+        left = self.deadline - MARGIN - monotonic()
+        if not self.inbox.unpinned() or self.inbox.mailbox.delivered or left <= 0:
+            return False
+        try:
+            self.inbox.pull(self._request.within(left))
+        except Error as error:
+            self._end(error)
+        return True
+
+    def _pulls_later(self, error: Exception | None) -> bool:
+        """When nobody took the pull; a publish is tried again likewise (ADR-22).
+
+        In a cluster the other servers hear of a new consumer a little after its creator.
+        """
+        left = self.deadline - MARGIN - monotonic() - RETRY_SECONDS
+        if not isinstance(error, NoRespondersError) or self.inbox.mailbox.delivered:
+            return False
+        if not self._retries or left <= 0:
+            return False
+        self._retries -= 1
+        session = self._source.api.connection.session
+        session.call_later(RETRY_SECONDS, self._pull_later)
+        return True
+
+    def _pull_later(self) -> None:
+        """On the I/O thread."""
+        if self.inbox.mailbox.closed:
+            return
+        left = self.deadline - MARGIN - monotonic()
+        try:
+            self.inbox.pull(self._request.within(max(SHORTEST, left)))
+        except Error as error:
+            self._end(error)
+
+    def _too_small(self, msg: Msg) -> PullError | None:
+        # An empty batch would be asked for again, for ever.
+        if self.inbox.mailbox.delivered or "exceeds" not in msg.status_text.lower():
+            return None
+        return PullError(
+            f"the next message is larger than max_bytes, {self._request.max_bytes}",
+            status=409,
+        )
+
+    def _end(self, error: Exception | None = None) -> None:
+        """It has ended: give what has come, then `error` or the end."""
+        self.inbox.close(error)
+
+    def __repr__(self) -> str:
+        return f"<SinglePull {self.inbox!r}>"
+
+
+class PullOfOne(SinglePull):
+    """The pull behind `next`, which is sent again and again.
+
+    What it is made of is kept: to make it costs more than all that `next` does besides.
+    """
+
+    inbox: KeptInbox  # type: ignore[mutable-override]  # what `_inbox` has made
+
+    def __init__(
+        self,
+        source: Source,
+        request: PullRequest,
+        timeout: float,
+        what: tuple[object, object, object],
+    ) -> None:
+        super().__init__(source, request, timeout)
+        self.what = what
+        """What `source` and `request` were made from."""
+        self._patience = timeout + MARGIN
+        self._until = self.silence or self._patience
+
+    def _inbox(self) -> KeptInbox:
+        return KeptInbox(self._source, self._request, on_status=self._on_status)
+
+    def _begin(self) -> None:
+        """`take` does."""
+
+    def take(self) -> JetStreamMsg | None:
+        begin = monotonic()
+        self.deadline = begin + self._patience
+        self._retries = self.retries
+        while True:
+            try:
+                # The iteration sees to what follows, and to heartbeats.
+                msg = self.inbox.ask(self._on_status, begin + self._until)
+            except ConnectionLostError:
+                self.inbox.close()
+                self._source.api.connection.session.await_connected(self.deadline)
+                self.inbox = self._inbox()
+            else:
+                return msg or super().take()
+
+    def __del__(self) -> None:
+        inbox = getattr(self, "inbox", None)
+        if inbox is not None:  # else Ctrl-C came as it was made
+            inbox.abandon()
+
+
+class Batch(Single):
+    """The messages of one fetch: iterate over it once, from one thread.
+
+    Read it to its end, or leave it through `with` or `close`: those give what is not
+    read back to the server at once, where it would else wait for its `ack_wait`. One that
+    is dropped is given back too, as soon as Python notices.
+    """
+
+    def __init__(self, pull: SinglePull) -> None:
+        # Apart, so that what the connection knows of it does not keep it alive.
+        self._pull = pull
+
+    @property
+    def error(self) -> Exception | None:
+        """Why the batch ended before it was full, when not for want of messages."""
+        return self._pull.error or self._pull.inbox.mailbox.failure
+
+    def __iter__(self) -> Iterator[JetStreamMsg]:
+        pull = self._pull
+        messages = Messages(pull.inbox.mailbox, self, pull.deadline, pull.silence)
+        return cast("Iterator[JetStreamMsg]", messages)
+
+    def to_arrow(self, columns: Sequence[str] | None = None) -> ArrowBatch:
+        """Block until the batch is full or has ended; its messages as columns.
+
+        Without an object for each: see `ArrowBatch` for the columns, of which `columns`
+        names those that are wanted, in that order, and for the acks. What has been read
+        by iterating before is not in it. Raises what iterating raises when nothing has
+        come; behind messages that is in `error` alone. A second call raises
+        `ConcurrentUseError`.
+        """
+        return fetched(self._pull, self._pull.source, columns)
+
+    def waited(self) -> None:
+        """Called by the iteration when nothing has come for too long."""
+        self._pull.waited()
+
+    def close(self) -> list[JetStreamMsg]:
+        """Leave the batch; messages not read are given back to the server (nak).
+
+        Of a consumer whose ack policy is known to be `none` they are returned, since the
+        server will not send them again. Blocks for two round trips when the pull has not
+        ended; while messages are coming until it has, 0.1 s at most, or two where they
+        would be lost. A second call does nothing.
+        """
+        self._pull.leave()
+        return self._pull.inbox.take_rest()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._pull.leave()
+
+    def __del__(self) -> None:
+        pull = getattr(self, "_pull", None)
+        if pull is not None:  # else Ctrl-C came as it was made
+            pull.inbox.abandon()
+
+    def __repr__(self) -> str:
+        mailbox = self._pull.inbox.mailbox
+        state = "ended" if mailbox.closed else "open"
+        return f"<Batch {state}, {len(mailbox)} pending>"

@@ -1,0 +1,116 @@
+"""Priority groups: which of a consumer's clients is served (ADR-42).
+
+Pure: no socket, thread or clock.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from ...errors import ConfigError
+from ..versions import NOTHING, PRIORITIES, PRIORITY_GROUPS
+
+if TYPE_CHECKING:
+    from ...models import ConsumerConfig
+    from ..versions import Needs
+    from .engine import PullRequest
+
+GROUP_NAME: Final = re.compile(r"[A-Za-z0-9/_=-]{1,16}")
+LOWEST: Final = 9
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What pulls say of their place in a priority group; checked by `claim`."""
+
+    group: str = ""
+    min_pending: int = 0
+    min_ack_pending: int = 0
+    priority: int = 0
+
+    @property
+    def needs(self) -> Needs:
+        """What of it came after nats-server 2.10: older servers take no notice of it."""
+        if not self.group:
+            return NOTHING
+        return PRIORITIES if self.priority else PRIORITY_GROUPS
+
+    def on(self, request: PullRequest, pin: str) -> PullRequest:
+        """`request` with this claim, and with the id of a pinned client if that is known."""
+        if not self.group:
+            return request
+        return msgspec.structs.replace(
+            request,
+            group=self.group,
+            id=pin,
+            min_pending=self.min_pending,
+            min_ack_pending=self.min_ack_pending,
+            priority=self.priority,
+        )
+
+
+def claim(
+    group: str | None,
+    min_pending: int | None,
+    min_ack_pending: int | None,
+    priority: int | None,
+    config: ConsumerConfig | None,
+) -> Claim:
+    """Check the options of a pull; `config` is the consumer's, None when not known.
+
+    Raises `ConfigError` for what the server would refuse, or would not heed.
+    """
+    for name, value, least, most in (
+        ("min_pending", min_pending, 1, None),
+        ("min_ack_pending", min_ack_pending, 1, None),
+        ("priority", priority, 0, LOWEST),
+    ):
+        if value is None:
+            continue
+        if type(value) is not int or value < least or (most and value > most):
+            span = f"from {least} to {most}" if most else f"from {least} on"
+            raise ConfigError(f"{name} has to be an int {span}, not {value!r}")
+        if group is None:
+            raise ConfigError(f"{name} is for priority groups: give a group, too")
+    if group is not None and (
+        type(group) is not str or not GROUP_NAME.fullmatch(group)
+    ):
+        raise ConfigError(
+            "a group has 1 to 16 letters, digits or any of '/_=-' for a name, not "
+            f"{group!r}"
+        )
+    if config is not None:
+        _check_against(config, group, min_pending or min_ack_pending, priority)
+    return Claim(group or "", min_pending or 0, min_ack_pending or 0, priority or 0)
+
+
+def _check_against(
+    config: ConsumerConfig,
+    group: str | None,
+    overflow: int | None,
+    priority: int | None,
+) -> None:
+    groups, policy = config.priority_groups or [], config.priority_policy or "none"
+    if policy == "none":
+        if group is not None:
+            raise ConfigError("this consumer has no priority groups: give no group")
+        return
+    if group not in groups:
+        names = ", ".join(repr(name) for name in groups)
+        raise ConfigError(
+            f"this consumer serves priority groups: group is one of {names}, not "
+            f"{group!r}"
+        )
+    if overflow is not None and policy != "overflow":
+        raise ConfigError(
+            "min_pending and min_ack_pending are for the priority policy 'overflow', not "
+            f"for {policy!r}"
+        )
+    if priority is not None and policy != "prioritized":
+        raise ConfigError(
+            f"priority is for the priority policy 'prioritized', not for {policy!r}"
+        )

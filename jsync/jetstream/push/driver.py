@@ -1,0 +1,363 @@
+"""What a push consumer sends, and what the server wants to hear in return (ADR-15).
+
+The NATS subscription of a push consumer, its backlog, and the management of statuses: all
+of them act on arrival, on the I/O thread, but for flow control, which is answered when its
+place among the messages is reached, by the thread that reads them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+from time import monotonic
+from typing import TYPE_CHECKING, cast
+
+from ..._fast import Mailbox, Trail, encode_publish
+from ...core.session import ConnectionState, Interest
+from ...errors import (
+    CallbackError,
+    ConsumerDeletedError,
+    ConsumerNotFoundError,
+    Error,
+    MissedHeartbeatError,
+    StreamNotFoundError,
+)
+from .. import management
+from ..pulls.engine import HeartbeatWatch
+from ..pulls.inbox import ON_ITS_WAY
+from .engine import HEARTBEATS_MISSED, FlowControl, Heartbeat, gap_error, status_error
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ..._fast import JetStreamMsg, Msg
+    from ...core.timers import Timer
+    from ...errors import ConnectionLostError
+    from ...models import ConsumerInfo
+    from ..api import API
+
+logger = logging.getLogger("jsync.subscribe")
+
+NO_ACKS = ("none", "flow_control")
+"""Ack policies of consumers that want no acks of messages."""
+
+
+class PushDelivery:
+    """Takes what a push consumer sends: `open` it, then `bind` it to the consumer.
+
+    `raises` says who is told of a status that is an error: the reader, at its place among
+    the messages, or `on_error`, at once.
+    """
+
+    def __init__(
+        self,
+        api: API,
+        deliver_subject: str,
+        *,
+        queue: str | None = None,
+        on_error: Callable[[Exception], object] | None = None,
+        max_messages: int = 0,
+        max_bytes: int = 0,
+        readers: int = 1,
+        raises: bool = False,
+    ) -> None:
+        self.api = api
+        self.session = session = api.connection.session
+        session.outbox.check_process()
+        self.subject = deliver_subject
+        self.queue = queue
+        self.info: ConsumerInfo | None = None
+        self._on_error = on_error or session.options.on_error
+        self._raises = raises
+        self._acks = True
+        self._created = False
+        # Re-entrant, as the session's is. Nothing blocks while it is held.
+        self._lock = threading.RLock()
+        self._flow = FlowControl()
+        self._heartbeats: HeartbeatWatch | None = None
+        self._watch: Timer | None = None
+        self._rest: list[JetStreamMsg] = []
+        self._connected = monotonic()
+        self.mailbox = Mailbox(
+            session.outbox,
+            session.next_sid(),
+            jetstream=True,
+            max_messages=max_messages,
+            max_bytes=max_bytes,
+            readers=readers,
+        )
+        self.mailbox.on_status = self._on_status
+        self.mailbox.on_control = self._on_control
+        self.mailbox.on_order = self._on_gap
+        # Others of a group have what is missing here.
+        self.mailbox.trail = None if queue else Trail()
+
+    @property
+    def name(self) -> str:
+        """Stream and consumer, for messages; the subject until that is known."""
+        if self.info is None:
+            return repr(self.subject)
+        return f"{self.info.stream_name}.{self.info.name}"
+
+    @property
+    def acks(self) -> bool:
+        """Whether its messages are acknowledged."""
+        return self._acks
+
+    @property
+    def created(self) -> bool:
+        """Whether the consumer is to be deleted at the end."""
+        return self._created
+
+    def __repr__(self) -> str:
+        state = "ended" if self.mailbox.closed else "open"
+        return f"<PushDelivery of {self.name} {state}>"
+
+    # The beginning --------------------------------------------------------------------
+
+    def open(self) -> None:
+        """Subscribe: nothing is handed over before `bind`, but kept."""
+        interest = Interest(
+            self.mailbox.sid,
+            self.subject,
+            self.queue,
+            self.mailbox,
+            on_lost=self._on_lost,
+            on_connected=self._on_connected,
+        )
+        self.session.subscribe(interest)
+
+    def rebind(self, deliver_subject: str, queue: str | None) -> None:
+        """Listen there instead; what has come so far is not of that consumer."""
+        self.session.unsubscribe(self.mailbox.sid)
+        self.mailbox.take_rest()
+        self.mailbox.sid = self.session.next_sid()
+        self.mailbox.trail = None if queue else Trail()
+        self.subject, self.queue = deliver_subject, queue
+        self.open()
+
+    def bind(
+        self, info: ConsumerInfo, *, created: bool, patience: float | None = None
+    ) -> None:
+        """This is the consumer; `patience` in seconds is for its heartbeats."""
+        config = info.config
+        self.info = info
+        self._created = created
+        self._acks = config.ack_policy not in NO_ACKS
+        if not self._acks:
+            self.mailbox.need_no_acks()
+        trail = self.mailbox.trail
+        if trail is not None and trail.begin(
+            info.delivered.consumer_seq, info.delivered.stream_seq
+        ):
+            self._on_gap()
+        if config.idle_heartbeat:
+            interval = config.idle_heartbeat
+            self._heartbeats = HeartbeatWatch(
+                interval, monotonic(), patience or HEARTBEATS_MISSED * interval
+            )
+            self._watch_heartbeats()
+
+    # What it tells --------------------------------------------------------------------
+
+    def report(self, error: Exception) -> None:
+        """Tell the user, and the log, of what does not end it."""
+        self.session.callbacks.post(self._tell, error)
+
+    def _tell(self, error: Exception) -> None:
+        # On the callbacks' thread: a handler of the log may be slow.
+        cause = error.__cause__ if isinstance(error, CallbackError) else None
+        level = logging.WARNING if cause is None else logging.ERROR
+        logger.log(
+            *(level, "%s: %s: %s", self.name, type(error).__name__, error),
+            exc_info=cause,
+        )
+        if self._on_error is not None:
+            self._on_error(error)
+
+    def _on_gap(self) -> None:
+        trail = self.mailbox.trail
+        for gap in () if trail is None else trail.take_gaps():
+            self.report(gap_error(self.name, gap))
+
+    # Statuses -------------------------------------------------------------------------
+
+    def _on_status(self, msg: Msg) -> None:
+        status = msg.status or 0
+        if status == 100:
+            self._heartbeat(Heartbeat.of(msg.headers))
+            return
+        error = status_error(status, msg.status_text)
+        if isinstance(error, ConsumerDeletedError):
+            self.end(error)
+        elif error is not None and self._raises:
+            self.mailbox.put(msg)
+        elif error is not None:
+            self.report(error)
+
+    def _heartbeat(self, heartbeat: Heartbeat) -> None:
+        trail = self.mailbox.trail
+        if (
+            trail is not None
+            and heartbeat.consumer_sequence is not None
+            and trail.heard(heartbeat.consumer_sequence, heartbeat.stream_sequence or 0)
+        ):
+            self._on_gap()
+        subject = heartbeat.stalled
+        if subject is not None:
+            with self._lock:
+                wanted = self._flow.stalled(subject, waits=self.mailbox.holds_control)
+            if wanted:
+                self._answer(subject)
+
+    def _on_control(self, msg: Msg) -> None:
+        """What is no message has come to its turn; on the reading thread."""
+        if msg.status == 100:
+            subject = msg.reply
+            if subject is not None:
+                with self._lock:
+                    wanted = self._flow.reached(subject)
+                if wanted:
+                    self._answer(subject)
+            return
+        error = status_error(msg.status or 0, msg.status_text)
+        if error is not None:
+            if self._raises:
+                raise error
+            self.report(error)
+
+    def _answer(self, subject: str) -> None:
+        """Publish nothing to `subject`, past a full write buffer: it is few bytes."""
+        try:
+            if self.session.outbox.command(encode_publish(subject)):
+                return
+        except Error as error:
+            self.report(error)
+        with self._lock:
+            self._flow.lost()
+
+    # Heartbeats and reconnects, on the I/O thread -------------------------------------
+
+    def _watch_heartbeats(self) -> None:
+        watch = self._heartbeats
+        if watch is None:
+            return
+        self._unwatch()
+        seconds = watch.look_in(self.mailbox.last_arrival, monotonic())
+        self._watch = self.session.call_later(seconds, self._check_heartbeat)
+
+    def _check_heartbeat(self) -> None:
+        watch = self._heartbeats
+        if watch is None or self.mailbox.closed:
+            return
+        if watch.is_late(self.mailbox.last_arrival, monotonic()):
+            self._missed(
+                MissedHeartbeatError(
+                    f"nothing of consumer {self.name} for {watch.patience:g} s"
+                )
+            )
+        self._watch_heartbeats()
+
+    def _missed(self, error: MissedHeartbeatError) -> None:
+        self.report(error)
+
+    def _on_lost(self, error: ConnectionLostError) -> None:
+        with self._lock:
+            self._flow.lost()
+        if self._heartbeats is not None:
+            self._heartbeats.pause()
+        self._unwatch()
+
+    def _on_connected(self) -> None:
+        self._connected = monotonic()
+        if self._heartbeats is not None:
+            self._heartbeats.resume(self._connected)
+            self._watch_heartbeats()
+
+    def was_connected_for(self, seconds: float) -> bool:
+        """Whether the connection has been there, without a break, for so long."""
+        return (
+            self.session.state is ConnectionState.CONNECTED
+            and monotonic() - self._connected >= seconds
+        )
+
+    # The end --------------------------------------------------------------------------
+
+    def end(self, error: Exception | None = None, *, discard: bool = False) -> None:
+        """Take no more: the reader gets what is there, then `error` or the end."""
+        if not self.mailbox.closed or discard:
+            self.mailbox.close(error, discard=discard)
+        self.session.unsubscribe(self.mailbox.sid)
+        self._unwatch()
+
+    def silence(self) -> None:
+        """Have the server send no more to here; what it has sent still comes."""
+        self.session.silence(self.mailbox.sid)
+
+    def drain(self) -> None:
+        """Take what the server has sent already, for a second at most, and end."""
+        if self.mailbox.closed:
+            return
+        self.silence()
+        with contextlib.suppress(Error):
+            self.session.ping(monotonic() + ON_ITS_WAY)
+        self.end()
+
+    def stop(self) -> None:
+        """End it now, and give what is not handed over back to the server."""
+        self.drain()
+        rest = cast("list[JetStreamMsg]", self.mailbox.take_rest())
+        if not self._acks:
+            # Delivered is done: the server would not send it again.
+            self._rest += rest
+            return
+        for msg in rest:
+            with contextlib.suppress(Error):  # its ack_wait brings it back as well
+                msg.nak()
+
+    def take_rest(self) -> list[JetStreamMsg]:
+        """What `stop` could not give back, once."""
+        rest, self._rest = self._rest, []
+        return rest
+
+    def abandon(self) -> None:
+        """Nobody will read it: end it without waiting, from a finaliser."""
+        mailbox = self.mailbox
+        if mailbox.closed:
+            # Taken apart here, since the collector may take long to find the cycle.
+            mailbox.on_status = mailbox.on_control = None
+            mailbox.on_order = mailbox.on_end = None
+            return
+        self.session.call_soon(lambda: self.end(discard=True))
+
+    def delete(self, timeout: float | None = None) -> None:
+        """Delete the consumer if that is for this subscription to do; blocks.
+
+        One that is gone already is no error.
+        """
+        with self._lock:
+            mine, self._created = self._created, False
+        info = self.info
+        if not mine or info is None:
+            return
+        try:
+            management.delete_consumer(self.api, info.stream_name, info.name, timeout)
+        except (ConsumerNotFoundError, StreamNotFoundError):
+            pass
+        except BaseException:
+            self._created = True  # it may be tried again
+            raise
+
+    def settle(self) -> None:
+        """`delete` at the end of a drain: a failure goes to `on_error`."""
+        if self.session.state is ConnectionState.CLOSED:
+            return
+        try:
+            self.delete()
+        except Error as error:
+            self.report(error)
+
+    def _unwatch(self) -> None:
+        if self._watch is not None:
+            self._watch.cancel()

@@ -1,0 +1,164 @@
+"""Subscriptions made: the stream found, the consumer looked up or created (ADR-15).
+
+What may be asked for is decided in `subscribe_options`, whether the consumer that is there
+fits in `subscribe_checks`; what a subscription delivers is in `push_subscription`.
+"""
+
+from __future__ import annotations
+
+import secrets
+from time import monotonic
+from typing import TYPE_CHECKING, NamedTuple
+
+from ...errors import (
+    APIError,
+    ConsumerExistsError,
+    ConsumerNotFoundError,
+    PermissionsError,
+    TimeoutError as LateError,
+)
+from .. import management
+from ..consumer import Consumer
+from .existing import can_be_made_within, check_existing
+from .pull_subscription import PullSubscription
+from .subscription import PushSubscription
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ..._fast import JetStreamMsg
+    from ...models import ConsumerInfo
+    from ..api import API
+    from .wanted import Wanted
+
+
+class Reader(NamedTuple):
+    """Who is to get the messages, and how."""
+
+    callback: Callable[[JetStreamMsg], object] | None
+    manual_ack: bool
+    on_error: Callable[[Exception], object] | None
+    max_pending_messages: int
+    max_pending_bytes: int
+    heartbeat_patience: float | None
+
+
+def subscribe(
+    api: API, wanted: Wanted, reader: Reader, timeout: float | None
+) -> PushSubscription:
+    stream = _stream(api, wanted, timeout)
+    info = _look_up(api, stream, wanted, timeout)
+    if info is None:
+        return _create_and_subscribe(api, stream, wanted, reader, timeout)
+    check_existing(wanted, info)
+    sub = _open(api, info.config.deliver_subject or "", wanted, reader, timeout)
+    sub.bind(info, created=False, heartbeat_patience=reader.heartbeat_patience)
+    return sub
+
+
+def subscribe_ordered(
+    api: API, wanted: Wanted, reader: Reader, timeout: float | None
+) -> PushSubscription:
+    return PushSubscription.open_ordered(
+        api,
+        _stream(api, wanted, timeout),
+        wanted.config,
+        callback=reader.callback,
+        on_error=reader.on_error,
+        timeout=timeout,
+        heartbeat_patience=reader.heartbeat_patience,
+    )
+
+
+def pull_subscribe(api: API, wanted: Wanted, timeout: float | None) -> PullSubscription:
+    stream = _stream(api, wanted, timeout)
+    name = wanted.name or ""
+    created = False
+    try:
+        info = _look_up(api, stream, wanted, timeout)
+    except (APIError, LateError, PermissionsError):
+        if not wanted.bound:
+            raise
+        # Where only its pulls are allowed or imported, nobody may be there to ask.
+        unknown = Consumer(api, stream, name)
+        return PullSubscription(api, unknown, created=False, timeout=timeout)
+    if info is None:
+        begun = monotonic()
+        try:
+            info = management.put_consumer(
+                api, stream, "create", wanted.config, {}, timeout
+            )
+            created = can_be_made_within(monotonic() - begun, info)
+        except ConsumerExistsError:
+            info = management.consumer_info(api, stream, name, timeout)
+    if not created:
+        check_existing(wanted, info)
+    consumer = Consumer(api, stream, info.name, info)
+    return PullSubscription(api, consumer, created=created, timeout=timeout)
+
+
+def _stream(api: API, wanted: Wanted, timeout: float | None) -> str:
+    if wanted.stream is not None:
+        return wanted.stream
+    return management.stream_name_by_subject(api, wanted.subject or "", timeout)
+
+
+def _look_up(
+    api: API, stream: str, wanted: Wanted, timeout: float | None
+) -> ConsumerInfo | None:
+    """The consumer of that name, or None when it is to be created."""
+    if wanted.name is None:
+        return None
+    try:
+        return management.consumer_info(api, stream, wanted.name, timeout)
+    except ConsumerNotFoundError:
+        if wanted.bound:
+            raise
+        return None
+
+
+def _create_and_subscribe(
+    api: API, stream: str, wanted: Wanted, reader: Reader, timeout: float | None
+) -> PushSubscription:
+    config = wanted.config
+    deliver = config.deliver_subject or _inbox(api)
+    # First, since only so the server can tell that a consumer is in use already.
+    sub = _open(api, deliver, wanted, reader, timeout)
+    try:
+        config = config.replace(deliver_subject=deliver)
+        created = True
+        try:
+            info = management.put_consumer(api, stream, "create", config, {}, timeout)
+        except ConsumerExistsError:
+            assert wanted.name is not None  # one that is made up here is unique
+            # Somebody else was quicker than us since the look-up.
+            created = False
+            info = management.consumer_info(api, stream, wanted.name, timeout)
+            check_existing(wanted, info, raced=True)
+            sub.rebind(info.config.deliver_subject or "", queue=wanted.queue)
+        sub.bind(info, created=created, heartbeat_patience=reader.heartbeat_patience)
+    except BaseException:
+        sub.abandon()
+        raise
+    return sub
+
+
+def _open(
+    api: API, subject: str, wanted: Wanted, reader: Reader, timeout: float | None
+) -> PushSubscription:
+    return PushSubscription.open(
+        api,
+        subject,
+        queue=wanted.queue,
+        callback=reader.callback,
+        manual_ack=reader.manual_ack,
+        on_error=reader.on_error,
+        max_pending_messages=reader.max_pending_messages,
+        max_pending_bytes=reader.max_pending_bytes,
+        timeout=timeout,
+    )
+
+
+def _inbox(api: API) -> str:
+    prefix = api.connection.session.options.inbox_prefix
+    return f"{prefix}.{secrets.token_hex(11)}"

@@ -1,0 +1,315 @@
+"""What a subscribe call asks for, put together and refused if it cannot be (ADR-15).
+
+Everything here comes before the first request; what is compared with the consumer that is
+there is in `subscribe_checks`.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from ...checks import whole
+from ...errors import ConfigError
+from ...models import ConsumerConfig, check_filter, check_name
+from ...models.model import fields_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+HEARTBEAT_SECONDS: Final = 5.0
+"""How often, when flow control needs heartbeats and nobody has said how often."""
+
+MOST_PENDING: Final = 512 * 1024
+"""Messages that a subscription holds for its reader at most; the limits are nats-py's."""
+MOST_PENDING_BYTES: Final = 256 << 20
+"""Their size."""
+
+_PULL_ONLY: Final = (
+    "max_waiting",
+    "max_batch",
+    "max_expires",
+    "max_bytes",
+    "priority_groups",
+    "priority_policy",
+    "priority_timeout",
+)
+_PUSH_ONLY: Final = (
+    "deliver_subject",
+    "deliver_group",
+    "flow_control",
+    "idle_heartbeat",
+    "rate_limit_bps",
+)
+_ORDERED_IS: Final[Mapping[str, tuple[Any, ...]]] = {
+    "ack_policy": ("none",),
+    "ack_wait": (),
+    "backoff": (),
+    "deliver_subject": (),
+    "max_ack_pending": (),
+    "max_deliver": (1,),
+    "mem_storage": (True,),
+    "num_replicas": (1,),
+    "rate_limit_bps": (),
+    "sample_freq": (),
+    "pause_until": (),
+}
+"""What an ordered consumer decides by itself, and may only be given as it will be."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """What a caller has said."""
+
+    subject: str | None = None
+    stream: str | None = None
+    queue: str | None = None
+    durable: str | None = None
+    consumer: str | None = None
+    bind: bool = False
+    config: object | None = None
+    """A `ConsumerConfig`, a mapping, or something with `as_dict()`."""
+    fields: Mapping[str, Any] = field(default_factory=dict)
+    """Fields of the configuration, by themselves; None is not given."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A subscription that can be, unless the consumer that is there is another one."""
+
+    push: bool
+    subject: str | None
+    stream: str | None
+    name: str | None
+    """Of the consumer to look for; None: one is made for this subscription alone."""
+    bound: bool
+    """The consumer has to be there: none is created."""
+    queue: str | None
+    config: ConsumerConfig
+    """To create it with."""
+    asked: frozenset[str]
+    """The fields of `config` that the caller has given, which have to be as they are."""
+
+
+def check_call(
+    callback: Callable[..., object] | None,
+    cb: Callable[..., object] | None,
+    on_error: Callable[..., object] | None,
+    max_pending_messages: int,
+    max_pending_bytes: int,
+) -> Callable[..., object] | None:
+    """The one callback; raises `ConfigError`."""
+    if callback is not None and cb is not None:
+        raise ConfigError("callback and cb are the same thing: give one")
+    chosen = cb if callback is None else callback
+    for what, function in (("callback", chosen), ("on_error", on_error)):
+        if function is None:
+            continue
+        if not callable(function):
+            raise ConfigError(f"{what} has to be callable, not {function!r}")
+        if inspect.iscoroutinefunction(function):
+            raise ConfigError(
+                f"{what} is a coroutine function, which nobody would await here: jsync "
+                "calls it on a thread of its own, so write def without async"
+            )
+    whole(max_pending_messages, "pending_msgs_limit", 1)
+    whole(max_pending_bytes, "pending_bytes_limit", 1)
+    return chosen
+
+
+def push_wanted(call: Call) -> Wanted:
+    """What a push subscription asks for; raises `ConfigError`."""
+    given, asked = _config(call)
+    queue = _one("queue", call.queue, "deliver_group", given.deliver_group)
+    if queue is not None:
+        check_filter(queue, "queue")
+        for name in ("idle_heartbeat", "flow_control"):
+            if getattr(given, name):
+                raise ConfigError(
+                    f"{name}: not with queue {queue!r}: each of these messages would "
+                    "reach a random member of the group"
+                )
+    _refuse(given, _PULL_ONLY, "it is for pull consumers: use pull_subscribe")
+    if given.flow_control and not given.idle_heartbeat:
+        # Servers ask for both: a lost flow control message is told by a heartbeat.
+        given = given.replace(idle_heartbeat=HEARTBEAT_SECONDS)
+    if given.deliver_group != queue:
+        given = given.replace(deliver_group=queue)
+    return _wanted(call, given, asked, push=True, queue=queue)
+
+
+def pull_wanted(call: Call) -> Wanted:
+    """What a pull subscription asks for; raises `ConfigError`."""
+    given, asked = _config(call)
+    if given.ack_policy != "explicit":
+        raise ConfigError(
+            f"ack_policy: {given.ack_policy!r} is not for pull subscriptions (ADR-15): use "
+            "explicit, or js.create_consumer and its fetch"
+        )
+    _refuse(given, _PUSH_ONLY, "it is for push consumers: use subscribe")
+    return _wanted(call, given, asked, push=False)
+
+
+def ordered_wanted(call: Call) -> Wanted:
+    """What an ordered subscription asks for; raises `ConfigError`."""
+    given, asked = _config(call)
+    names = {
+        "queue": call.queue or given.deliver_group,
+        "durable": call.durable or given.durable_name,
+        "consumer": call.consumer,
+        "bind": call.bind,
+    }
+    for what, value in names.items():
+        if value:
+            raise ConfigError(
+                f"{what}: not with an ordered consumer, which makes consumers of its own, "
+                "for one reader"
+            )
+    for name, allowed in _ORDERED_IS.items():
+        value = getattr(given, name)
+        if name == "ack_policy" and call.config is not None and value == "explicit":
+            continue  # what a configuration says when it is not told
+        if name in asked and value and value not in allowed:
+            raise ConfigError(
+                f"{name}: not {value!r} with an ordered consumer, which sets it itself"
+            )
+    _refuse(given, _PULL_ONLY, "it is for pull consumers")
+    ordered = given.replace(ack_policy="none")
+    return _wanted(call, ordered, asked, push=True)
+
+
+def _wanted(
+    call: Call,
+    given: ConsumerConfig,
+    asked: frozenset[str],
+    *,
+    push: bool,
+    queue: str | None = None,
+) -> Wanted:
+    subject = _one("subject", call.subject, "filter_subject", given.filter_subject)
+    if subject is not None:
+        check_filter(subject, "subject")
+    if (stream := a_word("stream", call.stream)) is not None:
+        check_name(stream, "stream")
+    elif subject is None:
+        raise ConfigError("neither subject nor stream: give one to find the stream by")
+    _check_start(given)
+    consumer = a_word("consumer", call.consumer)
+    if consumer is not None and a_word("durable", call.durable) is not None:
+        raise ConfigError(
+            "consumer and durable: the first is for one that is there, the second creates "
+            "it if it is not: give one"
+        )
+    bound = consumer is not None or call.bind
+    durable = _one("durable", call.durable, "durable_name", given.durable_name)
+    in_config = durable or given.name
+    name = _one("consumer", consumer, "durable_name or name", in_config)
+    if bound and name is None:
+        raise ConfigError("bind: to which one? Give consumer or durable too")
+    if durable is not None:
+        asked |= {"durable_name"}
+    if name is None and queue is not None:
+        # Else each member would get a consumer of its own, and all messages (ADR-15).
+        check_name(queue, "queue, which names the consumer when durable does not")
+        name = durable = queue
+    elif name is not None:
+        check_name(name, "consumer" if consumer else "durable")
+    if not given.filter_subjects:
+        given = given.replace(filter_subject=subject)
+    if given.name not in (None, durable or given.name):
+        raise ConfigError(f"durable {durable!r} is not name {given.name!r}")
+    if given.durable_name != durable:
+        given = given.replace(durable_name=durable)
+    return Wanted(
+        push=push,
+        subject=subject,
+        stream=stream,
+        name=name,
+        bound=bound,
+        queue=queue,
+        config=given,
+        asked=asked,
+    )
+
+
+def _config(call: Call) -> tuple[ConsumerConfig, frozenset[str]]:
+    """Configuration and keywords in one, and which of its fields were given."""
+    given = {
+        name: value
+        for name, value in call.fields.items()
+        # nats-py's `flow_control=False` stands for nothing said.
+        if value is not None and not (name == "flow_control" and value is False)
+    }
+    keywords = ConsumerConfig.of(None, given)
+    whole = ConsumerConfig.of(call.config, {})
+    asked = _said(whole, call.config)
+    for name in given:
+        here, there = getattr(keywords, name), getattr(whole, name)
+        if name in asked and here != there:
+            raise ConfigError(
+                f"{name}: {there!r} in config, {here!r} as a keyword: give one"
+            )
+    merged = whole.changed({name: getattr(keywords, name) for name in given})
+    return merged, asked | frozenset(given)
+
+
+def _said(whole: ConsumerConfig, config: object | None) -> frozenset[str]:
+    """The fields that a configuration says something of."""
+    if config is None:
+        return frozenset()
+    said = {
+        name
+        for name, known in fields_of(ConsumerConfig).items()
+        if not known.is_blank(getattr(whole, name))
+    }
+    if isinstance(config, ConsumerConfig):
+        return frozenset(said)
+    if isinstance(config, Mapping):
+        return frozenset(said & set(config))
+    # nats-py's say these of themselves, whether or not they were given.
+    unsaid: dict[str, Any] = {"deliver_policy": "all", "replay_policy": "instant"}
+    return frozenset(
+        name
+        for name in said
+        if (value := getattr(whole, name)) and value != unsaid.get(name)
+    )
+
+
+def _one(what: str, value: str | None, other: str, in_config: str | None) -> str | None:
+    """A value that can be given in two places; "" is none."""
+    value, in_config = a_word(what, value), in_config or None
+    if value is not None and in_config not in (None, value):
+        raise ConfigError(
+            f"{what}: {value!r}, but {other} is {in_config!r} in config: give one"
+        )
+    return in_config if value is None else value
+
+
+def a_word(what: str, value: object) -> str | None:
+    """A string that is given, or None; raises `ConfigError`."""
+    if value is None or value == "":
+        return None
+    if not isinstance(value, str):
+        raise ConfigError(f"{what}: a string, not {type(value).__name__}")
+    return value
+
+
+def _refuse(given: ConsumerConfig, names: tuple[str, ...], why: str) -> None:
+    for name in names:
+        value = getattr(given, name)
+        if value and value != "none":
+            raise ConfigError(f"{name}: {why}")
+
+
+def _check_start(given: ConsumerConfig) -> None:
+    for name, policy in (
+        ("opt_start_seq", "by_start_sequence"),
+        ("opt_start_time", "by_start_time"),
+    ):
+        value = getattr(given, name)
+        if value and given.deliver_policy != policy:
+            raise ConfigError(f"{name}: only with deliver_policy={policy!r}")
+        if not value and given.deliver_policy == policy:
+            raise ConfigError(f"deliver_policy {policy!r}: from where? Give {name} too")

@@ -1,0 +1,265 @@
+"""Many messages by direct gets: what to ask for next, and what an answer means (ADR-31).
+
+Pure: no socket, thread or clock. A request is answered by a page of messages and a
+`204 EOB`, and the next one goes on where that ended. Each message names the one before
+it, so what was lost on the way is noticed and asked for again.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+from ...checks import whole
+from ...errors import (
+    ConfigError,
+    DirectGetError,
+    DirectGetNotAllowedError,
+    Error,
+    TimeoutError as LateError,
+    TooManyResultsError,
+)
+from ...headers import Headers
+from ...models import StoredMessage, check_filter
+from ...models.codec import wire_time
+from ..api import api_error
+from ..versions import DIRECT_BATCH, unsupported
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from datetime import datetime
+
+    from ..._fast import Msg
+
+FUTILE = 3
+"""Requests in a row that may bring nothing before it is given up."""
+
+PAGE_MESSAGES = 1000
+PAGE_BYTES = 8 << 20
+MOST_SUBJECTS = 1024
+"""Subjects that one request for the last messages may match."""
+
+
+class Step(Enum):
+    """What is next, when it is no message."""
+
+    SKIP = "wait for the next answer"
+    ASK = "send the next request"
+    END = "everything has come"
+
+
+class Pages:
+    """Where the reading stands."""
+
+    def __init__(self, batch: int, max_bytes: int) -> None:
+        self._batch = whole(batch, "batch", 1)
+        self._max_bytes = whole(max_bytes, "max_bytes", 1)
+        self._next = 0  # the sequence to go on from; 0 before the first message
+        self._previous = 0  # the last sequence of this page; 0 when it has none yet
+        self._pending = 0  # what that message said is still to come
+        self._futile = 0
+        self.done = False
+        """Whether the message just given was the last one wanted."""
+
+    def request(self) -> dict[str, Any]:
+        """The next request: what comes from here on answers it."""
+        self._previous = self._pending = 0
+        return {**self._wanted(), "batch": self._size(), "max_bytes": self._max_bytes}
+
+    def take(self, msg: Msg) -> StoredMessage | Step:
+        """What an answer means; raises the error that it is."""
+        if msg.status is not None:
+            return self._status(msg)
+        headers = msg.headers or Headers()
+        if "Nats-Num-Pending" not in headers:
+            raise unsupported(DIRECT_BATCH, "2.10", "it answers one by one")
+        message = StoredMessage.from_direct(msg, batched=True)
+        if _number(headers, "Nats-Last-Sequence") != self._previous:
+            return self._again(DirectGetError("messages were lost on the way"))
+        self._previous = message.sequence
+        self._pending = _number(headers, "Nats-Num-Pending")
+        self._next = message.sequence + 1
+        self._futile = 0
+        return self._accept(message)
+
+    def interrupted(self, error: Error) -> Step:
+        """The rest of the page will not come; raises `error` if asking again is no use."""
+        if isinstance(error, LateError) and not self._previous:
+            raise error
+        return self._again(error)
+
+    def _wanted(self) -> dict[str, Any]:
+        raise NotImplementedError
+
+    def _size(self) -> int:
+        return self._batch
+
+    def _accept(self, message: StoredMessage) -> StoredMessage | Step:
+        raise NotImplementedError
+
+    def _nothing(self, msg: Msg) -> Step:
+        """A 404."""
+        return Step.END
+
+    def _status(self, msg: Msg) -> Step:
+        if msg.status == 404:
+            return self._nothing(msg)
+        if msg.status != 204:
+            raise direct_error(msg.status or 0, msg.status_text)
+        headers = msg.headers or Headers()
+        if _number(headers, "Nats-Last-Sequence") == self._previous:
+            # Of last messages, nats-server 2.11 counts one too few here.
+            if max(self._pending, _number(headers, "Nats-Num-Pending")) == 0:
+                return Step.END
+            if self._previous:
+                return Step.ASK
+        return self._again(DirectGetError("messages were lost on the way"))
+
+    def _again(self, error: Error) -> Step:
+        if not self._previous:
+            self._futile += 1
+            if self._futile >= FUTILE:
+                raise error
+        return Step.ASK
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} at {self._next or 'the beginning'}>"
+
+
+class Range(Pages):
+    """All messages of a subject, in their order."""
+
+    def __init__(
+        self,
+        subject: str = ">",
+        *,
+        sequence: int | None = None,
+        start_time: datetime | None = None,
+        up_to_sequence: int | None = None,
+        up_to_time: datetime | None = None,
+        max_messages: int | None = None,
+        batch: int = PAGE_MESSAGES,
+        max_bytes: int = PAGE_BYTES,
+    ) -> None:
+        super().__init__(batch, max_bytes)
+        check_filter(subject, "subject")
+        if sequence is not None and start_time is not None:
+            raise ConfigError("sequence and start_time exclude each other: give one")
+        self._subject = subject
+        self._first: dict[str, Any] = {
+            "seq": whole(1 if sequence is None else sequence, "sequence", 1)
+        }
+        if start_time is not None:
+            self._first = {"start_time": wire_time(start_time, "start_time")}
+        if up_to_sequence is not None:
+            up_to_sequence = whole(up_to_sequence, "up_to_sequence", 1)
+        if up_to_time is not None:
+            wire_time(up_to_time, "up_to_time")
+        self._up_to_sequence, self._up_to_time = up_to_sequence, up_to_time
+        if max_messages is not None:
+            max_messages = whole(max_messages, "max_messages", 1)
+        self._left = max_messages
+
+    def _wanted(self) -> dict[str, Any]:
+        start = {"seq": self._next} if self._next else self._first
+        return {"next_by_subj": self._subject, **start}
+
+    def _size(self) -> int:
+        bounds = [self._batch]
+        if self._left is not None:
+            bounds.append(self._left)
+        if self._up_to_sequence is not None:
+            first = self._next or self._first.get("seq", 1)
+            bounds.append(max(1, self._up_to_sequence - first + 1))
+        return min(bounds)
+
+    def _accept(self, message: StoredMessage) -> StoredMessage | Step:
+        if self._up_to_sequence is not None:
+            if message.sequence > self._up_to_sequence:
+                return Step.END
+            self.done = message.sequence == self._up_to_sequence
+        if self._up_to_time is not None and message.timestamp >= self._up_to_time:
+            return Step.END
+        if self._left is not None:
+            self._left -= 1
+            self.done = self.done or self._left == 0
+        return message
+
+
+class LastOfEach(Pages):
+    """The last message of each subject, in the order of their sequences."""
+
+    def __init__(
+        self,
+        subjects: str | Iterable[str],
+        *,
+        up_to_sequence: int | None = None,
+        up_to_time: datetime | None = None,
+        batch: int = MOST_SUBJECTS,
+        max_bytes: int = PAGE_BYTES,
+    ) -> None:
+        super().__init__(batch, max_bytes)
+        wanted = [subjects] if isinstance(subjects, str) else list(subjects)
+        if not wanted:
+            raise ConfigError("subjects: none given")
+        for subject in wanted:
+            check_filter(subject, "subjects")
+        self._request: dict[str, Any] = {"multi_last": wanted}
+        if up_to_sequence is not None and up_to_time is not None:
+            raise ConfigError("up_to_sequence and up_to_time exclude each other")
+        if up_to_sequence is not None:
+            bound = whole(up_to_sequence, "up_to_sequence", 1)
+            self._request["up_to_seq"] = bound
+        if up_to_time is not None:
+            self._request["up_to_time"] = wire_time(up_to_time, "up_to_time")
+        self._given: set[str] = set()
+
+    def _wanted(self) -> dict[str, Any]:
+        return {**self._request, "seq": self._next} if self._next else self._request
+
+    def _accept(self, message: StoredMessage) -> StoredMessage | Step:
+        # A later page sees what was published meanwhile, so that no subject is missing
+        # whose last message has moved on; those that were given already come again.
+        if message.subject in self._given:
+            return Step.SKIP
+        self._given.add(message.subject)
+        return message
+
+    def _nothing(self, msg: Msg) -> Step:
+        if "results" in msg.status_text.lower():
+            return Step.END
+        # One went between being looked up and being read.
+        return self._again(direct_error(404, msg.status_text))
+
+
+def direct_error(status: int, text: str) -> Error:
+    """The error behind the status of a direct get."""
+    match status:
+        case 404:
+            err_code = 10037
+        case 408:
+            err_code = 10003
+        case 412:
+            err_code = 10185
+        case 413:
+            return TooManyResultsError(
+                f"the subjects match more than {MOST_SUBJECTS}: ask for fewer, or read "
+                'with a consumer of deliver_policy="last_per_subject"',
+                status=413,
+            )
+        case 503:
+            return DirectGetNotAllowedError(
+                "nobody answers direct gets of this stream: set it to allow_direct",
+                status=503,
+            )
+        case _:
+            return DirectGetError(f"direct get: {status} {text}".strip(), status=status)
+    return api_error({"code": status, "err_code": err_code, "description": text})
+
+
+def _number(headers: Headers, name: str) -> int:
+    values = headers.get_all(name)
+    text = values[-1] if values else ""
+    # More digits than a sequence has are no sequence.
+    is_number = text.isascii() and text.isdigit() and len(text) <= 20
+    return int(text) if is_number else 0

@@ -1,0 +1,227 @@
+"""Messages got from a stream and deleted in it, one by one or many, without a consumer."""
+
+from __future__ import annotations
+
+from time import monotonic, sleep
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from ..._fast import check_publish_subject
+from ...checks import whole
+from ...core.deadline import deadline_after
+from ...core.requests import request_replies
+from ...errors import (
+    ConfigError,
+    ConnectionLostError,
+    DirectGetError,
+    DirectGetNotAllowedError,
+    InvalidSubjectError,
+    JetStreamError,
+    JetStreamNotEnabledError,
+    JetStreamUnavailableError,
+    MessageDeleteError,
+    MessageNotFoundError,
+    NoRespondersError,
+    PermissionsError,
+    TimeoutError as LateError,
+)
+from ...models import StoredMessage, check_filter
+from ...models.codec import wire_time
+from ..management import stream_info
+from ..publishing.publish import RETRY_SECONDS
+from ..versions import DIRECT_BATCH, GET_BY_TIME
+from .engine import Step, direct_error
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from datetime import datetime
+
+    from ...checks import Seconds
+    from ..api import API
+    from .engine import Pages
+
+ELECTION_SECONDS = 1.0
+"""How long to wait for the answer of a leader that may be being elected."""
+
+_encode = msgspec.json.Encoder().encode
+
+
+def get_message(
+    api: API,
+    stream: str,
+    *,
+    sequence: int | None,
+    last_by_subject: str | None,
+    next_by_subject: str | None,
+    start_time: datetime | None,
+    direct: bool,
+    timeout: Seconds | None,
+) -> StoredMessage:
+    """What `Stream.get_message` does, by a direct get first if `direct`."""
+    wanted = _wanted(sequence, last_by_subject, next_by_subject, start_time)
+    if start_time is not None:
+        api.require(GET_BY_TIME)
+    deadline = deadline_after(api.seconds(timeout))
+    if direct:
+        message = _direct_get(api, stream, wanted, deadline)
+        if message is not None:
+            return message
+    reply = api.request(
+        f"STREAM.MSG.GET.{stream}", wanted, timeout=deadline - monotonic()
+    )
+    message = reply.get("message")
+    if not isinstance(message, dict):
+        raise JetStreamError(f"not a stored message: {reply!r}")
+    return StoredMessage.from_api(stream, message)
+
+
+def _wanted(
+    sequence: int | None,
+    last_by_subject: str | None,
+    next_by_subject: str | None,
+    start_time: datetime | None,
+) -> dict[str, Any]:
+    """The request for one message; raises `ConfigError`."""
+    if last_by_subject is not None:
+        if (sequence, next_by_subject, start_time) != (None, None, None):
+            raise ConfigError("last_by_subject goes with nothing else")
+        check_filter(last_by_subject, "last_by_subject")
+        return {"last_by_subj": last_by_subject}
+    if sequence is not None and start_time is not None:
+        raise ConfigError("sequence and start_time exclude each other: give one")
+    wanted: dict[str, Any] = {}
+    if sequence is not None:
+        wanted["seq"] = whole(sequence, "sequence", 1)
+    if start_time is not None:
+        wanted["start_time"] = wire_time(start_time, "start_time")
+        # Without a subject it would be the message at that moment, not the next one.
+        wanted["next_by_subj"] = ">"
+    if next_by_subject is not None:
+        check_filter(next_by_subject, "next_by_subject")
+        wanted["next_by_subj"] = next_by_subject
+    if not wanted:
+        raise ConfigError(
+            "which message: give sequence, last_by_subject, next_by_subject or start_time"
+        )
+    return wanted
+
+
+def _direct_get(
+    api: API, stream: str, wanted: dict[str, Any], deadline: float
+) -> StoredMessage | None:
+    """The message, from any server that has it; None: ask the leader.
+
+    A replica or a mirror may lag, so what it does not have may be there all the same.
+    """
+    subject, data = f"{api.prefix}.DIRECT.GET.{stream}", b""
+    literal = wanted.get("last_by_subj")
+    if literal is not None and _is_literal(literal):
+        # Permissions can be given by subject then.
+        subject = f"{subject}.{literal}"
+    else:
+        data = _encode(wanted)
+    try:
+        msg = api.connection.request(subject, data, timeout=deadline - monotonic())
+    except NoRespondersError:
+        return None
+    if msg.status == 404:
+        return None
+    if msg.status is not None:
+        raise direct_error(msg.status, msg.status_text)
+    return StoredMessage.from_direct(msg)
+
+
+def _is_literal(subject: str) -> bool:
+    try:
+        check_publish_subject(subject)
+    except InvalidSubjectError:
+        return False
+    return True
+
+
+def get_messages(
+    api: API, stream: str, pages: Pages, timeout: Seconds | None
+) -> Iterator[StoredMessage]:
+    """What `Stream.get_messages` and `get_last_messages` do.
+
+    A page whose rest does not come, for the loss of the connection or of who answered,
+    is asked for again from there: reading twice does no harm.
+    """
+    api.require(DIRECT_BATCH)
+    return _read(api, stream, pages, api.seconds(timeout))
+
+
+def _read(
+    api: API, stream: str, pages: Pages, seconds: float
+) -> Iterator[StoredMessage]:
+    session = api.connection.session
+    subject = f"{api.prefix}.DIRECT.GET.{stream}"
+    until = monotonic() + seconds
+    step = Step.ASK
+    while step is not Step.END:
+        data = _encode(pages.request())
+        mailbox, token = request_replies(
+            session, subject, data, deadline_after(seconds)
+        )
+        step = Step.SKIP
+        try:
+            while step is Step.SKIP:
+                try:
+                    answer = pages.take(mailbox.next(seconds))
+                except (ConnectionLostError, LateError) as error:
+                    answer = pages.interrupted(error)
+                except DirectGetNotAllowedError as error:
+                    _await_server(api, stream, error, until)
+                    answer = Step.ASK
+                if isinstance(answer, StoredMessage):
+                    yield answer
+                    until = monotonic() + seconds
+                    if pages.done:
+                        return
+                else:
+                    step = answer
+        finally:
+            session.replies.discard(token)
+
+
+def _await_server(
+    api: API, stream: str, nobody: DirectGetNotAllowedError, until: float
+) -> None:
+    """Nobody answers: wait a moment if a leader may be about to, else raise why."""
+    allowed = True
+    try:
+        info = stream_info(api, stream, timeout=ELECTION_SECONDS)
+        allowed = bool(info.config.allow_direct)
+    except (LateError, ConnectionLostError, JetStreamUnavailableError):
+        pass  # while one is being elected nobody says that either
+    except (JetStreamNotEnabledError, PermissionsError):
+        allowed = False  # for this client
+    if not allowed:
+        raise nobody
+    if monotonic() + RETRY_SECONDS >= until:
+        raise DirectGetError(
+            f"no server that has stream {stream} answers", status=503
+        ) from nobody
+    sleep(RETRY_SECONDS)
+
+
+def delete_message(
+    api: API, stream: str, sequence: int, *, erase: bool, timeout: Seconds | None
+) -> None:
+    """Delete a message; erased, nothing of it is left on the disk."""
+    wanted: dict[str, Any] = {"seq": whole(sequence, "sequence", 1)}
+    if not erase:
+        wanted["no_erase"] = True
+    try:
+        api.request(f"STREAM.MSG.DELETE.{stream}", wanted, timeout=timeout)
+    except MessageDeleteError as error:
+        # A stream in files says this of what it does not have, one in memory 10043.
+        if error.description not in ("no message found", "stream store EOF"):
+            raise
+        raise MessageNotFoundError(
+            f"sequence {sequence} not found (err_code {error.err_code})",
+            code=404,
+            err_code=error.err_code,
+            description=error.description,
+        ) from error
