@@ -8,8 +8,9 @@ The map of the package, lowest first; each part imports only from those above it
     headers     message headers
     _fast       the hot path, in Cython: messages, parsing, the write buffer, waiting
     models      JetStream's configurations and replies
-    core        NATS itself: the connection, subscriptions, requests
+    core        NATS itself: the I/O thread, subscriptions, requests
     jetstream   JetStream: streams, consumers, publishing
+    connection  `connect` and `Connection`, on top of both
     testing     messages made by hand, for tests of handlers
     metrics     counts of connections as Prometheus text
     server      a local nats-server for demos, scripts and tests

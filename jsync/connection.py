@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import functools
 import sys
-import threading
 import warnings
 import weakref
 from time import monotonic
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from ._fast import Mailbox, PlainPublisher, check_subscribe_subject
-from .checks import count
+from ._fast import Mailbox, PlainPublisher
 from .core.deadline import deadline_after
 from .core.options import Options
 from .core.requests import request, request_many
 from .core.session import CLOSE_SECONDS, ConnectionState, Session
-from .core.subscription import Subscription
+from .core.subscription import Subscription, subscribe
 from .errors import ConfigError, DrainTimeoutError, TimeoutError as LateError
+from .jetstream.context import JetStream
 
 if TYPE_CHECKING:
     import ssl
@@ -32,22 +31,8 @@ if TYPE_CHECKING:
     from .core.options import AuthCallback, Path
     from .core.protocol import ServerInfo
     from .headers import HeadersLike
-    from .jetstream.context import JetStream
 
 Data = bytes | bytearray | memoryview
-
-
-class Drained(Protocol):
-    """What a connection drains: a `Subscription`, or what is built like one."""
-
-    def silence(self) -> None:
-        """Have the server send no more."""
-
-    def finish(self) -> None:
-        """All has come: the reader ends after the backlog."""
-
-    def wait_finished(self, deadline: float, timeout: float) -> None:
-        """Block until the callback has handled it; raise `DrainTimeoutError`."""
 
 
 class Statistics(msgspec.Struct, frozen=True, kw_only=True):
@@ -258,9 +243,6 @@ class Connection(PlainPublisher):
         self._session = session
         self._options = session.options
         super().__init__(session.outbox)
-        # Re-entrant, as a signal handler may subscribe or drain in the middle.
-        self._lock = threading.RLock()
-        self._subscriptions: weakref.WeakSet[Drained] = weakref.WeakSet()
         self._finalizer = weakref.finalize(self, _forgotten, session)
         self._finalizer.atexit = False
         session.outbox.requester = functools.partial(request, session)
@@ -338,34 +320,14 @@ class Connection(PlainPublisher):
         Raises `InvalidSubjectError` or `ConnectionClosedError`. When the account may not
         subscribe there, the reader gets a `PermissionsError`.
         """
-        check_subscribe_subject(subject, queue)
-        if callback is not None and not callable(callback):
-            raise ConfigError("callback has to be callable")
-        for name, limit in (
-            ("max_pending_messages", max_pending_messages),
-            ("max_pending_bytes", max_pending_bytes),
-        ):
-            if limit is not None:
-                count(limit, name, 1)
-        options = self._options
-        self._check_fork()
-        subscription = Subscription(
-            self._session,
+        return subscribe(
             self,
             subject,
-            queue,
-            callback,
-            max_pending_messages or options.max_pending_messages,
-            max_pending_bytes or options.max_pending_bytes,
+            queue=queue,
+            callback=callback,
+            max_pending_messages=max_pending_messages,
+            max_pending_bytes=max_pending_bytes,
         )
-        with self._lock:
-            self._subscriptions.add(subscription)
-        return subscription
-
-    def adopt(self, subscription: Drained) -> None:
-        """Have `drain` drain it as well; for what is built on the connection."""
-        with self._lock:
-            self._subscriptions.add(subscription)
 
     def flush(self, timeout: float = 10.0) -> None:
         """Block until the server has processed all that was published before.
@@ -399,9 +361,6 @@ class Connection(PlainPublisher):
         `domain` or `prefix` choose another API than `$JS.API`, for a leaf node's or an
         imported one; `timeout` in seconds is the default of its calls.
         """
-        # The one look upwards: JetStream is built on the connection, not into it.
-        from .jetstream.context import JetStream  # noqa: PLC0415
-
         return JetStream(self, domain=domain, prefix=prefix, timeout=timeout)
 
     # The end --------------------------------------------------------------------------
@@ -423,17 +382,7 @@ class Connection(PlainPublisher):
         if session.state is ConnectionState.CLOSED:
             return
         try:
-            with self._lock:
-                subscriptions = list(self._subscriptions)
-            for subscription in subscriptions:
-                subscription.silence()
-            session.ping(deadline)
-            for subscription in subscriptions:
-                subscription.finish()
-            for subscription in subscriptions:
-                subscription.wait_finished(deadline, seconds)
-            # What the callbacks have published.
-            session.ping(deadline)
+            session.drain(deadline, seconds)
         except DrainTimeoutError:
             raise
         except LateError as error:

@@ -13,10 +13,11 @@ import itertools
 import logging
 import os
 import threading
+import weakref
 from dataclasses import dataclass
 from enum import Enum
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from .._fast import Line, Mailbox, Outbox, Replies, Sink, Waiter, Waker, forks
 from ..errors import (
@@ -97,6 +98,30 @@ class Interest:
         return command
 
 
+class Drained(Protocol):
+    """Part of a drain: a `Subscription`, or what is built like one."""
+
+    def silence(self) -> None:
+        """Have the server send no more."""
+
+    def finish(self) -> None:
+        """All has come: the reader ends after the backlog."""
+
+    def wait_finished(self, deadline: float, timeout: float) -> None:
+        """Block until the callback has handled it; raise `DrainTimeoutError`."""
+
+
+class Owner(Protocol):
+    """The public `Connection`, for the parts that are built on it.
+
+    A subscription or a pull holds it, so that an open one is not collected.
+    """
+
+    @property
+    def session(self) -> Session:
+        """The inner half."""
+
+
 class Session:
     """One connection: its state, and the parts that every thread may use."""
 
@@ -110,6 +135,7 @@ class Session:
         self.interests: dict[int, Interest] = {}
         self.spare: list[Interest] = []
         """Of `interests`, those that are lent to nobody."""
+        self._drained: weakref.WeakSet[Drained] = weakref.WeakSet()
         self._sids = itertools.count(1)
         self._replies_open = False
         self._waiting: set[Waiter] = set()
@@ -307,6 +333,30 @@ class Session:
                 _fail(self.replies.waiters(), error)
             if interest.on_closed is not None:
                 interest.on_closed(error)
+
+    def adopt(self, part: Drained) -> None:
+        """Have a drain of the connection drain `part` as well, while it exists."""
+        with self.lock:
+            self._drained.add(part)
+
+    def drain(self, deadline: float, seconds: float) -> None:
+        """Drain every adopted part, then flush what their callbacks have published.
+
+        Raises:
+            DrainTimeoutError: A callback was not done at `deadline`, which is `seconds`
+                after the call.
+            TimeoutError: The server did not answer by then.
+        """
+        with self.lock:
+            parts = list(self._drained)
+        for part in parts:
+            part.silence()
+        self.ping(deadline)
+        for part in parts:
+            part.finish()
+        for part in parts:
+            part.wait_finished(deadline, seconds)
+        self.ping(deadline)
 
     # Waiting --------------------------------------------------------------------------
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
-from .._fast import Mailbox, Messages, Msg
-from ..checks import count
+from .._fast import Mailbox, Messages, Msg, check_subscribe_subject
+from ..checks import callback as check_callback, count
 from ..errors import (
     BlockingCallError,
     Error,
@@ -19,6 +19,43 @@ from .session import Interest, Session
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
+
+    from .session import Owner
+
+
+def subscribe(
+    owner: Owner,
+    subject: str,
+    *,
+    queue: str | None = None,
+    callback: Callable[[Msg], object] | None = None,
+    max_pending_messages: int | None = None,
+    max_pending_bytes: int | None = None,
+) -> Subscription:
+    """Check the arguments and subscribe, as `Connection.subscribe` says."""
+    check_subscribe_subject(subject, queue)
+    check_callback(callback, "callback")
+    for name, limit in (
+        ("max_pending_messages", max_pending_messages),
+        ("max_pending_bytes", max_pending_bytes),
+    ):
+        if limit is not None:
+            count(limit, name, 1)
+    session = owner.session
+    # Before any lock: one that another thread held at the fork stays locked.
+    session.outbox.check_process()
+    options = session.options
+    subscription = Subscription(
+        session,
+        owner,
+        subject,
+        queue,
+        callback,
+        max_pending_messages or options.max_pending_messages,
+        max_pending_bytes or options.max_pending_bytes,
+    )
+    session.adopt(subscription)
+    return subscription
 
 
 class Subscription(Backlog[Msg]):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..core.single import Single
+from ..core.subscription import subscribe
 from ..errors import JetStreamError
 from ..models import BatchAbandoned, check_name
 from .api import decoded
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
-    from ..connection import Connection
+    from ..core.session import Owner
 
 SUBJECT = "$JS.EVENT.ADVISORY.STREAM.BATCH_ABANDONED"
 
@@ -26,11 +27,11 @@ class BatchAdvisories(Single):
     core NATS: those of the time while the connection is lost do not come.
     """
 
-    def __init__(self, connection: Connection, stream: str | None) -> None:
+    def __init__(self, owner: Owner, stream: str | None) -> None:
         if stream is not None:
             check_name(stream, "stream")
         self._stream = stream
-        self._subscription = connection.subscribe(f"{SUBJECT}.{stream or '*'}")
+        self._subscription = subscribe(owner, f"{SUBJECT}.{stream or '*'}")
 
     def next(self, timeout: float | None = 5.0) -> BatchAbandoned:
         """Block until the next one has come, at most `timeout` seconds; None is for ever.

@@ -9,6 +9,7 @@ import msgspec
 
 from .._fast import check_publish_subject
 from ..checks import seconds
+from ..core.requests import request
 from ..errors import (
     APIError,
     ConfigError,
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ..checks import Seconds
-    from ..connection import Connection
+    from ..core.session import Owner
     from ..errors import UnsupportedFeatureError
     from ..models.since import Line
     from .versions import Needs
@@ -143,8 +144,9 @@ def part_of(reply: Mapping[str, Any], name: str, missing: _Kind, kind: Any) -> _
 class API:
     """Requests to `<prefix>.<subject>` and their JSON replies."""
 
-    def __init__(self, connection: Connection, prefix: str, timeout: Seconds) -> None:
-        self.connection = connection
+    def __init__(self, owner: Owner, prefix: str, timeout: Seconds) -> None:
+        self.owner = owner
+        self.session = owner.session
         self.prefix = prefix
         self.timeout = seconds(timeout, "timeout")
         self._asked = "", OLDEST
@@ -195,16 +197,14 @@ class API:
         Asks nothing when the one connected to has it all; else blocks for an answer, the
         first time.
         """
-        if not needs or not lacking(needs, line_of_server(self.connection.server_info)):
+        if not needs or not lacking(needs, line_of_server(self.session.info)):
             return
         if missing := lacking(needs, self._line()):
             raise self._unsupported(missing, "nothing was sent")
 
     def _ask(self, subject: str, data: bytes, timeout: float) -> dict[str, Any]:
         try:
-            msg = self.connection.request(
-                f"{self.prefix}.{subject}", data, timeout=timeout
-            )
+            msg = request(self.session, f"{self.prefix}.{subject}", data, timeout)
         except NoRespondersError as nobody:
             error = JetStreamNotEnabledError(
                 f"nobody answers on {self.prefix}: JetStream is off on this server, or "
@@ -217,7 +217,7 @@ class API:
 
     def _line(self) -> Line:
         """The line of the servers that answer here, asked once for each connection."""
-        info = self.connection.server_info
+        info = self.session.info
         server, line = self._asked
         if server == info.server_id:
             return line
@@ -230,7 +230,7 @@ class API:
         return line
 
     def _unsupported(self, missing: Needs, outcome: str) -> UnsupportedFeatureError:
-        info, line = self.connection.server_info, self._line()
+        info, line = self.session.info, self._line()
         connected = line == line_of_server(info)
         return unsupported(
             missing, info.version if connected else dotted(line), outcome

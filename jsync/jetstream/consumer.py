@@ -325,7 +325,7 @@ class Consumer(ManagedConsumer):
         source = self._source(group, min_pending, min_ack_pending, priority)
         check_callback(on_error)
         pull = ContinuousPull(source, limits, on_error, readers=workers)
-        session = self._api.connection.session
+        session = self._api.session
         return ConsumeContext(
             pull, handler, on_exception, session, self.name, workers, delay
         )

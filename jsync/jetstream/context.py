@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from ..checks import Seconds
-    from ..connection import Connection
     from ..core.requests import Data
+    from ..core.session import Owner
     from ..models import (
         AccountInfo,
         ConsumerConfig,
@@ -59,13 +59,12 @@ class JetStream(Subscribing):
 
     def __init__(
         self,
-        connection: Connection,
+        connection: Owner,
         *,
         domain: str | None = None,
         prefix: str | None = None,
         timeout: Seconds = 5.0,
     ) -> None:
-        self._connection = connection
         self._api = API(connection, api_prefix(domain, prefix), timeout)
         self._lookup = StreamLookup(self._api)
 
@@ -407,7 +406,7 @@ class JetStream(Subscribing):
             headers = publish_headers(subject, data, options)
             self._api.require(newer_options(options))
         return publish(
-            self._connection,
+            self._api.session,
             subject,
             data,
             headers,
@@ -538,7 +537,7 @@ class JetStream(Subscribing):
         Does not block; what happened before is not told. The account has to be allowed
         `$JS.EVENT.ADVISORY.STREAM.BATCH_ABANDONED.*`. Since nats-server 2.12 (ADR-50).
         """
-        return BatchAdvisories(self._connection, stream)
+        return BatchAdvisories(self._api.owner, stream)
 
     def fast_ingest(
         self,
@@ -579,4 +578,4 @@ class JetStream(Subscribing):
         )
 
     def __repr__(self) -> str:
-        return f"<JetStream {self._api.prefix} on {self._connection!r}>"
+        return f"<JetStream {self._api.prefix} on {self._api.owner!r}>"

@@ -37,7 +37,7 @@ class Inquiry:
         payload: Mapping[str, Any] | None,
         then: Callable[[Answer], object],
     ) -> None:
-        session = api.connection.session
+        session = api.session
         self._session = session
         self._then: Callable[[Answer], object] | None = then
         self._subject = f"{api.prefix}.{subject}"

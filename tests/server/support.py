@@ -12,7 +12,7 @@ import threading
 import time
 from concurrent.futures import Future
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -229,3 +229,8 @@ def run_child(script: str, *args: object) -> str:
         code, output, errors = child.finish()
     assert (code, errors) == (0, ""), f"exit code {code}\n{output}\n{errors}"
     return output
+
+
+def connection_of(js: jsync.JetStream) -> jsync.Connection:
+    """The connection that `js` was made from."""
+    return cast("jsync.Connection", js._api.owner)

@@ -12,7 +12,7 @@ import jsync
 from jsync import BatchState, errors
 
 from ..stored import contents, stored
-from .support import LONG, SOON, Thread, run_child
+from .support import LONG, SOON, Thread, connection_of, run_child
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -355,7 +355,7 @@ def test_a_second_thread_is_told_that_the_first_is_inside(
         with pytest.raises(errors.ConcurrentUseError):
             call()
     batch.discard()
-    js._connection.close()
+    connection_of(js).close()
     assert isinstance(adding.error(), errors.ConnectionClosedError)
     assert batch.state is BatchState.DISCARDED
 

@@ -12,7 +12,16 @@ import jsync
 from jsync import errors, metrics, server, testing
 
 MODULES = {
-    *("checks", "cli", "core", "errors", "headers", "jetstream", "metrics"),
+    *(
+        "checks",
+        "cli",
+        "connection",
+        "core",
+        "errors",
+        "headers",
+        "jetstream",
+        "metrics",
+    ),
     *("models", "server", "spark", "terminal", "testing"),
 }
 

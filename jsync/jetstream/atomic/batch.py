@@ -65,7 +65,7 @@ class AtomicBatch(Single, AtomicAdder):
         max_messages: int | None = MAX_MESSAGES,
         timeout: float | None = None,
     ) -> None:
-        self._session = api.connection.session
+        self._session = api.session
         self._session.check_open()
         self._timeout = api.timeout if timeout is None else timeout
         self._engine = AtomicEngine(secrets.token_hex(11), max_messages)

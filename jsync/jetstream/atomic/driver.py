@@ -60,7 +60,7 @@ class AtomicDriver:
         self, api: API, lookup: StreamLookup, engine: AtomicEngine, *, ack_first: bool
     ) -> None:
         self._api = api
-        self._session = api.connection.session
+        self._session = api.session
         self._lookup = lookup
         self._engine = engine
         self._ack_first = ack_first

@@ -66,7 +66,7 @@ class StreamLookup:
         while connected to this server. `stream` is its name, where that is known. Raises
         when it takes none.
         """
-        reconnects = self._api.connection.session.reconnects
+        reconnects = self._api.session.reconnects
         if reconnects != self._reconnects:
             self._reconnects = reconnects
             self._unknowable = False

@@ -7,6 +7,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from ..._fast import write_entries
+from ...core.requests import request
 from ...errors import (
     Error,
     MessageNotFoundError,
@@ -123,7 +124,7 @@ def find_commit(
             search.give_up(f"it is not there, but {reason}")
         if settled:
             return None
-        api.connection.session.sleep(POLL_SECONDS)
+        api.session.sleep(POLL_SECONDS)
 
 
 class Search:
@@ -142,7 +143,7 @@ class Search:
     @property
     def here(self) -> Origin:
         """Where we are connected to now."""
-        return Origin.of(self._api.connection.session)
+        return Origin.of(self._api.session)
 
     def fence(self, origin: Origin) -> bool:
         """Have the server refuse what it has not read yet of the batch; False: it may not.
@@ -152,7 +153,7 @@ class Search:
         known to have had it, and would begin the batch: so that is begun here, and kept
         for the time that servers keep batches. One that comes does not agree with it.
         """
-        engine, session = self._engine, self._api.connection.session
+        engine, session = self._engine, self._api.session
         while True:
             session.await_connected(self._deadline)
             here = self.here
@@ -172,10 +173,12 @@ class Search:
     def _send(self, entry: BatchEntry) -> int | None:
         """Send a message of the batch; the error it is answered with, None: it is taken."""
         try:
-            reply = self._api.connection.request(
+            reply = request(
+                self._api.session,
                 entry.subject,
-                timeout=self._left(),
-                headers={
+                b"",
+                self._left(),
+                {
                     "Nats-Batch-Id": self._engine.id,
                     "Nats-Batch-Sequence": str(entry.sequence),
                 },
@@ -193,7 +196,7 @@ class Search:
         if self._opened:
             gap = self._engine.gap()
             with contextlib.suppress(Error):
-                outbox = self._api.connection.session.outbox
+                outbox = self._api.session.outbox
                 write_entries(outbox, [gap], 0, 1, urgent=False)
 
     def find_stream(self) -> str:

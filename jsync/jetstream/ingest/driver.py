@@ -116,8 +116,8 @@ class FastIngest(Single, MessageAdder):
         count(resume_bytes, "resume_bytes", 1)
         check_callback(on_error)
         self._api = api
-        self._session = api.connection.session
-        self._owner = api.connection
+        self._session = api.session
+        self._owner = api.owner
         self._engine = engine
         self._ack_timeout = float(ack_timeout)
         self._repair = min(REPAIR_SECONDS, ack_timeout / 3)

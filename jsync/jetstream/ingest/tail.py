@@ -72,7 +72,7 @@ def is_replicated(api: API, subject: str, deadline: float) -> bool:
             return info.config.num_replicas != 1
         except ConnectionLostError:
             try:
-                api.connection.session.await_connected(deadline)
+                api.session.await_connected(deadline)
             except Error:
                 return True
         except Error:
@@ -94,7 +94,7 @@ def _led(api: API, stream: str, deadline: float) -> StreamInfo:
             return info
         if left <= POLL_SECONDS:
             raise LateError("the stream has no leader")
-        api.connection.session.sleep(POLL_SECONDS)
+        api.session.sleep(POLL_SECONDS)
 
 
 def _doubt_among(

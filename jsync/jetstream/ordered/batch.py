@@ -173,7 +173,7 @@ class OrderedFetch:
         return self._request.less(self._taken, self._taken_bytes)
 
     def _report(self, error: Exception) -> None:
-        callbacks = self._place.api.connection.session.callbacks
+        callbacks = self._place.api.session.callbacks
         if self._on_error is None:
             callbacks.report(error)
         else:
@@ -233,7 +233,7 @@ class OrderedFetch:
             self.close()  # all of it has come and was read: that takes no lock
         else:
             self._place.retire()
-            self._place.api.connection.session.call_soon(self.close)
+            self._place.api.session.call_soon(self.close)
 
     def release(self) -> bool:
         """Whether nobody reads it any more: then the cursor is where to go on."""

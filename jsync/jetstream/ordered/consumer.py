@@ -322,7 +322,7 @@ class OrderedConsumer:
             stop_after=stop_after,
         )
         pull = self._pull(limits, on_error, until_end)
-        session = self._api.connection.session
+        session = self._api.session
         name = f"{self._place.stream}-ordered"
         work = ConsumeContext(pull, handler, on_exception, session, name, 1)
         pull.begin()

@@ -49,7 +49,7 @@ class Place:
 
     def creation(self) -> tuple[str, dict[str, Any], Needs]:
         """The request for the next consumer: subject, payload, what servers it needs."""
-        session = self.api.connection.session
+        session = self.api.session
         config = self.cursor.next_config()
         if self.deliver_subject is not None:
             config = config.replace(deliver_subject=self.deliver_subject)
@@ -130,7 +130,7 @@ class Place:
 
     def _wait(self, seconds: float) -> None:
         """Wait; less long when the connection is lost or closed meanwhile."""
-        session = self.api.connection.session
+        session = self.api.session
         nothing = Mailbox(session.outbox, 0)
         token = session.replies.add(nothing)
         try:
@@ -155,7 +155,7 @@ class Place:
 
     def check_open(self) -> None:
         """Raise when the connection is being closed, and deletes the consumer by that."""
-        session = self.api.connection.session
+        session = self.api.session
         if session.closing:
             raise session.closed_error()
 
@@ -174,7 +174,7 @@ class Place:
         Without waiting for it: a finaliser may do so, on any thread.
         """
         self.cursor.name = None
-        last_words = self.api.connection.session.last_words
+        last_words = self.api.session.last_words
         for deletion in list(self._deletions):
             # Those that are no last words any more have been written.
             if deletion not in last_words or self._write(deletion):
@@ -195,11 +195,11 @@ class Place:
     def _write(self, deletion: bytes) -> bool:
         """Whether it was written; False when not connected."""
         with contextlib.suppress(Error):
-            return self.api.connection.session.outbox.command(deletion)
+            return self.api.session.outbox.command(deletion)
         return False
 
     def _forget(self, deletion: bytes) -> None:
-        self.api.connection.session.last_words.discard(deletion)
+        self.api.session.last_words.discard(deletion)
         with contextlib.suppress(ValueError):  # another thread was quicker
             self._deletions.remove(deletion)
 

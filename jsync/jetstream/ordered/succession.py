@@ -87,7 +87,7 @@ class Succession:
     def after(self, seconds: float, call: Callable[[], object]) -> None:
         """Make a call then, unless it is cancelled; only the last one is."""
         if seconds > 0:
-            session = self._place.api.connection.session
+            session = self._place.api.session
             self._timer = session.call_later(seconds, call)
         else:
             call()

@@ -20,8 +20,8 @@ from .overload import pause_after
 
 if TYPE_CHECKING:
     from ...checks import Seconds
-    from ...connection import Connection
     from ...core.requests import Data
+    from ...core.session import Session
     from ...headers import HeadersLike
     from ...models import PubAck
 
@@ -32,7 +32,7 @@ RETRY_FOR_EVER = -1
 
 
 def publish(
-    connection: Connection,
+    session: Session,
     subject: str,
     data: Data,
     headers: HeadersLike | None,
@@ -48,7 +48,7 @@ def publish(
     deadline = deadline_after(timeout)
     retry_attempts = count(retry_attempts, "retry_attempts", RETRY_FOR_EVER)
     retry_wait = span(retry_wait, "retry_wait")
-    session, left = connection.session, timeout
+    left = timeout
     retries = refusals = 0
     while True:
         error: JetStreamError

@@ -62,7 +62,7 @@ class Publisher(Single):
         retry_wait = span(retry_wait, "retry_wait")
         callback(on_error, "on_error")
         self._api = api
-        self._session = api.connection.session
+        self._session = api.session
         self._closed = False
         self._acks = PublisherAcks(
             self._session,

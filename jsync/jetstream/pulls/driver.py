@@ -46,7 +46,7 @@ class ContinuousPull:
         readers: int = 1,
         lock: threading.RLock | None = None,
     ) -> None:
-        self._session = session = source.api.connection.session
+        self._session = session = source.api.session
         self._consumer = source.consumer
         self._limits = limits
         self._on_error = on_error or session.options.on_error

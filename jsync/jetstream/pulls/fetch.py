@@ -58,7 +58,7 @@ class SinglePull:
                 self.inbox.pull(self._request)
             except ConnectionLostError:
                 self.inbox.close()
-                self._source.api.connection.session.await_connected(self.deadline)
+                self._source.api.session.await_connected(self.deadline)
                 self.inbox = self._inbox()
             except BaseException:
                 self.inbox.close()
@@ -145,7 +145,7 @@ class SinglePull:
         if not self._retries or left <= 0:
             return False
         self._retries -= 1
-        session = self._source.api.connection.session
+        session = self._source.api.session
         session.call_later(RETRY_SECONDS, self._pull_later)
         return True
 
@@ -213,7 +213,7 @@ class PullOfOne(SinglePull):
                 msg = self.inbox.ask(self._on_status, begin + self._until)
             except ConnectionLostError:
                 self.inbox.close()
-                self._source.api.connection.session.await_connected(self.deadline)
+                self._source.api.session.await_connected(self.deadline)
                 self.inbox = self._inbox()
             else:
                 return msg or super().take()

@@ -83,8 +83,8 @@ class Inbox:
         readers: int = 1,
     ) -> None:
         # Of a forgotten connection, whose messages are still read.
-        self._owner = source.api.connection
-        self._session = session = source.api.connection.session
+        self._owner = source.api.owner
+        self._session = session = source.api.session
         self.use(source)
         self.reply = ""
         """Where the answers come, once it is open."""

@@ -80,7 +80,7 @@ class PushConsumer(ManagedConsumer):
         check_push(info)
         if not info.config.deliver_group:
             check_free(info)
-        session = self._api.connection.session
+        session = self._api.session
         delivery = PushDelivery(
             self._api,
             info.config.deliver_subject or "",

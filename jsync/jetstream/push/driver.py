@@ -63,7 +63,7 @@ class PushDelivery:
         raises: bool = False,
     ) -> None:
         self.api = api
-        self.session = session = api.connection.session
+        self.session = session = api.session
         session.outbox.check_process()
         self.subject = deliver_subject
         self.queue = queue

@@ -48,14 +48,14 @@ class PullSubscription(Single):
     def __init__(
         self, api: API, consumer: Consumer, *, created: bool, timeout: float | None
     ) -> None:
-        self._session = api.connection.session
+        self._session = api.session
         self._consumer = consumer
         self._created = created
         self._timeout = timeout
         self._closed = False
         self._delivered = 0
         self._fetches: set[Gate] = set()  # under way, each open at its end
-        api.connection.adopt(self)
+        api.session.adopt(self)
 
     @property
     def consumer(self) -> Consumer:

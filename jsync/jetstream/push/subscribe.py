@@ -160,5 +160,5 @@ def _open(
 
 
 def _inbox(api: API) -> str:
-    prefix = api.connection.session.options.inbox_prefix
+    prefix = api.session.options.inbox_prefix
     return f"{prefix}.{secrets.token_hex(11)}"

@@ -84,7 +84,7 @@ class PushSubscription(Backlog[JetStreamMsg]):
 
         The server knows of it before of anything that is sent after this call.
         """
-        options = api.connection.session.options
+        options = api.session.options
         delivery = PushDelivery(
             api,
             deliver_subject,
@@ -127,7 +127,7 @@ class PushSubscription(Backlog[JetStreamMsg]):
         seconds = api.timeout if timeout is None else timeout
         delivery.begin(seconds, heartbeat_patience)
         self._begin()
-        api.connection.adopt(self)
+        api.session.adopt(self)
         return self
 
     def rebind(self, deliver_subject: str, queue: str | None = None) -> None:
@@ -148,7 +148,7 @@ class PushSubscription(Backlog[JetStreamMsg]):
         """
         self._delivery.bind(info, created=created, patience=heartbeat_patience)
         self._begin()
-        self._delivery.api.connection.adopt(self)
+        self._delivery.api.session.adopt(self)
 
     def abandon(self) -> None:
         """There is no such consumer: end it, and leave all consumers alone."""

@@ -10,7 +10,7 @@ import msgspec
 from ..._fast import check_publish_subject
 from ...checks import whole
 from ...core.deadline import deadline_after
-from ...core.requests import request_replies
+from ...core.requests import request, request_replies
 from ...errors import (
     ConfigError,
     ConnectionLostError,
@@ -122,7 +122,7 @@ def _direct_get(
     else:
         data = _encode(wanted)
     try:
-        msg = api.connection.request(subject, data, timeout=deadline - monotonic())
+        msg = request(api.session, subject, data, deadline - monotonic())
     except NoRespondersError:
         return None
     if msg.status == 404:
@@ -155,7 +155,7 @@ def get_messages(
 def _read(
     api: API, stream: str, pages: Pages, seconds: float
 ) -> Iterator[StoredMessage]:
-    session = api.connection.session
+    session = api.session
     subject = f"{api.prefix}.DIRECT.GET.{stream}"
     until = monotonic() + seconds
     step = Step.ASK

@@ -16,7 +16,7 @@ from jsync import errors
 from jsync.models import ConsumerConfig
 
 from ...servers import wait_for
-from ..support import SOON, Recorder
+from ..support import SOON, Recorder, connection_of
 
 if TYPE_CHECKING:
     from jsync.server import LocalServer
@@ -327,7 +327,9 @@ def test_creating_that_the_server_refuses_leaves_no_subscription(
     with pytest.raises(errors.APIError):
         far.subscribe(subject, callback=print, num_replicas=5)
     inbox = wire.subscribed[-1]
-    far._connection.flush()  # with it the end of the subscription has reached the server
+    connection_of(
+        far
+    ).flush()  # with it the end of the subscription has reached the server
     with pytest.raises(errors.NoRespondersError):
         nc.request(inbox, timeout=SOON)
 

@@ -169,7 +169,7 @@ def test_gaps_are_not_looked_for_in_a_queue_group(
         say(nc, sub.subject, 100, IDLE, "Nats-Last-Consumer: 9", "Nats-Last-Stream: 9")
         publish(nc, subject, 1)
         take(sub, 1)
-        distant._api.connection.session.callbacks.post(problems, None)
+        distant._api.session.callbacks.post(problems, None)
         assert problems.get() is None
 
 

@@ -13,7 +13,7 @@ import pytest
 from jsync import errors
 
 from ...servers import wait_for
-from ..support import SOON
+from ..support import SOON, connection_of
 
 if TYPE_CHECKING:
     import jsync
@@ -40,7 +40,7 @@ def test_race_of_a_queue_joins_the_other_members_consumer(
     wire.before_answer(NOT_FOUND, lambda: others.append(js.subscribe(subject, "q")))
     sub = far.subscribe(subject, "q")
     (other,) = others
-    far._connection.flush()  # all that it has sent has passed by
+    connection_of(far).flush()  # all that it has sent has passed by
     # It did try, found out, and looked again.
     assert creations(wire) == 1
     assert wire.requests[-1] == f"CONSUMER.INFO.{stream.name}.q"
@@ -50,7 +50,7 @@ def test_race_of_a_queue_joins_the_other_members_consumer(
     assert wire.place("SUB", own) < wire.place("PUB", "$JS.API.CONSUMER.CREATE")
     assert wire.place("SUB", sub.subject) > wire.place("PUB", "$JS.API.CONSUMER.CREATE")
     with pytest.raises(errors.NoRespondersError):
-        js._connection.request(own, timeout=SOON)
+        connection_of(js).request(own, timeout=SOON)
     # Both get messages, and who did not create the consumer leaves it alone.
     for _ in range(50):
         js.publish(subject)
@@ -83,9 +83,9 @@ def test_race_without_a_queue_is_an_error(
     with pytest.raises(errors.DuplicateSubscriptionError):
         far.subscribe(subject, durable="d", callback=print)
     own = wire.payload("CONSUMER.CREATE")["config"]["deliver_subject"]
-    far._connection.flush()
+    connection_of(far).flush()
     with pytest.raises(errors.NoRespondersError):
-        js._connection.request(own, timeout=SOON)
+        connection_of(js).request(own, timeout=SOON)
     assert list(stream.consumer_names()) == ["d"]
 
 
