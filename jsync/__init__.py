@@ -31,12 +31,12 @@ from .jetstream.atomic.engine import BatchState
 from .jetstream.consumer import Consumer
 from .jetstream.context import JetStream
 from .jetstream.ingest.driver import FastIngest
+from .jetstream.ordered.arrow import ArrowRange
 from .jetstream.ordered.batch import OrderedBatch
 from .jetstream.ordered.consumer import OrderedConsumer, OrderedOptions
 from .jetstream.publishing.arrow import MessageColumns
-from .jetstream.publishing.options import PublishOptions
 from .jetstream.publishing.publisher import Publisher
-from .jetstream.pulls.arrow import ArrowBatches, ArrowRange
+from .jetstream.pulls.arrow import ArrowBatches
 from .jetstream.pulls.faces import ConsumeContext, MessagesContext
 from .jetstream.pulls.fetch import Batch
 from .jetstream.push.consumer import PushConsumer
@@ -52,6 +52,7 @@ from .models import (
     StreamConfig,
     StreamInfo,
 )
+from .models.publish import PublishOptions
 
 __all__ = [
     # Connecting

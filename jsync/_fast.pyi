@@ -8,8 +8,8 @@ from typing_extensions import disjoint_base
 
 from .checks import Seconds
 from .headers import Headers, HeadersLike
-from .jetstream.publishing.options import PublishOptions
-from .models import PubAck
+from .models.ack import PubAck
+from .models.publish import PublishOptions
 
 MAX_CONTROL_LINE: Final[int]
 """The longest MSG or HMSG line accepted, in bytes. INFO and -ERR may be longer."""

@@ -13,6 +13,7 @@ import msgspec
 
 from ._fast import Mailbox, PlainPublisher
 from .core.deadline import deadline_after
+from .core.io_thread import IOThread
 from .core.options import Options
 from .core.requests import request, request_many
 from .core.session import CLOSE_SECONDS, ConnectionState, Session
@@ -204,7 +205,7 @@ def connect(
         on_lame_duck=on_lame_duck,
         on_discovered=on_discovered,
     )
-    session = Session(options)
+    session = Session(options, IOThread)
     try:
         session.start()
         try:

@@ -101,7 +101,7 @@ def is_stuck(connection: Connection) -> bool:
     """Whether bytes wait that the socket does not take, and none of them moves."""
     seen = unsent(connection)
     time.sleep(0.05)
-    stream = connection._session.io._stream
+    stream = vars(connection._session.io)["_stream"]
     if stream is None:
         return False
     poll = select.poll()

@@ -28,7 +28,6 @@ from ..errors import (
     TimeoutError as LateError,
 )
 from .callbacks import Callbacks, Spawner
-from .io_thread import IOThread
 from .protocol import (
     ServerInfo,
     subscribe_command,
@@ -41,6 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from .options import Options
+    from .pool import ServerPool
     from .servers import Server
 
 logger = logging.getLogger("jsync.connection")
@@ -122,10 +122,32 @@ class Owner(Protocol):
         """The inner half."""
 
 
+class Service(Protocol):
+    """What keeps the connection for a session: its I/O thread."""
+
+    pool: ServerPool
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the caller runs on it."""
+
+    def start(self) -> None:
+        """Connect, and serve until `stop`."""
+
+    def stop(self) -> None:
+        """Have the connection closed; does not wait."""
+
+    def join(self, timeout: float) -> bool:
+        """Wait for its end, at most `timeout` seconds; whether it has ended."""
+
+    def abandon(self) -> None:
+        """Close the descriptor alone, in a forked child."""
+
+
 class Session:
     """One connection: its state, and the parts that every thread may use."""
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: Options, serve: Callable[[Session], Service]) -> None:
         self.options = options
         self.name = f"jsync-{next(_numbers)}"
         # Re-entrant, since a finaliser or a signal handler may run in the middle, and
@@ -170,7 +192,7 @@ class Session:
             # One token more than replies have: their wildcard does not match it.
             self.inbox = f"{inbox}.pull."
             """With a sid behind it, the subject of a subscription of its own."""
-            self.io = IOThread(self)
+            self.io = serve(self)
         except BaseException:
             self.waker.close()
             raise

@@ -8,7 +8,7 @@ from ..core.single import Single
 from ..core.subscription import subscribe
 from ..errors import JetStreamError
 from ..models import BatchAbandoned, check_name
-from .api import decoded
+from .replies import decoded
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -1,8 +1,7 @@
-"""The JetStream API: its subjects, one request helper, and replies to errors."""
+"""The JetStream API: its subjects, and requests to them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
@@ -11,7 +10,6 @@ from .._fast import check_publish_subject
 from ..checks import seconds
 from ..core.requests import request
 from ..errors import (
-    APIError,
     ConfigError,
     IncompleteListError,
     InvalidJSONError,
@@ -22,8 +20,9 @@ from ..errors import (
     PermissionsError,
     TimeoutError as LateError,
 )
-from ..models import AccountInfo, ApiErrorReply
+from ..models import AccountInfo
 from ..models.since import OLDEST
+from .replies import part_of, read_reply
 from .versions import (
     NOTHING,
     dotted,
@@ -35,7 +34,7 @@ from .versions import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from ..checks import Seconds
     from ..core.session import Owner
@@ -47,9 +46,6 @@ ASK_SECONDS = 1.0
 """How long to wait for the version of the servers."""
 
 _encode = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder(dict[str, Any]).decode
-_DEEPEST = 100
-"""How deep a reply may be; those of nats-server are about ten deep."""
 
 _Kind = TypeVar("_Kind")
 
@@ -75,70 +71,6 @@ def _json(payload: Mapping[str, Any]) -> bytes:
         return _encode(payload)
     except UnicodeEncodeError as error:
         raise ConfigError(f"not valid Unicode: {error.object!r}") from error
-
-
-def api_error(error: object, asked: str = "") -> APIError:
-    """The error behind the `error` of a reply, of the class registered for its code.
-
-    It says what was `asked`, since the server names neither stream nor consumer. A part
-    of it that makes no sense counts as missing.
-    """
-    told = ApiErrorReply.from_wire(error if isinstance(error, Mapping) else {})
-    kind = APIError.by_err_code.get(told.err_code, APIError)
-    about = f", asked {asked}" if asked else ""
-    words = told.description or "JetStream API error"
-    return kind(
-        f"{words} (err_code {told.err_code}{about})",
-        code=told.code,
-        err_code=told.err_code,
-        description=told.description,
-    )
-
-
-def decoded(data: bytes) -> dict[str, Any]:
-    """The JSON object that a server sent; raises `JetStreamError` for anything else."""
-    try:
-        reply = _decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise JetStreamError(f"not a reply of JetStream: {data[:100]!r}") from error
-    # A reply stays in `extra` of a model, where pickle and repr follow its whole depth.
-    if data.count(b"{") + data.count(b"[") > _DEEPEST and _is_deep(reply):
-        raise JetStreamError(f"not a reply of JetStream, too deep: {data[:100]!r}")
-    return reply
-
-
-def _is_deep(reply: Any) -> bool:
-    level = [reply]
-    for _ in range(_DEEPEST):
-        level = [
-            inner
-            for outer in level
-            if isinstance(outer, dict | list)
-            for inner in (outer.values() if isinstance(outer, dict) else outer)
-        ]
-        if not level:
-            return False
-    return True
-
-
-def read_reply(data: bytes, asked: str = "") -> dict[str, Any]:
-    """The reply to a request; raises `APIError` for an error, and as `decoded` does."""
-    reply = decoded(data)
-    if reply.get("error"):
-        raise api_error(reply["error"], asked)
-    return reply
-
-
-def part_of(reply: Mapping[str, Any], name: str, missing: _Kind, kind: Any) -> _Kind:
-    """A part of a reply, or `missing`; raises `JetStreamError` for one of another kind."""
-    found = reply.get(name)
-    if found is None:
-        return missing
-    try:
-        part: _Kind = msgspec.convert(found, kind)
-    except (msgspec.ValidationError, RecursionError) as error:
-        raise JetStreamError(f"not a reply of JetStream: {name}: {error}") from error
-    return part
 
 
 class API:

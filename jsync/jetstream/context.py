@@ -38,11 +38,11 @@ if TYPE_CHECKING:
         StoredMessage,
         StreamConfig,
     )
+    from ..models.publish import PublishOptions
     from .atomic.batch import BatchMessage
     from .ingest.engine import Gaps
     from .ordered.consumer import OrderedConsumer, OrderedOptions
     from .publishing.acks import OnError
-    from .publishing.options import PublishOptions
     from .push.consumer import PushConsumer
 
 

@@ -12,7 +12,7 @@ from ..errors import (
     JetStreamNotEnabledError,
     TimeoutError as LateError,
 )
-from .api import read_reply
+from .replies import read_reply
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

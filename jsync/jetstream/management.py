@@ -36,7 +36,7 @@ from ..models import (
     check_name,
 )
 from ..models.codec import wire_time
-from .api import part_of
+from .replies import part_of
 from .versions import PAUSE, RESET, UNPIN
 
 if TYPE_CHECKING:

@@ -8,8 +8,9 @@ from ..checks import whole
 from ..errors import NoCachedInfoError
 from . import management
 from .consumer import Consumer
+from .ordered.arrow import READ_ROWS, ArrowRange
 from .ordered.consumer import ordered_consumer
-from .pulls.arrow import AHEAD_BYTES, READ_ROWS, ArrowRange
+from .pulls.arrow import AHEAD_BYTES
 from .push.consumer import push_consumer, put_push_consumer
 from .stored import get as stored
 from .stored.engine import (

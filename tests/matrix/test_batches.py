@@ -12,7 +12,7 @@ from .test_management import needing
 
 if TYPE_CHECKING:
     import jsync
-    from jsync.jetstream.publishing.options import PublishOptions
+    from jsync.models.publish import PublishOptions
     from jsync.models.since import Line
 
 

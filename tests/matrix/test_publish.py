@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     import jsync
-    from jsync.jetstream.publishing.options import PublishOptions
+    from jsync.models.publish import PublishOptions
     from jsync.models.since import Line
 
 LATER = datetime(2120, 1, 1, tzinfo=UTC)

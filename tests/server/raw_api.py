@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from jsync.jetstream.api import api_error
+from jsync.jetstream.replies import api_error
 from jsync.models import ConsumerConfig, Model, StreamConfig
 
 from .support import LONG

@@ -113,7 +113,9 @@ def test_ctrl_c_at_any_instruction_of_a_new_connection_leaves_no_descriptor() ->
     gc.collect()
     before = len(os.listdir("/dev/fd"))
     for instruction in itertools.count():
-        if not interrupted_before(instruction, files, lambda: Session(options)):
+        if not interrupted_before(
+            instruction, files, lambda: Session(options, io_thread.IOThread)
+        ):
             break
     assert instruction > 100
     gc.collect()

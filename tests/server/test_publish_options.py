@@ -19,7 +19,7 @@ from .support import LONG, Thread
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from jsync.jetstream.publishing.options import PublishOptions
+    from jsync.models.publish import PublishOptions
     from jsync.server import LocalServer
 
     from ..proxy import FaultProxy

@@ -203,7 +203,7 @@ def closes_promptly(nc: Connection) -> bool:
         assert isinstance(call.error(), errors.ConnectionClosedError)
     assert nc.is_closed
     # It would wait a second at most for a thread whose wait cannot be ended.
-    assert not nc._session.io._thread.is_alive()
+    assert not vars(nc._session.io)["_thread"].is_alive()
     return True
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from jsync import errors
-from jsync.jetstream.api import api_error
+from jsync.jetstream.replies import api_error
 
 ERRORS = [
     kind

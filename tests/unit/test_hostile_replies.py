@@ -18,11 +18,11 @@ from jsync.cli import contexts
 from jsync.cli.configuring import read_config
 from jsync.core.protocol import parse_info
 from jsync.jetstream.advisory import read_advisory
-from jsync.jetstream.api import api_error, read_reply
 from jsync.jetstream.atomic.engine import stores_rightly
 from jsync.jetstream.ingest.answer import read_answer
 from jsync.jetstream.publishing.publish import read_ack
 from jsync.jetstream.push.engine import Heartbeat
+from jsync.jetstream.replies import api_error, read_reply
 from jsync.jetstream.versions import line_of_config, line_of_server
 from jsync.models import Model, StoredMessage
 

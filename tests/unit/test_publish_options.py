@@ -10,7 +10,7 @@ from jsync.headers import Headers
 from jsync.jetstream.publishing.options import publish_headers
 
 if TYPE_CHECKING:
-    from jsync.jetstream.publishing.options import PublishOptions
+    from jsync.models.publish import PublishOptions
 
 AT = datetime(2030, 1, 2, 3, 4, 5, tzinfo=UTC)
 

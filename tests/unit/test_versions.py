@@ -11,7 +11,7 @@ import pytest
 
 from jsync.core.protocol import ServerInfo
 from jsync.jetstream.publishing import options as publish_options
-from jsync.jetstream.publishing.options import PublishOptions, newer_options
+from jsync.jetstream.publishing.options import newer_options
 from jsync.jetstream.versions import (
     lacking,
     line_of_config,
@@ -20,6 +20,7 @@ from jsync.jetstream.versions import (
     unsupported,
 )
 from jsync.models import ConsumerConfig, Placement, StreamConfig, StreamSource
+from jsync.models.publish import PublishOptions
 from jsync.models.since import OLDEST, Line, Since, as_line
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
     from ...core.requests import Data
     from ...models import PubAck
+    from ...models.publish import PublishOptions
     from ..api import API
-    from ..publishing.options import PublishOptions
     from .lookup import StreamLookup
 
     BatchMessage: TypeAlias = tuple[str, Data] | tuple[str, Data, PublishOptions]

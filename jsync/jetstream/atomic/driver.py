@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from ..._fast import BatchEntry, Msg
     from ...core.requests import Data
     from ...models import PubAck
+    from ...models.publish import PublishOptions
     from ..api import API
-    from ..publishing.options import PublishOptions
     from .engine import AtomicEngine
     from .lookup import KnownStream, StreamLookup
     from .resolve import Resolver

@@ -20,15 +20,15 @@ from ...errors import (
     JetStreamError,
 )
 from ...models import decode_pub_ack
-from ..api import api_error
 from ..publishing.options import publish_headers
+from ..replies import api_error
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from ..._fast import BatchEntry
     from ...models import PubAck, StreamInfo
-    from ..publishing.options import PublishOptions
+    from ...models.publish import PublishOptions
 
 MAX_MESSAGES: Final = 1000
 """What a server takes unless it is set up otherwise (`max_batch_size`)."""

@@ -15,7 +15,7 @@ from ...errors import (
     TimeoutError as LateError,
 )
 from ...models import StreamInfo
-from ..api import api_error, part_of
+from ..replies import api_error, part_of
 from ..versions import level_of
 
 if TYPE_CHECKING:

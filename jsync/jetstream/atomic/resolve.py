@@ -17,7 +17,7 @@ from ...errors import (
     UnclearCommitError,
 )
 from ...models import PubAck, StoredMessage, StreamInfo
-from ..api import api_error, decoded, part_of
+from ..replies import api_error, decoded, part_of
 from .engine import (
     has_settled,
     place_in_batch,

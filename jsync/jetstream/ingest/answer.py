@@ -13,7 +13,7 @@ import msgspec
 
 from ...errors import JetStreamError
 from ...models import PubAck
-from ..api import api_error
+from ..replies import api_error
 
 if TYPE_CHECKING:
     from ...errors import APIError

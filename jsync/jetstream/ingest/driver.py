@@ -46,9 +46,9 @@ if TYPE_CHECKING:
     from ...errors import PermissionsError, Unconfirmed
     from ...headers import HeadersLike
     from ...models import PubAck
+    from ...models.publish import PublishOptions
     from ..api import API
     from ..publishing.arrow import ArrowTable, MessageColumns, Rows
-    from ..publishing.options import PublishOptions
     from .answer import Answer
 
 Message: TypeAlias = "tuple[str, Data, HeadersLike | bytes | None, int]"

@@ -15,7 +15,7 @@ from ...errors import (
     TooManyRequestsError,
 )
 from ...models import decode_pub_ack
-from ..api import api_error
+from ..replies import api_error
 from .overload import pause_after
 
 if TYPE_CHECKING:

@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from ..._fast import PubAckFuture
     from ...core.requests import Data
     from ...headers import HeadersLike
+    from ...models.publish import PublishOptions
     from ..api import API
     from .acks import OnError
     from .arrow import ArrowTable, MessageColumns
-    from .options import PublishOptions
 
 WIDEST = 1 << 20
 

@@ -6,80 +6,31 @@ heartbeats, order and reconnects are those of the pulls that bring it.
 
 from __future__ import annotations
 
-import secrets
+from math import inf
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from ..._fast import Columns, arrow_schema, arrow_stream
 from ...checks import seconds, whole
 from ...core.deadline import deadline_after
 from ...core.single import Single
 from ...errors import ConfigError, SubscriptionClosedError, TimeoutError as LateError
-from ..ordered.driver import OrderedPull
-from ..ordered.engine import Cursor, ordered_config
-from ..ordered.place import Place
-from .engine import LONGEST_EXPIRY, UNLIMITED, consume_limits, idle_seconds
+from .engine import LONGEST_EXPIRY, UNLIMITED, idle_seconds
+from .inbox import raise_failure
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Sequence
     from types import TracebackType
     from typing import Self
 
-    from ..._fast import ArrowBatch, Mailbox
+    from ..._fast import ArrowBatch, Columns, Mailbox
     from ...checks import Seconds
     from ...models import ConsumerConfig
-    from ..api import API
     from .driver import ContinuousPull
-    from .fetch import SinglePull
     from .inbox import Source
 
 AHEAD_BYTES = 16 << 20
 """What is asked for ahead when nothing is said of it."""
 MOST_ROWS = 10_000
-READ_ROWS = 50_000
-FOREVER = float("inf")
-
-
-def _columns(
-    source: Source, names: Sequence[str] | None, most_rows: int = 0
-) -> Columns:
-    return Columns(
-        names, most_rows=most_rows, acks=source.acks, together=source.acks_all
-    )
-
-
-def _fail(mailbox: Mailbox) -> None:
-    """Raise what has ended it, if that was an error."""
-    if mailbox.failure is not None:
-        mailbox.next(0)
-
-
-# One pull -----------------------------------------------------------------------------
-
-
-def fetched(
-    pull: SinglePull, source: Source, columns: Sequence[str] | None
-) -> ArrowBatch:
-    """Wait until the pull has ended; all that it has brought."""
-    mailbox = pull.inbox.mailbox
-    mailbox.use_columns(_columns(source, columns))
-    while not mailbox.closed:
-        until = pull.deadline
-        if pull.silence:
-            until = min(until, mailbox.last_arrival + pull.silence)
-        if mailbox.await_rows(UNLIMITED, UNLIMITED, until) or mailbox.closed:
-            continue
-        # What came in the meantime, a heartbeat perhaps, has put it off.
-        if monotonic() >= pull.deadline or (
-            pull.silence and monotonic() >= mailbox.last_arrival + pull.silence
-        ):
-            pull.waited()
-    if not len(mailbox):
-        _fail(mailbox)
-    return mailbox.take_rows(whole=True)
-
-
-# The continuous pull ------------------------------------------------------------------
 
 
 class ArrowBatches(Single):
@@ -101,7 +52,7 @@ class ArrowBatches(Single):
         self._pull = pull
         self._fill = fill
         self._max_wait = max_wait
-        self._idle_timeout = idle_timeout or FOREVER
+        self._idle_timeout = idle_timeout or inf
         pull.mailbox.use_columns(columns)
 
     def __iter__(self) -> Self:
@@ -112,9 +63,9 @@ class ArrowBatches(Single):
 
         Raises `ConsumerDeletedError` or `ConnectionClosedError`, after all that had come.
         """
-        batch = self._take(FOREVER)
+        batch = self._take(inf)
         if batch is None:
-            _fail(self._pull.mailbox)
+            raise_failure(self._pull.mailbox)
             raise StopIteration
         return batch
 
@@ -124,9 +75,9 @@ class ArrowBatches(Single):
         Then with what has come; None waits for ever. Raises `TimeoutError` when nothing
         has, `SubscriptionClosedError` after the end, and what iterating raises.
         """
-        batch = self._take(FOREVER if timeout is None else deadline_after(timeout))
+        batch = self._take(inf if timeout is None else deadline_after(timeout))
         if batch is None:
-            _fail(self._pull.mailbox)
+            raise_failure(self._pull.mailbox)
             raise SubscriptionClosedError("no more batches: it has ended")
         return batch
 
@@ -233,153 +184,5 @@ def arrow_batches(
     outstanding = None if config is None else config.max_ack_pending
     if outstanding is not None and outstanding > 0 and source.acks:
         rows = min(rows, outstanding)
-    shape = _columns(source, columns, max_rows)
+    shape = source.columns(columns, max_rows)
     return ArrowBatches(pull(), shape, (rows, size), max_wait, idle_timeout)
-
-
-# A range of a stream ------------------------------------------------------------------
-
-
-class ArrowRange:
-    """A range of a stream as Arrow: what `Stream.read_arrow` returns.
-
-    Nothing is read before it is asked for: each iteration, and each `__arrow_c_stream__`,
-    reads the range anew, batch after batch, and holds no more than what is on its way.
-    Any thread may use it.
-    """
-
-    def __init__(
-        self,
-        api: API,
-        stream: str,
-        start: int,
-        end: int,
-        *,
-        columns: Sequence[str] | None,
-        filter_subjects: str | Iterable[str] | None,
-        headers_only: bool,
-        max_rows: int,
-        max_bytes: int,
-        inactive_threshold: float | None,
-        timeout: float | None,
-    ) -> None:
-        self._api = api
-        self._stream = stream
-        self._names = columns
-        self._max_rows = whole(max_rows, "max_rows", 1)
-        self._limits = consume_limits(max_bytes=max_bytes, idle_heartbeat=5.0)
-        self._config = ordered_config(
-            {
-                "opt_start_seq": start,
-                "filter_subjects": filter_subjects,
-                "headers_only": headers_only or None,
-                "inactive_threshold": inactive_threshold,
-            }
-        )
-        self._timeout = api.timeout if timeout is None else timeout
-        deadline_after(self._timeout)
-        self._columns()  # raises for columns that there are not
-        self.start = start
-        """The first sequence that may be in it."""
-        self.end = end
-        """The last one."""
-
-    def _columns(self) -> Columns:
-        return Columns(self._names, most_rows=self._max_rows)
-
-    def __iter__(self) -> ArrowReading:
-        """Read it, batch after batch."""
-        return ArrowReading(self._begin if self.start <= self.end else None)
-
-    def _begin(self) -> _RangePull:
-        cursor = Cursor(self._config, secrets.token_hex(8))
-        cursor.until = self.end
-        place = Place(self._api, self._stream, cursor)
-        place.create(deadline_after(self._timeout))
-        pull = _RangePull(place, self._limits, None)
-        pull.mailbox.use_columns(self._columns())
-        pull.fill = self._max_rows, self._limits.max_bytes // 2
-        pull.begin()
-        return pull
-
-    def __arrow_c_schema__(self) -> object:
-        """Its schema, as a capsule; see `ArrowBatch`."""
-        return arrow_schema(self._columns())
-
-    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
-        """A stream of its record batches, as a capsule; `requested_schema` is ignored."""
-        return arrow_stream(self._columns(), iter(self))
-
-    def __repr__(self) -> str:
-        return f"<ArrowRange of {self._stream}, {self.start} to {self.end}>"
-
-
-class _RangePull(OrderedPull):
-    """Reads a range for one reader, who goes on nowhere when it stops early."""
-
-    fill = (1, 1)
-
-    def stop(self) -> None:
-        self.mailbox.close(discard=True)
-        super().stop()
-
-
-class ArrowReading(Single):
-    """One reading of a range: an iterator of `ArrowBatch`, for one thread at a time.
-
-    Leaving it early through `with`, `close`, or by dropping it, gives its consumer back.
-    """
-
-    def __init__(self, begin: Callable[[], _RangePull] | None) -> None:
-        self._begin = begin  # until it has begun
-        self._pull: _RangePull | None = None
-
-    def __iter__(self) -> Self:
-        return self
-
-    def __next__(self) -> ArrowBatch:
-        """The next batch; blocks.
-
-        Raises `StreamNotFoundError`, `ConnectionClosedError`, and what else ends an
-        `OrderedConsumer`.
-        """
-        if self._begin is not None:
-            begin, self._begin = self._begin, None
-            self._pull = begin()
-        pull = self._pull
-        while pull is not None:
-            mailbox = pull.mailbox
-            mailbox.await_rows(*pull.fill, FOREVER)
-            if len(mailbox):
-                batch = mailbox.take_rows()
-                if len(batch):
-                    return batch
-            elif mailbox.closed:
-                _fail(mailbox)
-                break
-        raise StopIteration
-
-    def close(self) -> None:
-        """Read no more; does not block, and a second call does nothing."""
-        self._begin = None
-        if self._pull is not None:
-            self._pull.stop()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
-
-    def __del__(self) -> None:
-        pull = getattr(self, "_pull", None)
-        if pull is not None:
-            pull.abandon()
-
-    def __repr__(self) -> str:
-        return f"<ArrowReading {self._pull or 'at rest'!r}>"

@@ -15,9 +15,15 @@ from ...errors import (
     TimeoutError as LateError,
 )
 from ..publishing.publish import RETRIES, RETRY_SECONDS
-from .arrow import fetched
-from .engine import HEARTBEATS_MISSED, MARGIN, NANOSECONDS, Meaning, judge
-from .inbox import KeptInbox, LentInbox
+from .engine import (
+    HEARTBEATS_MISSED,
+    MARGIN,
+    NANOSECONDS,
+    UNLIMITED,
+    Meaning,
+    judge,
+)
+from .inbox import KeptInbox, LentInbox, raise_failure
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -255,7 +261,7 @@ class Batch(Single):
         come; behind messages that is in `error` alone. A second call raises
         `ConcurrentUseError`.
         """
-        return fetched(self._pull, self._pull.source, columns)
+        return _rows(self._pull, columns)
 
     def waited(self) -> None:
         """Called by the iteration when nothing has come for too long."""
@@ -292,3 +298,23 @@ class Batch(Single):
         mailbox = self._pull.inbox.mailbox
         state = "ended" if mailbox.closed else "open"
         return f"<Batch {state}, {len(mailbox)} pending>"
+
+
+def _rows(pull: SinglePull, columns: Sequence[str] | None) -> ArrowBatch:
+    """Wait until the pull has ended; all that it has brought."""
+    mailbox = pull.inbox.mailbox
+    mailbox.use_columns(pull.source.columns(columns))
+    while not mailbox.closed:
+        until = pull.deadline
+        if pull.silence:
+            until = min(until, mailbox.last_arrival + pull.silence)
+        if mailbox.await_rows(UNLIMITED, UNLIMITED, until) or mailbox.closed:
+            continue
+        # What came in the meantime, a heartbeat perhaps, has put it off.
+        if monotonic() >= pull.deadline or (
+            pull.silence and monotonic() >= mailbox.last_arrival + pull.silence
+        ):
+            pull.waited()
+    if not len(mailbox):
+        raise_failure(mailbox)
+    return mailbox.take_rows(whole=True)

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import TYPE_CHECKING, cast
 
-from ..._fast import Mailbox, Question
+from ..._fast import Columns, Mailbox, Question
 from ...core.requests import request
 from ...core.session import ConnectionState, Interest
 from ...errors import Error
 from .engine import PROBE, says_more
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from ..._fast import JetStreamMsg, Msg, Pin
     from ...core.timers import Timer
@@ -64,6 +64,18 @@ class Source:
     def needs_no_ack_for(self, messages: int) -> bool:
         """Whether the server gives so many messages without waiting for acks."""
         return self.max_ack_pending < 0 or self.max_ack_pending >= messages
+
+    def columns(self, names: Sequence[str] | None, most_rows: int = 0) -> Columns:
+        """Columns for what it gives; `most_rows` in a batch, 0: any number."""
+        return Columns(
+            names, most_rows=most_rows, acks=self.acks, together=self.acks_all
+        )
+
+
+def raise_failure(mailbox: Mailbox) -> None:
+    """Raise the error that has ended it, if one has."""
+    if mailbox.failure is not None:
+        mailbox.next(0)
 
 
 class Inbox:

@@ -22,7 +22,7 @@ from ...errors import (
 from ...headers import Headers
 from ...models import StoredMessage, check_filter
 from ...models.codec import wire_time
-from ..api import api_error
+from ..replies import api_error
 from ..versions import DIRECT_BATCH, unsupported
 
 if TYPE_CHECKING:

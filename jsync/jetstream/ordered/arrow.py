@@ -1,0 +1,172 @@
+"""A range of a stream as columns, in order: what `Stream.read_arrow` returns."""
+
+from __future__ import annotations
+
+import secrets
+from math import inf
+from typing import TYPE_CHECKING
+
+from ..._fast import Columns, arrow_schema, arrow_stream
+from ...checks import whole
+from ...core.deadline import deadline_after
+from ...core.single import Single
+from ..pulls.engine import consume_limits
+from ..pulls.inbox import raise_failure
+from .driver import OrderedPull
+from .engine import Cursor, ordered_config
+from .place import Place
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+    from types import TracebackType
+    from typing import Self
+
+    from ..._fast import ArrowBatch
+    from ..api import API
+
+READ_ROWS = 50_000
+
+
+class ArrowRange:
+    """A range of a stream as Arrow: what `Stream.read_arrow` returns.
+
+    Nothing is read before it is asked for: each iteration, and each `__arrow_c_stream__`,
+    reads the range anew, batch after batch, and holds no more than what is on its way.
+    Any thread may use it.
+    """
+
+    def __init__(
+        self,
+        api: API,
+        stream: str,
+        start: int,
+        end: int,
+        *,
+        columns: Sequence[str] | None,
+        filter_subjects: str | Iterable[str] | None,
+        headers_only: bool,
+        max_rows: int,
+        max_bytes: int,
+        inactive_threshold: float | None,
+        timeout: float | None,
+    ) -> None:
+        self._api = api
+        self._stream = stream
+        self._names = columns
+        self._max_rows = whole(max_rows, "max_rows", 1)
+        self._limits = consume_limits(max_bytes=max_bytes, idle_heartbeat=5.0)
+        self._config = ordered_config(
+            {
+                "opt_start_seq": start,
+                "filter_subjects": filter_subjects,
+                "headers_only": headers_only or None,
+                "inactive_threshold": inactive_threshold,
+            }
+        )
+        self._timeout = api.timeout if timeout is None else timeout
+        deadline_after(self._timeout)
+        self._columns()  # raises for columns that there are not
+        self.start = start
+        """The first sequence that may be in it."""
+        self.end = end
+        """The last one."""
+
+    def _columns(self) -> Columns:
+        return Columns(self._names, most_rows=self._max_rows)
+
+    def __iter__(self) -> ArrowReading:
+        """Read it, batch after batch."""
+        return ArrowReading(self._begin if self.start <= self.end else None)
+
+    def _begin(self) -> _RangePull:
+        cursor = Cursor(self._config, secrets.token_hex(8))
+        cursor.until = self.end
+        place = Place(self._api, self._stream, cursor)
+        place.create(deadline_after(self._timeout))
+        pull = _RangePull(place, self._limits, None)
+        pull.mailbox.use_columns(self._columns())
+        pull.fill = self._max_rows, self._limits.max_bytes // 2
+        pull.begin()
+        return pull
+
+    def __arrow_c_schema__(self) -> object:
+        """Its schema, as a capsule; see `ArrowBatch`."""
+        return arrow_schema(self._columns())
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        """A stream of its record batches, as a capsule; `requested_schema` is ignored."""
+        return arrow_stream(self._columns(), iter(self))
+
+    def __repr__(self) -> str:
+        return f"<ArrowRange of {self._stream}, {self.start} to {self.end}>"
+
+
+class _RangePull(OrderedPull):
+    """Reads a range for one reader, who goes on nowhere when it stops early."""
+
+    fill = (1, 1)
+
+    def stop(self) -> None:
+        self.mailbox.close(discard=True)
+        super().stop()
+
+
+class ArrowReading(Single):
+    """One reading of a range: an iterator of `ArrowBatch`, for one thread at a time.
+
+    Leaving it early through `with`, `close`, or by dropping it, gives its consumer back.
+    """
+
+    def __init__(self, begin: Callable[[], _RangePull] | None) -> None:
+        self._begin = begin  # until it has begun
+        self._pull: _RangePull | None = None
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> ArrowBatch:
+        """The next batch; blocks.
+
+        Raises `StreamNotFoundError`, `ConnectionClosedError`, and what else ends an
+        `OrderedConsumer`.
+        """
+        if self._begin is not None:
+            begin, self._begin = self._begin, None
+            self._pull = begin()
+        pull = self._pull
+        while pull is not None:
+            mailbox = pull.mailbox
+            mailbox.await_rows(*pull.fill, inf)
+            if len(mailbox):
+                batch = mailbox.take_rows()
+                if len(batch):
+                    return batch
+            elif mailbox.closed:
+                raise_failure(mailbox)
+                break
+        raise StopIteration
+
+    def close(self) -> None:
+        """Read no more; does not block, and a second call does nothing."""
+        self._begin = None
+        if self._pull is not None:
+            self._pull.stop()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        pull = getattr(self, "_pull", None)
+        if pull is not None:
+            pull.abandon()
+
+    def __repr__(self) -> str:
+        return f"<ArrowReading {self._pull or 'at rest'!r}>"
