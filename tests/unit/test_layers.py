@@ -1,179 +1,304 @@
-"""The import graph is the architecture: one direction, and known doors out."""
+"""The import graph is the architecture: one direction, no circle, known doors out."""
 
 from __future__ import annotations
 
 import ast
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
 import jsync
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
 ROOT = Path(jsync.__file__).parent
 
-# Lowest first. A file may import from its own layer and from those before it.
-LAYERS = [
-    "_version",
-    "terminal",
-    "errors",
-    "checks",
-    "headers",
-    "_fast",
-    "models",
-    "core",
-    "jetstream",
+# Lowest first. A room imports from itself and from the rooms before it. A folder is a
+# room; below `jetstream` each file and each folder is one.
+ROOMS = [
+    *("_version", "terminal", "errors", "checks", "headers", "_fast", "models", "core"),
+    *("jetstream.replies", "jetstream.versions", "jetstream.api"),
+    *("jetstream.inquiry", "jetstream.management", "jetstream.managed"),
+    *("jetstream.publishing", "jetstream.pulls", "jetstream.stored"),
+    *("jetstream.atomic", "jetstream.ingest", "jetstream.ordered"),
+    *("jetstream.consumer", "jetstream.push", "jetstream.stream"),
+    *("jetstream.advisory", "jetstream.subscribing", "jetstream.context"),
+    "connection",
 ]
+
+# The types in the stub of the extension: plain data, which imports nothing of it.
+STUB = {"models.ack", "models.publish"}
 
 # Only these files may touch the world.
 DOORS = {
-    "socket": {"core/transport.py"},
-    "ssl": {"core/tls.py", "core/options.py", "connection.py"},
-    "select": {"core/transport.py"},
+    "socket": {"core.transport"},
+    "ssl": {"core.tls", "core.options", "connection"},
+    "select": {"core.transport"},
     "signal": {
-        "cli/server.py",
-        "core/io_thread.py",
-        "core/callbacks.py",
-        "server.py",
-        "spark/pipeline/stopping.py",
+        "cli.server",
+        "core.io_thread",
+        "core.callbacks",
+        "server",
+        "spark.pipeline.stopping",
     },
-    "subprocess": {"cli/doctor.py", "server.py"},
-    "random": {"core/io_thread.py", "jetstream/publishing/overload.py"},
-    "threading": {
-        "jetstream/atomic/driver.py",
-        "core/session.py",
-        "core/io_thread.py",
-        "core/callbacks.py",
-        "connection.py",
-        "core/backlog.py",
-        "core/subscription.py",
-        "core/timers.py",
-        "jetstream/pulls/faces.py",
-        "jetstream/pulls/driver.py",
-        "jetstream/ingest/driver.py",
-        "jetstream/ordered/consumer.py",
-        "jetstream/ordered/driver.py",
-        "jetstream/push/driver.py",
-        "jetstream/push/subscription.py",
-        "server.py",
-        "spark/pipeline/batch.py",
-        "spark/pipeline/stopping.py",
-    },
-    "time": {
-        "cli/bench_scenarios.py",
-        "cli/demo.py",
-        "cli/ingest/command.py",
-        "cli/publish.py",
-        "cli/server.py",
-        "core/session.py",
-        "core/io_thread.py",
-        "core/transport.py",
-        "connection.py",
-        "core/backlog.py",
-        "core/requests.py",
-        "core/deadline.py",
-        "jetstream/pulls/arrow.py",
-        "jetstream/atomic/driver.py",
-        "jetstream/pulls/driver.py",
-        "jetstream/ingest/driver.py",
-        "jetstream/pulls/fetch.py",
-        "jetstream/pulls/inbox.py",
-        "jetstream/ingest/tail.py",
-        "jetstream/ordered/batch.py",
-        "jetstream/ordered/driver.py",
-        "jetstream/push/ordered.py",
-        "jetstream/ordered/place.py",
-        "jetstream/publishing/publish.py",
-        "jetstream/publishing/acks.py",
-        "jetstream/push/pull_subscription.py",
-        "jetstream/push/driver.py",
-        "jetstream/atomic/resolve.py",
-        "jetstream/stored/get.py",
-        "jetstream/push/subscribe.py",
-        "server.py",
-        "spark/pipeline/batch.py",
-        "spark/pipeline/report.py",
-        "spark/pipeline/streaming.py",
-        "spark/sink/guard.py",
-        "spark/patience.py",
-        "spark/reading.py",
-        "spark/streams.py",
-    },
+    "subprocess": {"cli.doctor", "server"},
+    "random": {"core.io_thread", "jetstream.publishing.overload"},
     "asyncio": set[str](),
 }
 
-# Bytes in, decisions out: no door at all, and nothing that has one.
+# Bytes in, decisions out. Each `engine` is pure, and so are these: no door at all, no
+# clock, no thread, and nothing that has one.
+WORLD = {*DOORS, "threading", "time"}
 PURE = {
-    "terminal.py",
-    "core/protocol.py",
-    "core/handshake.py",
-    "core/servers.py",
-    "core/pool.py",
-    "core/auth.py",
-    "jetstream/ingest/engine.py",
-    "jetstream/ingest/answer.py",
-    "jetstream/ingest/missing.py",
-    "jetstream/pulls/engine.py",
-    "jetstream/versions.py",
-    "jetstream/publishing/options.py",
-    "jetstream/pulls/priority.py",
-    "jetstream/ordered/engine.py",
-    "jetstream/push/wanted.py",
-    "jetstream/push/existing.py",
-    "jetstream/push/engine.py",
-    "spark/columns.py",
-    "spark/coverage.py",
-    "spark/offsets.py",
-    "spark/options.py",
-    "spark/pipeline/checks.py",
-    "spark/pipeline/config.py",
-    "spark/pipeline/explain.py",
-    "spark/pipeline/positions.py",
-    "spark/pipeline/problems.py",
-    "spark/pipeline/progress.py",
-    "spark/pipeline/sql.py",
-    "spark/pushdown.py",
-    "spark/source_options.py",
+    "terminal",
+    "core.protocol",
+    "core.handshake",
+    "core.servers",
+    "core.pool",
+    "core.auth",
+    "jetstream.versions",
+    "jetstream.ingest.answer",
+    "jetstream.ingest.missing",
+    "jetstream.publishing.options",
+    "jetstream.pulls.priority",
+    "jetstream.push.existing",
+    "jetstream.push.wanted",
+    "spark.columns",
+    "spark.coverage",
+    "spark.offsets",
+    "spark.options",
+    "spark.pipeline.config",
+    "spark.pipeline.explain",
+    "spark.pipeline.positions",
+    "spark.pipeline.problems",
+    "spark.pipeline.progress",
+    "spark.pipeline.sql",
+    "spark.pushdown",
+    "spark.source_options",
 }
 
-# The one look upwards: `Connection.jetstream()` is where users look for it.
-UPWARDS = {("connection.py", "jetstream")}
-
-FILES = sorted(p for p in ROOT.rglob("*.py") if p.name != "__init__.py")
-
-
-def imports(path: Path) -> Iterator[tuple[int, str]]:
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.ImportFrom):
-            if node.module is None:
-                for alias in node.names:
-                    yield node.level, alias.name
-            else:
-                yield node.level, node.module
-        elif isinstance(node, ast.Import):
-            for alias in node.names:
-                yield 0, alias.name
+# Of the extension, pure code may use functions of bytes and the classes that it is given.
+PURE_FAST = {
+    "BatchMessages",
+    "IngestCounts",
+    "Msg",
+    "check_publish_subject",
+    "check_subscribe_subject",
+    "parse_headers",
+}
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda p: p.relative_to(ROOT).as_posix())
-def test_a_file_imports_downwards_and_through_its_own_doors(path: Path) -> None:
-    name = path.relative_to(ROOT)
-    depth = len(name.parts)
-    layer = name.parts[0].removesuffix(".py")
-    for level, module in imports(path):
-        head = module.split(".")[0]
-        if level == 0 and head in DOORS:
-            assert name.as_posix() in DOORS[head], f"{name} imports {head}"
-        if level == 0 and name.as_posix() in PURE:
-            assert head not in DOORS, f"{name} is pure and imports {head}"
-        if level == depth and layer in LAYERS and head in LAYERS:
-            if (name.as_posix(), head) in UPWARDS:
+class Source(NamedTuple):
+    """A module: its text, and whether it is a package."""
+
+    text: str
+    package: bool = False
+
+
+class Import(NamedTuple):
+    """`name` of `module`; without a name the module itself. Modules of jsync lack `jsync.`."""
+
+    module: str
+    name: str | None
+    ours: bool
+    for_types: bool
+
+
+def tree() -> dict[str, Source]:
+    """Every module of jsync and the stub of the extension, by dotted name."""
+    found = {}
+    for path in [*ROOT.rglob("*.py"), *ROOT.rglob("*.pyi")]:
+        parts = path.relative_to(ROOT).with_suffix("").parts
+        package = parts[-1] == "__init__"
+        name = ".".join(parts[:-1] if package else parts)
+        found[name] = Source(path.read_text(), package)
+    return found
+
+
+def imports(modules: Mapping[str, Source], name: str) -> Iterator[Import]:
+    yield from _imports(modules, name, ast.parse(modules[name].text), for_types=False)
+
+
+def _imports(
+    modules: Mapping[str, Source], name: str, node: ast.AST, *, for_types: bool
+) -> Iterator[Import]:
+    for child in ast.iter_child_nodes(node):
+        match child:
+            case ast.If(test=ast.Name(id="TYPE_CHECKING"), body=body):
+                for statement in body:
+                    typed = ast.Module([statement], [])
+                    yield from _imports(modules, name, typed, for_types=True)
+            case ast.ImportFrom(module=module, level=level, names=names):
+                ours, source = _source(modules, name, module, level)
+                for alias in names:
+                    below = f"{source}.{alias.name}".lstrip(".")
+                    if ours and below in modules:
+                        yield Import(below, None, True, for_types)
+                    else:
+                        yield Import(source, alias.name, ours, for_types)
+            case ast.Import(names=names):
+                for alias in names:
+                    yield Import(alias.name, None, False, for_types)
+            case _:
+                yield from _imports(modules, name, child, for_types=for_types)
+
+
+def _source(
+    modules: Mapping[str, Source], name: str, module: str | None, level: int
+) -> tuple[bool, str]:
+    if not level:
+        return False, module or ""
+    package = name.split(".") if name else []
+    up = level - 1 if modules[name].package else level
+    base = package[: len(package) - up]
+    return True, ".".join([*base, *([module] if module else [])])
+
+
+def room(name: str) -> str:
+    parts = name.split(".")
+    return ".".join(parts[: 2 if parts[0] == "jetstream" else 1])
+
+
+def rises(modules: Mapping[str, Source]) -> Iterator[str]:
+    """Imports of a room from one above it, type-only ones included."""
+    for name in modules:
+        if room(name) not in ROOMS:
+            continue
+        for found in imports(modules, name):
+            if not found.ours or room(found.module) not in ROOMS:
                 continue
-            assert LAYERS.index(head) <= LAYERS.index(layer), f"{name} imports {head}"
+            if name == "_fast" and found.module in STUB:
+                continue
+            if ROOMS.index(room(found.module)) > ROOMS.index(room(name)):
+                yield f"{name} imports {found.module}, which is above it"
+
+
+def circles(modules: Mapping[str, Source]) -> Iterator[str]:
+    """Ways from a module back to itself, by imports of any kind."""
+    arrows = {
+        name: sorted({i.module for i in imports(modules, name) if i.ours} & {*modules})
+        for name in modules
+    }
+    done: set[str] = set()
+
+    def visit(name: str, way: list[str]) -> Iterator[str]:
+        if name in way:
+            yield " -> ".join([*way[way.index(name) :], name])
+        elif name not in done:
+            for below in arrows[name]:
+                if below != name:
+                    yield from visit(below, [*way, name])
+            done.add(name)
+
+    for name in modules:
+        yield from visit(name, [])
+
+
+def impurities(modules: Mapping[str, Source], pure: Iterable[str]) -> Iterator[str]:
+    """Pure modules that have a socket, a clock or a thread when they run."""
+    for name in pure:
+        seen: set[str] = set()
+        ahead = [(name, name)]
+        while ahead:
+            module, way = ahead.pop()
+            if module in seen:
+                continue
+            seen.add(module)
+            for found in imports(modules, module):
+                if found.for_types:
+                    continue
+                if not found.ours and found.module.split(".")[0] in WORLD:
+                    yield f"{way} imports {found.module}"
+                elif found.ours and found.module == "_fast":
+                    if found.name not in PURE_FAST:
+                        yield f"{way} imports {found.name} of the extension"
+                elif found.ours and found.module in modules:
+                    ahead.append((found.module, f"{way} -> {found.module}"))
+
+
+def strangers(modules: Mapping[str, Source]) -> Iterator[str]:
+    """Modules that touch the world and are not among those that may."""
+    for name in modules:
+        for found in imports(modules, name):
+            head = found.module.split(".")[0]
+            if not found.ours and head in DOORS and name not in DOORS[head]:
+                yield f"{name} imports {head}"
+
+
+def pure(modules: Mapping[str, Source]) -> set[str]:
+    return PURE | {name for name in modules if name.split(".")[-1] == "engine"}
+
+
+TREE = tree()
+
+
+def test_every_room_imports_from_those_below_it() -> None:
+    assert not list(rises(TREE))
+
+
+def test_no_import_leads_back_to_where_it_began() -> None:
+    assert not list(circles(TREE))
+
+
+def test_engines_have_no_socket_no_clock_and_no_thread() -> None:
+    assert set(TREE) >= PURE
+    assert not list(impurities(TREE, pure(TREE)))
+
+
+def test_only_known_doors_lead_out() -> None:
+    assert not list(strangers(TREE))
+
+
+def test_every_room_is_on_the_list() -> None:
+    inner = {room(name) for name in TREE if name.startswith(("core", "jetstream."))}
+    assert inner <= set(ROOMS)
+    assert set(ROOMS) <= {room(name) for name in TREE}
+
+
+# A rule that nothing breaks may be a rule that sees nothing.
+
+
+def test_an_import_from_above_is_seen() -> None:
+    broken = {**TREE, "core.protocol": Source("from ..connection import Connection\n")}
+    assert list(rises(broken)) == [
+        "core.protocol imports connection, which is above it"
+    ]
+    typed = "if TYPE_CHECKING:\n    from .jetstream.context import JetStream\n"
+    assert list(rises({**TREE, "_fast": Source(typed)}))
+
+
+@pytest.mark.parametrize("stub", [False, True])
+def test_a_circle_of_types_alone_is_seen(stub: bool) -> None:
+    type_only = "if TYPE_CHECKING:\n    from .{} import X\n"
+    names = ("_fast", "headers") if stub else ("one", "two")
+    small = {
+        names[0]: Source(type_only.format(names[1])),
+        names[1]: Source(type_only.format(names[0])),
+    }
+    assert list(circles(small))
+
+
+def test_an_engine_with_a_clock_is_seen_however_far_away_the_clock_is() -> None:
+    small = {
+        "a.engine": Source("from .near import f\n"),
+        "a.near": Source("from ..far import g\n"),
+        "far": Source("from time import monotonic\n"),
+    }
+    assert list(impurities(small, pure(small) & set(small)))
+    small["a.near"] = Source("if TYPE_CHECKING:\n    from ..far import g\n")
+    assert not list(impurities(small, pure(small) & set(small)))
+
+
+def test_an_engine_with_a_part_of_the_extension_that_waits_is_seen() -> None:
+    small = {"engine": Source("from ._fast import Outbox\n"), "_fast": Source("")}
+    assert list(impurities(small, ["engine"]))
+
+
+def test_a_new_door_is_seen() -> None:
+    assert list(strangers({"headers": Source("import socket\n")}))
 
 
 # What a user has: the package, its public modules, and what these offer.
@@ -249,4 +374,4 @@ def test_what_is_built_on_jsync_uses_public_names_only(path: Path) -> None:
 
 def test_no_file_is_a_drawer() -> None:
     drawers = {"utils", "util", "helpers", "common", "misc", "types"}
-    assert not [p for p in FILES if p.stem in drawers]
+    assert not [name for name in TREE if name.split(".")[-1] in drawers]
