@@ -178,8 +178,8 @@ def test_a_message_that_is_not_there_is_said_so(
         {"sequence": "1"},
         {"sequence": 1, "last_by_subject": "a"},
         {"next_by_subject": "a", "last_by_subject": "a"},
-        {"sequence": 1, "start_time": datetime.now(UTC)},
-        {"start_time": datetime.now()},  # noqa: DTZ005 (what is tested)
+        {"sequence": 1, "start_time": datetime(2026, 1, 1, tzinfo=UTC)},
+        {"start_time": datetime(2026, 1, 1)},  # noqa: DTZ001 (what is tested)
         {"last_by_subject": ""},
         {"next_by_subject": "a b"},
         {"last_by_subject": "a..b"},
@@ -436,7 +436,7 @@ def test_a_stream_without_direct_gets_says_what_to_do(
 
 
 NAIVE = datetime(2020, 1, 1)  # noqa: DTZ001 (what is tested)
-NOW = datetime.now(UTC)
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,51 @@
+"""Whoever wrote a program for the first release of jsync can still run it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from .surface import surface
+
+FIRST = json.loads(Path(__file__).with_name("surface-3a21128.json").read_text())
+
+# What has changed since, and why. Additions need no entry.
+CHANGED = {
+    "jsync.Connection: adopt": "the session keeps what a drain has to wait for",
+    "jsync.Statistics: pickled as": "jsync.connection has it now",
+    "jsync.BatchState: pickled as": "jsync.jetstream.atomic has it now",
+}
+
+
+def test_every_public_name_is_still_there_and_is_called_as_before() -> None:
+    now = surface()
+    changed = {
+        f"{name}: {member}"
+        for name, members in FIRST.items()
+        for member, was in members.items()
+        if not still(was, now.get(name, {}).get(member))
+    }
+    assert changed == set(CHANGED)
+
+
+def still(was: str, now: str | None) -> bool:
+    """Whether a call written for `was` works: new keywords may have come at the end."""
+    if now is None:
+        return False
+    if was.startswith("(") and now.startswith("("):
+        before, after = _parameters(was), _parameters(now)
+        kept = [parameter for parameter in after if parameter in before]
+        added = [parameter for parameter in after if parameter not in before]
+        return kept == before and all("=" in parameter for parameter in added)
+    return was == now
+
+
+def _parameters(signature: str) -> list[str]:
+    depth, found = 0, [""]
+    for letter in signature[1:-1]:
+        depth += (letter in "([{") - (letter in ")]}")
+        if letter == "," and depth == 0:
+            found.append("")
+        else:
+            found[-1] += letter
+    return [parameter.strip() for parameter in found]
