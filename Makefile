@@ -11,12 +11,14 @@ FLIGHTS := .cache/flights.csv.zip
 SERVERS := $(foreach line,2.10 2.11 2.12 2.14.0 2.14 2.15,.cache/nats-server/$(line)/bin/nats-server)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo java tmux servers test fault lint types unit docs dist bench bench-spark sanitize fuzz clean
+.PHONY: help demo java tmux servers quick quick-tests test bulk fault lint types unit docs dist bench bench-spark sanitize fuzz clean
 
 help:
 	@echo 'make demo      336,776 flights into JetStream and out again, by Spark too where Java is'
-	@echo 'make test      lint, types, docs and every test, on each Python found here'
+	@echo 'make quick     lint, types, the unit tests and the quick server tests: 3 minutes'
+	@echo 'make test      lint, types, docs and the tests, on each Python found here'
 	@echo 'make servers   a nats-server of each line, for the tests of versions'
+	@echo 'make bulk      the many cases of features that only the server has'
 	@echo 'make fault     the long fault campaigns'
 	@echo 'make unit      the tests that need no server'
 	@echo 'make docs      the documentation, into .cache/site; fails on a warning'
@@ -77,13 +79,23 @@ demo: $(VENV)/.demo $(FLIGHTS)
 		echo 'Without it the demo ends here: its last part runs pipelines on Spark.'; \
 	fi
 
-test fault: export JAVA_HOME = $(shell scripts/need-java 2>/dev/null)
+# The tests wait more than they compute: lint and types run beside them.
+quick: $(VENV)/.test $(VENV)/.spark
+	$(MAKE) --no-print-directory -j 3 --output-sync lint types quick-tests
+
+quick-tests: $(VENV)/.test
+	scripts/run-tests quick $(VENV) -n 3 --dist loadfile \
+		-m 'quick or not (server or tools)' tests/unit tests/server
+
+test bulk fault: export JAVA_HOME = $(shell scripts/need-java 2>/dev/null)
 test: java tmux $(VENV)/.test $(VENV)/.spark servers lint types docs
 	VENV=$(VENV) scripts/test-pythons
 
+bulk: $(VENV)/.test servers
+	scripts/run-tests bulk $(VENV) -n 4 --dist loadfile -m 'bulk and not fault'
+
 fault: java $(VENV)/.test $(VENV)/.spark
-	$(VENV)/bin/pytest -q --cache-clear -o cache_dir=$(VENV)/cache -m fault || \
-		scripts/again $(VENV) $(VENV)/cache -m fault
+	scripts/run-tests fault $(VENV) -m fault
 
 lint: $(VENV)/.test
 	$(VENV)/bin/ruff check .

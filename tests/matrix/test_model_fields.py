@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 
     from jsync.models.since import Line
 
+pytestmark = pytest.mark.bulk
+
 LONG_AGO = datetime(2020, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
 FAR_AWAY = datetime(2120, 1, 1, tzinfo=UTC)
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from ..conftest import StartServer
 
-pytestmark = pytest.mark.server
+pytestmark = [pytest.mark.server, pytest.mark.quick]
 
 
 def test_the_callbacks_tell_the_life_of_a_connection(

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from ..proxy import FaultProxy
 
-pytestmark = pytest.mark.server
+pytestmark = [pytest.mark.server, pytest.mark.quick]
 
 
 @pytest.fixture

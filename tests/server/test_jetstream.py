@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ..conftest import StartServer
     from ..proxy import FaultProxy
 
-pytestmark = pytest.mark.server
+pytestmark = [pytest.mark.server, pytest.mark.quick]
 
 
 @pytest.fixture

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from ..conftest import StartServer
 
-pytestmark = pytest.mark.server
+pytestmark = [pytest.mark.server, pytest.mark.quick]
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from jsync.server import LocalServer
 
-pytestmark = pytest.mark.server
+pytestmark = [pytest.mark.server, pytest.mark.quick]
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ...conftest import StartServer
     from ...proxy import FaultProxy, Side
 
-pytestmark = pytest.mark.server
+pytestmark = [pytest.mark.server, pytest.mark.quick]
 
 
 def test_the_acks_of_a_batch_leave_together(

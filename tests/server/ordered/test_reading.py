@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from ..support import Recorder
 
-pytestmark = pytest.mark.server
+pytestmark = [pytest.mark.server, pytest.mark.quick]
 
 
 @every_face
