@@ -11,9 +11,15 @@ FIRST = json.loads(Path(__file__).with_name("surface-3a21128.json").read_text())
 
 # What has changed since, and why. Additions need no entry.
 CHANGED = {
-    "jsync.Connection: adopt": "the session keeps what a drain has to wait for",
-    "jsync.Statistics: pickled as": "jsync.connection has it now",
     "jsync.BatchState: pickled as": "jsync.jetstream.atomic has it now",
+    "jsync.Connection: adopt": "the session keeps what a drain has to wait for",
+    "jsync.JetStream: publisher": "window_bytes is 8 MiB by default, not 64",
+    "jsync.Statistics: pickled as": "jsync.connection has it now",
+    "jsync.connect: ()": "max_reconnects is -1 by default: a client never gives up",
+    "jsync.errors.IngestConnectionError: ()": "unconfirmed is ranges, none by default",
+    "jsync.errors.IngestError: ()": "unconfirmed is ranges, none by default",
+    "jsync.errors.IngestTimeoutError: ()": "unconfirmed is ranges, none by default",
+    "jsync.models.SubjectTransform: ()": "src is always sent, as the schema requires",
 }
 
 
