@@ -9,7 +9,7 @@ The map of the package, lowest first; each part imports only from those above it
     _fast       the hot path, in Cython: messages, parsing, the write buffer, waiting
     models      JetStream's configurations and replies
     core        NATS itself: the I/O thread, subscriptions, requests
-    jetstream   JetStream: streams, consumers, publishing
+    jetstream   JetStream: streams, consumers, publishing, key-value
     connection  `connect` and `Connection`, on top of both
     testing     messages made by hand, for tests of handlers
     metrics     counts of connections as Prometheus text
@@ -31,6 +31,22 @@ from .jetstream.atomic.engine import BatchState
 from .jetstream.consumer import Consumer
 from .jetstream.context import JetStream
 from .jetstream.ingest.driver import FastIngest
+from .jetstream.keyvalue.bucket import KeyValue
+from .jetstream.keyvalue.codecs import (
+    JSON,
+    Base64Keys,
+    KeyCodec,
+    MsgPack,
+    PathKeys,
+    ValueCodec,
+)
+from .jetstream.keyvalue.config import KeyValueConfig
+from .jetstream.keyvalue.election import Election
+from .jetstream.keyvalue.engine import Entry
+from .jetstream.keyvalue.live import Live
+from .jetstream.keyvalue.lock import Lock
+from .jetstream.keyvalue.status import KeyValueStatus
+from .jetstream.keyvalue.watch import Watch
 from .jetstream.ordered.arrow import ArrowRange
 from .jetstream.ordered.batch import OrderedBatch
 from .jetstream.ordered.consumer import OrderedConsumer, OrderedOptions
@@ -99,6 +115,21 @@ __all__ = [
     "StreamInfo",
     "ConsumerConfig",
     "ConsumerInfo",
+    # Key-value
+    "KeyValue",
+    "KeyValueConfig",
+    "KeyValueStatus",
+    "Entry",
+    "Watch",
+    "Live",
+    "Lock",
+    "Election",
+    "JSON",
+    "MsgPack",
+    "PathKeys",
+    "Base64Keys",
+    "ValueCodec",
+    "KeyCodec",
     # The package
     "__version__",
 ]

@@ -38,6 +38,10 @@ class Headers(Mapping[str, str]):
     def __len__(self) -> int:
         return len(self._values)
 
+    def __contains__(self, name: object) -> bool:
+        # `Mapping` has one that raises and catches, ten times as slow.
+        return name in self._values
+
     def get_all(self, name: str) -> list[str]:
         """Every value of `name` in the order sent; an empty list when it is absent."""
         return list(self._values.get(name, ()))

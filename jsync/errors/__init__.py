@@ -20,7 +20,8 @@ Error
     │   ├── IngestConnectionError     a fast ingest lost its connection
     │   └── ForkedProcessError        the connection belongs to the parent process
     ├── ConfigError                   an option that cannot be (also ValueError)
-    │   └── PipelineFileError         a pipeline's file with lines that cannot be
+    │   ├── PipelineFileError         a pipeline's file with lines that cannot be
+    │   └── InvalidBucketNameError  InvalidKeyError
     ├── InvalidSubjectError           a subject that cannot be sent (also ValueError)
     ├── InvalidHeaderError            a header that cannot be sent (also ValueError)
     ├── MaxPayloadError               larger than the server accepts (also ValueError)
@@ -73,6 +74,11 @@ Error
         ├── DataLossError             what was to be read went before it was (`jsync.spark`)
         ├── CheckpointError           a checkpoint that a query cannot go on from
         │   └── ReplayTooLateError    a batch comes again when its ids may be forgotten
+        ├── BadBucketError            the stream is no key-value bucket
+        ├── ReadOnlyBucketError       a mirror of a bucket cannot be written to
+        ├── CodecError                a key or a value that a codec cannot decode
+        ├── LockLostError             a lock on a key was not renewed in time
+        ├── LockNotHeldError          a lock on a key was not acquired
         └── PullError                 the server refused or ended a pull
 
 An error reply has a class for its condition, found by the reply's `err_code`, below a class
@@ -80,11 +86,18 @@ for its kind. Some are of two kinds, and stand below both:
 
 APIError
     ├── NotFoundError
-    │   ├── StreamNotFoundError  MessageNotFoundError  AccountNotFoundError
+    │   ├── StreamNotFoundError
+    │   │   └── BucketNotFoundError
+    │   ├── MessageNotFoundError
+    │   │   └── KeyNotFoundError      (also KeyError)
+    │   │       └── KeyDeletedError
+    │   ├── AccountNotFoundError
     │   └── ConsumerNotFoundError
     │       └── ConsumerDoesNotExistError
     ├── AlreadyExistsError
-    │   └── StreamNameInUseError  ConsumerExistsError
+    │   ├── StreamNameInUseError
+    │   │   └── BucketExistsError
+    │   └── ConsumerExistsError
     ├── SubjectOverlapError  StreamMoveInProgressError  ReplicasNotSupportedError
     ├── JetStreamNotEnabledError  JetStreamNotEnabledForAccountError
     ├── JetStreamUnavailableError     for the moment
@@ -112,7 +125,10 @@ APIError
     │   └── MessageDeleteError  StreamStoreError  RollupError
     ├── StreamSealedError  DuplicateMessageConflictError  SourceHeaderError
     ├── WrongExpectationError         the stream is not as the publisher expected
-    │   └── WrongLastSequenceError  WrongLastMsgIDError  StreamMismatchError
+    │   ├── WrongLastSequenceError
+    │   │   └── WrongRevisionError
+    │   │       └── KeyExistsError
+    │   └── WrongLastMsgIDError  StreamMismatchError
     ├── FeatureDisabledError          the stream is not set up for it
     │   ├── MessageTTLDisabledError  MessageIncrDisabledError
     │   ├── MessageSchedulesDisabledError
@@ -304,6 +320,21 @@ from .jetstream import (
     UnclearCommitError as UnclearCommitError,
     Unconfirmed as Unconfirmed,
     UnsupportedFeatureError as UnsupportedFeatureError,
+)
+from .keyvalue import (
+    BadBucketError as BadBucketError,
+    BucketExistsError as BucketExistsError,
+    BucketNotFoundError as BucketNotFoundError,
+    CodecError as CodecError,
+    InvalidBucketNameError as InvalidBucketNameError,
+    InvalidKeyError as InvalidKeyError,
+    KeyDeletedError as KeyDeletedError,
+    KeyExistsError as KeyExistsError,
+    KeyNotFoundError as KeyNotFoundError,
+    LockLostError as LockLostError,
+    LockNotHeldError as LockNotHeldError,
+    ReadOnlyBucketError as ReadOnlyBucketError,
+    WrongRevisionError as WrongRevisionError,
 )
 
 # They are known by this module's name, in tracebacks and in pickles too.

@@ -14,6 +14,7 @@ from .atomic.lookup import StreamLookup
 from .consumer import Consumer
 from .ingest.driver import FastIngest
 from .ingest.engine import DEFAULT_FLOW, DEFAULT_WINDOW_BYTES, IngestEngine
+from .keyvalue.manager import KeyValueManager
 from .ordered.consumer import ordered_consumer
 from .publishing.options import newer_options, publish_headers
 from .publishing.publish import RETRIES, RETRY_SECONDS, publish
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
     from .push.consumer import PushConsumer
 
 
-class JetStream(Subscribing):
+class JetStream(Subscribing, KeyValueManager):
     """JetStream on a connection. Any thread may use it; making one costs nothing.
 
     What asks the server blocks for at most `timeout` seconds, by default those of

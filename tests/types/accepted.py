@@ -195,3 +195,24 @@ def failing(js: jsync.JetStream) -> None:
         raise builtin from base
     except (errors.ConnectionError, errors.JetStreamError):
         raise
+
+
+def key_value(js: jsync.JetStream) -> None:
+    kv = js.create_key_value(bucket="B", history=5, ttl=3600)
+    assert_type(kv, jsync.KeyValue)
+    assert_type(js.key_value("B").put("a", b"1"), int)
+    assert_type(kv.get("a").value, bytes)
+    assert_type(kv.get("a").created, datetime)
+    assert_type(kv.keys("a.*"), Iterator[str])
+    assert_type(kv.get_many(["a"]), dict[str, jsync.Entry])
+    numbers = kv.with_codec(jsync.JSON(int), keys=jsync.PathKeys())
+    assert_type(numbers, jsync.KeyValue[int])
+    assert_type(numbers.put("a", 1), int)
+    assert_type(numbers.get("a").value, int)
+    assert_type(numbers.history("a"), list[jsync.Entry[int]])
+    with numbers.live("a/*") as view, numbers.watch(callback=print) as watch:
+        assert_type(view["a"], int)
+        assert_type(watch.next(), jsync.Entry[int])
+    with kv.lock("a", ttl=30) as lock, kv.elect("b") as election:
+        assert_type(lock.token, int)
+        assert_type(election.is_leader, bool)

@@ -117,7 +117,8 @@ def test_a_class_has_codes_or_is_a_kind_of_others() -> None:
     registered = set(errors.APIError.by_err_code.values())
     for kind in ERRORS:
         if issubclass(kind, errors.APIError) and not kind.__subclasses__():
-            assert kind in registered, kind
+            # Those of buckets are found by jsync, and are a kind of the server's.
+            assert registered & set(kind.__mro__), kind
 
 
 @pytest.mark.parametrize("err_code", sorted(errors.APIError.by_err_code))

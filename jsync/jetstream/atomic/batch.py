@@ -67,7 +67,7 @@ class AtomicBatch(Single, AtomicAdder):
     ) -> None:
         self._session = api.session
         self._session.check_open()
-        self._timeout = api.timeout if timeout is None else timeout
+        self._timeout = api.seconds(timeout)
         self._engine = AtomicEngine(secrets.token_hex(11), max_messages)
         self._driver = AtomicDriver(api, lookup, self._engine, ack_first=ack_first)
         super().__init__(self._engine.messages, self._session.outbox)

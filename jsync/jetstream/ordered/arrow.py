@@ -63,7 +63,7 @@ class ArrowRange:
                 "inactive_threshold": inactive_threshold,
             }
         )
-        self._timeout = api.timeout if timeout is None else timeout
+        self._timeout = api.seconds(timeout)
         deadline_after(self._timeout)
         self._columns()  # raises for columns that there are not
         self.start = start

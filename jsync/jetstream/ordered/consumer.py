@@ -88,7 +88,7 @@ def ordered_consumer(
     )
     timeout = options.get("timeout")
     place = Place(api, stream, cursor)
-    place.create(deadline_after(api.timeout if timeout is None else timeout))
+    place.create(deadline_after(api.seconds(timeout)))
     return OrderedConsumer(place)
 
 

@@ -244,6 +244,20 @@ class OrderedPull(ContinuousPull):
             case _:
                 self._succession.after(self._look_after, self._look)
 
+    def has_all(self, info: ConsumerInfo) -> bool:
+        """Whether all that the consumer could send, as of `info`, has come."""
+        with self._lock:
+            return (
+                self._live
+                and info.name == self._cursor.name
+                and info.num_pending == 0
+                and info.delivered.consumer_seq <= self._order.consumer_sequence
+            )
+
+    def replace(self, reason: Exception | None) -> None:
+        """Have another consumer go on in place of this one; from any thread."""
+        self._session.call_soon(lambda: self._reset(reason, at_once=True))
+
     # The connection -------------------------------------------------------------------
 
     def _on_lost(self, error: ConnectionLostError) -> None:

@@ -37,8 +37,8 @@ def publish(
     data: Data,
     headers: HeadersLike | None,
     timeout: float,
-    retry_attempts: int,
-    retry_wait: Seconds,
+    retry_attempts: int = RETRIES,
+    retry_wait: Seconds = RETRY_SECONDS,
 ) -> PubAck:
     """Publish and block until the stream has stored the message.
 

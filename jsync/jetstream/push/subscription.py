@@ -124,7 +124,7 @@ class PushSubscription(Backlog[JetStreamMsg]):
             Place(api, stream, cursor), on_error=on_error, raises=callback is None
         )
         self = cls(delivery, callback, manual_ack=True, timeout=timeout)
-        seconds = api.timeout if timeout is None else timeout
+        seconds = api.seconds(timeout)
         delivery.begin(seconds, heartbeat_patience)
         self._begin()
         api.session.adopt(self)

@@ -1,0 +1,609 @@
+"""A key-value bucket: what `JetStream.key_value` returns (ADR-8)."""
+
+from __future__ import annotations
+
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Generic, overload
+
+from ...checks import whole
+from ...core.deadline import deadline_after
+from ...errors import (
+    ConfigError,
+    KeyExistsError,
+    MessageNotFoundError,
+    ReadOnlyBucketError,
+    StreamNotFoundError,
+    WrongLastSequenceError,
+    WrongRevisionError,
+)
+from ..management import stream_info
+from ..publishing.options import newer_options, publish_headers
+from ..publishing.publish import publish
+from ..pulls.faces import check_callback
+from ..stored.engine import MOST_SUBJECTS, LastOfEach
+from ..stored.get import get_message, get_messages
+from .codecs import Coded, KeyCodec, Value, ValueCodec
+from .driver import no_bucket, open_changes
+from .election import Election
+from .engine import DELETE_HEADERS, PURGE_HEADERS, revision_in
+from .lease import check_ttl
+from .live import Live
+from .lock import Lock
+from .markers import MARKERS_STAY, purge_markers
+from .status import KeyValueStatus
+from .watch import Watch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from ...core.requests import Data
+    from ...errors import LockLostError
+    from ...models.publish import TTL, PublishOptions
+    from ..api import API
+    from .engine import Entry, Layout
+
+
+class KeyValue(Generic[Value]):
+    """A bucket of keys and their values. Any thread may use it.
+
+    A call that asks the server blocks for at most `timeout` seconds, by default those of
+    the context. Besides the errors that each call names, it raises those of `JetStream`.
+    """
+
+    def __init__(self, api: API, layout: Layout[Value], *, direct: bool) -> None:
+        self._api = api
+        self._layout = layout
+        self._direct = direct
+
+    @property
+    def bucket(self) -> str:
+        """The name of the bucket."""
+        return self._layout.bucket
+
+    @property
+    def is_read_only(self) -> bool:
+        """Whether it is a mirror of another bucket."""
+        return self._layout.origin is not None
+
+    @overload
+    def with_codec(
+        self, values: None = None, *, keys: KeyCodec | None = None
+    ) -> KeyValue[bytes]: ...
+
+    @overload
+    def with_codec(
+        self, values: ValueCodec[Coded], *, keys: KeyCodec | None = None
+    ) -> KeyValue[Coded]: ...
+
+    def with_codec(
+        self, values: ValueCodec[Any] | None = None, *, keys: KeyCodec | None = None
+    ) -> KeyValue[Any]:
+        """The same bucket with values or keys in another form than it stores.
+
+        All calls take and give the form of the codecs, filters and watches included. Locks
+        and elections take keys as the bucket has them. A value that cannot be decoded
+        raises `CodecError`. A watch goes on after it.
+
+        Args:
+            values: A codec of values: `JSON(User)`, `MsgPack(User)`, or your own with
+                `encode(value)` and `decode(data)`. Default: bytes as they are.
+            keys: A codec of keys: `PathKeys()`, `Base64Keys()`, or your own. Default: keys
+                as they are.
+        """
+        layout = self._layout.coded(values, keys)
+        return KeyValue(self._api, layout, direct=self._direct)
+
+    # Writing --------------------------------------------------------------------------
+
+    def put(
+        self, key: str, value: Value | Data = b"", *, timeout: float | None = None
+    ) -> int:
+        """Store a value, whatever the key has now.
+
+        Returns:
+            The revision.
+
+        Raises:
+            InvalidKeyError: There can be no such key; nothing was sent.
+            ReadOnlyBucketError: The bucket is a mirror; nothing was sent.
+            TimeoutError: No answer came, so it may be stored or not.
+            ConnectionLostError: The same.
+        """
+        seconds = self._api.seconds(timeout)
+        subject = self._subject(key)
+        data = self._layout.data(value)
+        return publish(self._api.session, subject, data, None, seconds).seq
+
+    def create(
+        self,
+        key: str,
+        value: Value | Data = b"",
+        *,
+        ttl: TTL | None = None,
+        timeout: float | None = None,
+    ) -> int:
+        """Store a value if the key has none: it never had, or was deleted or purged.
+
+        Args:
+            key: The key.
+            value: The value.
+            ttl: Whole seconds after which the value expires, or `"never"`. The bucket
+                needs a `limit_marker_ttl`. Since nats-server 2.11.
+            timeout: Seconds to wait at most.
+
+        Returns:
+            The revision.
+
+        Raises:
+            KeyExistsError: The key has a value; its `revision` says which.
+            InvalidKeyError: There can be no such key; nothing was sent.
+            ReadOnlyBucketError: The bucket is a mirror; nothing was sent.
+            UnsupportedFeatureError: The server is too old for a `ttl`; nothing was sent.
+            MessageTTLDisabledError: The bucket has no `limit_marker_ttl`.
+        """
+        deadline = deadline_after(self._api.seconds(timeout))
+        last = 0
+        while True:
+            options: PublishOptions = {
+                "expected_last_subject_sequence": last,
+                "ttl": ttl,
+            }
+            try:
+                return self._publish(
+                    key, self._layout.data(value), options, deadline - monotonic()
+                )
+            except WrongLastSequenceError as error:
+                entry = self._newest(key, deadline)
+                if entry is not None and entry.operation == "PUT":
+                    raise KeyExistsError(
+                        f"key exists: {key!r} in bucket {self.bucket!r} at revision "
+                        f"{entry.revision}; update it, or delete it first",
+                        code=error.code,
+                        err_code=error.err_code,
+                        description=error.description,
+                        revision=entry.revision,
+                    ) from error
+                last = 0 if entry is None else entry.revision
+
+    def update(
+        self,
+        key: str,
+        value: Value | Data = b"",
+        *,
+        last: int,
+        timeout: float | None = None,
+    ) -> int:
+        """Store a value if nobody has changed the key since revision `last`.
+
+        Args:
+            key: The key.
+            value: The value.
+            last: The revision that the key has to be at; 0: it has to have none.
+            timeout: Seconds to wait at most.
+
+        Returns:
+            The revision.
+
+        Raises:
+            WrongRevisionError: The key is at another revision, which it says.
+            InvalidKeyError: There can be no such key; nothing was sent.
+            ReadOnlyBucketError: The bucket is a mirror; nothing was sent.
+        """
+        options: PublishOptions = {"expected_last_subject_sequence": last}
+        return self._write(key, self._layout.data(value), options, timeout)
+
+    def delete(
+        self, key: str, *, last: int | None = None, timeout: float | None = None
+    ) -> int:
+        """Delete a key and keep its history. It need not have a value.
+
+        Args:
+            key: The key.
+            last: The revision that the key has to be at. Default: any.
+            timeout: Seconds to wait at most.
+
+        Returns:
+            The revision of the delete marker.
+
+        Raises:
+            WrongRevisionError: The key is at another revision, which it says.
+            InvalidKeyError: There can be no such key; nothing was sent.
+            ReadOnlyBucketError: The bucket is a mirror; nothing was sent.
+        """
+        options: PublishOptions = {
+            "headers": DELETE_HEADERS,
+            "expected_last_subject_sequence": last,
+        }
+        return self._write(key, b"", options, timeout)
+
+    def purge(
+        self,
+        key: str,
+        *,
+        ttl: TTL | None = None,
+        last: int | None = None,
+        timeout: float | None = None,
+    ) -> int:
+        """Delete a key and its history, so that a marker alone is left.
+
+        Args:
+            key: The key.
+            ttl: Whole seconds after which the marker goes, too. The bucket needs a
+                `limit_marker_ttl`. Since nats-server 2.11. Default: it stays.
+            last: The revision that the key has to be at. Default: any.
+            timeout: Seconds to wait at most.
+
+        Returns:
+            The revision of the marker.
+
+        Raises:
+            WrongRevisionError: The key is at another revision, which it says.
+            InvalidKeyError: There can be no such key; nothing was sent.
+            ReadOnlyBucketError: The bucket is a mirror; nothing was sent.
+            UnsupportedFeatureError: The server is too old for a `ttl`; nothing was sent.
+            MessageTTLDisabledError: The bucket has no `limit_marker_ttl`.
+        """
+        options: PublishOptions = {
+            "headers": PURGE_HEADERS,
+            "ttl": ttl,
+            "expected_last_subject_sequence": last,
+        }
+        return self._write(key, b"", options, timeout)
+
+    def purge_deletes(
+        self, *, older_than: float = MARKERS_STAY, timeout: float | None = None
+    ) -> int:
+        """Remove delete markers, and what is left of the history of their keys.
+
+        A value that is put meanwhile stays.
+
+        Args:
+            older_than: Seconds. Younger markers stay, so that watches see them, but their
+                history is removed. Default: half an hour.
+            timeout: Seconds to wait for each answer at most.
+
+        Returns:
+            How many markers were removed.
+        """
+        self._check_writable()
+        # As they are in the bucket, whatever the codecs make of them.
+        plain = self.with_codec()._layout
+        return purge_markers(self._api, plain, older_than, timeout)
+
+    def _write(
+        self, key: str, value: Data, options: PublishOptions, timeout: float | None
+    ) -> int:
+        seconds = self._api.seconds(timeout)
+        deadline = deadline_after(seconds)
+        try:
+            return self._publish(key, value, options, seconds)
+        except WrongLastSequenceError as error:
+            there = revision_in(error.description)
+            if there is None:
+                newest = self._newest(key, deadline)
+                there = 0 if newest is None else newest.revision
+            expected = options.get("expected_last_subject_sequence")
+            raise WrongRevisionError(
+                f"key {key!r} in bucket {self.bucket!r} is at revision {there}, not "
+                f"{expected}; get it again",
+                code=error.code,
+                err_code=error.err_code,
+                description=error.description,
+                revision=there,
+            ) from error
+
+    def _publish(
+        self, key: str, value: Data, options: PublishOptions, seconds: float
+    ) -> int:
+        subject = self._subject(key)
+        headers = publish_headers(subject, value, options)
+        self._api.require(newer_options(options))
+        return publish(self._api.session, subject, value, headers, seconds).seq
+
+    def _subject(self, key: str) -> str:
+        if self._layout.origin is not None:
+            self._check_writable()
+        return self._layout.write + self._layout.key(key)
+
+    def _check_writable(self) -> None:
+        if self._layout.origin is not None:
+            raise ReadOnlyBucketError(
+                f"bucket {self.bucket!r} is a mirror; write to bucket "
+                f"{self._layout.origin!r}"
+            )
+
+    # Reading --------------------------------------------------------------------------
+
+    def get(
+        self, key: str, *, revision: int | None = None, timeout: float | None = None
+    ) -> Entry[Value]:
+        """Get the value of a key, from any server that has it.
+
+        In a cluster it may be a moment behind your own put.
+
+        Args:
+            key: The key.
+            revision: Get this revision of it, if it is kept. Default: the last one.
+            timeout: Seconds to wait at most.
+
+        Raises:
+            KeyNotFoundError: The key has no value, or not that revision.
+            KeyDeletedError: The key was deleted or purged, or its value has expired. It is
+                a `KeyNotFoundError`, too.
+            BucketNotFoundError: The bucket was deleted.
+            InvalidKeyError: There can be no such key; nothing was sent.
+        """
+        self._layout.key(key)
+        deadline = self._api.seconds(timeout)
+        entry = self._get(key, revision, deadline, direct=self._direct)
+        if entry is None:
+            raise self._layout.missing(key, revision)
+        return self._layout.value(entry)
+
+    def get_many(
+        self, keys: Iterable[str], *, timeout: float | None = None
+    ) -> dict[str, Entry[Value]]:
+        """Get the values of many keys, by one request for up to 1024 of them.
+
+        Args:
+            keys: The keys.
+            timeout: Seconds to wait for the next entry at most.
+
+        Returns:
+            The entries by key. Keys without a value are left out.
+
+        Raises:
+            InvalidKeyError: One of them cannot be a key; nothing was sent.
+            UnsupportedFeatureError: nats-server is older than 2.11; nothing was sent.
+            DirectGetNotAllowedError: The bucket was made without direct gets.
+        """
+        if isinstance(keys, str):
+            raise ConfigError(f"keys: several keys, not {keys!r}; use get for one key")
+        layout = self._layout
+        subjects = list(dict.fromkeys(layout.read + layout.key(key) for key in keys))
+        found: dict[str, Entry[Value]] = {}
+        for first in range(0, len(subjects), MOST_SUBJECTS):
+            pages = LastOfEach(subjects[first : first + MOST_SUBJECTS])
+            for message in get_messages(self._api, layout.stream, pages, timeout):
+                entry = layout.entry(message)
+                if entry.operation == "PUT":
+                    found[entry.key] = entry
+        return found
+
+    def history(self, key: str, *, timeout: float | None = None) -> list[Entry[Value]]:
+        """Get all revisions of a key that are kept, delete markers included.
+
+        Returns:
+            The entries, the oldest first.
+
+        Raises:
+            KeyNotFoundError: There are none.
+            BucketNotFoundError: The bucket was deleted.
+            InvalidKeyError: There can be no such key; nothing was sent.
+        """
+        self._layout.key(key)
+        changes = open_changes(
+            self._api, self._layout, (key,), include_history=True, timeout=timeout
+        )
+        with Watch(changes) as watch:
+            entries = list(watch.initial())
+        if not entries:
+            raise self._layout.missing(key)
+        return entries
+
+    def keys(self, *filters: str, timeout: float | None = None) -> Iterator[str]:
+        """Iterate over the keys that have a value; the server filters them.
+
+        No list is kept. So a key that is put again while you iterate may come twice.
+
+        Args:
+            *filters: Keys or patterns, `db.>` or `*.port` for instance. Default: all.
+            timeout: Seconds to wait until the server has begun at most.
+
+        Raises:
+            InvalidKeyError: A filter that cannot be; nothing was sent.
+            BucketNotFoundError: The bucket was deleted.
+        """
+        self._layout.filters(filters)
+        return self._keys(filters, timeout)
+
+    def _keys(self, filters: tuple[str, ...], timeout: float | None) -> Iterator[str]:
+        changes = open_changes(
+            *(self._api, self._layout, filters),
+            headers_only=True,
+            ignore_deletes=True,
+            timeout=timeout,
+        )
+        with Watch(changes) as watch:
+            for entry in watch.initial():
+                yield entry.key
+
+    def watch(
+        self,
+        *filters: str,
+        include_history: bool = False,
+        updates_only: bool = False,
+        headers_only: bool = False,
+        ignore_deletes: bool = False,
+        revision: int | None = None,
+        callback: Callable[[Entry[Value]], object] | None = None,
+        on_error: Callable[[Exception], object] | None = None,
+        timeout: float | None = None,
+    ) -> Watch[Value]:
+        """Watch keys: what they have now, then each change, once and in order.
+
+        Args:
+            *filters: Keys or patterns, `db.>` or `*.port` for instance. Default: all.
+            include_history: Begin with all revisions that are kept, not with the last ones.
+            updates_only: Begin with the next change.
+            headers_only: Leave the values out.
+            ignore_deletes: Leave delete markers out.
+            revision: Begin with this revision, and give every one from there on.
+            callback: Called with each entry, on a thread of its own. An error of it is
+                reported to `on_error`, and the watch goes on. Default: you iterate.
+            on_error: Called with each error that does not end the watch. Default: that of
+                the connection, or the log.
+            timeout: Seconds to wait until the server has begun at most.
+
+        Raises:
+            InvalidKeyError: A filter that cannot be; nothing was sent.
+            BucketNotFoundError: The bucket was deleted.
+        """
+        if callback is not None and not callable(callback):
+            raise ConfigError("callback has to be callable")
+        changes = open_changes(
+            *(self._api, self._layout, filters),
+            include_history=include_history,
+            updates_only=updates_only,
+            headers_only=headers_only,
+            ignore_deletes=ignore_deletes,
+            revision=revision,
+            on_error=on_error,
+            timeout=timeout,
+        )
+        return Watch(changes, callback)
+
+    def live(
+        self,
+        *filters: str,
+        on_error: Callable[[Exception], object] | None = None,
+        timeout: float | None = None,
+    ) -> Live[Value]:
+        """Keep a copy of keys and values here, which a watch keeps current.
+
+        Blocks until the copy is complete.
+
+        Args:
+            *filters: Keys or patterns, `db.>` or `*.port` for instance. Default: all.
+            on_error: Called with each error that does not end it. Default: that of the
+                connection, or the log.
+            timeout: Seconds to wait until it is complete at most.
+
+        Raises:
+            TimeoutError: The copy was not complete in time.
+            InvalidKeyError: A filter that cannot be; nothing was sent.
+            BucketNotFoundError: The bucket was deleted.
+        """
+        seconds = self._api.seconds(timeout)
+        deadline = deadline_after(seconds)
+        changes = open_changes(
+            self._api, self._layout, filters, on_error=on_error, timeout=seconds
+        )
+        return Live(changes, self.bucket, max(0.0, deadline - monotonic()))
+
+    def lock(
+        self,
+        key: str,
+        *,
+        ttl: float = 30,
+        timeout: float | None = None,
+        on_lost: Callable[[LockLostError], object] | None = None,
+    ) -> Lock:
+        """Make a lock on a key, for one holder at a time. Asks nothing by itself.
+
+        Needs a `limit_marker_ttl`, and nats-server 2.11.
+
+        Args:
+            key: The key. Do not use it for anything else.
+            ttl: Whole seconds, from 2, until another holder can get the lock if this one
+                goes without releasing it.
+            timeout: Seconds that `with` waits for the lock at most. Default: for ever.
+            on_lost: Called on a thread of the lock if the lock is lost. Default: the
+                `on_error` of the connection, or the log.
+
+        Raises:
+            InvalidKeyError: There can be no such key.
+            ConfigError: A `ttl` that cannot be.
+            ReadOnlyBucketError: The bucket is a mirror.
+        """
+        plain = self.with_codec()
+        plain._subject(key)
+        seconds = check_ttl(ttl)
+        check_callback(on_lost)
+
+        def renew(owner: bytes, last: int, timeout: float) -> int:
+            options: PublishOptions = {
+                "expected_last_subject_sequence": last,
+                "ttl": seconds,
+            }
+            return plain._write(key, owner, options, timeout)
+
+        session = self._api.session
+        return Lock(plain, session, key, seconds, renew, timeout, on_lost)
+
+    def elect(
+        self,
+        key: str,
+        *,
+        ttl: float = 30,
+        on_elected: Callable[[int], object] | None = None,
+        on_lost: Callable[[], object] | None = None,
+    ) -> Election:
+        """Be a candidate for the leadership that goes with a key. Blocks for one try.
+
+        Needs a `limit_marker_ttl`, and nats-server 2.11.
+
+        Args:
+            key: The key. Do not use it for anything else.
+            ttl: Whole seconds, from 2, until another candidate can lead if this one goes
+                without giving the leadership up.
+            on_elected: Called with the token when this candidate begins to lead. Let it
+                begin the work on another thread, and return.
+            on_lost: Called when the leadership is lost or given up: stop the work.
+
+        Raises:
+            InvalidKeyError: There can be no such key.
+            ConfigError: A `ttl` that cannot be.
+            ReadOnlyBucketError: The bucket is a mirror.
+            UnsupportedFeatureError: nats-server is older than 2.11; nothing was sent.
+            MessageTTLDisabledError: The bucket has no `limit_marker_ttl`.
+        """
+        for name, callback in (("on_elected", on_elected), ("on_lost", on_lost)):
+            if callback is not None and not callable(callback):
+                raise ConfigError(f"{name} has to be callable")
+
+        def make(lost: Callable[[LockLostError], object]) -> Lock:
+            return self.lock(key, ttl=ttl, on_lost=lost)
+
+        return Election(self._api.session, make, on_elected, on_lost)
+
+    def status(self, *, timeout: float | None = None) -> KeyValueStatus:
+        """Ask what the bucket holds and how it is set up.
+
+        Raises:
+            BucketNotFoundError: The bucket was deleted.
+        """
+        try:
+            info = stream_info(self._api, self._layout.stream, timeout=timeout)
+        except StreamNotFoundError as error:
+            raise no_bucket(self.bucket) from error
+        return KeyValueStatus(info)
+
+    def _newest(self, key: str, deadline: float) -> Entry[Value] | None:
+        """The last entry of a key, as the leader has it."""
+        return self._get(key, None, deadline - monotonic(), direct=False)
+
+    def _get(
+        self, key: str, revision: int | None, timeout: float, *, direct: bool
+    ) -> Entry[Value] | None:
+        subject = self._layout.read + self._layout.key(key)
+        if revision is not None:
+            whole(revision, "revision", 1)
+        try:
+            message = get_message(
+                *(self._api, self._layout.stream),
+                sequence=revision,
+                last_by_subject=subject if revision is None else None,
+                next_by_subject=None,
+                start_time=None,
+                direct=direct,
+                timeout=timeout,
+            )
+        except MessageNotFoundError:
+            return None
+        except StreamNotFoundError as error:
+            raise no_bucket(self.bucket) from error
+        return self._layout.entry(message) if message.subject == subject else None
+
+    def __repr__(self) -> str:
+        return f"<KeyValue {self.bucket!r}>"

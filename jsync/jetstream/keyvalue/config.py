@@ -1,0 +1,175 @@
+"""The configuration of a bucket, and the stream that it stands for (ADR-8, ADR-48, ADR-57).
+
+Pure: no socket, thread or clock.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final, Self
+
+import msgspec
+
+from ...errors import ConfigError
+from ...models import (
+    ConsumerLimits,
+    Model,
+    Placement,
+    Republish,
+    Storage,
+    StreamConfig,
+    StreamSource,
+    SubjectTransform,
+)
+from ...models.codec import PositiveSeconds  # noqa: TC001 (a field's type)
+from .engine import STREAM_PREFIX, check_bucket
+
+MOST_HISTORY: Final = 64
+_DUPLICATE_WINDOW: Final = 120.0
+
+
+class KeyValueConfig(Model, kw_only=True, frozen=True):
+    """How a bucket is set up. A field that is not set has its default."""
+
+    bucket: str | None = None
+    """Its name, of letters, digits, `-` and `_`."""
+    description: str | None = None
+    """A human-readable description, up to 4 KiB. Default: none."""
+    max_value_size: int | None = None
+    """Bytes of one value, with its headers. Default: -1, any."""
+    history: Annotated[int, msgspec.Meta(ge=1, le=MOST_HISTORY)] | None = None
+    """Revisions kept for each key, from 1 to 64. Default: 1."""
+    ttl: PositiveSeconds | None = None
+    """Seconds that a revision stays. Default: 0, for ever."""
+    max_bytes: int | None = None
+    """Bytes that the bucket may hold. Default: -1, any number."""
+    storage: Storage | None = None
+    """`file` or `memory`. Default: `file`."""
+    replicas: int | None = None
+    """Servers that hold it, at most 5. Default: 1."""
+    placement: Placement | None = None
+    """Where the bucket is to live. Default: anywhere."""
+    republish: Republish | None = None
+    """Publish each change on another subject as well. Default: no."""
+    mirror: StreamSource | None = None
+    """The one bucket that this is a read-only copy of, by name."""
+    sources: list[StreamSource] | None = None
+    """Buckets to copy keys from. A source with transforms may be any stream."""
+    compression: bool | None = None
+    """Compress the files. Default: False."""
+    limit_marker_ttl: PositiveSeconds | None = None
+    """Seconds, from 1, that a marker stays where a value expired, so that watches hear of
+    it. It also allows `ttl` with `create` and `purge`. Default: 0, neither.
+
+    Since nats-server 2.11.
+    """
+    metadata: dict[str, str] | None = None
+    """Your own notes, up to 128 KiB. `_nats.` is the server's."""
+
+    @classmethod
+    def of(cls, config: object | None, fields: Any) -> Self:
+        """Make a checked one of a whole configuration or of keywords, not of both.
+
+        A configuration of nats-py is one, too. Raises `ConfigError`, which names the field.
+        """
+        checked = super().of(config, fields)
+        if not checked.extra:
+            return checked
+        # nats-py's: its `direct` is always on here, and it hides `limit_marker_ttl`.
+        marker: Any = getattr(config, "limit_marker_ttl", None)
+        unknown = checked.extra.keys() - {"direct"}
+        if unknown:
+            raise ConfigError(f"KeyValueConfig has no field {min(unknown)!r}")
+        return checked.replace(extra={}, limit_marker_ttl=marker)._checked()
+
+    def _check(self) -> None:
+        check_bucket(self.bucket)
+        if self.mirror is not None and self.sources:
+            raise ConfigError("mirror and sources exclude each other: give one")
+        if self.limit_marker_ttl and self.limit_marker_ttl < 1:
+            raise ConfigError(
+                f"limit_marker_ttl: from 1 second, not {self.limit_marker_ttl}"
+            )
+
+    @classmethod
+    def of_stream(cls, config: StreamConfig) -> Self:
+        """The configuration of the bucket that a stream is."""
+        own = config.metadata or {}
+        metadata = {k: v for k, v in own.items() if not k.startswith("_nats.")}
+        return cls(
+            bucket=(config.name or "").removeprefix(STREAM_PREFIX),
+            description=config.description,
+            max_value_size=_limit(config.max_msg_size),
+            history=config.max_msgs_per_subject,
+            ttl=config.max_age or None,
+            max_bytes=_limit(config.max_bytes),
+            storage=config.storage,
+            replicas=config.num_replicas,
+            placement=config.placement,
+            republish=config.republish,
+            mirror=config.mirror,
+            sources=config.sources,
+            compression=config.compression == "s2",
+            limit_marker_ttl=config.subject_delete_marker_ttl or None,
+            metadata=metadata or None,
+        )
+
+    def stream(self) -> StreamConfig:
+        """The stream that the bucket is, the same as nats.go makes of it."""
+        ttl = self.ttl or 0.0
+        config = StreamConfig(
+            name=f"{STREAM_PREFIX}{self.bucket}",
+            description=self.description or None,
+            retention="limits",
+            max_consumers=-1,
+            max_msgs=-1,
+            max_msgs_per_subject=self.history or 1,
+            max_bytes=self.max_bytes or -1,
+            max_age=ttl,
+            max_msg_size=self.max_value_size or -1,
+            storage=self.storage or "file",
+            discard="new",
+            num_replicas=self.replicas or 1,
+            placement=self.placement,
+            duplicate_window=min(ttl, _DUPLICATE_WINDOW) or _DUPLICATE_WINDOW,
+            allow_rollup_hdrs=True,
+            deny_delete=True,
+            allow_direct=True,
+            mirror_direct=self.mirror is not None,
+            republish=self.republish,
+            compression="s2" if self.compression else "none",
+            consumer_limits=ConsumerLimits(),
+            metadata=self.metadata or None,
+        )
+        if self.limit_marker_ttl:
+            config = config.replace(
+                allow_msg_ttl=True, subject_delete_marker_ttl=self.limit_marker_ttl
+            )
+        if self.mirror is not None:
+            return config.replace(mirror=_stream_of(self.mirror))
+        return config.replace(
+            subjects=[f"$KV.{self.bucket}.>"],
+            sources=[self._source(source) for source in self.sources or ()] or None,
+        )
+
+    def _source(self, source: StreamSource) -> StreamSource:
+        """A source as the stream has it: one without transforms is another bucket."""
+        if source.subject_transforms:
+            return source
+        stream = _stream_of(source)
+        bucket = (stream.name or "").removeprefix(STREAM_PREFIX)
+        if source.external is not None and bucket == self.bucket:
+            return stream
+        moved = SubjectTransform(src=f"$KV.{bucket}.>", dest=f"$KV.{self.bucket}.>")
+        return stream.replace(subject_transforms=[moved])
+
+
+def _stream_of(source: StreamSource) -> StreamSource:
+    name = source.name or ""
+    if name.startswith(STREAM_PREFIX):
+        return source
+    return source.replace(name=f"{STREAM_PREFIX}{name}")
+
+
+def _limit(value: int | None) -> int | None:
+    """A limit that is set."""
+    return value if value is not None and value > 0 else None

@@ -1,0 +1,151 @@
+"""One leader among many candidates: what `KeyValue.elect` returns."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+from ...core.callbacks import wrap
+from ...core.gate import Gate
+from ...core.single import Single
+from ...errors import ConnectionClosedError, Error, JetStreamError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import TracebackType
+    from typing import Self
+
+    from ...core.session import Session
+    from ...errors import LockLostError
+    from .lock import Lock
+
+PAUSE = 1.0
+"""Seconds until a candidate that met an error tries again."""
+
+
+class Election(Single):
+    """A candidate that leads whenever it has the lock of the election.
+
+    A thread of its own waits for the lock. A leader that loses it is a candidate again.
+    Leaving the `with` block gives the leadership up, and the candidacy.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        make: Callable[[Callable[[LockLostError], object]], Lock],
+        on_elected: Callable[[int], object] | None,
+        on_lost: Callable[[], object] | None,
+    ) -> None:
+        self._session = session
+        self._on_elected, self._on_lost = on_elected, on_lost
+        self._lock = make(self._lose)
+        self._leads = threading.Lock()
+        self._term: Gate | None = None
+        self._stopped = False
+        self._finished = Gate(session.outbox)
+        # Here, so that what can never be is raised at once.
+        won = self._lock.acquire(0)
+        try:
+            name = f"{session.name}-election"
+            session.spawner.start(name, lambda: self._run(won))
+        except BaseException:  # no more threads, or Ctrl-C came as it was begun
+            self._lock.release()
+            raise
+
+    @property
+    def is_leader(self) -> bool:
+        """Whether this candidate leads, by the clock of this machine: see `Lock`."""
+        return self._lock.held
+
+    @property
+    def token(self) -> int:
+        """The revision that the leadership was got with; each leader has a higher one.
+
+        Raises:
+            LockLostError: The leadership was lost.
+            LockNotHeldError: This candidate does not lead.
+        """
+        return self._lock.token
+
+    def stop(self, timeout: float = 30.0) -> None:
+        """Give the leadership up, and the candidacy; a second call does nothing.
+
+        Args:
+            timeout: Seconds to wait at most until a callback has returned.
+        """
+        self._stopped = True
+        self._lock.cancel()
+        term = self._term
+        if term is not None:
+            term.open()
+        self._finished.wait(timeout)
+
+    def _run(self, won: bool) -> None:
+        try:
+            while not self._stopped:
+                if won or self._wins():
+                    self._lead()
+                won = False
+        except ConnectionClosedError:
+            pass  # which whoever closed it knows
+        finally:
+            self._lock.release()
+            self._finished.open()
+
+    def _wins(self) -> bool:
+        try:
+            return self._lock.acquire()
+        except ConnectionClosedError:
+            raise
+        except Error as error:
+            self._session.callbacks.report(error)
+            Gate(self._session.outbox).wait(PAUSE)
+            return False
+
+    def _lead(self) -> None:
+        self._term = term = Gate(self._session.outbox)
+        if self._on_elected is not None:
+            try:
+                self._on_elected(self._lock.token)
+            except JetStreamError:
+                pass  # lost already, and `on_lost` follows
+            except BaseException as error:  # noqa: BLE001 - it is the user's
+                self._session.callbacks.report(wrap("on_elected", error))
+        if self._lock.held and not self._stopped:
+            term.wait(None)
+        self._end(term)
+        self._lock.release()
+
+    def _lose(self, error: LockLostError) -> None:
+        """On the thread of the lock, which tells of the loss in time."""
+        self._session.callbacks.report(error)
+        if self._term is not None:
+            self._end(self._term)
+
+    def _end(self, term: Gate) -> None:
+        """Tell of the end of a term, once."""
+        with self._leads:
+            ended = self._term is not term
+            self._term = None
+        term.open()
+        if ended or self._on_lost is None:
+            return
+        try:
+            self._on_lost()
+        except BaseException as error:  # noqa: BLE001 - it is the user's
+            self._session.callbacks.report(wrap("on_lost", error))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    def __repr__(self) -> str:
+        return f"<Election {'led by this' if self.is_leader else 'candidate'}>"

@@ -1,0 +1,196 @@
+"""A copy of a bucket that a watch keeps current: what `KeyValue.live` returns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from time import monotonic
+from typing import TYPE_CHECKING
+
+from ..._fast import Waiter
+from ...core.deadline import deadline_after
+from ...core.single import Single
+from ...errors import (
+    SubscriptionClosedError,
+    TimeoutError as LateError,
+)
+from .codecs import Value
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import TracebackType
+    from typing import Self
+
+    from ...errors import CodecError
+    from .driver import Changes
+    from .engine import Entry
+
+TICK = 1.0
+"""Seconds without a change until it is looked whether the copy is current."""
+HEARD = 15.0
+"""Seconds of silence after which the server may be gone: three heartbeats."""
+
+
+class Live(Single, Mapping[str, Value]):
+    """The values of a bucket's keys, kept here: reading asks nobody and waits for nothing.
+
+    Any thread may read it. Leaving the `with` block stops it; what it holds stays.
+    """
+
+    def __init__(self, changes: Changes[Value], bucket: str, timeout: float) -> None:
+        self._changes = changes
+        self._bucket = bucket
+        self._entries: dict[str, Entry[Value]] = {}
+        self._waiting: dict[Waiter, int] = {}
+        self._revision = 0
+        self._known = changes.last_arrival
+        try:
+            changes.run(self._apply, bad=self._drop, tick=self._tick, every=TICK)
+            changes.handed_over.wait(timeout)
+        except BaseException:
+            self.stop()
+            raise
+        if not changes.initial_done:
+            self.stop()
+            if changes.error is not None:
+                raise changes.error
+            raise LateError(
+                f"no complete copy of bucket {bucket!r} within {timeout:.1f} s"
+            )
+
+    # Reading --------------------------------------------------------------------------
+
+    def __getitem__(self, key: str) -> Value:
+        return self._entries[key].value
+
+    def __iter__(self) -> Iterator[str]:
+        """Iterate over the keys that it has at this moment."""
+        return iter(self._entries.copy())
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._entries
+
+    def entry(self, key: str) -> Entry[Value]:
+        """The entry of a key, with its revision; raises `KeyError`."""
+        return self._entries[key]
+
+    def entries(self) -> dict[str, Entry[Value]]:
+        """All entries by key, as of one moment."""
+        return self._entries.copy()
+
+    # How current it is ----------------------------------------------------------------
+
+    @property
+    def revision(self) -> int:
+        """The last revision that has been applied."""
+        return self._revision
+
+    @property
+    def is_current(self) -> bool:
+        """Whether it had every change when the server was last heard of, just now.
+
+        False while disconnected, and after that until the server says that nothing is
+        missing.
+        """
+        heard = monotonic() - self._changes.last_arrival < HEARD
+        return heard and self._changes.is_current
+
+    @property
+    def age(self) -> float:
+        """Seconds since it was current for certain: no change since then is missing.
+
+        A server that has nothing new says so every 5 seconds.
+        """
+        if self._changes.is_current:
+            self._known = max(self._known, self._changes.last_arrival)
+        return max(0.0, monotonic() - self._known)
+
+    def wait_for(self, revision: int, timeout: float = 5.0) -> None:
+        """Block until it has a revision, of your own put for instance, or a later one.
+
+        Args:
+            revision: The revision, of a key that it watches.
+            timeout: Seconds to wait at most.
+
+        Raises:
+            TimeoutError: The revision has not come in time.
+            SubscriptionClosedError: It was stopped.
+            Error: What has ended it.
+        """
+        deadline_after(timeout)
+        waiter = Waiter(self._changes.outbox, local=True)
+        self._waiting[waiter] = revision
+        try:
+            # Applied, or ended, before the waiter was there to be told?
+            if self._revision < revision and not self._changes.finished.is_open:
+                waiter.wait(timeout)
+        finally:
+            del self._waiting[waiter]
+        if self._revision >= revision:
+            return
+        if self._changes.finished.is_open:
+            if self._changes.error is not None:
+                raise self._changes.error
+            raise SubscriptionClosedError(f"{self!r} has been stopped")
+        raise LateError(
+            f"revision {revision} has not come within {timeout} s; {self!r} is at "
+            f"{self._revision}"
+        )
+
+    # Its watch, on a thread of its own ------------------------------------------------
+
+    def _apply(self, entry: Entry[Value]) -> None:
+        if entry.operation == "PUT":
+            self._entries[entry.key] = entry
+        else:
+            self._entries.pop(entry.key, None)
+        self._reached(entry.revision)
+
+    def _drop(self, error: CodecError) -> None:
+        """The key has another value now, and nobody knows which."""
+        self._entries.pop(error.key, None)
+        self._reached(error.revision)
+
+    def _reached(self, revision: int) -> None:
+        self._revision = revision
+        if self._waiting:
+            for waiter, wanted in self._waiting.copy().items():
+                if wanted <= revision:
+                    waiter.set(None)
+
+    def _tick(self) -> None:
+        changes = self._changes
+        if changes.is_current:
+            self._known = max(self._known, changes.last_arrival)
+        elif not changes.closed:
+            changes.confirm()
+        if changes.finished.is_open:
+            for waiter in self._waiting.copy():
+                waiter.set(None)
+
+    # The end --------------------------------------------------------------------------
+
+    def stop(self, timeout: float = 30.0) -> None:
+        """End the watch; what the copy holds stays. A second call does nothing.
+
+        Raises:
+            DrainTimeoutError: The watch has not ended in time.
+        """
+        self._changes.stop(timeout)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    def __repr__(self) -> str:
+        state = "current" if self.is_current else "not current"
+        return f"<Live {len(self)} keys of bucket {self._bucket!r}, {state}>"

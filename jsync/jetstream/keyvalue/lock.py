@@ -1,0 +1,301 @@
+"""A lock on a key that its holder renews: what `KeyValue.lock` returns."""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import threading
+import time
+from typing import TYPE_CHECKING
+
+from ...core.callbacks import wrap
+from ...core.deadline import deadline_after
+from ...core.gate import Gate
+from ...core.single import Single
+from ...errors import (
+    ConcurrentUseError,
+    ConnectionClosedError,
+    ConnectionLostError,
+    Error,
+    KeyExistsError,
+    KeyNotFoundError,
+    LockLostError,
+    LockNotHeldError,
+    NoStreamResponseError,
+    SubscriptionClosedError,
+    TimeoutError as LateError,
+    WrongRevisionError,
+)
+from .lease import Lease
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import TracebackType
+    from typing import Self
+
+    from ...core.session import Session
+    from .bucket import KeyValue
+    from .watch import Watch
+
+LOOK = 5.0
+"""Seconds until it is tried again though nobody was heard to release the lock."""
+MARKER_TTL = 60
+"""Seconds that the marker of a release stays."""
+
+if hasattr(time, "CLOCK_BOOTTIME"):
+
+    def now() -> float:
+        """Seconds, those in which the machine was asleep included."""
+        return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+else:  # pragma: no cover - not on Linux
+
+    def now() -> float:
+        return time.monotonic()
+
+
+class Lock(Single):
+    """One holder at a time, among all programs that lock the same key.
+
+    Use it in a `with` block, or call `acquire` and `release`. It is for one holder: make
+    another one for another thread. Leaving the block raises `LockLostError` if the lock was
+    lost meanwhile.
+
+    The lock is a key that expires. A thread renews it every third of its `ttl`. If that
+    fails, the lock is lost for its holder a tenth of the `ttl` before another one can get
+    it: `held` is False then, and `on_lost` is called.
+
+    It trusts that the holder's clock and the server's run at the same rate, and that the
+    server's clock is not set forward. The holder's is the clock of the machine since it was
+    started, never the time of day. A holder that was stopped and wakes up may still be in
+    the middle of its work: give `token` to what you write to, and have that refuse a lower
+    one than it has seen.
+    """
+
+    def __init__(
+        self,
+        bucket: KeyValue,
+        session: Session,
+        key: str,
+        ttl: int,
+        renew: Callable[[bytes, int, float], int],
+        timeout: float | None,
+        on_lost: Callable[[LockLostError], object] | None,
+    ) -> None:
+        self._bucket, self._session = bucket, session
+        self._key, self._ttl = key, ttl
+        self._renew = renew
+        self._timeout = timeout
+        self._on_lost = on_lost
+        self._owner = b""
+        self._lease: Lease | None = None
+        self._keeper: threading.Thread | None = None
+        self._cancelled = False
+        self._watch: Watch | None = None
+        self._released = self._finished = Gate(session.outbox)
+
+    @property
+    def key(self) -> str:
+        """The key that is locked."""
+        return self._key
+
+    @property
+    def held(self) -> bool:
+        """Whether you hold the lock, by the clock of this machine."""
+        lease = self._lease
+        return lease is not None and lease.is_held(now())
+
+    @property
+    def token(self) -> int:
+        """The revision that the lock was got with; each holder has a higher one.
+
+        Raises:
+            LockLostError: The lock was lost.
+            LockNotHeldError: It was not acquired, or it was released.
+        """
+        lease = self._lease
+        if lease is None:
+            raise LockNotHeldError(f"lock not held: {self._key!r}; acquire it first")
+        if not lease.is_held(now()):
+            raise self._lost()
+        return lease.token
+
+    @property
+    def remaining(self) -> float:
+        """Seconds for which you hold it if it is not renewed; 0 if you do not hold it."""
+        lease, moment = self._lease, now()
+        if lease is None or not lease.is_held(moment):
+            return 0.0
+        return max(0.0, lease.ends - moment)
+
+    def acquire(self, timeout: float | None = None) -> bool:
+        """Get the lock, and wait for it if another one has it.
+
+        Args:
+            timeout: Seconds to wait at most; None waits for ever, 0 tries once.
+
+        Returns:
+            Whether you hold it now.
+
+        Raises:
+            ConcurrentUseError: This object holds it already.
+            UnsupportedFeatureError: nats-server is older than 2.11; nothing was sent.
+            MessageTTLDisabledError: The bucket has no `limit_marker_ttl`.
+        """
+        if self._lease is not None:
+            raise ConcurrentUseError(
+                f"lock is in use: {self._key!r}; make another one for another holder"
+            )
+        deadline = None if timeout is None else deadline_after(timeout)
+        self._owner = secrets.token_hex(16).encode()
+        while (lease := self._try()) is None:
+            left = LOOK if deadline is None else deadline - time.monotonic()
+            if left <= 0 or self._cancelled:
+                return False
+            self._await_release(min(left, LOOK))
+        self._lease = lease
+        self._released = Gate(self._session.outbox)
+        self._finished = Gate(self._session.outbox)
+        name = f"{self._session.name}-{self._bucket.bucket}-lock"
+        try:
+            self._session.spawner.start(name, lambda: self._keep(lease))
+        except BaseException:  # no more threads, or Ctrl-C came as it was begun
+            self._finished.open()
+            self.release()
+            raise
+        return True
+
+    def cancel(self) -> None:
+        """Have an `acquire` that waits on another thread give up; no later one waits."""
+        self._cancelled = True
+        if self._watch is not None:
+            self._watch.stop()
+
+    def release(self) -> None:
+        """Give the lock back. Does nothing if you do not hold it."""
+        lease = self._lease
+        if lease is None:
+            return
+        self._released.open()
+        if threading.current_thread() is not self._keeper:
+            self._finished.wait(lease.ttl)
+        self._lease = None
+        # If it is not answered, or is not ours any more, it expires by itself.
+        with contextlib.suppress(Error):
+            self._bucket.purge(self._key, ttl=MARKER_TTL, last=lease.revision)
+
+    def _try(self) -> Lease | None:
+        """The lease, if nobody has one."""
+        sent = now()
+        try:
+            revision = self._bucket.create(self._key, self._owner, ttl=self._ttl)
+        except (KeyExistsError, LateError, ConnectionLostError, NoStreamResponseError):
+            pass
+        else:
+            return Lease(self._ttl, revision, sent)
+        # A create that was not answered may have been done.
+        sent = now()
+        with contextlib.suppress(Error):
+            entry = self._bucket.get(self._key)
+            if entry.value == self._owner:
+                seconds = self._ttl / 2
+                revision = self._renew(self._owner, entry.revision, seconds)
+                return Lease(self._ttl, revision, sent)
+        return None
+
+    def _await_release(self, seconds: float) -> None:
+        """Wait until the key is gone, or for so long."""
+        deadline = time.monotonic() + seconds
+        with (
+            contextlib.suppress(
+                LateError, ConnectionLostError, SubscriptionClosedError
+            ),
+            self._bucket.watch(self._key) as watch,
+        ):
+            self._watch = watch
+            if self._cancelled:
+                return
+            while not watch.initial_done or watch.revision:
+                entry = watch.next(max(0.0, deadline - time.monotonic()))
+                if entry.operation != "PUT":
+                    return
+
+    # Its thread -----------------------------------------------------------------------
+
+    def _keep(self, lease: Lease) -> None:
+        """Renew the lease until it is released or lost."""
+        self._keeper = threading.current_thread()
+        try:
+            while lease.is_held(now()):
+                wait = min(lease.renew_at, lease.ends) - now()
+                if self._released.wait(max(0.0, wait)):
+                    return
+                if lease.is_held(now()) and now() >= lease.renew_at:
+                    self._extend(lease)
+        finally:
+            self._finished.open()
+        self._tell(self._lost())
+
+    def _extend(self, lease: Lease) -> None:
+        sent = now()
+        seconds = min(lease.ends - sent, lease.ttl / 3)
+        try:
+            revision = self._renew(self._owner, lease.revision, seconds)
+        except WrongRevisionError:
+            self._look(lease)
+        except ConnectionClosedError:
+            lease.lost = True
+        except Error:
+            lease.failed(now())
+        else:
+            lease.renewed(revision, sent, now())
+
+    def _look(self, lease: Lease) -> None:
+        """Somebody has changed the key: ourselves, by a renewal that was not answered?"""
+        try:
+            entry = self._bucket.get(self._key)
+        except KeyNotFoundError:
+            lease.lost = True
+        except Error:
+            lease.failed(now())
+        else:
+            if entry.value == self._owner and entry.revision > lease.revision:
+                lease.revision = entry.revision  # and renew it at once
+            elif entry.value != self._owner:
+                lease.lost = True
+            else:
+                lease.failed(now())  # a replica that is behind
+
+    def _lost(self) -> LockLostError:
+        return LockLostError(
+            f"lock lost: {self._key!r} in bucket {self._bucket.bucket!r}; stop the work "
+            "that it guards"
+        )
+
+    def _tell(self, error: LockLostError) -> None:
+        if self._on_lost is None:
+            self._session.callbacks.report(error)
+            return
+        try:
+            self._on_lost(error)
+        except BaseException as raised:  # noqa: BLE001 - it is the user's
+            self._session.callbacks.report(wrap("on_lost of a lock", raised))
+
+    def __enter__(self) -> Self:
+        if not self.acquire(self._timeout):
+            raise LateError(f"lock {self._key!r} not free within {self._timeout} s")
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        lost = self._lease is not None and not self.held
+        self.release()
+        if lost and error is None:
+            raise self._lost()
+
+    def __repr__(self) -> str:
+        return f"<Lock {self._key!r} {'held' if self.held else 'not held'}>"

@@ -1,0 +1,48 @@
+"""Delete markers, and what is left of the history of their keys, removed."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+from ...errors import ConfigError
+from ..management import purge_stream
+from .driver import open_changes
+from .watch import Watch
+
+if TYPE_CHECKING:
+    from ..api import API
+    from .engine import Layout
+
+MARKERS_STAY = 30 * 60.0
+
+
+def purge_markers(
+    api: API, layout: Layout, older_than: float, timeout: float | None
+) -> int:
+    """What `KeyValue.purge_deletes` does; how many markers were removed.
+
+    Each purge has a bound by revision, so that a value that was put after the marker stays.
+    """
+    if isinstance(older_than, bool) or not isinstance(older_than, int | float):
+        raise ConfigError(f"older_than has to be seconds, not {older_than!r}")
+    if not 0 <= older_than < 1e9:
+        raise ConfigError(f"older_than has to be 0 or more, not {older_than!r}")
+    limit = datetime.now(UTC) - timedelta(seconds=older_than)
+    with Watch(open_changes(api, layout, (), headers_only=True)) as watch:
+        markers = [entry for entry in watch.initial() if entry.operation != "PUT"]
+    removed = 0
+    for marker in markers:
+        old = marker.created <= limit
+        if not old and marker.revision == 1:
+            continue
+        purge_stream(
+            api,
+            layout.stream,
+            subject=layout.read + marker.key,
+            sequence=marker.revision + old,
+            keep=None,
+            timeout=timeout,
+        )
+        removed += old
+    return removed

@@ -1,0 +1,68 @@
+"""What a bucket holds and how it is set up: what `KeyValue.status` returns."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .config import KeyValueConfig
+
+if TYPE_CHECKING:
+    from ...models import StreamInfo
+
+
+class KeyValueStatus:
+    """What a bucket holds and how it is set up, as of the moment it was asked for."""
+
+    def __init__(self, info: StreamInfo) -> None:
+        self.stream_info = info
+        """Everything that the server says of the bucket's stream."""
+        self.config = KeyValueConfig.of_stream(info.config)
+        """How the bucket is set up."""
+
+    @property
+    def bucket(self) -> str:
+        """The name of the bucket."""
+        return self.config.bucket or ""
+
+    @property
+    def values(self) -> int:
+        """Entries that it holds, history and delete markers included."""
+        return self.stream_info.state.messages
+
+    @property
+    def bytes(self) -> int:
+        """Bytes that they take."""
+        return self.stream_info.state.bytes
+
+    @property
+    def history(self) -> int:
+        """Revisions kept for each key."""
+        return self.config.history or 1
+
+    @property
+    def ttl(self) -> float | None:
+        """Seconds that a revision stays; None: for ever."""
+        return self.config.ttl
+
+    @property
+    def limit_marker_ttl(self) -> float | None:
+        """Seconds that a marker stays where a value expired; None: there are none."""
+        return self.config.limit_marker_ttl
+
+    @property
+    def is_compressed(self) -> bool:
+        """Whether its files are compressed."""
+        return bool(self.config.compression)
+
+    @property
+    def backing_store(self) -> str:
+        """What holds it: always `JetStream`."""
+        return "JetStream"
+
+    @property
+    def metadata(self) -> dict[str, str]:
+        """Your own notes on it."""
+        return dict(self.config.metadata or {})
+
+    def __repr__(self) -> str:
+        return f"<KeyValueStatus of {self.bucket!r}, {self.values} values>"

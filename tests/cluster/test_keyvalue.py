@@ -1,0 +1,111 @@
+"""Replicated buckets, while replicas are behind, leaders change and servers die."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+
+import jsync
+from jsync import errors
+
+from ..faults import Events, connect
+from ..server.support import Recorder, Thread
+from ..servers import wait_for
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ..servers import Cluster
+
+pytestmark = pytest.mark.cluster
+
+LONG = 60.0
+
+
+@pytest.fixture
+def whole(cluster: Cluster) -> Iterator[Cluster]:
+    """The cluster, with all its servers before and after."""
+    cluster.start()
+    yield cluster
+    cluster.start()
+
+
+@pytest.fixture
+def js(whole: Cluster) -> Iterator[jsync.JetStream]:
+    with connect(whole.urls, Events()) as nc:
+        yield nc.jetstream(timeout=10.0)
+
+
+@pytest.fixture
+def bucket(js: jsync.JetStream, unique: str) -> Iterator[jsync.KeyValue]:
+    yield js.create_key_value(bucket=unique, replicas=3, history=5, limit_marker_ttl=60)
+    with contextlib.suppress(errors.Error):
+        js.delete_key_value(unique)
+
+
+def test_initial_entries_have_what_was_put_before(bucket: jsync.KeyValue) -> None:
+    # The consumer may be on a replica that has not heard of the value yet.
+    for number in range(60):
+        revision = bucket.put(f"k.{number}")
+        with bucket.watch(f"k.{number}", on_error=Recorder()) as watch:
+            assert [entry.revision for entry in watch.initial()] == [revision]
+        assert bucket.history(f"k.{number}")[-1].revision == revision
+
+
+def test_a_key_is_created_again_right_after_it_went(bucket: jsync.KeyValue) -> None:
+    for _ in range(30):
+        revision = bucket.create("k", b"x")
+        with pytest.raises(errors.KeyExistsError) as caught:
+            bucket.create("k", b"y")
+        assert caught.value.revision == revision
+        assert bucket.delete("k", last=revision) == revision + 1
+
+
+def test_each_revision_comes_once_and_a_lock_is_kept_while_leaders_die(
+    whole: Cluster, js: jsync.JetStream, bucket: jsync.KeyValue
+) -> None:
+    stop = threading.Event()
+
+    def write() -> int:
+        last, number = 0, 0
+        while not stop.is_set():
+            number += 1
+            with contextlib.suppress(errors.Error):
+                last = bucket.put(f"k.{number % 50}", b"x", timeout=3)
+            stop.wait(0.002)
+        return last
+
+    seen: list[int] = []
+    tokens: list[int] = []
+    writing = Thread(write)
+    with (
+        bucket.watch(
+            callback=lambda entry: seen.append(entry.revision), on_error=Recorder()
+        ) as watch,
+        bucket.live(on_error=Recorder(), timeout=LONG) as view,
+    ):
+        for _ in range(2):
+            count = len(seen)
+            wait_for(lambda count=count: len(seen) > count + 50, LONG)  # type: ignore[misc]
+            leader = whole.stream_leader(f"KV_{bucket.bucket}")
+            with bucket.lock("lock", ttl=30, timeout=LONG) as lock:
+                tokens.append(lock.token)
+                leader.kill()
+                wait_for(lambda count=count: len(seen) > count + 100, LONG)  # type: ignore[misc]
+                assert lock.held
+            leader.start()
+            whole.wait_until_ready()
+        stop.set()
+        last = writing.result()
+        view.wait_for(last, LONG)
+        wait_for(lambda: watch.revision >= view.revision, LONG)
+        keys = set(bucket.keys())
+        assert keys == set(view)
+        assert {key: bucket.get(key).revision for key in keys} == {
+            key: entry.revision for key, entry in view.entries().items()
+        }
+    assert seen == sorted(set(seen))
+    assert tokens == sorted(set(tokens))

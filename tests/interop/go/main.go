@@ -1,0 +1,123 @@
+// Key-value as nats.go does it: one JSON request a line, one JSON answer a line.
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"os"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+type request struct {
+	Op     string                   `json:"op"`
+	Config jetstream.KeyValueConfig `json:"config"`
+	Domain string                   `json:"domain"`
+	Bucket string                   `json:"bucket"`
+	Key    string                   `json:"key"`
+	Value  []byte                   `json:"value"`
+	Last   uint64                   `json:"last"`
+}
+
+type entry struct {
+	Key       string `json:"key"`
+	Value     []byte `json:"value"`
+	Revision  uint64 `json:"revision"`
+	Delta     uint64 `json:"delta"`
+	Created   int64  `json:"created"`
+	Operation string `json:"operation"`
+}
+
+type answer struct {
+	Error    string  `json:"error,omitempty"`
+	Revision uint64  `json:"revision,omitempty"`
+	Entries  []entry `json:"entries"`
+}
+
+func entryOf(e jetstream.KeyValueEntry) entry {
+	operations := map[jetstream.KeyValueOp]string{
+		jetstream.KeyValuePut: "PUT", jetstream.KeyValueDelete: "DEL", jetstream.KeyValuePurge: "PURGE",
+	}
+	return entry{e.Key(), e.Value(), e.Revision(), e.Delta(), e.Created().UnixMicro(), operations[e.Operation()]}
+}
+
+func do(ctx context.Context, nc *nats.Conn, r request) (result answer, err error) {
+	var js jetstream.JetStream
+	if r.Domain == "" {
+		js, err = jetstream.New(nc)
+	} else {
+		js, err = jetstream.NewWithDomain(nc, r.Domain)
+	}
+	if err != nil {
+		return
+	}
+	if r.Op == "create_bucket" {
+		_, err = js.CreateKeyValue(ctx, r.Config)
+		return
+	}
+	kv, err := js.KeyValue(ctx, r.Bucket)
+	if err != nil {
+		return
+	}
+	switch r.Op {
+	case "put":
+		result.Revision, err = kv.Put(ctx, r.Key, r.Value)
+	case "create":
+		result.Revision, err = kv.Create(ctx, r.Key, r.Value)
+	case "update":
+		result.Revision, err = kv.Update(ctx, r.Key, r.Value, r.Last)
+	case "delete":
+		err = kv.Delete(ctx, r.Key)
+	case "purge":
+		err = kv.Purge(ctx, r.Key)
+	case "get":
+		var e jetstream.KeyValueEntry
+		if e, err = kv.Get(ctx, r.Key); err == nil {
+			result.Entries = append(result.Entries, entryOf(e))
+		}
+	case "history", "watch":
+		options := []jetstream.WatchOpt{}
+		if r.Op == "history" {
+			options = append(options, jetstream.IncludeHistory())
+		}
+		var watcher jetstream.KeyWatcher
+		if watcher, err = kv.Watch(ctx, r.Key, options...); err != nil {
+			return
+		}
+		defer watcher.Stop()
+		for e := range watcher.Updates() {
+			if e == nil {
+				break
+			}
+			result.Entries = append(result.Entries, entryOf(e))
+		}
+	}
+	return
+}
+
+func main() {
+	nc, err := nats.Connect(os.Args[1])
+	if err != nil {
+		panic(err)
+	}
+	defer nc.Close()
+	lines := bufio.NewScanner(os.Stdin)
+	lines.Buffer(nil, 1<<24)
+	for lines.Scan() {
+		var r request
+		if err := json.Unmarshal(lines.Bytes(), &r); err != nil {
+			panic(err)
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		result, err := do(ctx, nc, r)
+		cancel()
+		if err != nil {
+			result.Error = err.Error()
+		}
+		line, _ := json.Marshal(result)
+		os.Stdout.Write(append(line, '\n'))
+	}
+}

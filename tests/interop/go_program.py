@@ -1,0 +1,64 @@
+"""The Go program that does key-value with nats.go, built here once and asked line by line."""
+
+from __future__ import annotations
+
+import base64
+import json
+import shutil
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from types import TracebackType
+    from typing import Self
+
+SOURCES = Path(__file__).parent / "go"
+PROGRAM = SOURCES.parent.parent.parent / ".cache" / "interop" / "keyvalue"
+
+
+def build() -> Path:
+    """The program; needs Go, whose module proxy has nats.go."""
+    go = shutil.which("go") or shutil.which("/usr/local/go/bin/go")
+    assert go is not None, "no Go toolchain here: install Go 1.26 or newer"
+    newest = max(path.stat().st_mtime for path in SOURCES.iterdir())
+    if not PROGRAM.exists() or PROGRAM.stat().st_mtime < newest:
+        PROGRAM.parent.mkdir(parents=True, exist_ok=True)
+        command = [go, "build", "-C", str(SOURCES), "-o", str(PROGRAM), "."]
+        built = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert built.returncode == 0, built.stderr
+    return PROGRAM
+
+
+class GoClient:
+    """nats.go, in a process of its own."""
+
+    def __init__(self, url: str) -> None:
+        self._process = subprocess.Popen(
+            [build(), url], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+
+    def ask(self, op: str, **request: Any) -> dict[str, Any]:
+        """Have one operation done; the answer has its `error`, if there was one."""
+        if "value" in request:
+            request["value"] = base64.b64encode(request["value"]).decode()
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps({"op": op, **request}) + "\n")
+        self._process.stdin.flush()
+        answer: dict[str, Any] = json.loads(self._process.stdout.readline())
+        for entry in answer["entries"] or ():
+            entry["value"] = base64.b64decode(entry["value"] or "")
+        return answer
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._process.kill()
+        self._process.communicate()

@@ -1,0 +1,142 @@
+"""Buckets with codecs: keys and values in another form, in every call."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+import jsync
+from jsync import errors
+
+from ..support import LONG, SOON, Recorder
+
+pytestmark = pytest.mark.server
+
+
+class User(msgspec.Struct):
+    name: str
+    age: int = 0
+
+
+ALICE, BOB = User("alice", 30), User("bob")
+
+
+@pytest.mark.parametrize(
+    "codec", [jsync.JSON(User), jsync.MsgPack(User)], ids=["json", "msgpack"]
+)
+def test_values_of_a_type_go_through_every_call(
+    bucket: jsync.KeyValue, codec: jsync.ValueCodec[User]
+) -> None:
+    users = bucket.with_codec(codec)
+    with users.live() as view, users.watch() as watch:
+        first = users.create("a", ALICE)
+        second = users.update("a", BOB, last=first)
+        users.put("b", ALICE)
+        users.delete("b")
+        view.wait_for(users.put("c", BOB))
+        assert users.get("a").value == BOB
+        assert users.get("a", revision=first).value == ALICE
+        assert {k: e.value for k, e in users.get_many(["a", "c"]).items()} == {
+            "a": BOB,
+            "c": BOB,
+        }
+        assert [entry.value for entry in users.history("a")] == [ALICE, BOB]
+        assert dict(view) == {"a": BOB, "c": BOB}
+        values = [watch.next().value for _ in range(5)]
+        assert values == [ALICE, BOB, ALICE, None, BOB]
+    assert sorted(users.keys()) == ["a", "c"]
+    assert users.purge_deletes(older_than=0) == 1
+    assert codec.decode(bucket.get("a").value) == BOB
+    assert second == bucket.get("a").revision
+
+
+@pytest.mark.parametrize(
+    ("codec", "keys", "pattern", "matching"),
+    [
+        (jsync.PathKeys(), ["/etc/hosts", "/etc/ssh/port", "home"], "/etc/>", 2),
+        (jsync.Base64Keys(), ["Acme Inc.", "ä b", "*"], "ä b", 1),
+    ],
+    ids=["paths", "base64"],
+)
+def test_keys_in_another_form_go_through_every_call(
+    bucket: jsync.KeyValue,
+    codec: jsync.KeyCodec,
+    keys: list[str],
+    pattern: str,
+    matching: int,
+) -> None:
+    kv = bucket.with_codec(keys=codec)
+    for key in keys:
+        kv.put(key, key.encode())
+    assert sorted(kv.keys()) == sorted(keys)
+    assert len(list(kv.keys(pattern))) == matching
+    assert set(kv.get_many(keys)) == set(keys)
+    assert [entry.key for entry in kv.history(keys[0])] == [keys[0]]
+    with kv.watch(pattern) as watch:
+        assert len(list(watch.initial())) == matching
+    with kv.live() as view:
+        assert dict(view) == {key: key.encode() for key in keys}
+    kv.delete(keys[0])
+    with pytest.raises(errors.KeyDeletedError):
+        kv.get(keys[0])
+    assert kv.create(keys[0], b"again") == 5
+    kv.purge(keys[1])
+    assert kv.purge_deletes(older_than=0) == 1
+    assert sorted(bucket.keys()) == sorted(codec.encode(k) for k in (keys[0], keys[2]))
+
+
+def test_a_value_that_cannot_be_decoded_is_told_and_ends_nothing(
+    bucket: jsync.KeyValue,
+) -> None:
+    users, told = bucket.with_codec(jsync.JSON(User)), Recorder()
+    users.put("a", ALICE)
+    with (
+        users.live(on_error=told) as view,
+        users.watch(updates_only=True) as watch,
+    ):
+        bad = bucket.put("a", b"no JSON")
+        with pytest.raises(errors.CodecError, match="cannot be decoded") as caught:
+            users.get("a")
+        assert (caught.value.key, caught.value.revision) == ("a", bad)
+        with pytest.raises(errors.CodecError):
+            watch.next(SOON)
+        view.wait_for(bad)
+        assert "a" not in view
+        assert isinstance(told.get(), errors.CodecError)
+        view.wait_for(users.put("a", BOB), LONG)
+        assert watch.next(SOON).value == BOB
+        assert view["a"] == BOB
+
+
+def test_the_last_initial_value_may_be_one_that_cannot_be_decoded(
+    bucket: jsync.KeyValue,
+) -> None:
+    bucket.put("a", b"no JSON")
+    told: Any = Recorder()
+    with bucket.with_codec(jsync.JSON(User)).live(on_error=told) as view:
+        assert dict(view) == {}
+
+
+def test_a_codec_of_ones_own_is_two_methods(bucket: jsync.KeyValue) -> None:
+    class Text:
+        def encode(self, value: str, /) -> bytes:
+            return value.encode()
+
+        def decode(self, data: bytes, /) -> str:
+            return data.decode()
+
+    texts = bucket.with_codec(Text())
+    texts.put("a", "grün")
+    assert texts.get("a").value == "grün"
+
+
+def test_a_lock_in_a_bucket_with_codecs_is_the_same_lock(
+    js: jsync.JetStream, unique: str
+) -> None:
+    kv = js.create_key_value(bucket=unique, limit_marker_ttl=60, storage="memory")
+    coded = kv.with_codec(jsync.JSON(User), keys=jsync.PathKeys())
+    with coded.lock("a", ttl=30):
+        assert not kv.lock("a", ttl=30).acquire(0)
+    js.delete_key_value(unique)

@@ -1,0 +1,296 @@
+"""Locks and elections: one holder at a time, also when holders are stopped and servers killed."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import signal
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+
+import jsync
+from jsync import errors
+from jsync.jetstream.keyvalue.lock import now
+
+from ...faults import Events, connect
+from ...servers import wait_for
+from ..support import LONG, SOON, Child, Recorder, Thread
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from jsync.server import LocalServer
+
+    from ...conftest import StartServer
+
+pytestmark = pytest.mark.server
+
+
+@pytest.fixture
+def locks(js: jsync.JetStream, unique: str) -> Iterator[jsync.KeyValue]:
+    """A bucket that keys may expire in."""
+    yield js.create_key_value(bucket=unique, limit_marker_ttl=60, storage="memory")
+    with contextlib.suppress(errors.BucketNotFoundError):
+        js.delete_key_value(unique)
+
+
+def test_a_lock_has_one_holder_at_a_time(locks: jsync.KeyValue) -> None:
+    with locks.lock("a", ttl=30) as lock:
+        assert lock.held
+        assert 0 < lock.remaining <= 30
+        assert not locks.lock("a", ttl=30).acquire(0)
+        with locks.lock("b", ttl=30) as other:
+            assert other.token > lock.token
+        with pytest.raises(errors.ConcurrentUseError):
+            lock.acquire(0)
+    assert (lock.held, lock.remaining) == (False, 0)
+    with pytest.raises(errors.LockNotHeldError):
+        _ = lock.token
+    lock.release()
+    assert lock.acquire(0)
+    lock.release()
+
+
+def test_a_release_lets_the_next_one_in_with_a_higher_token(
+    locks: jsync.KeyValue,
+) -> None:
+    first, second = locks.lock("a", ttl=30), locks.lock("a", ttl=30)
+    assert first.acquire()
+    token = first.token
+    waiting = Thread(second.acquire, LONG)
+    waiting.wait_until_blocked()
+    first.release()
+    assert waiting.result()
+    assert second.token > token
+    second.release()
+
+
+def test_of_many_threads_one_is_inside(locks: jsync.KeyValue) -> None:
+    inside: list[int] = []
+    most: list[int] = []
+    tokens: list[int] = []
+
+    def work() -> None:
+        for _ in range(5):
+            with locks.lock("a", ttl=30, timeout=LONG) as lock:
+                inside.append(1)
+                most.append(len(inside))
+                tokens.append(lock.token)
+                inside.pop()
+
+    for thread in [Thread(work) for _ in range(4)]:
+        assert thread.error() is None
+    assert set(most) == {1}
+    assert tokens == sorted(set(tokens))
+
+
+def test_with_waits_no_longer_than_it_was_told(locks: jsync.KeyValue) -> None:
+    with (
+        locks.lock("a", ttl=30),
+        pytest.raises(errors.TimeoutError, match="not free"),
+        locks.lock("a", ttl=30, timeout=0.1),
+    ):
+        raise AssertionError
+
+
+def test_a_lock_outlives_its_ttl_by_renewals(locks: jsync.KeyValue) -> None:
+    with locks.lock("a", ttl=2) as lock:
+        began, token = now(), lock.token
+        wait_for(lambda: now() > began + 4)
+        assert lock.held
+        assert lock.token == token
+        assert locks.get("a").revision > token
+
+
+def test_a_holder_that_went_is_followed_after_its_ttl(
+    server: LocalServer, locks: jsync.KeyValue
+) -> None:
+    script = """
+        import os, sys, jsync
+        nc = jsync.connect(sys.argv[1])
+        lock = nc.jetstream().key_value(sys.argv[2]).lock("a", ttl=2)
+        lock.acquire()
+        print(lock.token, flush=True)
+        sys.stdin.readline()
+        os._exit(0)
+    """
+    with Child(script, server.url, locks.bucket) as child:
+        token = int(child.line())
+        child.go_on()
+        child.finish()
+    with locks.lock("a", ttl=2, timeout=LONG) as lock:
+        assert lock.token > token
+
+
+def test_a_holder_that_was_stopped_knows_that_it_has_lost_the_lock(
+    server: LocalServer, locks: jsync.KeyValue
+) -> None:
+    script = """
+        import sys, jsync
+        from jsync.jetstream.keyvalue.lock import now
+        told = []
+        nc = jsync.connect(sys.argv[1])
+        lock = nc.jetstream().key_value(sys.argv[2]).lock(
+            "a", ttl=2, on_lost=lambda error: told.append(type(error).__name__)
+        )
+        lock.acquire()
+        print(lock.token, flush=True)
+        last, moment = 0.0, now()
+        while lock.held:  # it may be stopped behind this look
+            last, moment = moment, now()
+        while not told:
+            pass
+        print(last, told[0], lock.held, flush=True)
+    """
+    with Child(script, server.url, locks.bucket) as child:
+        token = int(child.line())
+        os.kill(child.pid, signal.SIGSTOP)
+        lock = locks.lock("a", ttl=2)
+        assert lock.acquire(LONG)
+        got = now()
+        os.kill(child.pid, signal.SIGCONT)
+        last, told, held = child.line().split()
+        assert float(last) < got  # its last look that found the lock its own
+        assert (told, held) == ("LockLostError", "False")
+        assert lock.held
+        assert lock.token > token
+        lock.release()
+
+
+def test_a_lock_is_kept_over_a_kill_of_the_server_and_lost_with_it(
+    own_server: StartServer,
+) -> None:
+    server, told = own_server(), Recorder()
+    with connect(server.url, Events()) as nc:
+        js = nc.jetstream(timeout=1.0)
+        kv = js.create_key_value(bucket="L", limit_marker_ttl=60)
+        lock = kv.lock("a", ttl=5, on_lost=told)
+        assert lock.acquire(SOON)
+        token = lock.token
+        for _ in range(3):
+            server.kill()
+            server.start()
+            revision = kv.get("a", timeout=LONG).revision
+            wait_for(functools.partial(renewed, kv, revision))
+        assert lock.token == token
+        server.kill()
+        assert isinstance(told.get(), errors.LockLostError)
+        assert not lock.held
+        with pytest.raises(errors.LockLostError):
+            _ = lock.token
+        server.start()
+        lock.release()
+        with kv.lock("a", ttl=5, timeout=LONG) as other:
+            assert other.token > token
+
+
+def renewed(kv: jsync.KeyValue, revision: int) -> bool:
+    with contextlib.suppress(errors.Error):
+        return kv.get("a").revision > revision
+    return False
+
+
+def test_a_lock_that_another_one_takes_away_is_lost_and_the_block_says_so(
+    locks: jsync.KeyValue,
+) -> None:
+    told = Recorder()
+    with (  # noqa: PT012 (the block's end raises)
+        pytest.raises(errors.LockLostError, match="stop the work"),
+        locks.lock("a", ttl=3, on_lost=told) as lock,
+    ):
+        locks.put("a", b"somebody else's")
+        assert isinstance(told.get(), errors.LockLostError)
+        assert not lock.held
+    assert locks.get("a").value == b"somebody else's"
+
+
+def test_a_lock_needs_a_bucket_that_keys_expire_in(bucket: jsync.KeyValue) -> None:
+    with pytest.raises(errors.MessageTTLDisabledError):
+        bucket.lock("a", ttl=5).acquire()
+    with pytest.raises(errors.ConfigError, match="ttl of a lock"):
+        bucket.lock("a", ttl=1)
+    with pytest.raises(errors.InvalidKeyError):
+        bucket.lock("a b")
+
+
+def test_release_and_close_leave_no_thread(locks: jsync.KeyValue) -> None:
+    before = threading.active_count()
+    lock = locks.lock("a", ttl=30)
+    assert lock.acquire(SOON)
+    assert threading.active_count() == before + 1
+    lock.release()
+    wait_for(lambda: threading.active_count() == before)
+
+
+# Elections ----------------------------------------------------------------------------
+
+
+def test_one_candidate_leads_and_another_one_follows(locks: jsync.KeyValue) -> None:
+    elected, lost = Recorder(), Recorder()
+    with (
+        locks.elect("a", ttl=30) as first,
+        locks.elect("a", ttl=30, on_elected=elected, on_lost=lost) as second,
+    ):
+        assert first.is_leader
+        assert not second.is_leader
+        token = first.token
+        with pytest.raises(errors.LockNotHeldError):
+            _ = second.token
+        first.stop()
+        first.stop()
+        assert [first.is_leader] == [False]
+        assert elected.get() > token
+        assert [second.is_leader] == [True]
+        assert lost.waiting == 0
+    assert lost.get() is None
+    assert [second.is_leader] == [False]
+
+
+def test_a_leader_that_lost_is_a_candidate_again(locks: jsync.KeyValue) -> None:
+    elected, lost = Recorder(), Recorder()
+    with locks.elect("a", ttl=3, on_elected=elected, on_lost=lost) as election:
+        token = elected.get()
+        locks.delete("a")
+        assert lost.get() is None
+        assert elected.get() > token
+        assert election.is_leader
+    assert lost.get() is None
+    assert lost.waiting == 0
+
+
+def test_a_candidate_that_waits_can_be_stopped(locks: jsync.KeyValue) -> None:
+    with locks.lock("a", ttl=30) as lock:
+        election = locks.elect("a", ttl=30)
+        Thread(election.stop).result()
+        waiting = locks.lock("a", ttl=30)
+        acquiring = Thread(waiting.acquire)
+        acquiring.wait_until_blocked()
+        waiting.cancel()
+        assert acquiring.result() is False
+        assert lock.held
+
+
+def test_a_connection_that_is_closed_ends_its_elections(
+    server: LocalServer, locks: jsync.KeyValue
+) -> None:
+    lost = Recorder()
+    with jsync.connect(server.url, on_error=Recorder()) as other:
+        bucket = other.jetstream().key_value(locks.bucket)
+        leader = bucket.elect("a", ttl=5, on_lost=lost)
+        candidate = bucket.elect("a", ttl=5)
+    assert lost.get() is None
+    leader.stop()
+    candidate.stop()
+    assert not leader.is_leader
+
+
+def test_a_bucket_where_nothing_expires_has_no_elections(
+    bucket: jsync.KeyValue,
+) -> None:
+    with pytest.raises(errors.MessageTTLDisabledError):
+        bucket.elect("a", ttl=5)
+    with pytest.raises(errors.ConfigError, match="callable"):
+        bucket.elect("a", on_lost="print")  # type: ignore[arg-type]

@@ -1,0 +1,521 @@
+"""Watches: what is there, its end, and each change once and in order."""
+
+from __future__ import annotations
+
+import functools
+import gc
+import random
+import threading
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import jsync
+from jsync import errors
+
+from ...faults import Events, connect
+from ...proxy import FaultProxy
+from ...servers import wait_for
+from ..support import LONG, SOON, Recorder, Thread
+from .support import consumers, fill
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ...conftest import StartServer
+
+pytestmark = pytest.mark.server
+
+MANY = [f"k.{number}" for number in range(5000)]
+"""More keys than a watch asks for ahead."""
+
+
+def brief(entries: Any) -> list[tuple[str, bytes, str]]:
+    return [(entry.key, entry.value, entry.operation) for entry in entries]
+
+
+@pytest.fixture
+def filled(bucket: jsync.KeyValue) -> jsync.KeyValue:
+    """a: 1, 2; b: 3, deleted; c: purged; d.x: 4."""
+    bucket.put("a", b"1")
+    bucket.put("a", b"2")
+    bucket.put("b", b"3")
+    bucket.delete("b")
+    bucket.put("c", b"0")
+    bucket.purge("c")
+    bucket.put("d.x", b"4")
+    return bucket
+
+
+# What is given ------------------------------------------------------------------------
+
+
+def test_a_watch_gives_the_last_entry_of_each_key_and_then_each_change(
+    filled: jsync.KeyValue,
+) -> None:
+    with filled.watch() as watch:
+        assert brief(watch.initial()) == [
+            ("a", b"2", "PUT"),
+            ("b", b"", "DEL"),
+            ("c", b"", "PURGE"),
+            ("d.x", b"4", "PUT"),
+        ]
+        assert watch.initial_done
+        filled.put("a", b"5")
+        filled.delete("d.x")
+        filled.purge("a")
+        assert brief(islice(watch, 3)) == [
+            ("a", b"5", "PUT"),
+            ("d.x", b"", "DEL"),
+            ("a", b"", "PURGE"),
+        ]
+        assert list(watch.initial()) == []
+
+
+@pytest.mark.parametrize(
+    ("filters", "keys"),
+    [
+        (("a",), ["a"]),
+        (("d.*",), ["d.x"]),
+        (("d.>", "a"), ["a", "d.x"]),
+        ((">",), ["a", "b", "c", "d.x"]),
+        (("none",), []),
+    ],
+)
+def test_a_watch_gives_the_keys_that_match_alone(
+    filled: jsync.KeyValue, filters: tuple[str, ...], keys: list[str]
+) -> None:
+    with filled.watch(*filters) as watch:
+        assert [entry.key for entry in watch.initial()] == keys
+        for key in ("a", "b", "c", "d.x", "e"):
+            filled.put(key)
+        expected = [key for key in ("a", "b", "c", "d.x", "e") if key in keys]
+        if filters == (">",):
+            expected.append("e")
+        assert [entry.key for entry in islice(watch, len(expected))] == expected
+
+
+@pytest.mark.parametrize(
+    ("options", "initial"),
+    [
+        ({"include_history": True}, ["1", "2", "3", "DEL", "PURGE", "4"]),
+        ({"ignore_deletes": True}, ["2", "4"]),
+        ({"headers_only": True}, ["", "DEL", "PURGE", ""]),
+        ({"updates_only": True}, []),
+        ({"revision": 4}, ["DEL", "PURGE", "4"]),
+        ({"revision": 100}, []),
+        ({"include_history": True, "ignore_deletes": True}, ["1", "2", "3", "4"]),
+    ],
+    ids=str,
+)
+def test_options_say_what_a_watch_begins_with(
+    filled: jsync.KeyValue, options: dict[str, Any], initial: list[str]
+) -> None:
+    with filled.watch(**options) as watch:
+        found = [
+            entry.value.decode() if entry.operation == "PUT" else entry.operation
+            for entry in watch.initial()
+        ]
+        assert found == initial
+        assert watch.initial_done
+        if options.get("revision") != 100:
+            revision = filled.put("z", b"9")
+            assert watch.next().revision == revision
+
+
+def test_starts_that_contradict_are_refused(bucket: jsync.KeyValue) -> None:
+    with pytest.raises(errors.ConfigError, match="exclude each other"):
+        bucket.watch(include_history=True, updates_only=True)
+    with pytest.raises(errors.ConfigError, match="at least 1"):
+        bucket.watch(revision=0)
+    with pytest.raises(errors.ConfigError, match="callable"):
+        bucket.watch(callback="print")  # type: ignore[arg-type]
+
+
+def test_entries_of_a_watch_say_what_a_get_says(filled: jsync.KeyValue) -> None:
+    with filled.watch("a") as watch:
+        assert watch.next() == filled.get("a")
+
+
+def test_next_waits_for_a_change_and_not_for_ever(bucket: jsync.KeyValue) -> None:
+    with bucket.watch() as watch:
+        with pytest.raises(errors.TimeoutError, match="no change"):
+            watch.next(0.05)
+        waiting = Thread(watch.next, LONG)
+        waiting.wait_until_blocked()
+        revision = bucket.put("a")
+        assert waiting.result().revision == revision
+
+
+# The end of the initial entries -------------------------------------------------------
+
+
+def test_an_empty_bucket_has_no_initial_entries_and_that_is_known_at_once(
+    bucket: jsync.KeyValue,
+) -> None:
+    with bucket.watch() as watch:
+        assert watch.initial_done
+        assert watch.wait_initial(0)
+        assert list(watch.initial()) == []
+
+
+def test_the_end_is_reached_with_the_last_initial_entry(
+    filled: jsync.KeyValue,
+) -> None:
+    with filled.watch() as watch:
+        done = []
+        for entry in watch:
+            done.append((entry.key, watch.initial_done))
+            if watch.initial_done:
+                break
+        assert done == [("a", False), ("b", False), ("c", False), ("d.x", True)]
+
+
+@pytest.mark.parametrize("subject", [None, "k.4999"])
+def test_the_end_is_reached_when_entries_are_removed_before_they_come(
+    nc: jsync.Connection,
+    js: jsync.JetStream,
+    bucket: jsync.KeyValue,
+    subject: str | None,
+) -> None:
+    fill(nc, bucket, MANY)
+    removed = None if subject is None else f"$KV.{bucket.bucket}.{subject}"
+    with bucket.watch() as watch:
+        found = [watch.next().key]
+        js.stream(f"KV_{bucket.bucket}").purge(subject=removed)
+        found += [entry.key for entry in watch.initial()]
+        assert watch.initial_done
+        assert found == MANY[: len(found)]
+        assert len(found) < len(MANY) if subject is None else len(found) == 4999
+        revision = bucket.put("new")
+        assert watch.next(LONG).revision == revision
+
+
+def test_the_end_is_reached_when_all_is_replaced_before_it_comes(
+    nc: jsync.Connection, js: jsync.JetStream, bucket: jsync.KeyValue
+) -> None:
+    fill(nc, bucket, MANY)
+    with bucket.watch(on_error=Recorder()) as watch:
+        watch.next()
+        js.stream(f"KV_{bucket.bucket}").purge()
+        revision = bucket.put("new")
+        assert [entry.revision for entry in watch.initial()][-1] == revision
+        assert watch.initial_done
+
+
+def test_another_thread_learns_of_an_end_that_no_entry_tells(
+    nc: jsync.Connection, js: jsync.JetStream, bucket: jsync.KeyValue
+) -> None:
+    fill(nc, bucket, MANY)
+    with bucket.watch() as watch:
+        watch.next()
+        js.stream(f"KV_{bucket.bucket}").purge()
+        reading = Thread(lambda: [entry.key for entry in watch])
+        assert watch.wait_initial(LONG)
+        watch.stop()
+        assert reading.result()
+
+
+def test_the_end_is_reached_while_others_keep_on_writing(
+    nc: jsync.Connection, js: jsync.JetStream, unique: str
+) -> None:
+    kv = js.create_key_value(bucket=unique, storage="memory")  # one value a key
+    fill(nc, kv, MANY)
+    written: dict[str, int] = {}
+    stop = threading.Event()
+
+    def write() -> None:
+        dice = random.Random(1)
+        while not stop.is_set():
+            key = dice.choice(MANY)
+            written[key] = kv.put(key)
+
+    writing = Thread(write)
+    seen: dict[str, int] = {}
+    with kv.watch(headers_only=True) as watch:
+        wait_for(lambda: len(written) > 10)
+        before = dict(written)
+        for entry in watch.initial():
+            assert entry.revision > seen.get(entry.key, 0)
+            seen[entry.key] = entry.revision
+        stop.set()
+        writing.result()
+    assert set(seen) == set(MANY)
+    assert all(seen[key] >= revision for key, revision in before.items())
+    js.delete_key_value(unique)
+
+
+def test_the_end_is_not_told_early_after_a_reconnect(
+    nc: jsync.Connection,
+    proxy: FaultProxy,
+    bucket: jsync.KeyValue,
+    far_bucket: jsync.KeyValue,
+) -> None:
+    fill(nc, bucket, MANY)
+    with far_bucket.watch() as watch:
+        found = [watch.next().key for _ in range(10)]
+        proxy.cut()
+        bucket.put("new")
+        for entry in watch.initial():
+            found.append(entry.key)
+            assert watch.initial_done == (entry.key == "new")
+        assert found == [*MANY, "new"]
+
+
+# A callback ---------------------------------------------------------------------------
+
+
+def test_a_callback_gets_each_entry_and_the_end_can_be_waited_for(
+    filled: jsync.KeyValue,
+) -> None:
+    told = Recorder()
+    with filled.watch(callback=told) as watch:
+        assert watch.wait_initial(SOON)
+        assert watch.initial_done
+        assert [told.get().key for _ in range(4)] == ["a", "b", "c", "d.x"]
+        revision = filled.put("e")
+        assert told.get().revision == revision
+        assert told.waiting == 0
+    assert watch.wait(0)
+
+
+@pytest.mark.parametrize("ignored", [True, False])
+def test_a_callback_hears_of_an_end_that_is_a_marker(
+    bucket: jsync.KeyValue, ignored: bool
+) -> None:
+    bucket.put("a")
+    bucket.delete("a")
+    told = Recorder()
+    with bucket.watch(callback=told, ignore_deletes=ignored) as watch:
+        assert watch.wait_initial(SOON)
+        assert told.waiting == (not ignored)
+
+
+def test_an_error_of_a_callback_is_reported_and_the_watch_goes_on(
+    bucket: jsync.KeyValue,
+) -> None:
+    got, told = Recorder(), Recorder()
+
+    def callback(entry: jsync.Entry) -> None:
+        got(entry.key)
+        if entry.key == "bad":
+            raise ValueError(entry.key)
+
+    with bucket.watch(callback=callback, on_error=told):
+        for key in ("a", "bad", "b"):
+            bucket.put(key)
+        assert [got.get() for _ in range(3)] == ["a", "bad", "b"]
+        error = told.get()
+    assert isinstance(error, errors.CallbackError)
+    assert isinstance(error.__cause__, ValueError)
+
+
+# The end ------------------------------------------------------------------------------
+
+
+def by_stop(watch: jsync.Watch) -> None:
+    watch.stop()
+    watch.stop()
+
+
+def by_leaving(watch: jsync.Watch) -> None:
+    with watch:
+        pass
+
+
+@pytest.mark.parametrize("end", [by_stop, by_leaving])
+@pytest.mark.parametrize("with_callback", [True, False])
+def test_nothing_is_left_on_the_server_after_the_end(
+    js: jsync.JetStream,
+    filled: jsync.KeyValue,
+    end: Callable[[jsync.Watch], None],
+    with_callback: bool,
+) -> None:
+    watch = filled.watch(callback=Recorder() if with_callback else None)
+    assert len(consumers(js, filled)) == 1
+    end(watch)
+    assert watch.closed
+    wait_for(lambda: not consumers(js, filled))
+
+
+def test_a_watch_that_is_dropped_leaves_nothing(
+    js: jsync.JetStream, filled: jsync.KeyValue
+) -> None:
+    watch = filled.watch()
+    watch.next()
+    del watch
+    gc.collect()
+    wait_for(lambda: not consumers(js, filled))
+
+
+def test_reads_leave_nothing_on_the_server(
+    js: jsync.JetStream, filled: jsync.KeyValue
+) -> None:
+    list(filled.keys())
+    next(iter(filled.keys()))
+    filled.history("a")
+    filled.purge_deletes()
+    with filled.live():
+        pass
+    wait_for(lambda: not consumers(js, filled))
+
+
+def test_stop_from_another_thread_ends_the_iteration(bucket: jsync.KeyValue) -> None:
+    watch = bucket.watch()
+    reading: Thread[list[jsync.Entry]] = Thread(lambda: list(watch))
+    reading.wait_until_blocked()
+    watch.stop()
+    assert reading.result() == []
+    with pytest.raises(errors.SubscriptionClosedError):
+        watch.next()
+    assert watch.wait_initial(0)
+
+
+def test_stop_in_the_callback_ends_the_watch(bucket: jsync.KeyValue) -> None:
+    watches: list[jsync.Watch] = []
+    began = threading.Event()
+
+    def callback(entry: jsync.Entry) -> None:
+        began.wait(SOON)
+        watches[0].stop()
+
+    watches.append(bucket.watch(callback=callback))
+    began.set()
+    bucket.put("a")
+    assert watches[0].wait(SOON)
+
+
+def test_stop_does_not_wait_for_ever_for_a_callback(bucket: jsync.KeyValue) -> None:
+    inside, leave = threading.Event(), threading.Event()
+
+    def callback(entry: jsync.Entry) -> None:
+        inside.set()
+        leave.wait(LONG)
+
+    watch = bucket.watch(callback=callback)
+    bucket.put("a")
+    assert inside.wait(SOON)
+    with pytest.raises(errors.DrainTimeoutError):
+        watch.stop(timeout=0.1)
+    leave.set()
+    assert watch.wait(SOON)
+
+
+def test_stop_does_not_hang_while_disconnected(
+    proxy: FaultProxy, far: jsync.Connection, far_bucket: jsync.KeyValue
+) -> None:
+    told = Recorder()
+    quiet, loud = far_bucket.watch(), far_bucket.watch(callback=told)
+    proxy.refuse()
+    proxy.cut()
+    wait_for(lambda: far.state is not jsync.ConnectionState.CONNECTED)
+    Thread(quiet.stop).result()
+    Thread(loud.stop).result()
+    assert quiet.closed
+    assert loud.wait(SOON)
+    proxy.accept()
+
+
+def test_a_bucket_that_is_deleted_ends_its_watch(
+    js: jsync.JetStream, bucket: jsync.KeyValue
+) -> None:
+    told = Recorder()
+    loud, quiet = bucket.watch(callback=Recorder(), on_error=told), bucket.watch()
+    js.delete_key_value(bucket.bucket)
+    with pytest.raises(errors.BucketNotFoundError):
+        quiet.next(LONG)
+    with pytest.raises(errors.BucketNotFoundError):
+        loud.wait(LONG)
+
+
+def test_a_connection_that_is_closed_ends_its_watch(
+    server: Any, bucket: jsync.KeyValue
+) -> None:
+    with jsync.connect(server.url) as other:
+        watch = other.jetstream().key_value(bucket.bucket).watch()
+        loud = other.jetstream().key_value(bucket.bucket).watch(callback=Recorder())
+    with pytest.raises(errors.ConnectionClosedError):
+        next(watch)
+    with pytest.raises(errors.ConnectionClosedError):
+        watch.next()
+    with pytest.raises(errors.ConnectionClosedError):
+        loud.wait(SOON)
+
+
+# Losses -------------------------------------------------------------------------------
+
+
+def test_a_consumer_that_is_deleted_is_replaced_and_nothing_is_lost(
+    nc: jsync.Connection, js: jsync.JetStream, bucket: jsync.KeyValue
+) -> None:
+    fill(nc, bucket, MANY)
+    with bucket.watch(on_error=Recorder()) as watch:
+        found = []
+        for number, entry in enumerate(watch.initial()):
+            found.append(entry.revision)
+            if number in (5, 2000):
+                for name in consumers(js, bucket):
+                    js.delete_consumer(f"KV_{bucket.bucket}", name)
+        assert found == list(range(1, 5001))
+        assert bucket.put("a") == watch.next(LONG).revision
+
+
+def grown(seen: list[int], count: int) -> bool:
+    return len(seen) > count
+
+
+@pytest.mark.fault
+def test_each_revision_comes_once_and_in_order_over_kills_and_cuts(
+    own_server: StartServer,
+) -> None:
+    server, dice = own_server(), random.Random(5)
+    stop = threading.Event()
+    with (
+        FaultProxy("127.0.0.1", server.port) as proxy,
+        connect(server.url, Events()) as near,
+        connect(proxy.url, Events()) as far,
+    ):
+        js = near.jetstream()
+        kv = js.create_key_value(bucket="B", history=64)
+
+        def write(name: str) -> int:
+            acked = 0
+            while not stop.is_set():
+                try:
+                    acked = kv.put(f"{name}.{dice.randrange(2000)}", b"x", timeout=2)
+                except (errors.Error, OSError):
+                    stop.wait(0.01)
+            return acked
+
+        writers = [Thread(write, name) for name in ("a", "b")]
+        seen: list[int] = []
+        watching = far.jetstream().key_value("B")
+        with (
+            watching.watch(
+                callback=lambda entry: seen.append(entry.revision),
+                include_history=True,
+                on_error=Recorder(),
+            ) as watch,
+            watching.live(on_error=Recorder(), timeout=LONG) as view,
+        ):
+            for number in range(20):
+                count = len(seen)
+                wait_for(functools.partial(grown, seen, count + 50), 60)
+                if number % 3:
+                    server.kill()
+                    server.start()
+                else:
+                    proxy.cut_after(dice.randrange(1, 20_000), "client")
+            stop.set()
+            last = max(writer.result() for writer in writers)
+            last = max(last, js.stream("KV_B").info().state.last_seq)
+            view.wait_for(last, LONG)
+            wait_for(lambda: watch.revision >= last, 60)
+            keys = list(kv.keys())
+            bucket = {key: kv.get(key).revision for key in keys}
+            assert {key: e.revision for key, e in view.entries().items()} == bucket
+            wait_for(lambda: view.is_current, 30)
+        assert seen == sorted(set(seen))
+        kept = {e.revision for key in keys[:200] for e in kv.history(key)}
+        assert kept <= set(seen)

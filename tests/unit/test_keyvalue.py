@@ -1,0 +1,299 @@
+"""The pure parts of key-value: names, subjects, what messages mean, configurations."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import jsync
+from jsync import errors
+from jsync.headers import Headers
+from jsync.jetstream.keyvalue.config import KeyValueConfig
+from jsync.jetstream.keyvalue.engine import (
+    Initial,
+    Layout,
+    check_bucket,
+    check_filter,
+    check_key,
+    operation_of,
+    revision_in,
+)
+from jsync.models import StoredMessage, StreamConfig, StreamSource
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+KEYS = ["a", "a.b", "A-1_2/3=4", "9.8.7", "=", "-", "/etc/hosts", "a" * 200]
+BAD_KEYS: list[Any] = [
+    *("", ".", ".a", "a.", "a..b", "a b", "a\n", "ä", "a*", "*", ">", "a.>", "a.*.b"),
+    *("a\x00", "$a", "a:b", "a\r\nPUB x 0", None, 7, b"a"),
+]
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_a_key_is_a_key_and_a_filter(key: str) -> None:
+    assert check_key(key) == check_filter(key) == key
+
+
+@pytest.mark.parametrize("key", BAD_KEYS)
+def test_what_is_no_key_is_refused(key: Any) -> None:
+    with pytest.raises(errors.InvalidKeyError, match="not a key"):
+        check_key(key)
+
+
+@pytest.mark.parametrize("pattern", ["*", ">", "a.>", "a.*", "*.b", "a.*.>", "a.b"])
+def test_a_filter_may_have_wildcards(pattern: str) -> None:
+    assert check_filter(pattern) == pattern
+
+
+@pytest.mark.parametrize(
+    "pattern", ["", ">.a", "a.>.b", "a*", "*a", "a.", ".>", "a..>", "a b", None, b">"]
+)
+def test_what_is_no_filter_is_refused(pattern: Any) -> None:
+    with pytest.raises(errors.InvalidKeyError, match="not a key or a pattern"):
+        check_filter(pattern)
+
+
+@pytest.mark.parametrize("bucket", ["", "a.b", "a b", "a/b", "ä", "*", "a\n", None, 1])
+def test_what_is_no_name_of_a_bucket_is_refused(bucket: Any) -> None:
+    with pytest.raises(errors.InvalidBucketNameError):
+        check_bucket(bucket)
+    with pytest.raises(errors.ConfigError):
+        KeyValueConfig.of(None, {"bucket": bucket})
+
+
+@pytest.mark.parametrize(
+    ("headers", "operation"),
+    [
+        (None, "PUT"),
+        ({}, "PUT"),
+        ({"Other": "DEL"}, "PUT"),
+        ({"KV-Operation": "PUT"}, "PUT"),
+        ({"KV-Operation": "DEL"}, "DEL"),
+        ({"KV-Operation": "PURGE"}, "PURGE"),
+        ({"KV-Operation": "UNHEARD-OF"}, "PUT"),
+        ({"Nats-Marker-Reason": "MaxAge"}, "PURGE"),
+        ({"Nats-Marker-Reason": "Purge"}, "PURGE"),
+        ({"Nats-Marker-Reason": "Remove"}, "DEL"),
+        ({"Nats-Marker-Reason": "Unheard-of"}, "PUT"),
+        ({"KV-Operation": "DEL", "Nats-Marker-Reason": "MaxAge"}, "DEL"),
+    ],
+)
+def test_headers_say_what_became_of_a_key(
+    headers: dict[str, str] | None, operation: str
+) -> None:
+    assert operation_of(None if headers is None else Headers(headers)) == operation
+
+
+@pytest.mark.parametrize(
+    ("prefix", "read", "write"),
+    [
+        ("$JS.API", "$KV.B.", "$KV.B."),
+        ("$JS.hub.API", "$KV.B.", "$JS.hub.API.$KV.B."),
+        ("imported", "$KV.B.", "imported.$KV.B."),
+    ],
+)
+def test_a_prefix_is_put_before_the_subjects_of_writes_alone(
+    prefix: str, read: str, write: str
+) -> None:
+    layout = Layout(StreamConfig(name="KV_B"), prefix)
+    assert (layout.bucket, layout.read, layout.write) == ("B", read, write)
+    assert layout.filters(()) == [read + ">"]
+    assert layout.filters(("a", "b.*")) == [read + "a", read + "b.*"]
+
+
+@pytest.mark.parametrize(
+    ("mirror", "origin", "read"),
+    [
+        ({"name": "KV_A"}, "A", "$KV.A."),
+        ({"name": "KV_A", "filter_subject": "$KV.A.x.>"}, "A", "$KV.A."),
+        (
+            {
+                "name": "KV_A",
+                "subject_transforms": [{"src": "$KV.A.>", "dest": "$KV.B.>"}],
+            },
+            "A",
+            "$KV.B.",
+        ),
+    ],
+)
+def test_a_mirror_has_the_subjects_of_its_origin_unless_it_moves_them(
+    mirror: dict[str, Any], origin: str, read: str
+) -> None:
+    source = StreamSource.of(mirror, {})
+    layout = Layout(StreamConfig(name="KV_B", mirror=source), "$JS.API")
+    assert (layout.bucket, layout.origin, layout.read) == ("B", origin, read)
+
+
+def test_a_marker_is_a_deleted_key_with_its_revision() -> None:
+    layout = Layout(StreamConfig(name="KV_B"), "$JS.API")
+    message = StoredMessage(
+        subject="$KV.B.a.b",
+        sequence=7,
+        headers=Headers({"KV-Operation": "DEL"}),
+        timestamp=datetime(2026, 1, 1, tzinfo=UTC),
+        stream="KV_B",
+    )
+    entry = layout.entry(message)
+    assert (entry.key, entry.revision, entry.operation) == ("a.b", 7, "DEL")
+    with pytest.raises(errors.KeyNotFoundError) as caught:
+        layout.value(entry)
+    assert isinstance(caught.value, errors.KeyDeletedError)
+    assert (caught.value.revision, caught.value.operation) == (7, "DEL")
+    assert str(caught.value) == "key was deleted: 'a.b' in bucket 'B'"
+
+
+def test_no_initial_entries_are_done_at_once() -> None:
+    assert Initial(0).done
+    assert not Initial(1).done
+
+
+def test_an_entry_with_nothing_behind_it_is_the_last_one() -> None:
+    initial = Initial(3)
+    assert [initial.came(n, 3 - n) for n in (1, 2, 3)] == [False, False, False]
+    assert initial.done
+
+
+def test_when_as_many_have_come_what_replaced_some_is_still_to_come() -> None:
+    initial = Initial(2)
+    assert not initial.came(1, 4)
+    assert initial.came(5, 7)  # the second one was replaced: ask where the bucket ends
+    initial.ends_at(8, 5)
+    assert not initial.came(7, 6)
+    assert not initial.done
+    initial.came(8, 9)
+    assert initial.done
+
+
+def test_the_bucket_is_asked_again_when_it_has_not_answered() -> None:
+    initial = Initial(1)
+    assert initial.came(1, 4)
+    assert initial.came(2, 4)
+    initial.ends_at(2, 2)
+    assert initial.done
+
+
+def test_a_replica_that_is_behind_does_not_say_where_the_end_is() -> None:
+    initial = Initial(0, least=7)
+    assert not initial.done
+    initial.came(5, 0)
+    assert not initial.done
+    initial.came(7, 0)
+    assert initial.done
+
+
+def test_the_server_may_have_nothing_left_to_send() -> None:
+    initial = Initial(5)
+    initial.came(1, 4)
+    initial.all_came()
+    assert initial.done
+
+
+@pytest.mark.parametrize(
+    ("words", "revision"),
+    [("wrong last sequence: 12", 12), ("wrong last sequence", None), ("", None)],
+)
+def test_the_revision_is_read_from_a_refusal(words: str, revision: int | None) -> None:
+    assert revision_in(words) == revision
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"history": 0},
+        {"history": 65},
+        {"history": "5"},
+        {"ttl": -1},
+        {"limit_marker_ttl": 0.5},
+        {"storage": "paper"},
+        {"mirror": {"name": "A"}, "sources": [{"name": "C"}]},
+        {"mirror": {}},
+        {"histroy": 5},
+    ],
+)
+def test_a_configuration_that_cannot_be_is_refused(fields: dict[str, Any]) -> None:
+    with pytest.raises(errors.ConfigError):
+        KeyValueConfig.of(None, {"bucket": "B", **fields})
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: KeyValueConfig.of("B", {}),
+        lambda: KeyValueConfig.of(KeyValueConfig(bucket="B"), {"history": 2}),
+        lambda: KeyValueConfig.of(None, {}),
+    ],
+    ids=["a name alone", "twice", "not at all"],
+)
+def test_a_configuration_is_given_once_and_by_name(make: Callable[[], object]) -> None:
+    with pytest.raises(errors.ConfigError):
+        make()
+
+
+def test_a_configuration_comes_back_from_its_stream() -> None:
+    fields: dict[str, Any] = {
+        "bucket": "B",
+        "description": "words",
+        "max_value_size": 100,
+        "history": 9,
+        "ttl": 30.0,
+        "max_bytes": 1000,
+        "storage": "memory",
+        "replicas": 3,
+        "compression": True,
+        "limit_marker_ttl": 5.0,
+        "metadata": {"a": "b"},
+    }
+    config = KeyValueConfig.of(None, fields)
+    stream = config.stream()
+    server = {**(stream.metadata or {}), "_nats.level": "3"}
+    assert KeyValueConfig.of_stream(stream.replace(metadata=server)) == config
+
+
+# Codecs -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("path", "key"),
+    [
+        ("a", "a"),
+        ("a/b/c", "a.b.c"),
+        ("/etc/hosts", "_root_.etc.hosts"),
+    ],
+)
+def test_a_path_is_a_key_and_comes_back(path: str, key: str) -> None:
+    codec = jsync.PathKeys()
+    assert codec.encode(path) == check_key(key)
+    assert codec.decode(key) == path.removesuffix("/")
+
+
+def test_a_trailing_slash_goes_and_a_filter_keeps_its_wildcards() -> None:
+    codec = jsync.PathKeys()
+    assert codec.encode("a/b/") == "a.b"
+    assert codec.encode_filter("/a/*/>") == "_root_.a.*.>"
+    with pytest.raises(errors.InvalidKeyError, match="without dots"):
+        codec.encode("etc/x.conf")
+
+
+@pytest.mark.parametrize("text", ["Acme Inc.contact", "ä", "a b", "*", "x" * 200, "ÿ>"])
+def test_any_text_is_a_key_in_base64_and_comes_back(text: str) -> None:
+    codec = jsync.Base64Keys()
+    assert codec.decode(check_key(codec.encode(text))) == text
+
+
+def test_base64_is_that_of_the_specification() -> None:
+    codec = jsync.Base64Keys()
+    assert codec.encode("Acme Inc.contact") == "QWNtZSBJbmMuY29udGFjdA=="
+    assert codec.encode_filter(">") == ">"
+    assert codec.encode_filter("a.b") == codec.encode("a.b")
+    for pattern in ("a.*", "a.>", "*"):
+        with pytest.raises(errors.InvalidKeyError, match="whole key"):
+            codec.encode_filter(pattern)
+
+
+def test_a_value_that_has_no_form_is_refused() -> None:
+    for codec in (jsync.JSON(object), jsync.MsgPack(object)):
+        with pytest.raises(errors.ConfigError, match="cannot be encoded"):
+            codec.encode(object())

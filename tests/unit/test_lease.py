@@ -1,0 +1,56 @@
+"""Leases by a clock of the test's own: the owner's end comes before the server's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from jsync import errors
+from jsync.jetstream.keyvalue.lease import Lease, check_ttl
+
+
+def test_an_owner_stops_to_believe_before_the_server_gives_the_key_away() -> None:
+    lease = Lease(10, token=7, sent=100.0)
+    assert lease.is_held(108.9)
+    assert not lease.is_held(109.0)  # the server: 110 at the earliest
+
+
+def test_a_lease_is_renewed_from_when_the_renewal_was_sent() -> None:
+    lease = Lease(10, token=7, sent=100.0)
+    assert lease.renew_at == pytest.approx(103.33, abs=0.01)
+    lease.renewed(9, sent=103.4, now=106.0)
+    assert (lease.token, lease.revision) == (7, 9)
+    assert lease.is_held(112.3)
+    assert not lease.is_held(112.4)
+
+
+def test_a_renewal_that_comes_too_late_does_not_bring_a_lease_back() -> None:
+    lease = Lease(10, token=7, sent=100.0)
+    lease.renewed(9, sent=108.0, now=109.5)
+    assert not lease.is_held(109.5)
+    assert lease.revision == 9  # what is to be released
+
+
+def test_a_lease_that_was_lost_stays_lost_whatever_the_clock_says() -> None:
+    lease = Lease(10, token=7, sent=100.0)
+    assert not lease.is_held(200.0)
+    assert not lease.is_held(100.0)
+
+
+def test_a_failed_renewal_is_tried_again_soon_and_moves_no_end() -> None:
+    lease = Lease(10, token=7, sent=100.0)
+    lease.failed(104.0)
+    assert lease.renew_at == pytest.approx(104.5)
+    assert lease.ends == pytest.approx(109.0)
+
+
+@pytest.mark.parametrize("ttl", [2, 30, 3600.0])
+def test_a_ttl_is_whole_seconds(ttl: float) -> None:
+    assert check_ttl(ttl) == ttl
+
+
+@pytest.mark.parametrize("ttl", [0, 1, 2.5, -5, True, None, "30", float("nan"), 1e12])
+def test_a_ttl_that_cannot_be_is_refused(ttl: Any) -> None:
+    with pytest.raises(errors.ConfigError, match="ttl of a lock"):
+        check_ttl(ttl)
