@@ -174,7 +174,7 @@ def test_what_a_busy_server_refused_goes_before_what_is_new(
     scripted: Stream,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("jsync.jetstream.publishing.acks.backoff", lambda _: 1.0)
+    monkeypatch.setattr("jsync.jetstream.publishing.acks.pause_after", lambda _: 1.0)
     with js.publisher() as publisher:
         publisher.publish(unique, b"1")
         publisher.publish(unique, b"2")
@@ -235,7 +235,7 @@ def test_a_publisher_that_waits_for_a_busy_server_ends_when_it_is_closed(
     scripted: Stream,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("jsync.jetstream.publishing.acks.backoff", lambda _: 1.0)
+    monkeypatch.setattr("jsync.jetstream.publishing.acks.pause_after", lambda _: 1.0)
     publisher = js.publisher()
     future = publisher.publish(unique, b"1")
     scripted.refuse(scripted.take()[1])

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from jsync.core.protocol import ServerInfo
-from jsync.jetstream.publishing import options as publish_options
 from jsync.jetstream.publishing.options import newer_options
 from jsync.jetstream.versions import (
     lacking,
@@ -19,7 +18,7 @@ from jsync.jetstream.versions import (
     line_of_server,
     unsupported,
 )
-from jsync.models import ConsumerConfig, Placement, StreamConfig, StreamSource
+from jsync.models import ConsumerConfig, Placement, StreamConfig, StreamSource, publish
 from jsync.models.publish import PublishOptions
 from jsync.models.since import OLDEST, Line, Since, as_line
 
@@ -182,7 +181,7 @@ def test_options_tell_what_of_them_is_new(
 
 
 def test_the_options_are_as_new_as_their_words_say() -> None:
-    path = Path(publish_options.__file__)
+    path = Path(publish.__file__)
     declared = re.findall(
         r'^    (\w+): [^\n]+ \| None\n    """(.+?)"""',
         path.read_text(),
