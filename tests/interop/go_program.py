@@ -6,6 +6,7 @@ import base64
 import json
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,8 +20,9 @@ PROGRAM = SOURCES.parent.parent.parent / ".cache" / "interop" / "keyvalue"
 
 def build() -> Path:
     """The program; needs Go, whose module proxy has nats.go."""
-    go = shutil.which("go") or shutil.which("/usr/local/go/bin/go")
-    assert go is not None, "no Go toolchain here: install Go 1.26 or newer"
+    known = ("go", "/usr/local/go/bin/go", f"{sys.prefix}/bin/go")
+    go = next(filter(None, map(shutil.which, known)), None)
+    assert go is not None, "no Go toolchain here: install Go 1.26 or newer, or `make go`"
     newest = max(path.stat().st_mtime for path in SOURCES.iterdir())
     if not PROGRAM.exists() or PROGRAM.stat().st_mtime < newest:
         PROGRAM.parent.mkdir(parents=True, exist_ok=True)
