@@ -182,6 +182,7 @@ class Changes(Generic[Value]):
         self._messages = Messages(self._mailbox, self._pull)
         if initial.done:
             self.handed_over.open()
+        self._pull.begin()
 
     # Reading --------------------------------------------------------------------------
 
