@@ -170,7 +170,7 @@ cdef class Msg:
 
 
 Ack = namedtuple("Ack", ("kind", "delay", "reason"), defaults=(None, None))
-Ack.__module__ = "jsync.testing"
+Ack.__module__ = "jsync._fast"
 Ack.__doc__ = "An acknowledgement of a message that you made by hand."
 
 
