@@ -417,7 +417,10 @@ class Mailbox(Sink):
     pin: Pin | None
     """Learns the pin id of the messages to come, which is not counted in their size."""
     on_credit: Callable[[], object] | None
-    """Called on the reading thread when it has taken its credit; it must not raise."""
+    """Called on the reading thread when it has taken its credit.
+
+    Ctrl-C may raise there: the messages stay here, and the next take calls it again.
+    """
     on_status: Callable[[Msg], object] | None
     """Called on the I/O thread with each status message; they never queue here."""
     on_first: Callable[[], object] | None
@@ -489,6 +492,14 @@ class Mailbox(Sink):
     ) -> None:
         """Call `handler` with each message until the end, and `raised` with what it raises."""
     def next(self, timeout: float | None = None) -> Msg: ...
+    def next_into(self, taken: list[Msg], timeout: float | None = None) -> None:
+        """Append the next message to `taken`, as `next` returns it.
+
+        Ctrl-C may come between this call and the caller's next instruction. The message is
+        in the caller's hands then, who can `put_back` what it does not hand on.
+        """
+    def put_back(self, taken: list[Msg]) -> None:
+        """Have the messages that were taken, in their order, come next once more."""
     def take_counts(self) -> tuple[tuple[int, int], tuple[int, int]]:
         """Messages and bytes taken since the last call, and those that are here now."""
     def give_credit(self, messages: int, size: int) -> bool:
@@ -500,8 +511,11 @@ class Mailbox(Sink):
         """End once `count` messages have come in all; True if they have already."""
     def close(self, error: Exception | None = None, *, discard: bool = False) -> None:
         """Take no more; readers get what is there, then `error` or the end."""
-    def take_rest(self) -> list[Msg]:
-        """Take all that is here, at once: no reader gets a part of it."""
+    def take_rest(self, rest: list[Msg] | None = None) -> list[Msg]:
+        """Take all that is here, at once: no reader gets a part of it.
+
+        It is appended to `rest`, if that is given: see `next_into`.
+        """
     @property
     def columns(self) -> Columns | None:
         """Takes the messages to come as rows, instead of the backlog; None: does not."""

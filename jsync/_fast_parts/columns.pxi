@@ -480,6 +480,18 @@ cdef class Columns:
             self.reply_hint = chunk.replies.size
         return chunk
 
+    cdef void put_back(self, Chunk* chunks) noexcept:
+        """Have the chunks that were taken, in their order, be the first once more."""
+        cdef Chunk* last = chunks
+        if chunks == NULL:
+            return
+        while last.next != NULL:
+            last = last.next
+        last.next = self.first
+        self.first = chunks
+        if self.last == NULL:
+            self.last = last
+
 
 cdef int frame_of(Msg msg, Frame* frame) except -1:
     """What `msg` consists of, as long as that lives."""

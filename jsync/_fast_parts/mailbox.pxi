@@ -71,9 +71,13 @@ cdef class Mailbox(Sink):
     cdef public Pin pin
     """Learns the pin id of the messages to come, which is not counted in their size."""
     # A continuous pull counts what its reader takes, and asks again after `credit`.
-    cdef size_t taken, taken_bytes, credit, credit_bytes
+    # Less than none are taken when one is put back that was counted before.
+    cdef int64_t taken, taken_bytes, credit, credit_bytes
     cdef public object on_credit
-    """Called on the reading thread when it has taken its credit; it must not raise."""
+    """Called on the reading thread when it has taken its credit.
+
+    Ctrl-C may raise there: the messages stay here, and the next take calls it again.
+    """
     cdef public object on_status
     """Called on the I/O thread with each status message; they never queue here."""
     cdef public object on_first
@@ -382,7 +386,6 @@ cdef class Mailbox(Sink):
         cdef Columns columns = self.columns
         cdef Chunk* chunks
         cdef Chunk* last
-        cdef ArrowBatch batch
         check_fork(self.outbox.generation)  # the rows are the parent's
         chunks = last = columns.take()
         while whole and last != NULL:
@@ -395,12 +398,28 @@ cdef class Mailbox(Sink):
             self.taken += last.rows
             self.taken_bytes += last.wire
             last = last.next
-        batch = batch_of(columns, chunks, self.outbox)
         if self.on_credit is not None and (
             self.taken >= self.credit or self.taken_bytes >= self.credit_bytes
         ):
-            self.on_credit()
-        return batch
+            try:
+                self.on_credit()
+            except BaseException:
+                self.put_rows_back(columns, chunks)
+                raise
+        return batch_of(columns, chunks, self.outbox)
+
+    cdef void put_rows_back(self, Columns columns, Chunk* chunks) noexcept:
+        """The reader does not get the rows it has taken: they are the next rows again."""
+        cdef Chunk* chunk = chunks
+        while chunk != NULL:
+            self.count += chunk.rows
+            self.bytes += chunk.wire
+            self.taken -= chunk.rows
+            self.taken_bytes -= chunk.wire
+            chunk = chunk.next
+        self.credit = self.credit_bytes = 0
+        columns.put_back(chunks)
+        self.wake_one()
 
     # ----------------------------------------------------------------------------------
 
@@ -437,8 +456,28 @@ cdef class Mailbox(Sink):
             self.taken += 1
             self.taken_bytes += self.size_of(msg)
             if self.taken >= self.credit or self.taken_bytes >= self.credit_bytes:
-                self.on_credit()
+                try:
+                    self.on_credit()
+                except BaseException:
+                    self.push(msg)
+                    raise
         return msg
+
+    cdef int push(self, Msg msg) except -1:
+        """The reader does not get what it has taken: it is the next message again."""
+        cdef size_t size = self.size_of(msg)
+        if self.count == self.capacity:
+            self.grow()
+        self.head = (self.head - 1) & (self.capacity - 1)
+        Py_INCREF(msg)
+        self.ring[self.head] = <PyObject*>msg
+        self.count += 1
+        self.bytes += size
+        self.taken -= 1
+        self.taken_bytes -= size
+        self.credit = self.credit_bytes = 0
+        self.wake_one()
+        return 0
 
     def take_counts(self) -> tuple[tuple[int, int], tuple[int, int]]:
         """Messages and bytes taken since the last call, and those that are here now."""
@@ -535,8 +574,25 @@ cdef class Mailbox(Sink):
             except BaseException as error:
                 raised(msg, error)
 
+    @cython.annotation_typing(False)
+    def next_into(self, list taken not None, timeout: float | None = None) -> None:
+        """Append the next message to `taken`, as `next` returns it.
+
+        Ctrl-C may come between this call and the caller's next instruction. The message is
+        in the caller's hands then, who can `put_back` what it does not hand on.
+        """
+        taken.append(self.take_next(timeout))
+
+    def put_back(self, taken: list) -> None:
+        """Have the messages that were taken, in their order, come next once more."""
+        while taken:
+            self.push(taken.pop())
+
     @cython.annotation_typing(False)  # what is no number has an error of ours
     def next(self, timeout: float | None = None) -> Msg:
+        return self.take_next(timeout)
+
+    cdef Msg take_next(self, object timeout):
         cdef Msg msg
         if self.ready():
             return self.pop()
@@ -565,12 +621,18 @@ cdef class Mailbox(Sink):
             self.discard()
         self.wake_all()
 
-    def take_rest(self) -> list:
-        """Take all that is here, at once: no reader gets a part of it."""
-        rest = []
+    def take_rest(self, rest: "list | None" = None) -> list:
+        """Take all that is here, at once: no reader gets a part of it.
+
+        It is appended to `rest`, if that is given: see `next_into`.
+        """
         cdef Msg msg
+        if rest is None:
+            rest = []
         if self.columns is not None:
-            return [self.take_rows(whole=True)] if self.count else rest
+            if self.count:
+                rest.append(self.take_rows(whole=True))
+            return rest
         while self.count:
             msg = <Msg>self.ring[self.head]
             if msg.ack_state != CONTROL:

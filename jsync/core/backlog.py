@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from time import monotonic
-from typing import TYPE_CHECKING, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from .._fast import Msg
 from ..errors import ConfigError, DrainTimeoutError
@@ -73,7 +73,7 @@ class Backlog(Single, Generic[Message]):
         ended and the backlog is empty, and otherwise what iterating raises.
         """
         self._check_no_callback()
-        return cast("Message", self._mailbox.next(timeout))
+        return next_of(self._mailbox, timeout)  # type: ignore[return-value]
 
     def _check_no_callback(self) -> None:
         if self._callback is not None:
@@ -133,3 +133,20 @@ class Backlog(Single, Generic[Message]):
 
     def __enter__(self) -> Self:
         return self
+
+
+def next_of(mailbox: Mailbox, timeout: float | None) -> Msg:
+    """Block until the next message of `mailbox` has come, at most `timeout` seconds.
+
+    After Ctrl-C the message stays the next one, if the caller returns it at once: Ctrl-C
+    may come at any other call, `cast` for one. Raises what `Mailbox.next` raises.
+    """
+    taken: list[Msg] = []
+    try:
+        mailbox.next_into(taken, timeout)
+        return taken[0]
+    except Exception:
+        raise
+    except BaseException:
+        mailbox.put_back(taken)
+        raise

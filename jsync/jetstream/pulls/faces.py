@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal, Protocol, cast
 
 from ..._fast import JetStreamMsg, Messages
 from ...checks import callback, seconds
+from ...core.backlog import next_of
 from ...core.callbacks import wrap
 from ...core.gate import Gate
 from ...core.single import Single
@@ -128,7 +129,7 @@ class MessagesContext(Single):
         None waits for ever. Raises `TimeoutError`, `SubscriptionClosedError` after the
         end, and what iterating raises.
         """
-        return cast("JetStreamMsg", self._pull.mailbox.next(timeout))
+        return next_of(self._pull.mailbox, timeout)  # type: ignore[return-value]
 
     @property
     def pending(self) -> int:

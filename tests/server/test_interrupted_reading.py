@@ -1,0 +1,165 @@
+"""Ctrl-C at any moment of a read: no message is lost, and none comes twice."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+import jsync
+
+from .support import SOON, run_child
+from .test_interrupted import interrupt
+
+if TYPE_CHECKING:
+    from jsync.server import LocalServer
+
+pytestmark = pytest.mark.server
+
+COUNT = 30_000
+
+# Extending a list runs no bytecode between the iterator and the list, so a message that is
+# missing from the list was lost by the iterator.
+READS = {
+    "ordered": "extend(stream.ordered_consumer().messages(**FEW))",
+    "without acks": "extend(stream.create_consumer(ack_policy='none').messages(**FEW))",
+    "with acks": "extend(stream.create_consumer(**ACKS).messages(**FEW))",
+    "next": """
+        messages = stream.create_consumer(ack_policy="none").messages(**FEW)
+        extend(iter(messages.next, None))
+    """,
+    "fetch": """
+        consumer = stream.create_consumer(ack_policy="none")
+        while len(got) < count:
+            extend(consumer.fetch_nowait(500))
+    """,
+    "subscription": """
+        subscription = nc.subscribe(sys.argv[2] + ".again")
+
+        def publish():
+            for number in range(count):
+                nc.publish(subscription.subject, b"%d" % number)
+                if number % 100 == 0:
+                    time.sleep(0.001)
+            subscription.drain()
+
+        threading.Thread(target=publish).start()
+        extend(subscription)
+    """,
+}
+
+SCRIPT = """
+    import gc, logging, os, random, signal, sys, textwrap, threading, time
+    import jsync
+
+    logging.disable()
+    # Ctrl-C may meet a finaliser of garbage first, and Python prints that.
+    gc.disable()
+    count = int(sys.argv[3])
+    FEW = {"max_messages": 10, "stop_after": count}
+    ACKS = {"max_ack_pending": -1, "ack_wait": 600}
+    got, interrupts, reading, done = [], 0, threading.Event(), threading.Event()
+
+    def interrupt():
+        sent = 0
+        while sent < 150 and not done.is_set():
+            time.sleep(random.uniform(0.0001, 0.002))
+            if reading.is_set():
+                sent += 1
+                os.kill(os.getpid(), signal.SIGINT)
+
+    def extend(messages):
+        global interrupts
+        while True:
+            try:
+                reading.set()
+                try:
+                    got.extend(messages)
+                    return
+                except jsync.errors.SubscriptionClosedError:
+                    return
+                finally:
+                    reading.clear()
+            except KeyboardInterrupt:
+                interrupts += 1
+
+    with jsync.connect(sys.argv[1]) as nc:
+        stream = nc.jetstream().stream(sys.argv[2])
+        thread = threading.Thread(target=interrupt)
+        thread.start()
+        exec(textwrap.dedent(sys.argv[4]))
+        done.set()
+        thread.join()
+        numbers = [int(msg.data) for msg in got]
+        print(numbers == list(range(count)), interrupts > 0)
+"""
+
+
+@pytest.fixture(scope="module")
+def numbers(server: LocalServer) -> str:
+    """The name of a stream of numbers, which the tests read only."""
+    with jsync.connect(server.url) as nc:
+        js = nc.jetstream()
+        name = "INTERRUPTED_READING"
+        js.create_stream(name=name, subjects=[name], storage="memory")
+        with js.publisher() as publisher:
+            for number in range(COUNT):
+                publisher.publish(name, b"%d" % number)
+    return name
+
+
+@pytest.mark.parametrize("read", READS.values(), ids=READS)
+def test_random_interrupts_lose_and_repeat_no_message(
+    server: LocalServer, numbers: str, read: str
+) -> None:
+    output = run_child(SCRIPT, server.url, numbers, COUNT, read)
+    assert output == "True True\n"
+
+
+@pytest.mark.parametrize("ack_policy", ["explicit", "none", "ordered"])
+@pytest.mark.parametrize("how", ["iterating", "next"])
+def test_a_message_whose_pull_was_interrupted_comes_next(
+    server: LocalServer, numbers: str, ack_policy: str, how: str
+) -> None:
+    with jsync.connect(server.url) as nc:
+        stream = nc.jetstream().stream(numbers)
+        if ack_policy == "ordered":
+            messages = stream.ordered_consumer().messages(max_messages=2)
+        else:
+            consumer = stream.create_consumer(ack_policy=ack_policy)  # type: ignore[arg-type]
+            messages = consumer.messages(max_messages=2)
+        with messages:
+            mailbox = messages._pull.mailbox
+            got = [int(messages.next(SOON).data)]
+            for _ in range(20):
+                refill, mailbox.on_credit = mailbox.on_credit, interrupt
+                with pytest.raises(KeyboardInterrupt):  # noqa: PT012 - of any of them
+                    while True:
+                        got.append(int(messages.next(SOON).data))
+                mailbox.on_credit = refill
+                msg = messages.next(SOON) if how == "next" else next(iter(messages))
+                got.append(int(msg.data))
+    assert got == list(range(len(got)))
+
+
+@pytest.mark.parametrize("acks", [True, False])
+def test_rows_whose_pull_was_interrupted_come_next(
+    server: LocalServer, numbers: str, acks: bool
+) -> None:
+    with jsync.connect(server.url) as nc:
+        stream = nc.jetstream().stream(numbers)
+        consumer = stream.create_consumer(ack_policy="explicit" if acks else "none")
+        rows = 0
+        with consumer.arrow_batches(max_rows=5, max_messages=10) as batches:
+            mailbox = batches._pull.mailbox
+            for _ in range(20):
+                refill, mailbox.on_credit = mailbox.on_credit, interrupt
+                with pytest.raises(KeyboardInterrupt):  # noqa: PT012 - of any of them
+                    while True:
+                        batch = batches.next(SOON)
+                        rows += len(batch)
+                mailbox.on_credit = refill
+                batch = batches.next(SOON)
+                rows += len(batch)
+                # Of a stream from which nothing was deleted.
+                assert batch.last_sequence == rows
