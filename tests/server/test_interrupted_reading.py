@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING
 
 import pytest
 
 import jsync
+from jsync.jetstream.ordered import driver
+from jsync.jetstream.ordered.place import Place
 
 from .support import SOON, run_child
-from .test_interrupted import interrupt
+from .test_interrupted import interrupt, interrupted_before
 
 if TYPE_CHECKING:
     from jsync.server import LocalServer
@@ -163,3 +166,35 @@ def test_rows_whose_pull_was_interrupted_come_next(
                 rows += len(batch)
                 # Of a stream from which nothing was deleted.
                 assert batch.last_sequence == rows
+
+
+def test_ctrl_c_at_any_instruction_of_stop_leaves_the_rest_to_the_next_read(
+    server: LocalServer, numbers: str
+) -> None:
+    got: list[int] = []
+    with jsync.connect(server.url) as nc:
+        consumer = nc.jetstream().stream(numbers).ordered_consumer()
+        for instruction in itertools.count():
+            messages = consumer.messages(max_messages=4)
+            got.append(int(messages.next(SOON).data))
+            if not interrupted_before(
+                instruction, {str(driver.__file__)}, messages.stop
+            ):
+                break
+            # Interrupted before it had begun, it reads on.
+            if not messages.closed:
+                messages.stop()
+    assert instruction > 30
+    assert got == list(range(len(got)))
+
+
+def test_a_range_whose_beginning_was_interrupted_is_read_whole(
+    server: LocalServer, numbers: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with jsync.connect(server.url) as nc:
+        reading = iter(nc.jetstream().stream(numbers).read_arrow())
+        with monkeypatch.context() as patch:
+            patch.setattr(Place, "create", interrupt)
+            with pytest.raises(KeyboardInterrupt):
+                next(reading)
+        assert sum(map(len, reading)) == COUNT

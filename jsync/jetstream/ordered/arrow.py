@@ -131,8 +131,9 @@ class ArrowReading(Single):
         `OrderedConsumer`.
         """
         if self._begin is not None:
-            begin, self._begin = self._begin, None
-            self._pull = begin()
+            # Not before: a read that Ctrl-C has cut short has not come to its end.
+            self._pull = self._begin()
+            self._begin = None
         pull = self._pull
         while pull is not None:
             mailbox = pull.mailbox

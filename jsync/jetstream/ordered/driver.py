@@ -286,15 +286,21 @@ class OrderedPull(ContinuousPull):
 
     def stop(self) -> None:
         """End it now; what is not handed over is read again by who reads next."""
-        with self._lock:
-            self._stopped = True
-            self.mailbox.close()
-            rest = self.mailbox.take_rest()
-            self._settle()
-            if rest:
-                first = cast("JetStreamMsg", rest[0]).metadata.stream_sequence
-                self._cursor.rewind(first - 1)
-        self._session.call_soon(self._finish)
+        rest: list[Msg] = []
+        try:
+            with self._lock:
+                self._stopped = True
+                self.mailbox.close()
+                self.mailbox.take_rest(rest)
+                self._settle()
+                if rest:
+                    first = cast("JetStreamMsg", rest[0]).metadata.stream_sequence
+                    self._cursor.rewind(first - 1)
+            self._session.call_soon(self._finish)
+        except BaseException:  # Ctrl-C: who reads next stops it
+            self.mailbox.put_back(rest)
+            self._abandoned = True
+            raise
 
     def drain(self) -> None:
         """Pull no more, and end after what the server has sent already."""
@@ -326,10 +332,10 @@ class OrderedPull(ContinuousPull):
             self._stopped = True
             if self._settled:
                 return
-            self._settled = True
             self._cursor.reached(
                 self._order.stream_sequence, self._order.consumer_sequence
             )
+            self._settled = True
             self._place.retire()
 
     def _finish(self) -> None:
