@@ -82,7 +82,9 @@ from cpython.mem cimport (
 )
 from cpython.ref cimport Py_DECREF, Py_INCREF, Py_XDECREF, PyObject
 from cpython.unicode cimport PyUnicode_DecodeUTF8
-from libc.stdint cimport INT64_MAX, UINT64_MAX, int32_t, int64_t, uint32_t, uint64_t
+from libc.stdint cimport (
+    INT64_MAX, UINT64_MAX, int32_t, int64_t, uint8_t, uint32_t, uint64_t,
+)
 from libc.string cimport memchr, memcmp, memcpy, memmove, memset, strlen
 
 include "_fast_parts/platform.pxi"

@@ -23,19 +23,20 @@ cdef class PubAckFuture:
     cdef readonly object subject
     """Where it was published."""
     cdef bytes payload, block
-    cdef uint32_t slot
     cdef uint64_t number  # in the order of publishing, from 1
     cdef int64_t due      # the ack is late then
     cdef int64_t sent     # when the message was last written
-    cdef bint finished
-    cdef bint seen        # the caller has been given the error
-    cdef bint unsent      # to be sent again now
-    cdef bint doubtful    # a sending had no answer, and another one followed
-    cdef bint busy        # the server was too busy for it: what is new waits
-    cdef uint32_t retries, refusals  # for want of a stream; for other reasons
     cdef int64_t again_at  # when it is to be sent again; 0: it does not wait for that
     cdef object refusal   # the error that answered the last sending
-    cdef bint kept        # among the window's failures; else it was only counted there
+    cdef uint32_t slot
+    cdef uint32_t retries, refusals  # for want of a stream; for other reasons
+    # Bytes, not `bint`: thousands of futures wait at a time, and each has to be read.
+    cdef uint8_t finished
+    cdef uint8_t seen     # the caller has been given the error
+    cdef uint8_t unsent   # to be sent again now
+    cdef uint8_t doubtful  # a sending had no answer, and another one followed
+    cdef uint8_t busy     # the server was too busy for it: what is new waits
+    cdef uint8_t kept     # among the window's failures; else it was only counted there
     # An ack of the usual form is its stream and sequence until somebody asks for it.
     cdef str stream
     cdef uint64_t sequence
@@ -71,7 +72,7 @@ cdef class PubAckFuture:
 
     def done(self) -> bool:
         """Whether the ack or the error has come; does not block."""
-        return self.finished
+        return self.finished != 0
 
     def running(self) -> bool:
         """The opposite of `done`."""
