@@ -19,6 +19,8 @@ WRITERS = 8
 SIZE = 1_000_000
 WINDOW = 8
 """Messages of a bare socket: as many as fit into the window of jsync, 8 MiB."""
+FLOW, OUTSTANDING = 4, 2
+"""The same window for a fast ingest; jsync asks for this flow by itself."""
 
 
 def writers_jobs(place: Place) -> Iterator[tuple[str, Job]]:
@@ -29,6 +31,10 @@ def writers_jobs(place: Place) -> Iterator[tuple[str, Job]]:
         "raw sockets, prebuilt": program(place.window, port, *task, WINDOW),
         "jsync": use_jsync("publisher", url, *task, 4000, 0),
         "jsync, publish_many(10)": use_jsync("publisher", url, *task, 4000, 10),
+        "raw sockets, fast ingest": program(
+            place.batch, port, *task, FLOW, OUTSTANDING
+        ),
+        "jsync, fast ingest": use_jsync("ingest", url, *task, 1000, OUTSTANDING, 0),
     }
     for name, command in commands.items():
         run = functools.partial(together, place, [command] * WRITERS)
@@ -36,7 +42,7 @@ def writers_jobs(place: Place) -> Iterator[tuple[str, Job]]:
 
 
 WRITE_LARGE = Scenario(
-    f"{WRITERS} publishers at once, 1 MB, stream in files, until the last ack",
+    f"{WRITERS} writers at once, 1 MB, stream in files, until all is stored",
     RATES,
     writers_jobs,
     [
@@ -45,6 +51,14 @@ WRITE_LARGE = Scenario(
             0.8,
             lambda r: rate(r["jsync"]) / rate(r["raw sockets, prebuilt"]),
             at_most=False,
-        )
+        ),
+        Bar(
+            "8 fast ingests of 1 MB: jsync / raw sockets",
+            0.8,
+            lambda r: (
+                rate(r["jsync, fast ingest"]) / rate(r["raw sockets, fast ingest"])
+            ),
+            at_most=False,
+        ),
     ],
 )
