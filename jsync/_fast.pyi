@@ -1084,7 +1084,7 @@ class FastPubAck:
     def __getitem__(self, index: int, /) -> int: ...
     def __hash__(self) -> int: ...
 
-@final
+@disjoint_base
 class IngestCounts:
     """How far an ingest is. Its writer counts `sent`, its engine all else."""
 
@@ -1094,6 +1094,9 @@ class IngestCounts:
     """Messages of this batch that have been written."""
     received: int
     """Messages of this batch that the server has acknowledged."""
+    @property
+    def acked(self) -> int:
+        """All up to this one are acknowledged, counted through the whole ingest."""
 
 @final
 class BatchWriter:

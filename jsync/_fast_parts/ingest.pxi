@@ -82,11 +82,17 @@ cdef bint has_msg_id(bytes block):
     return b"\nnats-msg-id:" in block.lower()
 
 
-@cython.final
 cdef class IngestCounts:
     """How far an ingest is. Its writer counts `sent`, its engine all else."""
 
+    # C integers: the writer reads and counts them once a message.
+
     cdef public uint64_t base, sent, received
+
+    @property
+    def acked(self) -> int:
+        """All up to this one are acknowledged, counted through the whole ingest."""
+        return self.base + self.received
 
     def __repr__(self) -> str:
         return (
@@ -436,12 +442,13 @@ cdef class BatchWriter:
         self.outbox.finish(True)
         return True
 
-    cdef int make_room(self, size_t more) except -1:
+    cdef inline int make_room(self, size_t more) except -1:
+        return self.grow(more) if self.count + more > self.capacity else 0
+
+    cdef int grow(self, size_t more) except -1:
         cdef size_t capacity = self.capacity if self.capacity else 1024
         cdef size_t i
         cdef Kept* grown
-        if self.count + more <= self.capacity:
-            return 0
         while capacity < self.count + more:
             capacity *= 2
         grown = <Kept*>PyMem_RawMalloc(capacity * sizeof(Kept))
@@ -455,7 +462,7 @@ cdef class BatchWriter:
         self.head = 0
         return 0
 
-    cdef void push(
+    cdef inline void push(
         self, object subject, bytes data, bytes block, int operation, bint repeatable
     ) noexcept:
         cdef Kept* one = &self.kept[(self.head + self.count) & (self.capacity - 1)]
@@ -476,7 +483,11 @@ cdef class BatchWriter:
         self.kept_bytes += one.size
         self.under_way += one.size
 
-    cdef void trim(self) noexcept:
+    cdef inline void trim(self) noexcept:
+        if self.kept_bytes > self.keep:
+            self.drop_oldest()
+
+    cdef void drop_oldest(self) noexcept:
         """Let go of the oldest as long as more is kept than may be."""
         cdef Kept* slot
         cdef Kept one
@@ -529,14 +540,8 @@ cdef class BatchWriter:
             and self.answers.count == 0 and not self.answers.closed
         )
 
-    cdef int check_size(self, bytes payload, bytes block) except -1:
-        cdef size_t size = size_with(payload, block)
-        if size > self.outbox.max_payload:
-            raise MaxPayloadError(
-                f"{size} bytes of headers and payload are more than the "
-                f"server's max_payload of {self.outbox.max_payload}"
-            )
-        return 0
+    cdef inline int check_size(self, bytes payload, bytes block) except -1:
+        return self.outbox.check_size(size_with(payload, block))
 
     cdef bint put(
         self, const char* s, Py_ssize_t subject_size, bytes block, bytes payload,

@@ -317,13 +317,14 @@ cdef class Outbox:
         requester(subject, data, timeout)
         return 0
 
-    cdef int check_size(self, size_t size) except -1:
-        if size > self.max_payload:
-            raise MaxPayloadError(
-                f"{size} bytes of headers and payload are more than the server's "
-                f"max_payload of {self.max_payload}"
-            )
-        return 0
+    cdef inline int check_size(self, size_t size) except -1:
+        return self.refuse_size(size) if size > self.max_payload else 0
+
+    cdef int refuse_size(self, size_t size) except -1:
+        raise MaxPayloadError(
+            f"{size} bytes of headers and payload are more than the server's "
+            f"max_payload of {self.max_payload}"
+        )
 
     cdef int write_ack(
         self, const char* reply, Py_ssize_t reply_size, const char* data, Py_ssize_t size

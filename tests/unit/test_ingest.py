@@ -34,7 +34,7 @@ from .ingest_answers import (
 
 def wrote(engine: IngestEngine, count: int) -> None:
     """The batch has so many messages by now."""
-    engine.counts.sent = count
+    engine.sent = count
     engine.wrote()
 
 

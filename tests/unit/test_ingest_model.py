@@ -157,7 +157,7 @@ class Client:
             n = self.todo.popleft()
             self.sent.append(n)
             self.write(APPEND if len(self.sent) > 1 else START, len(self.sent), n)
-            engine.counts.sent = len(self.sent)
+            engine.sent = len(self.sent)
             engine.wrote()
         elif not self.todo and engine.state is State.OPEN:
             self.write(END, len(self.sent) + 1)

@@ -101,7 +101,9 @@ def read_answer(subject: str, status: int | None, data: bytes) -> Answer:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise JetStreamError(f"not an answer to a batch: {data[:100]!r}") from error
     if not (
-        all(0 <= number <= _MOST for number in (wire.seq, wire.last_seq, wire.count))
+        0 <= wire.seq <= _MOST
+        and 0 <= wire.last_seq <= _MOST
+        and 0 <= wire.count <= _MOST
         and 0 <= wire.msgs <= _MOST_AT_ONCE
     ):
         raise JetStreamError(f"not an answer to a batch: {data[:100]!r}")

@@ -124,9 +124,7 @@ class FastIngest(Single, MessageAdder):
         self._on_error = on_error
         self._session.check_open()
         super().__init__(
-            BatchWriter(
-                self._session.outbox, engine.counts, resume_bytes, engine.window_bytes
-            )
+            BatchWriter(self._session.outbox, engine, resume_bytes, engine.window_bytes)
         )
         # Held where the engine is turned, and never while anything is waited for. A signal
         # handler may abandon the ingest while its own thread has it.

@@ -142,7 +142,7 @@ _REFUSALS: Final = (
 )
 
 
-class IngestEngine:
+class IngestEngine(IngestCounts):
     """The accounting of one ingest: a batch, and those that go on where it broke.
 
     Sequences of the server count within a batch; all that this tells the outside, `acked`
@@ -176,7 +176,6 @@ class IngestEngine:
         self.asked = flow
         """Acks that this batch has asked for: one for so many messages, at most."""
         self.state = State.IDLE
-        self.counts = IngestCounts()
         self.msgs = 0
         """The server acknowledges every so many."""
         self.missing = Missing()
@@ -206,29 +205,9 @@ class IngestEngine:
         self._unheard = 0
 
     @property
-    def base(self) -> int:
-        """Messages of the batches before this one."""
-        return self.counts.base
-
-    @property
-    def sent(self) -> int:
-        """Messages of this batch that have been sent."""
-        return self.counts.sent
-
-    @property
-    def received(self) -> int:
-        """Messages of this batch that the server has acknowledged."""
-        return self.counts.received
-
-    @property
     def highest(self) -> int:
         """Messages that have been sent at all, of the whole ingest."""
         return max(self._most_sent, self.base + self.sent)
-
-    @property
-    def acked(self) -> int:
-        """All up to this one is stored, with `gaps="ok"` received."""
-        return self.base + self.received
 
     @property
     def settled_count(self) -> int:
@@ -339,9 +318,8 @@ class IngestEngine:
             self._repeats += 1
         self._go(State.IDLE)
         self._most_sent = self.highest
-        counts = self.counts
-        counts.base += counts.received
-        counts.sent = counts.received = 0
+        self.base = self.acked
+        self.sent = self.received = 0
         self.msgs = 0
         self._refusal = self.busy = None
         self._nobody = self._exact = False
@@ -700,7 +678,7 @@ class IngestEngine:
 
     def _receive(self, received: int) -> None:
         """The server acknowledges all up to `received`."""
-        self.counts.received = received
+        self.received = received
         self.missing.settle(self.acked)
 
     def _not_arrived(self, first: int, last: int) -> None:
