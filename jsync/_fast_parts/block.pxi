@@ -78,7 +78,8 @@ cdef size_t frame_size(const char* s, size_t n) noexcept nogil:
 
 
 cdef inline char* put(char* out, const char* data, Py_ssize_t size) noexcept nogil:
-    memcpy(out, data, size)
+    if size:  # C leaves a copy from NULL undefined, even a copy of no bytes
+        memcpy(out, data, size)
     return out + size
 
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from jsync import errors
-from jsync._fast import BatchEntry, parse_headers
+from jsync._fast import BatchEntry, Outbox, parse_headers, write_entries
 from jsync.jetstream.atomic.engine import (
     COMMIT,
     COMMIT_ALL_SENT,
@@ -58,6 +58,31 @@ def read_frame(frame: bytes) -> tuple[str, str, dict[str, str], bytes]:
 
 
 # What messages look like ----------------------------------------------------------------
+
+
+def test_messages_that_ask_for_nothing_are_written_as_their_frames() -> None:
+    batch = engine()
+    entries = [add(batch, f"a.{number}") for number in range(4)]
+    outbox = Outbox()
+    outbox.open(-1, b"", direct=False)
+    write_entries(
+        outbox,
+        entries,
+        0,
+        4,
+        urgent=False,
+        first_reply="r.1",
+        reply="r.2",
+        commit=COMMIT,
+    )
+    assert outbox.take(1 << 20) == b"".join(
+        (
+            entries[0].frame("r.1"),
+            entries[1].frame(),
+            entries[2].frame(),
+            entries[3].frame("r.2", COMMIT),
+        )
+    )
 
 
 def test_messages_carry_the_id_and_their_number() -> None:
