@@ -25,7 +25,7 @@ help:
 	@echo 'make bench     the figures beside other clients, with a table and a chart: half an hour'
 	@echo 'make bench-spark  Spark reading streams beside jsync itself: some minutes'
 	@echo 'make dist      sdist, wheel, their checks, and the tests on the installed wheel'
-	@echo 'make sanitize  the unit tests under ASAN and UBSAN'
+	@echo 'make sanitize  the unit tests and two fault campaigns under ASAN and UBSAN'
 	@echo 'make fuzz      a bounded run of the fuzzer'
 
 $(VENV)/bin/python:
@@ -98,7 +98,7 @@ test: java tmux go $(VENV)/.test $(VENV)/.spark servers lint types docs
 bulk: $(VENV)/.test servers
 	scripts/run-tests bulk $(VENV) -n 4 --dist loadfile -m 'bulk and not fault'
 
-fault: java $(VENV)/.test $(VENV)/.spark
+fault: java $(VENV)/.test $(VENV)/.spark servers
 	scripts/run-tests fault $(VENV) -m fault
 
 lint: $(VENV)/.test

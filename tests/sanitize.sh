@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Builds the extension with the address and undefined-behaviour sanitizers of gcc, in a
-# temporary copy, and runs tests/unit against it, but for what is about the whole tree.
+# temporary copy. Runs tests/unit against it, except the tests of the whole tree, and two
+# fault campaigns against real servers: kills, cuts, garbage, slow lines.
 #
 #     tests/sanitize.sh [VENV] [pytest arguments]      VENV is .venv when not given
 set -euo pipefail
@@ -30,4 +31,5 @@ UBSAN_OPTIONS=print_stacktrace=1 \
 PYTHONMALLOC=malloc \
 PYTHONPATH=$copy \
     "$python" -m pytest tests/unit --ignore=tests/unit/test_packaging.py \
+    tests/server/test_faults.py tests/server/test_wan_faults.py \
     -q -p no:cacheprovider --capture=sys "${@:2}"

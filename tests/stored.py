@@ -2,21 +2,32 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import logging
+import threading
 import time
 from collections import Counter
 from typing import TYPE_CHECKING, Literal, TypeAlias
+
+import nats
+from nats.js.api import AckPolicy, ConsumerConfig
 
 from jsync import errors
 
 from .servers import wait_for
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     import jsync
 
+logger = logging.getLogger("jsync.tests.stored")
+
 Verdict: TypeAlias = Literal["stored", "nothing", "unknown"]
+
+NOT_STORED = (errors.APIError, errors.NoStreamResponseError)
+"""The errors of a publisher that mean that the message is not stored."""
 
 
 def stored(stream: jsync.Stream) -> list[jsync.JetStreamMsg]:
@@ -43,6 +54,110 @@ def contents(stream: jsync.Stream) -> list[tuple[str, bytes]]:
         (msg.subject.removeprefix(f"{stream.name}."), msg.data)
         for msg in stored(stream)
     ]
+
+
+def read_back(url: str, stream: str) -> list[bytes]:
+    """Every payload of the stream in its order, as another client, nats-py, reads it."""
+
+    async def read() -> list[bytes]:
+        nc = await nats.connect(url, allow_reconnect=False, connect_timeout=10)
+        try:
+            js = nc.jetstream(timeout=10)
+            count = (await js.stream_info(stream)).state.messages
+            config = ConsumerConfig(ack_policy=AckPolicy.NONE, inactive_threshold=60)
+            consumer = await js.add_consumer(stream, config)
+            subscription = await js.pull_subscribe_bind(consumer.name, stream)
+            found: list[bytes] = []
+            while len(found) < count:
+                found += [m.data for m in await subscription.fetch(1000, timeout=10)]
+            return found
+        finally:
+            await nc.close()
+
+    return asyncio.run(read())
+
+
+class Published:
+    """Numbers that `run` publishes until it is stopped, and the outcome of each."""
+
+    def __init__(self, publisher: jsync.Publisher, subject: str) -> None:
+        self._publisher, self._subject = publisher, subject
+        self.futures: list[jsync.PubAckFuture] = []
+        self.stopped = threading.Event()
+
+    def run(self) -> None:
+        """Publish until `stopped` is set, then wait for every outcome."""
+        while not self.stopped.is_set():
+            data = b"%d" % len(self.futures)
+            try:
+                future = self._publisher.publish(
+                    self._subject, data, msg_id=data.decode()
+                )
+            except errors.StallTimeoutError:  # nothing was sent
+                continue
+            self.futures.append(future)
+        with contextlib.suppress(errors.PublisherError):
+            self._publisher.close()
+
+    @property
+    def done(self) -> int:
+        """How many messages have an outcome."""
+        return sum(future.done() for future in list(self.futures))
+
+    def check(self, found: Iterable[bytes]) -> Counter[type[Exception]]:
+        """Hold the outcomes against what the stream has; return the failures by type."""
+        stored = Counter(found)
+        outcomes = [future.exception(30) for future in self.futures]
+        acked = {b"%d" % n for n, error in enumerate(outcomes) if error is None}
+        failures = Counter(type(error) for error in outcomes if error is not None)
+        known = {b"%d" % n for n in range(len(outcomes))}
+        twice = sum(times > 1 for times in stored.values())
+        logger.info(
+            "published %d, acked %d, failed %s, lost %d, twice %d",
+            *(len(outcomes), len(acked), dict(failures)),
+            *(len(acked - set(stored)), twice),
+        )
+        assert acked <= set(stored), "acked messages are lost"
+        assert set(stored) <= known, "the stream has messages that nobody published"
+        assert not twice, "messages are stored twice"
+        absent = {
+            b"%d" % number
+            for number, error in enumerate(outcomes)
+            if isinstance(error, NOT_STORED)
+        }
+        assert not absent & set(stored), "messages are stored that were said not to be"
+        return failures
+
+
+class Received:
+    """A handler that acks, and knows which numbers have come."""
+
+    def __init__(self) -> None:
+        self.times: Counter[int] = Counter()
+
+    def __call__(self, msg: jsync.JetStreamMsg) -> None:
+        self.times[msg.metadata.stream_sequence] += 1
+        # An ack cannot be sent while there is no connection: the message comes again.
+        with contextlib.suppress(errors.ConnectionError):
+            msg.ack()
+
+    def check(self, consumer: jsync.Consumer) -> None:
+        """Wait until every message of the stream has come and every ack has arrived."""
+
+        def is_settled() -> bool:
+            with contextlib.suppress(errors.Error):
+                info = consumer.info()
+                return info.num_pending == info.num_ack_pending == 0
+            return False
+
+        wait_for(is_settled, 60)
+        last = consumer.info().delivered.stream_seq
+        missing = set(range(1, last + 1)) - set(self.times)
+        again = sum(times - 1 for times in self.times.values())
+        logger.info(
+            "received %d, missing %d, again %d", len(self.times), len(missing), again
+        )
+        assert not missing, "messages are lost"
 
 
 class Ledger:

@@ -32,7 +32,7 @@ def hub_of(line: str, address: str) -> LocalServer:
     """A server with the JetStream domain `hub`, to which leaf nodes connect."""
     return LocalServer(
         binary=binary_of(line),
-        config=f'jetstream {{ domain: hub }}\nleafnodes {{ listen: "{address}" }}',
+        config=f'jetstream {{ domain: hub }}\nleafnodes {{ listen: "{address}", no_advertise: true }}',
     )
 
 

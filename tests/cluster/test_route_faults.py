@@ -1,0 +1,152 @@
+"""Routes between servers that are cut, throttled and half open, while leaders change."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import logging
+import random
+import time
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+import pytest
+
+from jsync import errors
+from jsync.server import LocalServer
+
+from ..faults import Events, connect
+from ..proxy import FaultProxy
+from ..server.support import Thread
+from ..servers import Cluster, free_port, wait_for
+from ..stored import Published, Received, read_back
+from .test_publisher_failover import answered
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import jsync
+
+    from ..proxy import Side
+
+pytestmark = [pytest.mark.cluster, pytest.mark.fault]
+
+logger = logging.getLogger("jsync.tests.routes")
+
+LONG = 60.0
+RATE = 200_000
+"""Bytes a second that a throttled route carries."""
+
+
+class RoutedCluster(Cluster):
+    """Three servers that reach each other through a proxy for each direction."""
+
+    def __init__(self) -> None:
+        ports = [free_port() for _ in range(3)]
+        self.proxies = {
+            (here, there): FaultProxy("127.0.0.1", ports[there])
+            for here, there in itertools.permutations(range(3), 2)
+        }
+        self.servers = []
+        for here, port in enumerate(ports):
+            routes = [
+                f"nats://127.0.0.1:{proxy.port}"
+                for (source, _), proxy in self.proxies.items()
+                if source == here
+            ]
+            # Gossip would lead the servers past the proxies: nobody listens there.
+            args = [
+                *("-n", f"node-{here + 1}", "-m", "-1", "--cluster_name", "jsync"),
+                *("--cluster", f"nats://127.0.0.1:{port}"),
+                *("--cluster_advertise", "127.0.0.1:1"),
+                *("--routes", ",".join(routes)),
+            ]
+            self.servers.append(LocalServer(args=args))
+
+    def stop(self) -> None:
+        super().stop()
+        for proxy in self.proxies.values():
+            proxy.close()
+
+    def route(self, one: int, other: int) -> list[FaultProxy]:
+        """The proxies of the route between two servers: either may have made it."""
+        return [self.proxies[one, other], self.proxies[other, one]]
+
+    def carries(self, one: int, other: int) -> bool:
+        """Whether two servers are connected, by way of the proxies."""
+        return any(proxy.connected for proxy in self.route(one, other))
+
+
+@pytest.fixture
+def routed() -> Iterator[RoutedCluster]:
+    with RoutedCluster() as cluster:
+        yield cluster
+
+
+def throttle(data: bytes, to: Side) -> bytes:
+    time.sleep(len(data) / RATE)
+    return data
+
+
+@contextlib.contextmanager
+def harmed(proxies: list[FaultProxy], harm: str) -> Iterator[None]:
+    """Routes that are cut, throttled, or carry bytes in one direction only."""
+    with ExitStack() as repairs:
+        for proxy in proxies:
+            if harm == "cut":
+                proxy.refuse()
+                proxy.cut()
+                repairs.callback(proxy.accept)
+            elif harm == "throttle":
+                proxy.rewrite(throttle)
+                repairs.callback(proxy.rewrite, None)
+            else:
+                proxy.deaf("client")
+                repairs.callback(proxy.hear, "client")
+        yield
+
+
+@pytest.mark.parametrize("harm", ["cut", "throttle", "half open"])
+def test_routes_that_break_lose_and_double_nothing(
+    routed: RoutedCluster, unique: str, harm: str
+) -> None:
+    dice = random.Random(harm)
+    received = Received()
+    with connect(routed.urls, Events()) as nc:
+        js = nc.jetstream(timeout=5)
+        stream = answered(
+            lambda: js.create_stream(name=unique, subjects=[unique], num_replicas=3)
+        )
+        consumer: jsync.Consumer = answered(
+            lambda: js.create_consumer(
+                unique, durable_name="worker", ack_wait=5, max_ack_pending=2000
+            )
+        )
+        publisher = js.publisher(window=500, resend=True, ack_timeout=LONG)
+        published = Published(publisher, unique)
+        thread = Thread(published.run)
+        changes = 0
+        assert all(
+            routed.carries(*pair) for pair in itertools.combinations(range(3), 2)
+        )
+        with consumer.consume(received, max_messages=500) as consuming:
+            for one, other in itertools.combinations(range(3), 2):
+                with harmed(routed.route(one, other), harm):
+                    time.sleep(dice.uniform(0.3, 1))
+                    with contextlib.suppress(errors.Error):
+                        js._api.request(f"STREAM.LEADER.STEPDOWN.{unique}", timeout=1)
+                        changes += 1
+                    time.sleep(dice.uniform(0.3, 1))
+                before = published.done
+                wait_for(lambda least=before: published.done > least + 1000, LONG)  # type: ignore[misc]
+            published.stopped.set()
+            thread._future.result(LONG)
+            routed.wait_until_ready()
+            received.check(consumer)
+            assert not consuming.closed
+        logger.info("%s: %d changes of leader", harm, changes)
+        leader = routed.stream_leader(unique)
+        found = read_back(leader.url, unique)
+        assert not published.check(found)
+        assert len(received.times) >= len(found)
+        assert stream.name == unique
