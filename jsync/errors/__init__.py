@@ -71,7 +71,7 @@ Error
         ├── OrderedConsumerResetError  an ordered consumer goes on with a new consumer
         ├── MessageGapError           messages that a push consumer has sent have not come
         ├── PushError                 the server has sent an error to a push subscription
-        ├── DataLossError             what was to be read went before it was (`jsync.spark`)
+        ├── DataLossError             a stream lost what was unread, or written before (`jsync.spark`)
         ├── CheckpointError           a checkpoint that a query cannot go on from
         │   └── ReplayTooLateError    a batch comes again when its ids may be forgotten
         ├── BadBucketError            the stream is no key-value bucket

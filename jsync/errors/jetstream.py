@@ -455,10 +455,15 @@ class PushError(JetStreamError):
 
 
 class DataLossError(JetStreamError):
-    """What was still to be read of a stream is not in it any more. `stream` is its name.
+    """A stream lost messages that Spark had still to read, or had written before. `stream` is its name.
 
-    By a limit, a purge, a delete of the first messages, or since another stream has that
-    name now. Raised by `jsync.spark`, unless its option failOnDataLoss is false.
+    Of a source: by a limit, a purge, a delete of the first messages, or since the stream was
+    recreated or restored from older data. Raised by `jsync.spark`, unless its option
+    failOnDataLoss is false.
+
+    Of an exactly-once sink: the stream was recreated or restored from older data since the
+    batch before, whose rows may be missing. The message says which keys to delete to go on.
+    failOnDataLoss has no effect there.
     """
 
     def __init__(self, message: str, *, stream: str = "") -> None:
