@@ -1,4 +1,4 @@
-"""Writing streams of three replicas while their leaders step down: each row once."""
+"""Writing streams of three replicas while their leaders step down or die: each row once."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ pytestmark = pytest.mark.cluster
 
 ROWS = 5000
 STEPS = 2
+FEW = 500
 
 
 class SteppingDown:
@@ -99,3 +100,34 @@ def test_leaders_that_step_down_in_the_middle_neither_lose_nor_double_a_row(
     wait_for(lambda: replicated.info().state.messages >= 2 * ROWS, timeout=30)
     found = sorted(int(data) for (data,) in stored(replicated, "data"))
     assert found == list(range(2 * ROWS))
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize("delay", [0.0, 0.2, 0.5])
+def test_exactly_once_batch_writes_survive_the_loss_of_the_leader_while_the_driver_plans(
+    spark: SparkSession, cluster: Cluster, replicated: jsync.Stream, delay: float
+) -> None:
+    """The leader dies so many seconds after the driver has begun to plan."""
+    writer = numbers(spark, replicated, FEW).write.format("jetstream")
+    writer.options(
+        **{
+            "nats.servers": ",".join(cluster.urls),
+            "nats.timeout": "1",  # less than an election takes
+            "stream": replicated.name,
+            "delivery": "exactly-once",
+        }
+    )
+    leader = cluster.stream_leader(replicated.name)
+    killing = threading.Timer(delay, leader.kill)
+    try:
+        killing.start()
+        if not delay:
+            killing.join()
+        writer.mode("append").save()
+    finally:
+        killing.join()
+        leader.start()
+        cluster.wait_until_ready()
+    wait_for(lambda: replicated.info().state.messages >= FEW, timeout=30)
+    found = sorted(int(data) for (data,) in stored(replicated, "data"))
+    assert found == list(range(FEW))
