@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ from .checks import AVAILABLE_NOW, jetstream_options
 from .config import ConsoleSink, FileSink, JetStreamSink, JetStreamSource
 from .explain import explain
 from .progress import SinkProgress
+from .starting import started
 from .views import FILES, failures, harmless, refusals
 
 if TYPE_CHECKING:
@@ -55,8 +57,10 @@ def run_streaming(
     try:
         for name, sink in pipeline.sinks.items():
             with failures(name, stop), refusals(problems, ("sinks", name)):
-                queries[name] = _start(pipeline, name, sink, views[sink.view.lower()])
-                _await_offsets(queries[name], stop)
+                view = views[sink.view.lower()]
+                queries[name] = started(
+                    functools.partial(_begin, pipeline, name, sink, view, stop)
+                )
         problems.raise_any()
         if _follow(queries, progress, stop, report):
             pause.touch()
@@ -70,6 +74,18 @@ def run_streaming(
         if failure is not None:
             raise PipelineError(f"sink {name}: {explain(failure)[0]}") from failure
     return [each.summary() for each in progress.values()]
+
+
+def _begin(
+    pipeline: Pipeline, name: str, sink: Sink, view: DataFrame, stop: Stop
+) -> StreamingQuery:
+    """Start a query and wait until its sources have begun; raise what it failed with."""
+    query = _start(pipeline, name, sink, view)
+    _await_offsets(query, stop)
+    failure = query.exception()
+    if failure is not None:
+        raise failure
+    return query
 
 
 def _start(
