@@ -7,13 +7,10 @@ import time
 import uuid
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql import (
-    Observation,
-    functions as F,  # noqa: N812 (Spark's own name for it)
-)
-
 from .checks import jetstream_options
 from .config import ConsoleSink, FileSink, JetStreamSink
+from .metrics import UNKNOWN, metrics_of
+from .progress import MALFORMED
 from .views import FILES, failures, harmless, refusals
 
 if TYPE_CHECKING:
@@ -43,11 +40,11 @@ def run_batch(
     has ended, messages as they are sent. Raises `PipelineError` when a write fails.
     """
     summaries = []
+    metrics = metrics_of(spark)
     for name, sink in pipeline.sinks.items():
         view, counted = views[sink.view.lower()], None
         if not isinstance(sink, ConsoleSink):
-            counted = Observation()
-            view = view.observe(counted, F.count(F.lit(1)).alias("rows"))
+            view, counted = metrics.counted(view)
         begin = time.monotonic()
         with (
             failures(name, stop),
@@ -58,12 +55,10 @@ def run_batch(
         problems.raise_any()
         if stop.asked:
             break
+        seconds = round(time.monotonic() - begin, 3)
+        rows, malformed = UNKNOWN if counted is None else metrics.counts(counted)
         summaries.append(
-            {
-                "sink": name,
-                "rows": None if counted is None else counted.get["rows"],
-                "seconds": round(time.monotonic() - begin, 3),
-            }
+            {"sink": name, "rows": rows, "seconds": seconds, MALFORMED: malformed}
         )
     return summaries
 
