@@ -7,10 +7,13 @@ import time
 import uuid
 from typing import TYPE_CHECKING, Any
 
+from pyspark.sql import (
+    Observation,
+    functions as F,  # noqa: N812 (Spark's own name for it)
+)
+
 from .checks import jetstream_options
 from .config import ConsoleSink, FileSink, JetStreamSink
-from .metrics import UNKNOWN, metrics_of
-from .progress import MALFORMED
 from .views import FILES, failures, harmless, refusals
 
 if TYPE_CHECKING:
@@ -40,11 +43,11 @@ def run_batch(
     has ended, messages as they are sent. Raises `PipelineError` when a write fails.
     """
     summaries = []
-    metrics = metrics_of(spark)
     for name, sink in pipeline.sinks.items():
         view, counted = views[sink.view.lower()], None
         if not isinstance(sink, ConsoleSink):
-            view, counted = metrics.counted(view)
+            counted = Observation()
+            view = view.observe(counted, F.count(F.lit(1)).alias("rows"))
         begin = time.monotonic()
         with (
             failures(name, stop),
@@ -55,10 +58,12 @@ def run_batch(
         problems.raise_any()
         if stop.asked:
             break
-        seconds = round(time.monotonic() - begin, 3)
-        rows, malformed = UNKNOWN if counted is None else metrics.counts(counted)
         summaries.append(
-            {"sink": name, "rows": rows, "seconds": seconds, MALFORMED: malformed}
+            {
+                "sink": name,
+                "rows": None if counted is None else counted.get["rows"],
+                "seconds": round(time.monotonic() - begin, 3),
+            }
         )
     return summaries
 

@@ -156,8 +156,9 @@ def _decode(
     if source.malformed == "fail":
         rows = rows.filter(F.when(malformed, _failure()).otherwise(F.lit(True)))
     elif source.malformed == "drop":
-        count = F.count_if(malformed).alias(MALFORMED)
-        rows = rows.observe(f"{MALFORMED} {name}", count)
+        if rows.isStreaming:  # Spark tells no metrics of a batch that did not run
+            count = F.count_if(malformed).alias(MALFORMED)
+            rows = rows.observe(f"{MALFORMED} {name}", count)
         rows = rows.filter(~malformed)
     return rows.select(*columns, "_payload.*").drop(_CORRUPT)
 
