@@ -36,8 +36,11 @@ def seconds(value: object, name: str) -> float:
         return value
     if isinstance(value, timedelta):
         return value.total_seconds()
-    if isinstance(value, bool) or not isinstance(value, Real):
-        raise ConfigError(f"{name} has to be a number of seconds, not {value!r}")
+    if not isinstance(value, Real) or _means_none(value):
+        raise ConfigError(
+            f"{name} has to be a number of seconds, not {value!r}; pass a timedelta or "
+            "seconds"
+        )
     try:
         number = float(value)
     except OverflowError:
@@ -59,7 +62,7 @@ def count(value: object, name: str, least: int, most: int = MOST_COUNT) -> int:
     Raises:
         ConfigError: The value is no integer (a bool, a float, a string), or out of range.
     """
-    if isinstance(value, bool) or not isinstance(value, Integral):
+    if not isinstance(value, Integral) or _means_none(value):
         raise ConfigError(f"{name} has to be a whole number, not {value!r}")
     number = int(value)
     if number < least:
@@ -67,6 +70,14 @@ def count(value: object, name: str, least: int, most: int = MOST_COUNT) -> int:
     if number > most:
         raise ConfigError(f"{name} has to be at most {most}, not {number}")
     return number
+
+
+def _means_none(value: object) -> bool:
+    """Whether it only passes for a number: a bool, or numpy's `timedelta64`."""
+    # numpy calls that an integer: a count of whatever unit it has.
+    return isinstance(value, bool) or (
+        getattr(getattr(value, "dtype", None), "kind", None) == "m"
+    )
 
 
 def whole(value: object, name: str, least: int) -> int:
@@ -111,6 +122,17 @@ def patience(value: object, name: str) -> float | None:
     if not 0 < number < inf:
         raise ConfigError(f"{name} has to be above 0 seconds, not {value!r}")
     return number
+
+
+def flag(value: object, name: str) -> bool:
+    """Return a bool.
+
+    Raises:
+        ConfigError: The value is no bool: "no" would count as true.
+    """
+    if isinstance(value, bool):
+        return value
+    raise ConfigError(f"{name} has to be True or False, not {value!r}")
 
 
 def callback(value: object, name: str) -> None:

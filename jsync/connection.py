@@ -210,7 +210,7 @@ def connect(
         session.start()
         try:
             # A little later than the thread gives up, which knows better why.
-            session.await_connected(monotonic() + connect_timeout + 0.25)
+            session.await_connected(monotonic() + options.connect_timeout + 0.25)
         except LateError:
             if not retry_on_failed_connect:
                 raise

@@ -12,11 +12,13 @@ cdef class Failures:
     cdef list futures
     cdef size_t seen    # of them, by now
     cdef size_t unkept  # failures past MOST_FAILURES
+    cdef uint64_t epoch  # how often they were taken: what was counted before is told
 
     def __cinit__(self):
         self.futures = []
 
     cdef int keep(self, PubAckFuture future) except -1:
+        future.epoch = self.epoch
         if self.seen and len(self.futures) >= MOST_FAILURES:
             self.futures = [one for one in self.futures if not (<PubAckFuture>one).seen]
             self.seen = 0
@@ -33,7 +35,7 @@ cdef class Failures:
             future.seen = True
             if future.kept:
                 self.seen += 1
-            elif self.unkept:
+            elif future.epoch == self.epoch:
                 self.unkept -= 1
         return 0
 
@@ -45,4 +47,5 @@ cdef class Failures:
                 future.seen = True
                 unseen.append(future)
         more, self.unkept, self.futures, self.seen = self.unkept, 0, [], 0
+        self.epoch += 1
         return unseen, more

@@ -28,6 +28,7 @@ cdef class PubAckFuture:
     cdef int64_t sent     # when the message was last written
     cdef int64_t again_at  # when it is to be sent again; 0: it does not wait for that
     cdef object refusal   # the error that answered the last sending
+    cdef uint64_t epoch   # of the window's failures, when it failed
     cdef uint32_t slot
     cdef uint32_t retries, refusals  # for want of a stream; for other reasons
     # Bytes, not `bint`: thousands of futures wait at a time, and each has to be read.

@@ -68,16 +68,16 @@ class Callbacks:
         self._thread: threading.Thread | None = None
         self._closed = False
 
-    def post(self, callback: Callable[..., object] | None, *args: object) -> None:
-        """Have `callback(*args)` called soon; never blocks."""
+    def post(self, callback: Callable[..., object] | None, *args: object) -> bool:
+        """Have `callback(*args)` called soon; never blocks. False when it is not called."""
         if callback is None:
-            return
+            return False
         if self._queue.qsize() >= MOST_WAITING:
             logger.error(
                 "%s: callbacks are stuck, %r is not called", self._name, callback
             )
-            return
-        self.put(lambda: callback(*args))
+            return False
+        return self.put(lambda: callback(*args))
 
     def put(self, call: Callable[[], object]) -> bool:
         """`post` however many wait already; False when closed."""
@@ -108,11 +108,13 @@ class Callbacks:
             self._run()
 
     def report(self, error: Exception) -> None:
-        """Give `error` to `on_error`, or to the log when there is none."""
-        if self._on_error is None:
+        """Give `error` to `on_error`, or to the log when that is not called.
+
+        That is when there is none, and once the connection is closed: who tells then may be
+        a finaliser, where user code could block.
+        """
+        if not self.post(self._on_error, error):
             logger.warning("%s: %s: %s", self._name, type(error).__name__, error)
-        else:
-            self.post(self._on_error, error)
 
     def close(self) -> None:
         """Take no more; what was posted is still called. Does not wait."""

@@ -33,6 +33,8 @@ from .servers import parse_servers
 from .transport import CancelledError, Stream, wait
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from .protocol import ServerInfo
     from .servers import Server
     from .session import Session
@@ -402,10 +404,17 @@ class IOThread:
                 carried = self._turn_of_tls(stream, readable=name == "READABLE")
             self._handle(name, value)
         for call in self._session.timers.due(monotonic()):
-            call()
+            self._make(call)
         self._keep_alive()
         self._leave_lame_duck()
         return carried
+
+    def _make(self, call: Callable[[], object]) -> None:
+        """Make a call that was due; a defect of it costs neither others nor the line."""
+        try:
+            call()
+        except Exception:
+            logger.exception("%s: a timer failed", self._session.name)
 
     def _next_turn(self) -> float:
         turn = min(self._next_ping, self._session.timers.next)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 from os import PathLike
 from typing import TYPE_CHECKING, TypeAlias
 
 from .._fast import check_publish_subject
-from ..checks import callback, count
+from ..checks import callback, count, seconds, span
 from ..errors import ConfigError, InvalidSubjectError
 
 if TYPE_CHECKING:
@@ -70,15 +70,13 @@ class Options:
     on_discovered: Callable[[list[str]], object] | None
 
     def __post_init__(self) -> None:
-        for name in (
-            "connect_timeout",
-            "write_timeout",
-            "ping_interval",
-            "drain_timeout",
-        ):
-            self._check_number(name, above_zero=True)
+        for name in ("connect_timeout", "write_timeout", "drain_timeout"):
+            self._set(name, span(getattr(self, name), name))
+        self._set("ping_interval", _finite(self.ping_interval, "ping_interval"))
+        if not self.ping_interval:
+            raise ConfigError("ping_interval has to be above 0 seconds, not 0")
         for name in ("reconnect_wait", "reconnect_jitter", "reconnect_jitter_tls"):
-            self._check_number(name, above_zero=False)
+            self._set(name, _finite(getattr(self, name), name))
         self._check_count("max_pings_out", 1)
         self._check_count("max_pending_messages", 1)
         self._check_count("max_pending_bytes", 1)
@@ -113,18 +111,11 @@ class Options:
         if self.tls_ca or self.tls_cert:
             raise ConfigError("an SSLContext excludes tls_ca, tls_cert and tls_key")
 
-    def _check_number(self, name: str, *, above_zero: bool) -> None:
-        value = getattr(self, name)
-        if not isinstance(value, int | float) or isinstance(value, bool):
-            raise ConfigError(f"{name} has to be a number of seconds")
-        if not math.isfinite(value) or value < 0 or (above_zero and value == 0):
-            raise ConfigError(
-                f"{name} has to be {'above' if above_zero else 'at least'} 0 seconds, "
-                f"not {value!r}"
-            )
-
     def _check_count(self, name: str, least: int) -> None:
-        count(getattr(self, name), name, least)
+        self._set(name, count(getattr(self, name), name, least))
+
+    def _set(self, name: str, value: float) -> None:
+        object.__setattr__(self, name, value)  # frozen from here on
 
     @property
     def wants_tls(self) -> bool:
@@ -142,3 +133,11 @@ class Options:
 
     def __reduce__(self) -> str:
         raise TypeError("the options of a connection hold secrets and are not pickled")
+
+
+def _finite(value: object, name: str) -> float:
+    """Return a duration from 0 seconds on, as long as you like: ages mean never."""
+    number = seconds(value, name)
+    if not 0 <= number < inf:
+        raise ConfigError(f"{name} has to be at least 0 seconds, not {value!r}")
+    return number

@@ -504,8 +504,11 @@ class Session:
             self.interests.clear()
             waiting = self._waiting | self._sleeping
             self._waiting = set()
-        closed = self.closed_error()
-        if unsent := self.outbox.close(closed):
+            closed = self.closed_error()
+            # Held: the I/O thread, which asks for the same, closes the descriptors next,
+            # and until now another thread may be writing to them.
+            unsent = self.outbox.close(closed)
+        if unsent:
             logger.warning("%s: closed with %d bytes unsent", self.name, unsent)
         for waiter in waiting:
             waiter.fail(closed)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from .._fast import Pin
-from ..checks import count, seconds
+from ..checks import callback as check_callback, count, seconds
 from ..errors import ConfigError, TimeoutError as LateError
 from . import management
 from .managed import ManagedConsumer
@@ -15,7 +15,6 @@ from .pulls.engine import consume_limits, fetch_request, idle_seconds
 from .pulls.faces import (
     ConsumeContext,
     MessagesContext,
-    check_callback,
     check_exception,
 )
 from .pulls.fetch import Batch, PullOfOne, SinglePull
@@ -222,7 +221,7 @@ class Consumer(ManagedConsumer):
             stop_after=stop_after,
         )
         source = self._source(group, min_pending, min_ack_pending, priority)
-        check_callback(on_error)
+        check_callback(on_error, "on_error")
         return MessagesContext(ContinuousPull(source, limits, on_error), idle_timeout)
 
     def arrow_batches(
@@ -264,7 +263,7 @@ class Consumer(ManagedConsumer):
             stop_after=stop_after,
         )
         source = self._source(group, min_pending, min_ack_pending, priority)
-        check_callback(on_error)
+        check_callback(on_error, "on_error")
         return arrow_batches(
             lambda: ContinuousPull(source, limits, on_error),
             source,
@@ -323,7 +322,7 @@ class Consumer(ManagedConsumer):
             stop_after=stop_after,
         )
         source = self._source(group, min_pending, min_ack_pending, priority)
-        check_callback(on_error)
+        check_callback(on_error, "on_error")
         pull = ContinuousPull(source, limits, on_error, readers=workers)
         session = self._api.session
         return ConsumeContext(

@@ -2,8 +2,10 @@ from __future__ import annotations
 
 import math
 import threading
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+import numpy
 import pytest
 
 import jsync
@@ -414,6 +416,29 @@ def test_options_of_connect_that_cannot_be_are_refused_at_once(
         jsync.connect(**options)
     assert isinstance(caught.value, ValueError)
     assert not threads_since(before)
+
+
+@pytest.mark.parametrize(
+    "five", [timedelta(seconds=5), numpy.int64(5), numpy.float32(5)], ids=repr
+)
+def test_durations_of_connect_are_any_real_number_or_a_timedelta(
+    small_server: LocalServer, five: Any
+) -> None:
+    names = ("connect_timeout", "write_timeout", "ping_interval", "drain_timeout")
+    pauses = ("reconnect_wait", "reconnect_jitter", "reconnect_jitter_tls")
+    given: dict[str, Any] = dict.fromkeys(names + pauses, five)
+    given["max_pings_out"] = numpy.int64(2)
+    with jsync.connect(small_server.url, **given) as nc:
+        options = nc.session.options
+        for name in names + pauses:
+            assert type(getattr(options, name)) is float
+            assert getattr(options, name) == 5.0
+        assert type(options.max_pings_out) is int
+
+
+def test_a_duration_of_connect_that_cannot_be_is_shown() -> None:
+    with pytest.raises(errors.ConfigError, match=r"connect_timeout .*, not '5'"):
+        jsync.connect(connect_timeout="5")  # type: ignore[arg-type]
 
 
 def test_an_option_that_does_not_exist_is_a_type_error() -> None:

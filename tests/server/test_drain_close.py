@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
@@ -472,3 +472,47 @@ def test_a_connection_closed_in_its_with_block_is_left_quietly(
         nc.close()
     with jsync.connect(server.url) as nc:
         nc.drain()
+
+
+def test_the_io_thread_closes_no_descriptor_before_the_last_writer_has_left(
+    server: LocalServer,
+) -> None:
+    nc = jsync.connect(server.url)
+    session = nc.session
+    outbox, closing, left = session.outbox, threading.Event(), threading.Event()
+
+    class Busy:
+        """An outbox with a thread in the middle of a write."""
+
+        def close(self, error: Exception) -> int:
+            closing.set()
+            assert left.wait(LONG)
+            return outbox.close(error)
+
+    session.outbox = cast("Any", Busy())
+    finish = Thread(session.finish, None)  # as when the I/O thread is stuck in a name
+    assert closing.wait(SOON)
+    session.io.stop()
+    try:
+        assert not session.io.join(0.5)
+    finally:
+        left.set()
+        finish.result()
+        session.outbox = outbox
+    assert session.io.join(SOON)
+    nc.close()
+
+
+def test_a_timer_that_raises_stops_neither_the_others_nor_the_connection(
+    nc: jsync.Connection, caplog: pytest.LogCaptureFixture
+) -> None:
+    called = Recorder()
+    session = nc.session
+    soon = time.monotonic() + 0.05
+    session.timers.add(soon, lambda: 1 // 0)
+    session.timers.add(soon, called)
+    session.call_soon(lambda: None)  # look at the timers
+    called.get()
+    nc.flush()
+    assert session.reconnects == 0
+    assert "a timer failed" in caplog.text

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import time
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
+import numpy
 import pytest
 
 import jsync
 from jsync import errors
 
 from ..servers import wait_for
-from .support import SOON, Recorder
+from .support import LONG, SOON, Recorder
 
 if TYPE_CHECKING:
     from jsync import FastIngest, JetStream, Stream
@@ -46,6 +48,19 @@ def test_options_that_cannot_be_are_refused(
 ) -> None:
     with pytest.raises(errors.ConfigError, match=next(iter(options))):
         js.fast_ingest(**options)
+
+
+def test_options_may_be_of_any_kind_of_number(js: JetStream, stream: Stream) -> None:
+    options: dict[str, Any] = {
+        "flow": numpy.int64(3),
+        "outstanding": numpy.uint8(3),
+        "ack_timeout": timedelta(seconds=LONG),
+        "resume_bytes": numpy.int64(9999),
+    }
+    with js.fast_ingest(**options) as ingest:
+        for _ in range(10):
+            ingest.add(f"{stream.name}.a", b"1")
+    assert stream.info().state.messages == 10
 
 
 @pytest.mark.parametrize(

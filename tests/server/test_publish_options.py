@@ -250,6 +250,12 @@ def test_a_counter_adds_up_however_large(
     assert js.publish(subject, incr=5).value == 5
     assert js.publish(subject, incr=-7).value == -2
     assert js.publish(subject, incr=10**30).value == 10**30 - 2
+    with js.publisher() as publisher:
+        futures = publisher.publish_many(subject, (b"" for _ in range(2)), incr=1)  # type: ignore[arg-type]
+        assert [future.result(LONG).value for future in futures] == [
+            10**30 - 1,
+            10**30,
+        ]
 
 
 def test_a_counter_refuses_what_does_not_count(

@@ -205,6 +205,23 @@ def test_a_callback_that_raises_is_reported_and_the_next_is_called(
         assert isinstance(error.__cause__, ZeroDivisionError)
 
 
+def test_an_interrupt_in_a_callback_reaches_the_caller_it_runs_for(
+    server: LocalServer, stream: jsync.Stream
+) -> None:
+    nc = jsync.connect(server.url)
+    publisher = nc.jetstream().publisher()
+    future = publisher.publish(f"{stream.name}.a", b"1")
+    future.result(LONG)
+    nc.close()
+
+    def interrupt(_: object) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        future.add_done_callback(interrupt)
+    publisher.close()
+
+
 def test_a_callback_is_called_even_once_the_connection_is_closed(
     server: LocalServer, stream: jsync.Stream
 ) -> None:
@@ -367,6 +384,20 @@ def test_the_end_of_with_raises_what_nobody_has_seen(
     assert failure.headers == {"A": "b"}
     again = pickle.loads(pickle.dumps(caught.value))
     assert (again.count, again.failures[0].data) == (1, b"lost")
+
+
+def test_a_failure_seen_late_hides_no_new_one(js: jsync.JetStream, unique: str) -> None:
+    publisher = js.publisher(window=1 << 16)
+    old = [publisher.publish(unique) for _ in range(1500)]
+    with pytest.raises(errors.PublisherError):
+        publisher.flush()
+    new = [publisher.publish(unique) for _ in range(1500)]
+    wait_for(lambda: all(future.done() for future in new))
+    for future in old[1000:] + new[:1000]:
+        assert future.exception() is not None
+    with pytest.raises(errors.PublisherError) as caught:
+        publisher.close()
+    assert caught.value.count == 500
 
 
 def test_a_flush_raises_each_failure_once(js: jsync.JetStream, unique: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import random
 import threading
@@ -264,3 +265,53 @@ def test_a_campaign_of_cuts_and_kills(
             for number, pairs in enumerate(sent):
                 mine = [d for d in held if d.startswith(b"%d " % number)]
                 assert sorted(mine) == sorted(data for data, _ in pairs)
+
+
+# Threads that cannot be started --------------------------------------------------------
+
+
+@pytest.fixture
+def without_threads(
+    server: LocalServer, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[jsync.Connection]:
+    """The system has no thread left for a publisher, the first three times."""
+    with jsync.connect(server.url) as nc:
+        spawner = nc.session.spawner
+        start, asked = spawner.start, itertools.count(1)
+
+        def start_or_not(name: str, run: Callable[[], object]) -> threading.Thread:
+            if "-publisher-" in name and next(asked) <= 3:
+                raise RuntimeError("can't start new thread")
+            return start(name, run)
+
+        monkeypatch.setattr(spawner, "start", start_or_not)
+        yield nc
+        assert next(asked) > 3
+        assert nc.session.reconnects == 0
+
+
+def test_a_message_is_sent_again_once_a_thread_can_be_started(
+    without_threads: jsync.Connection, unique: str
+) -> None:
+    js = without_threads.jetstream()
+    with js.publisher(retry_attempts=100, retry_wait=0.2) as publisher:
+        future = publisher.publish(f"{unique}.a", b"1")
+        wait_for(lambda: publisher.pending == 1)
+        js.create_stream(name=unique, subjects=[f"{unique}.>"])
+        assert future.result(LONG).seq == 1
+    js.delete_stream(unique)
+
+
+def test_ack_timeout_ends_a_message_although_no_thread_can_be_started(
+    without_threads: jsync.Connection, server: LocalServer, unique: str
+) -> None:
+    done = threading.Event()
+    with jsync.connect(server.url) as other:
+        other.subscribe(unique, callback=lambda _: None)  # takes it, and never answers
+        other.flush()
+        publisher = without_threads.jetstream().publisher(ack_timeout=5, resend=True)
+        future = publisher.publish(unique, b"1", msg_id="1")
+        future.add_done_callback(lambda _: done.set())  # with nobody who waits
+        assert done.wait(LONG)
+    assert isinstance(future.exception(), errors.TimeoutError)
+    publisher.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import logging
 import weakref
 from typing import TYPE_CHECKING, Any
 
@@ -67,6 +68,26 @@ def test_what_fails_then_is_reported(server: LocalServer, unique: str) -> None:
     assert isinstance(failure.error, errors.NoStreamResponseError)
 
 
+def test_what_the_end_of_the_connection_failed_is_logged_and_nothing_is_left(
+    server: LocalServer, unique: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    told = Recorder()
+    nc = jsync.connect(server.url, on_error=told)
+    nc.subscribe(unique, callback=lambda _: None)  # takes it, and never answers
+    nc.flush()
+    publisher = nc.jetstream().publisher(ack_timeout=LONG)
+    for _ in range(3):
+        publisher.publish(unique, b"x")
+    session = weakref.ref(nc.session)
+    nc.close()
+    with caplog.at_level(logging.WARNING, "jsync.connection"):
+        del publisher, nc
+        gc.collect()
+    assert "3 messages were not acknowledged" in caplog.text
+    assert told.waiting == 0
+    wait_for(lambda: gc.collect() >= 0 and session() is None)
+
+
 @pytest.mark.parametrize("what", ["publisher", "fast_ingest", "atomic_batch"])
 def test_a_closed_connection_refuses_it_at_once(server: LocalServer, what: str) -> None:
     with jsync.connect(server.url) as nc:
@@ -92,6 +113,13 @@ def test_a_timeout_that_is_none_is_refused_by_its_futures(
             with pytest.raises(errors.ConfigError, match="timeout"):
                 messages.next(timeout)
         js.delete_stream(unique)
+
+
+@pytest.mark.parametrize("resend", ["no", 1, None])
+def test_whether_to_send_again_is_a_bool(server: LocalServer, resend: Any) -> None:
+    with jsync.connect(server.url) as nc:
+        with pytest.raises(errors.ConfigError, match="resend has to be True or False"):
+            nc.jetstream().publisher(resend=resend)
 
 
 def test_what_users_meet_on_errors_has_a_name_there() -> None:

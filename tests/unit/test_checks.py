@@ -17,6 +17,7 @@ from jsync.checks import (
     MOST_SEQUENCE,
     callback,
     count,
+    flag,
     patience,
     seconds,
 )
@@ -32,12 +33,18 @@ class Level(IntEnum):
 
 
 THREE: list[Any] = [3, Level.HIGH, numpy.int64(3), numpy.uint8(3)]
-NO_COUNT: list[Any] = [True, False, 3.0, "3", b"3", None, nan, timedelta(3), [3]]
+NO_COUNT: list[Any] = [
+    *(True, False, 3.0, "3", b"3", None, nan, timedelta(3), [3]),
+    numpy.timedelta64(3, "s"),
+]
 DURATIONS: list[Any] = [
     *(THREE),
     *(3.0, numpy.float64(3), numpy.float32(3), Fraction(3), timedelta(seconds=3)),
 ]
-NO_DURATION: list[Any] = [True, "3", b"3", nan, numpy.float64(nan), Decimal(3), [3]]
+NO_DURATION: list[Any] = [
+    *(True, "3", b"3", nan, numpy.float64(nan), Decimal(3), [3]),
+    *(numpy.timedelta64(3), numpy.timedelta64(3, "s"), numpy.timedelta64("NaT")),
+]
 
 
 @pytest.mark.parametrize("value", THREE, ids=repr)
@@ -78,6 +85,11 @@ def test_a_duration_is_nothing_else(value: Any) -> None:
         seconds(value, "timeout")
 
 
+def test_a_duration_of_numpy_has_to_be_told_in_seconds() -> None:
+    with pytest.raises(ConfigError, match="; pass a timedelta or seconds"):
+        seconds(numpy.timedelta64(1_000_000_000, "ns"), "timeout")
+
+
 def test_a_duration_may_be_endless_or_past() -> None:
     assert seconds(inf, "timeout") == inf
     assert seconds(-1, "timeout") == -1.0
@@ -94,6 +106,14 @@ def test_patience_is_above_zero_and_ends(value: Any) -> None:
 def test_patience_may_be_left_to_its_default() -> None:
     assert patience(None, "heartbeat_patience") is None
     assert patience(timedelta(seconds=0.5), "heartbeat_patience") == 0.5
+
+
+@pytest.mark.parametrize("value", ["no", "", 1, 0, None], ids=repr)
+def test_a_flag_is_a_bool_and_nothing_else(value: Any) -> None:
+    assert flag(True, "resend") is True
+    assert flag(False, "resend") is False
+    with pytest.raises(ConfigError, match="resend has to be True or False, not "):
+        flag(value, "resend")
 
 
 def test_a_callback_can_be_called_or_is_none() -> None:

@@ -11,11 +11,10 @@ from time import monotonic
 from typing import TYPE_CHECKING, Final, NoReturn, TypeAlias
 
 from ..._fast import BatchWriter, FastPubAck, Mailbox, MessageAdder
-from ...checks import count, seconds
+from ...checks import callback as check_callback, count, span
 from ...core.session import ConnectionState, Interest
 from ...core.single import Single
 from ...errors import (
-    ConfigError,
     ConnectionClosedError,
     ConnectionLostError,
     Error,
@@ -29,7 +28,6 @@ from ...errors import (
 from ..publishing.arrow import arrow_source, publish_table
 from ..publishing.options import publish_headers
 from ..publishing.overload import pause_after
-from ..pulls.faces import check_callback
 from ..versions import FAST_INGEST
 from .answer import Kind, Operation, read_answer
 from .engine import OVER, SILENT, IngestEngine, State
@@ -110,16 +108,14 @@ class FastIngest(Single, MessageAdder):
         resume_bytes: int,
         on_error: Callable[[Exception], object] | None,
     ) -> None:
-        ack_timeout = seconds(ack_timeout, "ack_timeout")
-        if ack_timeout <= 0:
-            raise ConfigError(f"ack_timeout has to be above 0 s, not {ack_timeout!r}")
-        count(resume_bytes, "resume_bytes", 1)
-        check_callback(on_error)
+        ack_timeout = span(ack_timeout, "ack_timeout")
+        resume_bytes = count(resume_bytes, "resume_bytes", 1)
+        check_callback(on_error, "on_error")
         self._api = api
         self._session = api.session
         self._owner = api.owner
         self._engine = engine
-        self._ack_timeout = float(ack_timeout)
+        self._ack_timeout = ack_timeout
         self._repair = min(REPAIR_SECONDS, ack_timeout / 3)
         self._on_error = on_error
         self._session.check_open()

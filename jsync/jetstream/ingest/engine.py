@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
 import msgspec
 
 from ..._fast import IngestCounts
+from ...checks import count
 from ...errors import (
     APIError,
     BatchPublishError,
@@ -160,20 +161,11 @@ class IngestEngine(IngestCounts):
     ) -> None:
         if gaps not in ("fail", "ok"):
             raise ConfigError(f'gaps has to be "fail" or "ok", not {gaps!r}')
-        for name, value, most in (
-            ("flow", flow, MOST_FLOW),
-            ("outstanding", outstanding, 1 << 16),
-            ("window_bytes", window_bytes, 1 << 62),
-        ):
-            if type(value) is not int or not 1 <= value <= most:
-                raise ConfigError(
-                    f"{name} has to be an int from 1 to {most}, not {value!r}"
-                )
         self.gaps: Gaps = gaps
-        self.flow = flow
-        self.outstanding = outstanding
-        self.window_bytes = window_bytes
-        self.asked = flow
+        self.flow = count(flow, "flow", 1, MOST_FLOW)
+        self.outstanding = count(outstanding, "outstanding", 1, 1 << 16)
+        self.window_bytes = count(window_bytes, "window_bytes", 1, 1 << 62)
+        self.asked = self.flow
         """Acks that this batch has asked for: one for so many messages, at most."""
         self.state = State.IDLE
         self.msgs = 0

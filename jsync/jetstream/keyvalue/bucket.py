@@ -5,7 +5,7 @@ from __future__ import annotations
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Generic, overload
 
-from ...checks import whole
+from ...checks import callback as check_callback, whole
 from ...core.deadline import deadline_after
 from ...errors import (
     ConfigError,
@@ -19,7 +19,6 @@ from ...errors import (
 from ..management import stream_info
 from ..publishing.options import newer_options, publish_headers
 from ..publishing.publish import publish
-from ..pulls.faces import check_callback
 from ..stored.engine import MOST_SUBJECTS, LastOfEach
 from ..stored.get import get_message, get_messages
 from .codecs import Coded, KeyCodec, Value, ValueCodec
@@ -519,7 +518,7 @@ class KeyValue(Generic[Value]):
         plain = self.with_codec()
         plain._subject(key)
         seconds = check_ttl(ttl)
-        check_callback(on_lost)
+        check_callback(on_lost, "on_lost")
 
         def renew(owner: bytes, last: int, timeout: float) -> int:
             options: PublishOptions = {

@@ -9,7 +9,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Generic, cast
 
 from ..._fast import JetStreamMsg, Messages
-from ...checks import whole
+from ...checks import callback as check_callback, whole
 from ...core.callbacks import wrap
 from ...core.deadline import deadline_after
 from ...core.gate import Gate
@@ -29,7 +29,6 @@ from ..ordered.driver import OrderedPull
 from ..ordered.engine import IDLE_HEARTBEAT, Cursor, ordered_config
 from ..ordered.place import Place
 from ..pulls.engine import consume_limits
-from ..pulls.faces import check_callback
 from ..stored.get import get_message
 from .codecs import Value
 from .engine import Initial
@@ -72,7 +71,7 @@ def open_changes(
     given = [name for name, value in starts.items() if value]
     if len(given) > 1:
         raise ConfigError(f"{' and '.join(given)} exclude each other: give one")
-    check_callback(on_error)
+    check_callback(on_error, "on_error")
     options: dict[str, Any] = {
         "filter_subjects": layout.filters(keys),
         "headers_only": headers_only or None,

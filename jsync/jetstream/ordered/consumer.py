@@ -6,7 +6,7 @@ import secrets
 import threading
 from typing import TYPE_CHECKING, Any, TypedDict
 
-from ...checks import seconds
+from ...checks import callback as check_callback, seconds
 from ...core.deadline import deadline_after
 from ...errors import (
     ConcurrentUseError,
@@ -18,7 +18,7 @@ from ...errors import (
 from ...models import check_name
 from ..management import consumer_info
 from ..pulls.engine import consume_limits, fetch_request, idle_seconds
-from ..pulls.faces import ConsumeContext, MessagesContext, check_callback
+from ..pulls.faces import ConsumeContext, MessagesContext
 from .batch import OrderedBatch, OrderedFetch
 from .driver import OrderedPull
 from .engine import IDLE_HEARTBEAT, RESET_ATTEMPTS, Cursor, ordered_config
@@ -342,7 +342,7 @@ class OrderedConsumer:
         on_error: Callable[[Exception], object] | None,
         until_end: bool,
     ) -> OrderedPull:
-        check_callback(on_error)
+        check_callback(on_error, "on_error")
         until = None
         if until_end:
             deadline = deadline_after(self._api.timeout)
@@ -358,7 +358,7 @@ class OrderedConsumer:
         timeout: float,
         on_error: Callable[[Exception], object] | None,
     ) -> OrderedBatch:
-        check_callback(on_error)
+        check_callback(on_error, "on_error")
         with self._lock:
             self._claim(None)
             fetch = OrderedFetch(self._place, request, timeout, on_error)

@@ -6,11 +6,12 @@ forgotten are collected, and what they have published gets its acks all the same
 
 from __future__ import annotations
 
+from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING
 
 from ..._fast import AckWindow
-from ...core.session import Interest
+from ...core.session import ConnectionState, Interest
 from ...errors import (
     Error,
     FailedMessage,
@@ -23,7 +24,7 @@ from .overload import pause_after
 from .publish import no_stream, read_ack
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from typing import TypeAlias
 
     from ..._fast import PubAckFuture
@@ -36,6 +37,8 @@ DOUBT_SECONDS = 2.0
 """How long a message that may be sent again goes without an answer."""
 LINGER_SECONDS = 1.0
 """How often it is looked whether all of a forgotten publisher has its acks."""
+NO_THREAD_SECONDS = 0.5
+"""How soon a thread is asked for again when there can be no more of them."""
 
 
 class PublisherAcks:
@@ -59,6 +62,7 @@ class PublisherAcks:
         self._ack_timeout = ack_timeout
         self._timer: Timer | None = None
         self._retry_timer: Timer | None = None
+        self._start_timer: Timer | None = None
         self._forgotten = False
         self._sid = session.next_sid()
         prefix = f"{session.inbox}{self._sid}."
@@ -109,7 +113,7 @@ class PublisherAcks:
             ),
             PublisherClosedError("the publisher is closed: the message was not sent"),
         )
-        for timer in (self._timer, self._retry_timer):
+        for timer in (self._timer, self._retry_timer, self._start_timer):
             if timer is not None:
                 timer.cancel()
 
@@ -141,8 +145,11 @@ class PublisherAcks:
 
         For a finaliser: it neither blocks nor raises.
         """
-        self._forgotten = True
-        self._session.call_soon(self._linger)
+        self._forgotten = True  # first: from now on `_closed` reports
+        if self._session.state is ConnectionState.CLOSED:
+            self._report()
+        else:
+            self._session.call_soon(self._linger)
 
     def _linger(self) -> None:
         if self.window.pending:
@@ -169,18 +176,26 @@ class PublisherAcks:
             self._call_back()
 
     def _call_back(self) -> None:
-        """On the connection's callback thread."""
+        """On the connection's callback thread, or the caller's when that has ended."""
+        interrupt: KeyboardInterrupt | None = None
+        for what, call in self._calls():
+            try:
+                call()
+            except (
+                KeyboardInterrupt
+            ) as error:  # the other callbacks are due all the same
+                interrupt = error
+            except BaseException as error:  # noqa: BLE001 (SystemExit would end the thread)
+                self._session.callbacks.raised(what, error)
+        if interrupt is not None:
+            raise interrupt
+
+    def _calls(self) -> Iterator[tuple[str, Callable[[], object]]]:
         for future, callbacks, error in self.window.take_done():
             if error is not None and self._on_error is not None:
-                self._call("on_error", self._on_error, future, error)
+                yield "on_error", partial(self._on_error, future, error)
             for callback in callbacks:
-                self._call("a callback of a publish", callback, future)
-
-    def _call(self, what: str, call: Callable[..., object], *args: object) -> None:
-        try:
-            call(*args)
-        except BaseException as error:  # noqa: BLE001 (SystemExit would end the thread)
-            self._session.callbacks.raised(what, error)
+                yield "a callback of a publish", partial(callback, future)
 
     def _watch(self) -> None:
         self._call_later(self._ack_timeout)
@@ -193,9 +208,9 @@ class PublisherAcks:
     def _expire(self) -> None:
         due = self.window.expire()
         if due is not None:
+            self._call_later(due - monotonic())
             if self.window.resend and self.window.doubt(DOUBT_SECONDS):
                 self._start_sending_again()
-            self._call_later(due - monotonic())
 
     def _connected(self) -> None:
         if self.window.connected():
@@ -216,7 +231,14 @@ class PublisherAcks:
     def _start_sending_again(self) -> None:
         # The write buffer may fill up, and the I/O thread has to go on.
         name = f"{self._session.name}-publisher-{self._sid}"
-        self._session.spawner.start(name, self._send_again)
+        if self._start_timer is not None:
+            self._start_timer.cancel()
+        try:
+            self._session.spawner.start(name, self._send_again)
+        except RuntimeError:  # no more threads, for now
+            self._start_timer = self._session.call_later(
+                NO_THREAD_SECONDS, self._start_sending_again
+            )
 
     def _send_again(self) -> None:
         while True:

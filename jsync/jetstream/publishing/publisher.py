@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING
 
-from ...checks import callback, count, seconds, span
+from ...checks import callback, count, flag, seconds, span
 from ...core.single import Single
 from ...errors import ConfigError, Error, TimeoutError as LateError
 from .acks import PublisherAcks
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from .arrow import ArrowTable, MessageColumns
 
 WIDEST = 1 << 20
+_ONE = (bytes, bytearray, memoryview, str)
+"""A payload, where a sequence of them has to be: refused where they are sent."""
 
 
 class Publisher(Single):
@@ -35,8 +37,9 @@ class Publisher(Single):
     Any thread may publish, and each one's messages keep their order. Use it in a `with`
     statement: its end waits for the acks, and raises `PublisherError` when some did not
     come and nobody has seen that yet. One that is forgotten without a `close` ends once all
-    its acks have come; what failed then goes to the connection's `on_error`. It does not
-    keep the connection, which is closed when that is forgotten too.
+    its acks have come; what failed then goes to the connection's `on_error`, or to the log
+    if the connection was closed before. It does not keep the connection, which is closed
+    when that is forgotten too.
     """
 
     def __init__(
@@ -56,6 +59,7 @@ class Publisher(Single):
         window_bytes = count(window_bytes, "window_bytes", 1)
         ack_timeout = span(ack_timeout, "ack_timeout")
         stall_timeout = span(stall_timeout, "stall_timeout")
+        resend = flag(resend, "resend")
         if retry_attempts is None:
             retry_attempts = RETRY_FOR_EVER if resend else 0
         retry_attempts = count(retry_attempts, "retry_attempts", RETRY_FOR_EVER)
@@ -116,8 +120,14 @@ class Publisher(Single):
         """
         if options.get("msg_id") is not None:
             raise ConfigError("msg_id: publish_many takes one for each, in msg_ids")
-        subject = subjects if isinstance(subjects, str) else ""
-        headers = self._headers(subject, b"", options) if options else None
+        headers = None
+        if options:
+            subject = subjects if isinstance(subjects, str) else ""
+            data: Data = b""
+            if options.get("incr") is not None and not isinstance(payloads, _ONE):
+                payloads = list(payloads)
+                data = next((one for one in payloads if one), b"")
+            headers = self._headers(subject, data, options)
         return self._window.publish_many(subjects, payloads, headers, msg_ids)
 
     def publish_arrow(

@@ -8,7 +8,7 @@ import warnings
 from typing import TYPE_CHECKING, Literal, Protocol, cast
 
 from ..._fast import JetStreamMsg, Messages
-from ...checks import callback, seconds
+from ...checks import seconds
 from ...core.backlog import next_of
 from ...core.callbacks import wrap
 from ...core.gate import Gate
@@ -54,11 +54,6 @@ class Feed(Protocol):
 
     def take_rest(self) -> list[JetStreamMsg]:
         """What `stop` could not give back, once."""
-
-
-def check_callback(on_error: object) -> None:
-    """Raise `ConfigError` for an `on_error` that cannot be called."""
-    callback(on_error, "on_error")
 
 
 def check_exception(

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ...checks import patience, whole
+from ...checks import callback as check_callback, patience, whole
 from ...errors import ConfigError
 from ...models import ConsumerConfig
 from .. import management
 from ..managed import ManagedConsumer
-from ..pulls.faces import ConsumeContext, check_callback, check_exception
+from ..pulls.faces import ConsumeContext, check_exception
 from .driver import PushDelivery
 from .existing import check_free, check_push
 
@@ -67,7 +67,7 @@ class PushConsumer(ManagedConsumer):
         )
         if not callable(handler):
             raise ConfigError("handler has to be callable")
-        check_callback(on_error)
+        check_callback(on_error, "on_error")
         whole(workers, "workers", 1)
         for name, limit in (
             ("max_pending_messages", max_pending_messages),
