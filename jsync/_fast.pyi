@@ -491,8 +491,8 @@ class Mailbox(Sink):
         raised: Callable[[Any, BaseException], object],
     ) -> None:
         """Call `handler` with each message until the end, and `raised` with what it raises."""
-    def next(self, timeout: float | None = None) -> Msg: ...
-    def next_into(self, taken: list[Msg], timeout: float | None = None) -> None:
+    def next(self, timeout: Seconds | None = None) -> Msg: ...
+    def next_into(self, taken: list[Msg], timeout: Seconds | None = None) -> None:
         """Append the next message to `taken`, as `next` returns it.
 
         Ctrl-C may come between this call and the caller's next instruction. The message is

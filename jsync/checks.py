@@ -30,7 +30,8 @@ def seconds(value: object, name: str) -> float:
         name: The name of the argument, for the error.
 
     Raises:
-        ConfigError: The value is no number of seconds: a bool, a string, NaN.
+        ConfigError: The value is not a number of seconds, for example a bool, a string or
+            NaN.
     """
     if type(value) is float and value == value:  # nearly always, and quick
         return value
@@ -89,7 +90,7 @@ def word(value: object, name: str) -> str:
     """Return a string that is not empty.
 
     Raises:
-        ConfigError: The value is none.
+        ConfigError: The value is not a string, or it is empty.
     """
     if isinstance(value, str) and value:
         return value

@@ -62,12 +62,14 @@ def message(
         raise ConfigError(
             f"timestamp has to be a datetime with a time zone, not {timestamp!r}"
         ) from error
-    microseconds = stored // timedelta(microseconds=1)
+    nanoseconds = stored // timedelta(microseconds=1) * 1000
+    if not 0 <= nanoseconds <= MOST_SEQUENCE:
+        raise ConfigError(f"timestamp has to be from 1970 to 2554, not {timestamp}")
     numbers = (
         count(num_delivered, "num_delivered", 1, MOST_SEQUENCE),
         count(stream_sequence, "stream_sequence", 1, MOST_SEQUENCE),
         count(consumer_sequence, "consumer_sequence", 1, MOST_SEQUENCE),
-        count(microseconds * 1000, "timestamp", 0, MOST_SEQUENCE),
+        nanoseconds,
         count(num_pending, "num_pending", 0, MOST_SEQUENCE),
     )
     # The second form of an ack subject (ADR-15): domain, account, and a last token.

@@ -94,6 +94,10 @@ def words_of(error: BaseException) -> str:
     if isinstance(error, OSError) and error.strerror:
         where = f"{error.filename}: " if error.filename else ""
         return " ".join(f"{where}{error.strerror}".split())
+    if isinstance(error, errors.AlreadyExistsError) and error.differences:
+        # The error itself names a call of Python.
+        fields = ", ".join(error.differences)
+        return f"{error.description}: {fields} (err_code {error.err_code})"
     words = " ".join(str(error).split()) or type(error).__name__
     if isinstance(error, errors.Error | OSError):
         return words

@@ -6,6 +6,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from .._fast import Msg
+from ..checks import seconds
 from ..errors import ConfigError, DrainTimeoutError
 from .callbacks import wrap
 from .deadline import deadline_after
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from typing import Self
 
     from .._fast import Mailbox
+    from ..checks import Seconds
     from .session import Session
 
 Message = TypeVar("Message", bound=Msg)
@@ -66,7 +68,7 @@ class Backlog(Single, Generic[Message]):
         """Whether messages may still arrive."""
         return not self._mailbox.closed
 
-    def next(self, timeout: float | None = 5.0) -> Message:
+    def next(self, timeout: Seconds | None = 5.0) -> Message:
         """Block until the next message has come, at most `timeout` seconds.
 
         None waits for ever. Raises `TimeoutError`, `SubscriptionClosedError` once it has
@@ -109,8 +111,9 @@ class Backlog(Single, Generic[Message]):
         """The last: block until the callback has handled all there is."""
         raise NotImplementedError
 
-    def _drain(self, timeout: float) -> None:
+    def _drain(self, timeout: Seconds) -> None:
         self._session.outbox.check_process()
+        timeout = seconds(timeout, "timeout")
         deadline = deadline_after(timeout)
         if self.is_active:
             self.silence()
@@ -135,7 +138,7 @@ class Backlog(Single, Generic[Message]):
         return self
 
 
-def next_of(mailbox: Mailbox, timeout: float | None) -> Msg:
+def next_of(mailbox: Mailbox, timeout: Seconds | None) -> Msg:
     """Block until the next message of `mailbox` has come, at most `timeout` seconds.
 
     After Ctrl-C the message stays the next one, if the caller returns it at once: Ctrl-C

@@ -118,16 +118,16 @@ class Lost(NamedTuple):
     first: int
     last: int
     error: Exception | None
-    """None: they did not arrive at the stream, or behind one that was refused."""
+    """None: they did not reach the stream, or they followed a rejected message."""
 
 
 class Unconfirmed(NamedTuple):
-    """Messages that may be stored or not: nobody can tell any more."""
+    """Messages that may or may not be stored."""
 
     first: int
     last: int
     error: Exception | None
-    """Why nobody can; None: they did not arrive at one leader, and may have at another."""
+    """Why it is unknown. None: one leader did not get them, but another may have."""
 
 
 class IngestError(JetStreamError):

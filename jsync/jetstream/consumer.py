@@ -301,11 +301,16 @@ class Consumer(ManagedConsumer):
         With several `workers` it is called on so many threads, at the same time, and the
         order of the messages is kept no longer. Everything else is as with `messages`. A
         handler that raises is reported to `on_error` as `CallbackError`, and logged with
-        its traceback; its message stays without an ack (`continue`), is given back at once or
-        after `nak_delay` seconds (`nak`), is given up (`term`), or ends the consuming
-        (`stop`). A message that has failed `max_deliver` times is not delivered any more,
-        so naks without a delay are warned of (`RuntimeWarning`) if the configuration, as of
-        `cached_info`, has one.
+        its traceback. `on_exception` says what happens to its message:
+
+        - `continue`: the message gets no ack.
+        - `nak`: the server redelivers it, at once or after `nak_delay` seconds.
+        - `term`: the server does not deliver it again.
+        - `stop`: consuming ends.
+
+        The server gives a message up after `max_deliver` failures. With `nak` and without
+        `nak_delay` this takes milliseconds, so jsync emits a `RuntimeWarning` if the
+        consumer's `cached_info` has a `max_deliver`.
         """
         config = None if self._info is None else self._info.config
         delay = check_exception(on_exception, nak_delay, config)

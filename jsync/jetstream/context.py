@@ -449,8 +449,9 @@ class JetStream(Subscribing, KeyValueManager):
 
         Every failure is on its future, and `PubAckFuture` says which errors mean that the
         message is not stored. `flush`, `close` and the end of `with` raise
-        `PublisherError` for failures that you have not seen on their futures. An exception
-        of the block itself is not replaced. It gets a note, and nobody waits for the acks.
+        `PublisherError` for failures that you have not seen on their futures. If
+        the block raises its own exception, that exception gets a note about the failures,
+        and the publisher does not wait for the acks.
 
         Args:
             window: Messages that may wait for their acks, from 1 to 1,048,576.
@@ -547,7 +548,7 @@ class JetStream(Subscribing, KeyValueManager):
         flow: int = DEFAULT_FLOW,
         outstanding: int = 2,
         window_bytes: int = DEFAULT_WINDOW_BYTES,
-        ack_timeout: float = 10.0,
+        ack_timeout: Seconds = 10.0,
         resume_bytes: int = 64 << 20,
         on_error: Callable[[Exception], object] | None = None,
     ) -> FastIngest:
@@ -555,20 +556,30 @@ class JetStream(Subscribing, KeyValueManager):
 
         Does not block: the first `add` asks the stream. Since nats-server 2.14 (ADR-50).
 
-        The stream acknowledges every `flow` messages, up to 500, and less often when fewer
-        ingests are at work on it; twice that many may be under way. On a line with a long
-        round trip that is what limits the rate, 1000 messages each round trip, so raise
-        `outstanding` there: 3 is what the ADR suggests, and the server does not refuse 8 or
-        32. At most `window_bytes` are under way, or one message: a stream refuses messages
-        while 128 MiB of them wait, of all that publish to it. For large messages the ingest
-        asks for more acks. Messages are kept until they are acknowledged, at most
-        `resume_bytes` of them.
+        The stream acknowledges messages in groups of `flow`. At most `outstanding` groups
+        may be unacknowledged, which limits the rate to that many messages per round trip.
+        On a connection with a long round trip, raise `outstanding`: servers accept 32.
 
-        `gaps` says what follows when messages are lost or refused: `"fail"` ends it, after
-        what is merely lost has been sent again, `"ok"` goes on, and tells `on_error`, on the
-        thread for callbacks, with `MessagesLostError` and `MessagesUnconfirmedError`; by
-        default they go where the connection's errors go. `ack_timeout` is how many seconds the stream may be silent
-        while something is waited for, apart from a lost connection: that may take 10.
+        A stream rejects messages while 128 MiB from all of its publishers wait to be
+        stored. `window_bytes` keeps this ingest below that limit. For large messages the
+        ingest asks for more acks.
+
+        Args:
+            gaps: What to do when messages are lost or rejected. `"fail"` sends lost
+                messages again, and raises if that is impossible. `"ok"` continues, and
+                calls `on_error` with `MessagesLostError` or `MessagesUnconfirmedError`.
+            flow: Messages to an ack, up to 500. The stream may choose fewer.
+            outstanding: Acks that may be missing at a time.
+            window_bytes: Bytes that may be unacknowledged. A larger message is sent alone.
+            ack_timeout: Seconds that the stream may be silent while the ingest waits. A
+                lost connection may take 10 seconds more.
+            resume_bytes: Bytes of unacknowledged messages to keep for a retry.
+            on_error: Called on the connection's callback thread. Default: the connection's
+                `on_error`.
+
+        Raises:
+            ConfigError: An argument is out of its range.
+            ConnectionClosedError: The connection is closed.
         """
         return FastIngest(
             self._api,

@@ -105,8 +105,8 @@ class ManagedConsumer:
     ) -> ConsumerReset:
         """Have it go on from a sequence of the stream, by default after its ack floor.
 
-        0 is the same as None, as it is to the server. Blocks. What comes after it is
-        delivered again, acknowledged or not. Raises
+        Blocks. None and 0 both mean the ack floor. The server redelivers all messages
+        from there on, acknowledged or not. Raises
         `InvalidResetError` for a sequence before the one that it was set up to start
         from, and for any when its `deliver_policy` starts from no certain place, as
         `new` does. Needs nats-server 2.14.

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import secrets
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from ..checks import patience, seconds, whole, word
 from ..errors import (
@@ -48,6 +48,22 @@ if TYPE_CHECKING:
 
     Action = Literal["create", "update", ""]
 
+_FIXED: Final = frozenset(
+    {
+        # of a stream
+        *("storage", "persist_mode", "allow_msg_counter"),
+        # of a consumer
+        *("deliver_policy", "opt_start_seq", "opt_start_time", "replay_policy"),
+        *("ack_policy", "max_waiting", "mem_storage", "idle_heartbeat", "flow_control"),
+    }
+)
+"""Fields that servers do not change; `_is_fixed` has those that depend on the values."""
+
+_SET_ONLY: Final = frozenset(
+    {"deny_delete", "deny_purge", "sealed", "allow_msg_ttl", "allow_msg_schedules"}
+)
+"""Fields that servers turn on and never off."""
+
 
 def account_info(api: API, timeout: Seconds | None = None) -> AccountInfo:
     return AccountInfo.from_wire(api.request("INFO", timeout=timeout))
@@ -75,18 +91,37 @@ def _stream_differs(
     with contextlib.suppress(Error):
         existing = stream_info(api, name, timeout=timeout).config
         differences = wanted.differences(existing)
-    update = _call("update_stream", {"name": name}, differences)
-    remedy = f"call {update} to change it, or choose another name"
+    remedy = _remedy("update_stream", [f"name={name!r}"], differences)
     return _already_exists(error, f"stream {name!r}", differences, remedy)
 
 
-def _call(
-    method: str, which: dict[str, str], differences: dict[str, tuple[Any, Any]]
+def _remedy(
+    method: str, which: list[str], differences: dict[str, tuple[Any, Any]]
 ) -> str:
-    """The update that would make the existing one as it was asked for."""
-    wanted = {field: mine for field, (mine, _) in differences.items()}
-    fields = (f"{name}={value!r}" for name, value in {**which, **wanted}.items())
-    return f"{method}({', '.join(fields)})"
+    """Name the update that makes the existing one as wanted, if servers allow it."""
+    fixed = [name for name, values in differences.items() if _is_fixed(name, *values)]
+    if fixed:
+        return (
+            f"{' and '.join(fixed)} cannot be changed: delete and recreate it, or choose "
+            "another name"
+        )
+    wanted = [f"{name}={mine!r}" for name, (mine, _) in differences.items()]
+    call = f"{method}({', '.join([*which, *wanted])})"
+    return f"call JetStream.{call} to change it, or choose another name"
+
+
+def _is_fixed(field: str, mine: Any, theirs: Any) -> bool:
+    """Whether servers reject an update of a field from `theirs` to `mine`."""
+    match field:
+        case "retention":
+            return "workqueue" in (mine, theirs)
+        case "mirror":  # Since nats-server 2.12 a stream may stop to be a mirror.
+            return mine is not None
+        case (
+            "deliver_subject"
+        ):  # A pull consumer stays one, and so does a push consumer.
+            return not (mine and theirs)
+    return field in _FIXED or (field in _SET_ONLY and not mine)
 
 
 def _already_exists(
@@ -328,8 +363,8 @@ def _consumer_differs(
         differences = wanted.differences(existing)
         threshold = existing.inactive_threshold
     if differences or wanted.inactive_threshold is not None or threshold is None:
-        update = _call("update_consumer", {which: name}, differences)
-        remedy = f"call {update} to change it, or choose another name"
+        method = "update_push_consumer" if wanted.deliver_subject else "update_consumer"
+        remedy = _remedy(method, [repr(stream), f"{which}={name!r}"], differences)
     else:
         # Servers put a threshold in, and compare with it afterwards.
         differences = {"inactive_threshold": (None, threshold)}

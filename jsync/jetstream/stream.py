@@ -272,8 +272,9 @@ class Stream:
         server; `max_bytes` are asked for ahead. See `ArrowBatch` for the columns, of which
         `columns` names those that are wanted, in that order; a batch has `max_rows` or
         fewer. With `headers_only` no payloads are sent: `data` is empty, and the headers
-        have its size as `Nats-Msg-Size`. A consumer that its reader has left without a word
-        goes after `inactive_threshold` seconds, by default 300.
+        have its size as `Nats-Msg-Size`. If the program crashes, the server deletes the
+        consumer after `inactive_threshold` seconds: by default 30, or less if the stream's
+        `consumer_limits` say so.
         """
         start = whole(1 if start is None else start, "start", 1)
         if end is not None:
@@ -427,11 +428,11 @@ class Stream:
     ) -> OrderedConsumer:
         """Read the stream in exact order, each message once, whatever happens.
 
-        Blocks: makes its first consumer, so that all that is published from here on is
-        read with `deliver_policy="new"`, and reads what was stored by then with the other
-        policies. Nothing is missed and nothing comes twice when the consumer is lost and
-        made anew. But with `last_per_subject` a message that was not read by then is left
-        out when there is a newer one on its subject, which comes in its place.
+        The call blocks while it creates the first consumer. With `deliver_policy="new"` you
+        read every message that is published after the call. If the consumer is lost, jsync
+        recreates it, and you miss no message and get none twice. With `last_per_subject`
+        there is one exception: if a subject got a newer message before you read the old
+        one, you get only the newer message.
 
         Raises `StreamNotFoundError`, `ConfigError` before anything is sent, and
         `APIError` for what the server refuses.

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from .._fast import JetStreamMsg
+    from ..checks import Seconds
     from ..models import ConsumerConfig
     from .api import API
     from .push.pull_subscription import PullSubscription
@@ -43,21 +44,21 @@ class Subscribing:
         config: ConsumerConfig | object | None = None,
         manual_ack: bool = False,
         ordered_consumer: bool = False,
-        idle_heartbeat: float | None = None,
+        idle_heartbeat: Seconds | None = None,
         flow_control: bool = False,
         pending_msgs_limit: int = MOST_PENDING,
         pending_bytes_limit: int = MOST_PENDING_BYTES,
         deliver_policy: str | None = None,
         headers_only: bool | None = None,
-        inactive_threshold: float | None = None,
+        inactive_threshold: Seconds | None = None,
         *,
         callback: Callable[[JetStreamMsg], object] | None = None,
         ordered: bool = False,
         consumer: str | None = None,
         bind: bool = False,
-        heartbeat_patience: float | None = None,
+        heartbeat_patience: Seconds | None = None,
         on_error: Callable[[Exception], object] | None = None,
-        timeout: float | None = None,
+        timeout: Seconds | None = None,
         **fields: Any,
     ) -> PushSubscription:
         """Subscribe to a push consumer, and create it if that is what is asked for (ADR-15).
@@ -154,7 +155,7 @@ class Subscribing:
         callback: Callable[[JetStreamMsg], object] | None = None,
         queue: str | None = None,
         on_error: Callable[[Exception], object] | None = None,
-        timeout: float | None = None,
+        timeout: Seconds | None = None,
     ) -> PushSubscription:
         """Subscribe to a push consumer that is there: `subscribe` with `consumer`.
 
@@ -189,7 +190,7 @@ class Subscribing:
         *,
         consumer: str | None = None,
         bind: bool = False,
-        timeout: float | None = None,
+        timeout: Seconds | None = None,
         **fields: Any,
     ) -> PullSubscription:
         """Have messages pulled from a consumer, and create it if need be (ADR-15).
@@ -223,7 +224,7 @@ class Subscribing:
         name: str | None = None,
         durable: str | None = None,
         *,
-        timeout: float | None = None,
+        timeout: Seconds | None = None,
     ) -> PullSubscription:
         """Pull from a consumer that is there: `pull_subscribe` with `consumer`.
 

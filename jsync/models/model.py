@@ -162,6 +162,8 @@ class Model(msgspec.Struct, kw_only=True, frozen=True, eq=False):
             for name in mine
             if mine[name] != theirs[name]
         }
+        if "metadata" in found:
+            found["metadata"] = mine["metadata"], theirs["metadata"]
         for name, value in self.extra.items():
             if value != other.extra.get(name):
                 found[name] = (value, other.extra.get(name))

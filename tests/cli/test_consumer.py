@@ -127,6 +127,16 @@ def test_priority_groups_are_made_and_unpinned(jsync: Jsync, stream: Stream) -> 
     assert jsync("consumer", "add", name, "other", *both).code == 2
 
 
+def test_an_existing_consumer_that_differs_is_told_by_its_fields_and_no_call_of_python(
+    jsync: Jsync, stream: Stream
+) -> None:
+    stream.create_consumer(durable_name="worker", max_deliver=5)
+    ended = jsync("consumer", "add", stream.name, "worker", "--max-pending", "5")
+    assert ended.code == 1
+    assert ": max_deliver, max_ack_pending (err_code 10148)" in ended.errors
+    assert "update_consumer" not in ended.errors
+
+
 def test_an_edit_changes_what_it_names_and_shows_it(
     jsync: Jsync, stream: Stream, tmp_path: Path
 ) -> None:

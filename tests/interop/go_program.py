@@ -22,7 +22,9 @@ def build() -> Path:
     """The program; needs Go, whose module proxy has nats.go."""
     known = ("go", "/usr/local/go/bin/go", f"{sys.prefix}/bin/go")
     go = next(filter(None, map(shutil.which, known)), None)
-    assert go is not None, "no Go toolchain here: install Go 1.26 or newer, or `make go`"
+    assert go is not None, (
+        "no Go toolchain here: install Go 1.26 or newer, or `make go`"
+    )
     newest = max(path.stat().st_mtime for path in SOURCES.iterdir())
     if not PROGRAM.exists() or PROGRAM.stat().st_mtime < newest:
         PROGRAM.parent.mkdir(parents=True, exist_ok=True)

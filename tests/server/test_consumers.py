@@ -52,11 +52,56 @@ def test_an_existing_consumer_that_differs_is_told_field_by_field(
     words = str(told.value)
     assert f"filter_subject is {one!r} instead of its default" in words
     assert "max_deliver is -1 instead of 3" in words
-    assert "update_consumer(durable_name='d', " in words
+    call = f"JetStream.update_consumer({stream.name!r}, durable_name='d', "
+    assert f"call {call}" in words
     assert (told.value.err_code, told.value.code) == (10148, 400)
     changes = {name: mine for name, (mine, _) in told.value.differences.items()}
     stream.update_consumer(durable_name="d", **changes)
     stream.create_consumer(durable_name="d", max_deliver=3, ack_wait=timedelta(30))
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"deliver_policy": "new"},
+        {"deliver_policy": "by_start_sequence", "opt_start_seq": 3},
+        {"ack_policy": "all"},
+        {"replay_policy": "original"},
+        {"max_waiting": 7},
+    ],
+    ids=str,
+)
+def test_a_field_that_no_update_changes_is_told_to_need_another_consumer(
+    js: jsync.JetStream, stream: jsync.Stream, fields: dict[str, Any]
+) -> None:
+    stream.create_consumer(durable_name="d", max_deliver=5)
+    with pytest.raises(errors.ConsumerExistsError) as told:
+        stream.create_consumer(durable_name="d", **fields)
+    remedy = " cannot be changed: delete and recreate it, or choose another name"
+    assert " and ".join(fields) + remedy in str(told.value)
+    assert "update_consumer" not in str(told.value)
+    # The server agrees.
+    with pytest.raises(errors.ConsumerCreateError, match="can not be updated"):
+        js.update_consumer(stream.name, durable_name="d", **fields)
+
+
+def test_of_an_existing_push_consumer_its_own_update_is_told(
+    js: jsync.JetStream, stream: jsync.Stream
+) -> None:
+    given: dict[str, Any] = {
+        "durable_name": "p",
+        "deliver_subject": f"to.{stream.name}",
+    }
+    stream.create_push_consumer(**given, ack_wait=5)
+    with pytest.raises(errors.ConsumerExistsError) as told:
+        stream.create_push_consumer(**given, ack_wait=7)
+    call = f"update_push_consumer({stream.name!r}, durable_name='p', ack_wait=7.0)"
+    assert f"call JetStream.{call} to change it" in str(told.value)
+    js.update_push_consumer(stream.name, durable_name="p", ack_wait=7.0)
+    stream.create_push_consumer(**given, ack_wait=7)
+    with pytest.raises(errors.ConsumerExistsError) as another:
+        stream.create_consumer(durable_name="p", ack_wait=7)
+    assert "deliver_subject cannot be changed: delete" in str(another.value)
 
 
 def test_an_unused_consumer_with_a_name_says_which_threshold_makes_it_the_same(

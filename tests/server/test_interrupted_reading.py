@@ -129,7 +129,7 @@ def test_a_message_whose_pull_was_interrupted_comes_next(
         if ack_policy == "ordered":
             messages = stream.ordered_consumer().messages(max_messages=2)
         else:
-            consumer = stream.create_consumer(ack_policy=ack_policy)  # type: ignore[arg-type]
+            consumer = stream.create_consumer(ack_policy=ack_policy)
             messages = consumer.messages(max_messages=2)
         with messages:
             mailbox = messages._pull.mailbox

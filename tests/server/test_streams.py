@@ -58,11 +58,68 @@ def test_an_existing_stream_that_differs_is_told_field_by_field(
     assert f"with a different configuration: stream {unique!r}: " in words
     assert "max_msgs is -1 instead of 7" in words
     assert "max_age is 60.0 instead of its default" in words
-    assert f"update_stream(name={unique!r}, max_msgs=7, max_age=None)" in words
+    call = f"JetStream.update_stream(name={unique!r}, max_msgs=7, max_age=None)"
+    assert f"call {call} to change it" in words
     assert (told.value.err_code, told.value.code) == (10058, 400)
     # The call that it names does it.
     js.update_stream(name=unique, max_msgs=7, max_age=None)
     js.create_stream(name=unique, max_msgs=7, metadata={"a": "b"})
+    js.delete_stream(unique)
+
+
+@pytest.mark.parametrize(
+    ("existing", "wanted"),
+    [
+        ({"storage": "memory"}, {}),
+        ({"retention": "workqueue"}, {}),
+        ({}, {"retention": "workqueue"}),
+        ({"deny_delete": True}, {}),
+        ({"deny_purge": True}, {}),
+    ],
+    ids=str,
+)
+def test_a_field_that_no_update_changes_is_told_to_need_another_stream(
+    js: jsync.JetStream,
+    unique: str,
+    existing: dict[str, Any],
+    wanted: dict[str, Any],
+) -> None:
+    js.create_stream(name=unique, max_msgs=5, **existing)
+    (field,) = existing or wanted
+    with pytest.raises(errors.StreamNameInUseError) as told:
+        js.create_stream(name=unique, **wanted)
+    remedy = (
+        f"{field} cannot be changed: delete and recreate it, or choose another name"
+    )
+    assert remedy in str(told.value)
+    assert "update_stream" not in str(told.value)
+    # The server agrees.
+    with pytest.raises(errors.InvalidStreamConfigError):
+        js.update_stream(name=unique, **{field: wanted.get(field)})
+    js.delete_stream(unique)
+
+
+@pytest.mark.parametrize("field", ["retention", "deny_delete", "allow_msg_ttl"])
+def test_an_update_is_named_where_the_server_can_change_the_field_one_way(
+    js: jsync.JetStream, unique: str, field: str
+) -> None:
+    js.create_stream(name=unique)
+    wanted: dict[str, Any] = {field: "interest" if field == "retention" else True}
+    with pytest.raises(errors.StreamNameInUseError, match=r"call JetStream\.update"):
+        js.create_stream(name=unique, **wanted)
+    js.update_stream(name=unique, **wanted)
+    js.create_stream(name=unique, **wanted)
+    js.delete_stream(unique)
+
+
+def test_metadata_of_the_server_is_in_no_difference(
+    js: jsync.JetStream, unique: str
+) -> None:
+    js.create_stream(name=unique, metadata={"team": "x"})
+    with pytest.raises(errors.StreamNameInUseError) as told:
+        js.create_stream(name=unique, metadata={"team": "y"})
+    assert told.value.differences == {"metadata": ({"team": "y"}, {"team": "x"})}
+    assert "_nats." not in str(told.value)
     js.delete_stream(unique)
 
 

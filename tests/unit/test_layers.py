@@ -27,6 +27,7 @@ ROOMS = [
     *("jetstream.consumer", "jetstream.push", "jetstream.keyvalue", "jetstream.stream"),
     *("jetstream.advisory", "jetstream.subscribing", "jetstream.context"),
     "connection",
+    "testing",
 ]
 
 # The types in the stub of the extension: plain data, which imports nothing of it.
@@ -131,10 +132,10 @@ def _imports(
 ) -> Iterator[Import]:
     for child in ast.iter_child_nodes(node):
         match child:
-            case ast.If(test=ast.Name(id="TYPE_CHECKING"), body=body):
-                for statement in body:
-                    typed = ast.Module([statement], [])
-                    yield from _imports(modules, name, typed, for_types=True)
+            case ast.If(test=ast.Name(id="TYPE_CHECKING"), body=body, orelse=rest):
+                typed, run = ast.Module(body, []), ast.Module(rest, [])
+                yield from _imports(modules, name, typed, for_types=True)
+                yield from _imports(modules, name, run, for_types=for_types)
             case ast.ImportFrom(module=module, level=level, names=names):
                 ours, source = _source(modules, name, module, level)
                 for alias in names:
@@ -294,6 +295,9 @@ def test_an_engine_with_a_clock_is_seen_however_far_away_the_clock_is() -> None:
     assert list(impurities(small, pure(small) & set(small)))
     small["a.near"] = Source("if TYPE_CHECKING:\n    from ..far import g\n")
     assert not list(impurities(small, pure(small) & set(small)))
+    hidden = "if TYPE_CHECKING:\n    pass\nelse:\n    from ..far import g\n"
+    small["a.near"] = Source(hidden)
+    assert list(impurities(small, pure(small) & set(small)))
 
 
 def test_an_engine_with_a_part_of_the_extension_that_waits_is_seen() -> None:

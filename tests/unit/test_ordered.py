@@ -117,6 +117,8 @@ def test_where_to_start_is_a_policy_of_its_own(
         {"filter_subjects": ["a", "a..b"]},
         {"filter_subjects": 0},
         {"inactive_threshold": "5"},
+        {"inactive_threshold": 0},
+        {"inactive_threshold": -1},
     ],
 )
 def test_what_cannot_be_is_refused(options: dict[str, Any]) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from .surface import surface
 
 FIRST = json.loads(Path(__file__).with_name("surface-3a21128.json").read_text())
@@ -40,10 +42,30 @@ def still(was: str, now: str | None) -> bool:
         return False
     if was.startswith("(") and now.startswith("("):
         before, after = _parameters(was), _parameters(now)
+        positional = before[: before.index("*")] if "*" in before else before
+        if after[: len(positional)] != positional:
+            return False
         kept = [parameter for parameter in after if parameter in before]
         added = [parameter for parameter in after if parameter not in before]
         return kept == before and all("=" in parameter for parameter in added)
     return was == now
+
+
+@pytest.mark.parametrize(
+    ("was", "now", "works"),
+    [
+        ("(a, b=1)", "(a, b=1, new=0)", True),
+        ("(a, b=1)", "(a, new=0, b=1)", False),
+        ("(a, *, b=1)", "(a, *, new=0, b=1)", True),
+        ("(a, *, b=1)", "(a, new=0, *, b=1)", True),
+        ("(a, *, b=1)", "(new=0, a, *, b=1)", False),
+        ("(a)", "(a, new)", False),
+    ],
+)
+def test_a_new_parameter_may_only_come_after_the_positional_ones(
+    was: str, now: str, works: bool
+) -> None:
+    assert still(was, now) is works
 
 
 def _parameters(signature: str) -> list[str]:

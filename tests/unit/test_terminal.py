@@ -44,6 +44,15 @@ def test_every_control_and_bidirectional_character_is_escaped() -> None:
             assert printable(char).isprintable(), f"U+{code:04X}"
 
 
+def test_a_flag_stays_and_tags_elsewhere_are_escaped() -> None:
+    tags = "".join(chr(0xE0000 + ord(letter)) for letter in "gbsct\x7f")
+    flag = f"\U0001f3f4{tags}"
+    assert printable(f"{flag} {flag}") == f"{flag} {flag}"
+    assert printable(f"a{tags}").isascii()
+    assert printable(f"\U0001f3f4 {tags}\x1b").endswith("\\u001b")
+    assert tags not in printable(f"\U0001f3f4 {tags}")
+
+
 def test_json_that_is_escaped_has_the_same_value() -> None:
     value = {"\x9b": ["\u202e\x7f\U000e0041", "\udcff", "\x1b\r", "ü"]}
     document = json.dumps(value, ensure_ascii=False)

@@ -151,6 +151,14 @@ def test_metadata_that_no_message_has_is_rejected(wrong: dict[str, Any]) -> None
         message("orders.new", **wrong)
 
 
+@pytest.mark.parametrize("year", [1950, 2600])
+def test_a_timestamp_that_servers_cannot_count_names_the_years_they_can(
+    year: int,
+) -> None:
+    with pytest.raises(ConfigError, match="timestamp has to be from 1970 to 2554, not"):
+        message("orders.new", timestamp=datetime(year, 1, 1, tzinfo=UTC))
+
+
 def test_a_subject_that_cannot_be_published_to_is_rejected() -> None:
     with pytest.raises(InvalidSubjectError):
         message("orders.*")

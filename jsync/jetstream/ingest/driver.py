@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from typing import Self, Unpack
 
     from ..._fast import Msg
+    from ...checks import Seconds
     from ...core.requests import Data
     from ...core.timers import Timer
     from ...errors import PermissionsError, Unconfirmed
@@ -76,16 +77,19 @@ class FastIngest(Single, MessageAdder):
     be known. When the body raises, what has been added stays stored, and the batch is
     ended without waiting.
 
-    With `gaps="fail"` the stream gets exactly what was added, in that order; what others
-    publish may stand in between. Where a batch breaks, since the connection or the stream's
-    leader was lost, it goes on with another one, behind what the first has stored, as long
-    as it is certain how much that is. The server knows it for about ten seconds, and not
-    after a restart; and a leader that is deposed may say less than what the stream goes on
-    to store, so that the stream is asked as well: `STREAM.INFO`, and `STREAM.MSG.GET` where
-    it is replicated and others publish to it. What cannot be told from theirs, what has
-    been deleted meanwhile, and an API that may not be asked leave a doubt: then nothing is
-    sent twice, and `IngestError` says what is stored and what is not known. If all messages
-    have a `msg_id` they are sent again even then, and the stream drops what it has already.
+    With `gaps="fail"` the stream stores exactly the messages that you added, in that order.
+    Messages of other publishers may be stored between them. If the connection or the
+    stream's leader is lost, the ingest finds out how much is stored. It continues after the
+    last stored message with another batch.
+
+    The server knows how much is stored for about ten seconds, and not after a restart. A
+    former leader may report less than the stream stores in the end, so the ingest also asks
+    the stream: `STREAM.INFO`, and `STREAM.MSG.GET` if the stream is replicated and has other
+    publishers. The answer stays unknown if messages were deleted meanwhile, if they cannot
+    be told from those of other publishers, or if these requests are not permitted. Then
+    `IngestError` says which messages are stored and which are unknown, and nothing is sent
+    twice. If every message has a `msg_id`, the ingest sends them again instead, and the
+    stream drops duplicates.
 
     With `gaps="ok"` messages that do not arrive, or that the stream refuses, are told to
     `on_error`, and the ingest goes on. `lost` has those that are surely not stored: you can
@@ -104,7 +108,7 @@ class FastIngest(Single, MessageAdder):
         api: API,
         engine: IngestEngine,
         *,
-        ack_timeout: float,
+        ack_timeout: Seconds,
         resume_bytes: int,
         on_error: Callable[[Exception], object] | None,
     ) -> None:

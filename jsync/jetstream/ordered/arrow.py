@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from typing import Self
 
     from ..._fast import ArrowBatch
+    from ...checks import Seconds
     from ..api import API
 
 READ_ROWS = 50_000
@@ -47,8 +48,8 @@ class ArrowRange:
         headers_only: bool,
         max_rows: int,
         max_bytes: int,
-        inactive_threshold: float | None,
-        timeout: float | None,
+        inactive_threshold: Seconds | None,
+        timeout: Seconds | None,
     ) -> None:
         self._api = api
         self._stream = stream

@@ -135,8 +135,8 @@ class OrderedFetch:
 
     def _go_on(self, pull: InOrder) -> None:
         """The pull has ended, and is read: end with it, or send another one."""
+        self._note_use(pull)
         pull.leave()
-        self._place.used_at = monotonic()
         cursor, order = self._place.cursor, pull.order
         span = cursor.range()
         cursor.reached(order.stream_sequence, order.consumer_sequence)
@@ -168,6 +168,14 @@ class OrderedFetch:
                 self._report(self._place.lost(error))
             self._send(rest)
 
+    def _note_use(self, pull: InOrder) -> None:
+        """Note when the server had last to do with the consumer.
+
+        A slow reader may end the pull long after its last message has come.
+        """
+        place = self._place
+        place.used_at = max(place.used_at, pull.inbox.mailbox.last_arrival)
+
     def _rest(self) -> PullRequest | None:
         """What is still to be asked for; None when nothing is."""
         return self._request.less(self._taken, self._taken_bytes)
@@ -195,7 +203,7 @@ class OrderedFetch:
     def _close(self) -> None:
         if self._pull is None:
             return
-        self._place.used_at = monotonic()
+        self._note_use(self._pull)
         mailbox = self._pull.inbox.mailbox
         complete = mailbox.closed and mailbox.failure is None
         self._pull.inbox.close()
@@ -256,8 +264,8 @@ class OrderedFetch:
 class OrderedBatch(Single):
     """The messages of one fetch, in exact order: iterate over it, from one thread.
 
-    Read it to its end, or leave it through `with` or `close`: what is not read then is
-    read again by who reads the consumer next.
+    Read it to its end, or leave it through `with` or `close`. The next read of the
+    consumer starts with the messages that you did not read.
     """
 
     def __init__(self, fetch: OrderedFetch) -> None:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from typing import Literal, Self
 
     from ..._fast import JetStreamMsg
+    from ...checks import Seconds
     from ...models import ConsumerInfo, DeliverPolicy, ReplayPolicy
     from ..api import API
     from ..pulls.engine import ConsumeLimits, PullRequest
@@ -54,7 +55,7 @@ class OrderedOptions(TypedDict, total=False):
     """As fast as it goes, or at the pace of storing. Default: `instant`."""
     headers_only: bool | None
     """Send no payloads, but their size as `Nats-Msg-Size`. Default: False."""
-    inactive_threshold: float | None
+    inactive_threshold: Seconds | None
     """Seconds without use after which the server deletes the consumer. The next read
     recreates it. Default: 30, or less if the stream's `consumer_limits` say so."""
     metadata: dict[str, str] | None
@@ -64,7 +65,7 @@ class OrderedOptions(TypedDict, total=False):
     max_reset_attempts: int | None
     """How many attempts in a row to create a consumer may fail while connected. Pauses
     between them last up to 10 seconds. Default: 60 if left out. None: never give up."""
-    timeout: float | None
+    timeout: Seconds | None
     """Seconds that the call may block. Default: the context's."""
 
 
@@ -96,13 +97,19 @@ class OrderedConsumer:
     """Reads a stream in exact order, each message once, whatever happens to the server.
 
     It has at most one consumer on the server at a time, without acks and in memory
-    (ADR-37). When a message is missing, heartbeats stay away, the connection was lost, or
-    the consumer is gone, another one goes on behind the last message that has come. Each
-    time `on_error` is told by an `OrderedConsumerResetError`. It ends with an error only
-    when it cannot go on: `StreamNotFoundError` when the stream was deleted, also when
-    there is another one of its name by then, `ConnectionClosedError`, what the server
-    refuses for good, and `OrderedConsumerResetError` after `max_reset_attempts` failures
-    in a row while connected.
+    (ADR-37). jsync creates another consumer when a message or heartbeats are missing, the
+    connection was lost, or the consumer is gone. The new consumer continues after the
+    last message that was received. Each time `on_error` is called with an
+    `OrderedConsumerResetError`.
+
+    Reading ends with an error only when it cannot continue:
+
+    - `StreamNotFoundError`: the stream was deleted, or deleted and created again.
+    - `ConnectionClosedError`: the connection was closed.
+    - `OrderedConsumerResetError`: `max_reset_attempts` attempts in a row failed while
+      connected.
+    - `APIError` or `PermissionsError`: the server rejects the consumer, and a retry
+      cannot help.
 
     It is one place in the stream: `messages`, `consume`, `fetch` and `next` each go on
     where the last of them was left, and one of them at a time: else they raise
@@ -133,7 +140,7 @@ class OrderedConsumer:
         """
         return self._place.cursor.name
 
-    def info(self, *, timeout: float | None = None) -> ConsumerInfo:
+    def info(self, *, timeout: Seconds | None = None) -> ConsumerInfo:
         """Ask the server for the current consumer; blocks.
 
         Args:
@@ -194,13 +201,14 @@ class OrderedConsumer:
     # Reading --------------------------------------------------------------------------
 
     def next(
-        self, timeout: float = 5.0, *, idle_heartbeat: float | None = None
+        self, timeout: Seconds = 5.0, *, idle_heartbeat: Seconds | None = None
     ) -> JetStreamMsg:
         """Pull one message and block until it has come, at most `timeout` seconds.
 
         Raises `TimeoutError` when there is none, and otherwise what `fetch` raises. In a
         loop this is one round trip for each message: prefer `messages`.
         """
+        timeout = seconds(timeout, "timeout")
         batch = self.fetch(1, timeout=timeout, idle_heartbeat=idle_heartbeat)
         try:
             with batch:
@@ -219,15 +227,15 @@ class OrderedConsumer:
         max_messages: int | None = None,
         *,
         max_bytes: int | None = None,
-        timeout: float = 5.0,
-        idle_heartbeat: float | None = None,
+        timeout: Seconds = 5.0,
+        idle_heartbeat: Seconds | None = None,
         on_error: Callable[[Exception], object] | None = None,
     ) -> OrderedBatch:
         """Pull up to `max_messages`, or up to `max_bytes`; give what comes as it comes.
 
-        As `Consumer.fetch`, but that a new consumer goes on for one that is lost, while
-        there is time; one that was lost before is made anew at the call, which blocks.
-        What is not read of the batch is read by who reads next.
+        This works like `Consumer.fetch`. If the consumer is lost, jsync recreates it and
+        continues until `timeout`. If the consumer was lost before, this call recreates it
+        first, which blocks. The next read starts with the messages that you did not read.
         """
         timeout = seconds(timeout, "timeout")
         request = fetch_request(max_messages, max_bytes, timeout, idle_heartbeat)
@@ -253,10 +261,10 @@ class OrderedConsumer:
         max_bytes: int | None = None,
         threshold_messages: int | None = None,
         threshold_bytes: int | None = None,
-        expires: float = 30.0,
-        idle_heartbeat: float | None = None,
+        expires: Seconds = 30.0,
+        idle_heartbeat: Seconds | None = None,
         stop_after: int | None = None,
-        idle_timeout: float | None = None,
+        idle_timeout: Seconds | None = None,
         on_error: Callable[[Exception], object] | None = None,
     ) -> MessagesContext:
         """Messages without end, prefetched, to iterate over; does not block.
@@ -266,8 +274,8 @@ class OrderedConsumer:
         call asks for the stream, which blocks, and may raise `StreamNotFoundError`.
 
         The other options are those of `Consumer.messages`, but that `idle_heartbeat` is
-        5 seconds, or half of `expires` when that is less. What was prefetched and is not
-        read when it is stopped is read by who reads next.
+        5 seconds, or half of `expires` when that is less. If you stop early, the next read
+        starts with the prefetched messages that you did not read.
         """
         limits = self._limits(
             max_messages=max_messages,
@@ -293,8 +301,8 @@ class OrderedConsumer:
         max_bytes: int | None = None,
         threshold_messages: int | None = None,
         threshold_bytes: int | None = None,
-        expires: float = 30.0,
-        idle_heartbeat: float | None = None,
+        expires: Seconds = 30.0,
+        idle_heartbeat: Seconds | None = None,
         stop_after: int | None = None,
         on_exception: Literal["continue", "stop"] = "continue",
         on_error: Callable[[Exception], object] | None = None,
@@ -329,7 +337,7 @@ class OrderedConsumer:
         return work
 
     def _limits(
-        self, *, expires: float, idle_heartbeat: float | None, **limits: int | None
+        self, *, expires: Seconds, idle_heartbeat: Seconds | None, **limits: int | None
     ) -> ConsumeLimits:
         if idle_heartbeat is None:
             expires = seconds(expires, "expires")

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
 
-from ...checks import whole
+from ...checks import span, whole
 from ...errors import (
     APIError,
     ConfigError,
@@ -56,6 +56,10 @@ def ordered_config(options: Mapping[str, Any]) -> ConsumerConfig:
     No acks, one delivery, and its state in the memory of one server (ADR-37).
     """
     fields = {name: options.get(name) for name in _FIELDS}
+    if fields["inactive_threshold"] is not None:
+        fields["inactive_threshold"] = span(
+            fields["inactive_threshold"], "inactive_threshold"
+        )
     given = [name for name in _STARTS if fields[name] is not None]
     if fields["deliver_policy"] is None and len(given) == 1:
         fields["deliver_policy"] = _STARTS[given[0]]

@@ -69,7 +69,7 @@ class ArrowBatches(Single):
             raise StopIteration
         return batch
 
-    def next(self, timeout: float | None = 5.0) -> ArrowBatch:
+    def next(self, timeout: Seconds | None = 5.0) -> ArrowBatch:
         """Block until the next batch is there, at most `timeout` seconds.
 
         Then with what has come; None waits for ever. Raises `TimeoutError` when nothing

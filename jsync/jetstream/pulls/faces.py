@@ -80,9 +80,9 @@ def check_exception(
     if on_exception == "nak" and limit > 0:
         # A `backoff` does not help: servers use it when an ack is late, not for a nak.
         warnings.warn(
-            f"on_exception='nak' delivers a failed message again at once: after "
-            f"max_deliver={limit} failures, within milliseconds, the message is not "
-            "delivered any more; give nak_delay, in seconds",
+            "on_exception='nak' has no nak_delay: the server redelivers a failed message "
+            f"at once and gives it up after max_deliver={limit} failures; pass nak_delay, "
+            "in seconds",
             RuntimeWarning,
             stacklevel=3,
         )
@@ -118,7 +118,7 @@ class MessagesContext(Single):
         if self._pull.was_connected_for(self._idle_timeout):
             self._pull.drain()
 
-    def next(self, timeout: float | None = 5.0) -> JetStreamMsg:
+    def next(self, timeout: Seconds | None = 5.0) -> JetStreamMsg:
         """Block until the next message has come, at most `timeout` seconds.
 
         None waits for ever. Raises `TimeoutError`, `SubscriptionClosedError` after the
@@ -209,7 +209,7 @@ class ConsumeContext(Single):
             feed.stop()
             raise
 
-    def wait(self, timeout: float | None = None) -> bool:
+    def wait(self, timeout: Seconds | None = None) -> bool:
         """Block until it has ended, at most `timeout` seconds; whether it has.
 
         Raises what ended it: `ConsumerDeletedError`, `ConnectionClosedError`, or with
@@ -237,7 +237,7 @@ class ConsumeContext(Single):
         """What ended it, when that was not asked for."""
         return self._error
 
-    def stop(self, timeout: float = 30.0) -> list[JetStreamMsg]:
+    def stop(self, timeout: Seconds = 30.0) -> list[JetStreamMsg]:
         """End it; what the handler has not been given goes back to the server (nak).
 
         Of a consumer whose ack policy is known to be `none` it is returned, since the
@@ -250,7 +250,7 @@ class ConsumeContext(Single):
         self._join(timeout)
         return self._feed.take_rest()
 
-    def drain(self, timeout: float = 30.0) -> None:
+    def drain(self, timeout: Seconds = 30.0) -> None:
         """Pull no more, and have what has been prefetched handled.
 
         Blocks until the last call of the handler has returned, at most `timeout` seconds,

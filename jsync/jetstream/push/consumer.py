@@ -36,7 +36,7 @@ class PushConsumer(ManagedConsumer):
         *,
         max_pending_messages: int | None = None,
         max_pending_bytes: int | None = None,
-        heartbeat_patience: float | None = None,
+        heartbeat_patience: Seconds | None = None,
         workers: int = 1,
         on_exception: OnException = "continue",
         nak_delay: Seconds | None = None,

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ..._fast import JetStreamMsg, Msg
+    from ...checks import Seconds
     from ...core.timers import Timer
     from ...errors import ConnectionLostError
     from ...models import ConsumerInfo
@@ -331,7 +332,7 @@ class PushDelivery:
             return
         self.session.call_soon(lambda: self.end(discard=True))
 
-    def delete(self, timeout: float | None = None) -> None:
+    def delete(self, timeout: Seconds | None = None) -> None:
         """Delete the consumer if that is for this subscription to do; blocks.
 
         One that is gone already is no error.

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ..._fast import Msg
+    from ...checks import Seconds
     from ...errors import ConnectionLostError, MissedHeartbeatError
     from ...models import ConsumerInfo
     from ..ordered.place import Place
@@ -218,7 +219,7 @@ class OrderedPush(PushDelivery):
             self._stop()
             super().end(error, discard=discard)
 
-    def delete(self, timeout: float | None = None) -> None:
+    def delete(self, timeout: Seconds | None = None) -> None:
         super().delete(timeout)
         self._place.retire()
 

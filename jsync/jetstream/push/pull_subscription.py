@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from typing import Self
 
     from ..._fast import JetStreamMsg
+    from ...checks import Seconds
     from ...models import ConsumerInfo
     from ..api import API
     from ..consumer import Consumer
@@ -46,7 +47,7 @@ class PullSubscription(Single):
     """
 
     def __init__(
-        self, api: API, consumer: Consumer, *, created: bool, timeout: float | None
+        self, api: API, consumer: Consumer, *, created: bool, timeout: Seconds | None
     ) -> None:
         self._session = api.session
         self._consumer = consumer
@@ -93,8 +94,8 @@ class PullSubscription(Single):
     def fetch(
         self,
         batch: int = 1,
-        timeout: float | None = 5,
-        heartbeat: float | None = None,
+        timeout: Seconds | None = 5,
+        heartbeat: Seconds | None = None,
     ) -> list[JetStreamMsg]:
         """Pull up to `batch` messages; blocks until there is one, at most `timeout` seconds.
 
@@ -110,6 +111,8 @@ class PullSubscription(Single):
         whole(batch, "batch", 1)
         if timeout is not None:
             timeout = seconds(timeout, "timeout")
+        if heartbeat is not None:
+            heartbeat = seconds(heartbeat, "heartbeat")
         longest = _LONGEST if timeout is None else timeout
         fetch_request(batch, None, longest, heartbeat)  # for what it refuses
         under_way = Gate(self._session.outbox)
@@ -159,7 +162,7 @@ class PullSubscription(Single):
         self._delivered += len(msgs)
         return msgs
 
-    def consumer_info(self, *, timeout: float | None = None) -> ConsumerInfo:
+    def consumer_info(self, *, timeout: Seconds | None = None) -> ConsumerInfo:
         """Ask the server; blocks. Raises `ConsumerNotFoundError`."""
         return self._consumer.info(timeout=timeout or self._timeout)
 
@@ -175,13 +178,14 @@ class PullSubscription(Single):
         self._closed = True
         self._delete(self._timeout)
 
-    def drain(self, timeout: float = 30.0) -> None:
+    def drain(self, timeout: Seconds = 30.0) -> None:
         """`unsubscribe`, once the fetches that are under way have their messages.
 
         Blocks for them at most `timeout` seconds, then raises `DrainTimeoutError`. A
         failure to delete the consumer goes to `on_error`. `Connection.drain` does it too.
         """
         self._session.outbox.check_process()
+        timeout = seconds(timeout, "timeout")
         deadline = deadline_after(timeout)
         self.silence()
         self.wait_finished(deadline, timeout)
@@ -207,7 +211,7 @@ class PullSubscription(Single):
         except Error as error:
             self._session.callbacks.report(error)
 
-    def _delete(self, timeout: float | None) -> None:
+    def _delete(self, timeout: Seconds | None) -> None:
         mine, self._created = self._created, False
         if not mine:
             return

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ..._fast import JetStreamMsg
+    from ...checks import Seconds
     from ...models import ConsumerInfo
     from ..api import API
     from .wanted import Wanted
@@ -44,7 +45,7 @@ class Reader(NamedTuple):
 
 
 def subscribe(
-    api: API, wanted: Wanted, reader: Reader, timeout: float | None
+    api: API, wanted: Wanted, reader: Reader, timeout: Seconds | None
 ) -> PushSubscription:
     stream = _stream(api, wanted, timeout)
     info = _look_up(api, stream, wanted, timeout)
@@ -57,7 +58,7 @@ def subscribe(
 
 
 def subscribe_ordered(
-    api: API, wanted: Wanted, reader: Reader, timeout: float | None
+    api: API, wanted: Wanted, reader: Reader, timeout: Seconds | None
 ) -> PushSubscription:
     return PushSubscription.open_ordered(
         api,
@@ -70,7 +71,9 @@ def subscribe_ordered(
     )
 
 
-def pull_subscribe(api: API, wanted: Wanted, timeout: float | None) -> PullSubscription:
+def pull_subscribe(
+    api: API, wanted: Wanted, timeout: Seconds | None
+) -> PullSubscription:
     stream = _stream(api, wanted, timeout)
     name = wanted.name or ""
     created = False
@@ -97,14 +100,14 @@ def pull_subscribe(api: API, wanted: Wanted, timeout: float | None) -> PullSubsc
     return PullSubscription(api, consumer, created=created, timeout=timeout)
 
 
-def _stream(api: API, wanted: Wanted, timeout: float | None) -> str:
+def _stream(api: API, wanted: Wanted, timeout: Seconds | None) -> str:
     if wanted.stream is not None:
         return wanted.stream
     return management.stream_name_by_subject(api, wanted.subject or "", timeout)
 
 
 def _look_up(
-    api: API, stream: str, wanted: Wanted, timeout: float | None
+    api: API, stream: str, wanted: Wanted, timeout: Seconds | None
 ) -> ConsumerInfo | None:
     """The consumer of that name, or None when it is to be created."""
     if wanted.name is None:
@@ -118,7 +121,7 @@ def _look_up(
 
 
 def _create_and_subscribe(
-    api: API, stream: str, wanted: Wanted, reader: Reader, timeout: float | None
+    api: API, stream: str, wanted: Wanted, reader: Reader, timeout: Seconds | None
 ) -> PushSubscription:
     config = wanted.config
     deliver = config.deliver_subject or _inbox(api)
@@ -144,7 +147,7 @@ def _create_and_subscribe(
 
 
 def _open(
-    api: API, subject: str, wanted: Wanted, reader: Reader, timeout: float | None
+    api: API, subject: str, wanted: Wanted, reader: Reader, timeout: Seconds | None
 ) -> PushSubscription:
     return PushSubscription.open(
         api,

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
+    from ...checks import Seconds
     from ...models import ConsumerConfig, ConsumerInfo
     from ..api import API
 
@@ -55,7 +56,7 @@ class PushSubscription(Backlog[JetStreamMsg]):
         callback: Callable[[JetStreamMsg], object] | None,
         *,
         manual_ack: bool,
-        timeout: float | None,
+        timeout: Seconds | None,
     ) -> None:
         # Apart, so that what the connection knows of it does not keep this alive.
         self._delivery = delivery
@@ -78,7 +79,7 @@ class PushSubscription(Backlog[JetStreamMsg]):
         on_error: Callable[[Exception], object] | None = None,
         max_pending_messages: int | None = None,
         max_pending_bytes: int | None = None,
-        timeout: float | None = None,
+        timeout: Seconds | None = None,
     ) -> Self:
         """Listen to `deliver_subject`; nothing is handed over before `bind`.
 
@@ -107,7 +108,7 @@ class PushSubscription(Backlog[JetStreamMsg]):
         *,
         callback: Callable[[JetStreamMsg], object] | None = None,
         on_error: Callable[[Exception], object] | None = None,
-        timeout: float | None = None,
+        timeout: Seconds | None = None,
         heartbeat_patience: float | None = None,
         max_reset_attempts: int | None = RESET_ATTEMPTS,
     ) -> Self:
@@ -192,7 +193,7 @@ class PushSubscription(Backlog[JetStreamMsg]):
         """`pending`, by the name that nats-py has for it."""
         return len(self._mailbox)
 
-    def consumer_info(self, *, timeout: float | None = None) -> ConsumerInfo:
+    def consumer_info(self, *, timeout: Seconds | None = None) -> ConsumerInfo:
         """Ask the server for the consumer; blocks. Raises `ConsumerNotFoundError`."""
         info = self._bound
         return management.consumer_info(
@@ -223,7 +224,7 @@ class PushSubscription(Backlog[JetStreamMsg]):
         """The same as to iterate over it, by the name that nats-py has for it."""
         return iter(self)
 
-    def next_msg(self, timeout: float | None = 1.0) -> JetStreamMsg:
+    def next_msg(self, timeout: Seconds | None = 1.0) -> JetStreamMsg:
         """`next`, by the name and with the timeout that nats-py has for it."""
         return self.next(timeout)
 
@@ -270,7 +271,7 @@ class PushSubscription(Backlog[JetStreamMsg]):
 
     # The end --------------------------------------------------------------------------
 
-    def unsubscribe(self, limit: int = 0, *, timeout: float | None = None) -> None:
+    def unsubscribe(self, limit: int = 0, *, timeout: Seconds | None = None) -> None:
         """End it, and drop what is not read; or end it after `limit` messages in all.
 
         A consumer that was created for this subscription is deleted, which blocks for at
@@ -294,7 +295,7 @@ class PushSubscription(Backlog[JetStreamMsg]):
             self._finished.open()
         self._delivery.delete(timeout or self._timeout)
 
-    def drain(self, timeout: float = 30.0) -> None:
+    def drain(self, timeout: Seconds = 30.0) -> None:
         """Receive what the server has sent, and end; nothing is dropped.
 
         Blocks until the server confirms, at most `timeout` seconds, and with a callback

@@ -270,6 +270,20 @@ def test_one_that_was_not_used_for_long_is_recreated_without_a_warning(
     assert told.get() == "end"
 
 
+def test_a_slow_reader_of_a_fetch_gets_no_warning_from_the_next_one(
+    nc: jsync.Connection, stream: jsync.Stream, told: Recorder
+) -> None:
+    fill(nc, stream, 6)
+    consumer = stream.ordered_consumer(inactive_threshold=0.5)
+    for first in (0, 3):
+        batch = consumer.fetch(3, timeout=LONG, on_error=told)
+        assert [int(next(batch).data), int(next(batch).data)] == [first, first + 1]
+        wait_for(lambda: not consumers(nc, stream))  # before the third one is read
+        assert numbers(batch) == [first + 2]
+    nc._session.callbacks.post(told, "end")
+    assert told.get() == "end"
+
+
 def test_closing_ends_who_reads_on_another_thread(
     nc: jsync.Connection, stream: jsync.Stream
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 import pytest
@@ -77,6 +78,12 @@ def test_fetch_of_nothing_times_out_and_404_and_408_are_not_told(
         sub.fetch(batch, timeout=0.05, heartbeat=0.025)
     assert isinstance(caught.value, TimeoutError)
     assert caught.value.__cause__ is None
+
+
+def test_fetch_takes_a_timedelta_for_each_duration(sub: jsync.PullSubscription) -> None:
+    with pytest.raises(errors.TimeoutError, match=r"no message within 0\.05 s"):
+        sub.fetch(1, timedelta(seconds=0.05), timedelta(seconds=0.025))
+    sub.drain(timedelta(seconds=LONG))
 
 
 def test_fetch_that_the_server_ends_early_says_why(
