@@ -125,6 +125,23 @@ def test_what_is_discarded_while_its_first_message_is_sent_leaves_its_place_to_o
     assert held(js, subject) == 2
 
 
+def test_a_message_that_is_added_to_a_batch_discarded_meanwhile_is_refused(
+    js: JetStream, subject: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batch = js.atomic_batch()
+    batch.add(subject, b"0")
+    send = batch._driver.send
+
+    def send_and_discard(*arguments: Any) -> None:
+        send(*arguments)
+        Thread(batch.discard).result()
+
+    monkeypatch.setattr(batch._driver, "send", send_and_discard)
+    with pytest.raises(errors.AtomicBatchClosedError, match="discarded"):
+        batch.add(subject, b"1")
+    assert batch.state is BatchState.DISCARDED
+
+
 def against(
     work: Callable[[], object], other: Callable[[], object], delay: int
 ) -> None:

@@ -98,7 +98,9 @@ class AtomicBatch(Single, AtomicAdder):
         return True
 
     def __repr__(self) -> str:
-        engine = self._engine
+        engine = getattr(self, "_engine", None)
+        if engine is None:  # its options were refused
+            return super().__repr__()
         return (
             f"<AtomicBatch {engine.id} {engine.state.value}, {engine.added} messages, "
             f"{engine.sent} sent>"
@@ -122,6 +124,7 @@ class AtomicBatch(Single, AtomicAdder):
             except BaseException as error:
                 self._fail(error)
                 raise
+            self._engine.check_open()  # else another thread has discarded it meanwhile
 
     def _send_due(self, ack: bool, deadline: float | None) -> None:
         connections = self._session.outbox.connections

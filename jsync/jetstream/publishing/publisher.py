@@ -260,4 +260,6 @@ class Publisher(Single):
                 self._acks.forget()
 
     def __repr__(self) -> str:
+        if not hasattr(self, "_window"):  # its options were refused
+            return super().__repr__()
         return f"<Publisher {self._window!r}>"
