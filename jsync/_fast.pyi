@@ -1,5 +1,6 @@
 """The hot path, in Cython: what is done once a message rather than once a call."""
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import Any, Final, Literal, NamedTuple, Unpack, final
@@ -1098,6 +1099,12 @@ class IngestCounts:
     def acked(self) -> int:
         """All up to this one are acknowledged, counted through the whole ingest."""
 
+    def rebase(self) -> None:
+        """Count from what is acknowledged, in another batch.
+
+        One call, so that a signal handler that raises cannot come in between.
+        """
+
 @final
 class BatchWriter:
     """Writes the messages of an ingest, in one batch after the other.
@@ -1135,10 +1142,16 @@ class BatchWriter:
         """Begin a batch; its first message may be written."""
     def confirm(self) -> None:
         """Let go of all that is acknowledged by now."""
-    def rewind(self) -> list[tuple[str, bytes, bytes | None, int]] | None:
-        """Take back all that is not acknowledged, to be written again in another batch.
+    def rewind(self, again: deque[tuple[str, bytes, bytes | None, int]]) -> bool:
+        """Move all that is not acknowledged to the front of `again`, for another batch.
 
-        Arguments of `write` each. None when some of it has not been kept.
+        Arguments of `write` each. False when some of it has not been kept. One call, so
+        that a signal handler that raises cannot come in between.
+        """
+    def write_again(self, again: deque[tuple[str, bytes, bytes | None, int]]) -> bool:
+        """Write the first of `again` and take it off; False when that has to wait.
+
+        One call, so that a signal handler that raises cannot come in between.
         """
     def first_behind(self) -> tuple[str, bytes, bytes | None, int] | None:
         """The first that is not acknowledged; None when that has not been kept."""

@@ -9,8 +9,8 @@ cdef enum:
     CHUNK_BYTES = 64 * 1024
 
 cdef struct Kept:  # a message that is not acknowledged
-    PyObject* subject  # NULL: let go of, and cannot be sent again
-    PyObject* data
+    PyObject* subject
+    PyObject* data  # NULL: let go of, and cannot be sent again
     PyObject* block  # the header block, or NULL
     size_t size  # of headers and payload
     int operation
@@ -93,6 +93,14 @@ cdef class IngestCounts:
     def acked(self) -> int:
         """All up to this one are acknowledged, counted through the whole ingest."""
         return self.base + self.received
+
+    def rebase(self) -> None:
+        """Count from what is acknowledged, in another batch.
+
+        One call, so that a signal handler that raises cannot come in between.
+        """
+        self.base += self.received
+        self.sent = self.received = 0
 
     def __repr__(self) -> str:
         return (
@@ -194,21 +202,23 @@ cdef class BatchWriter:
         if self.count > waiting:
             self.release(self.count - waiting)
 
-    def rewind(self) -> list | None:
-        """Take back all that is not acknowledged, to be written again in another batch.
+    def rewind(self, again: "deque[tuple[str, bytes, bytes | None, int]]") -> bool:
+        """Move all that is not acknowledged to the front of `again`, for another batch.
 
-        None when some of it has not been kept. Arguments of `write` each.
+        False when some of it has not been kept. Arguments of `write` each. One call, so
+        that a signal handler that raises cannot come in between.
         """
         cdef list messages = []
         cdef size_t i
         self.confirm()
         self.limit = 0
         if self.dropped:
-            return None
-        for i in range(self.count):
-            messages.append(self.kept_at(i))
+            return False
+        for i in range(self.count, 0, -1):
+            messages.append(self.kept_at(i - 1))
+        again.extendleft(messages)
         self.release(self.count)
-        return messages
+        return True
 
     def first_behind(self) -> "tuple[str, bytes, bytes | None, int] | None":
         """The first that is not acknowledged; None when that has not been kept."""
@@ -244,6 +254,18 @@ cdef class BatchWriter:
                 block = encode_headers(headers)
             return self.next(subject, data, block, operation, has_msg_id(block))
         return self.next(subject, data, None, operation, False)
+
+    def write_again(
+        self, again: "deque[tuple[str, bytes, bytes | None, int]]"
+    ) -> bool:
+        """Write the first of `again` and take it off; False when that has to wait.
+
+        One call, so that a signal handler that raises cannot come in between.
+        """
+        if self.write(*again[0]) is None:
+            return False
+        again.popleft()
+        return True
 
     cdef FastPubAck next(
         self, subject, data, bytes block, int operation, bint repeatable
@@ -410,9 +432,9 @@ cdef class BatchWriter:
         return at
 
     def awaits(self, subject: str) -> bool:
-        """Whether a message to `subject` is kept, being not acknowledged."""
+        """Whether a message to `subject` is not acknowledged."""
         cdef size_t i
-        for i in range(self.dropped, self.count):
+        for i in range(self.count):
             if <object>self.kept[(self.head + i) & (self.capacity - 1)].subject == subject:
                 return True
         return False
@@ -495,7 +517,7 @@ cdef class BatchWriter:
             slot = &self.kept[(self.head + self.dropped) & (self.capacity - 1)]
             one = slot[0]
             # Marked before anything is let go, which may run other code.
-            slot.subject = NULL
+            slot.data = NULL
             self.dropped += 1
             self.let_go(&one)
 
@@ -510,14 +532,14 @@ cdef class BatchWriter:
             self.count -= 1
             self.under_way -= one.size
             self.unrepeatable -= not one.repeatable
-            if one.subject == NULL:
+            if one.data == NULL:
                 self.dropped -= 1
             else:
                 self.let_go(&one)
+            Py_DECREF(<object>one.subject)
 
     cdef void let_go(self, Kept* one) noexcept:
         self.kept_bytes -= one.size
-        Py_DECREF(<object>one.subject)
         Py_DECREF(<object>one.data)
         if one.block != NULL:
             Py_DECREF(<object>one.block)

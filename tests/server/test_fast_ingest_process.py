@@ -109,9 +109,10 @@ def test_a_forked_child_is_refused_and_the_parents_batch_goes_on(
     assert stored(js, unique) == [b"0", b"1"]
 
 
+@pytest.mark.parametrize("resume_bytes", [64 << 20, 1])
 @pytest.mark.parametrize("first", [True, False])
 def test_a_subject_that_may_not_be_published_to_is_told_at_once(
-    own_server: StartServer, unique: str, first: bool
+    own_server: StartServer, unique: str, first: bool, resume_bytes: int
 ) -> None:
     server = own_server(
         config=f"""
@@ -129,13 +130,15 @@ def test_a_subject_that_may_not_be_published_to_is_told_at_once(
     ):
         js = nc.jetstream()
         js.create_stream(name=unique, subjects=[f"{unique}.>"], allow_batched=True)
-        ingest = limited.jetstream().fast_ingest(ack_timeout=LONG)
+        ingest = limited.jetstream().fast_ingest(
+            ack_timeout=LONG, resume_bytes=resume_bytes
+        )
         if not first:
             ingest.add(f"{unique}.may", b"0")
         began = time.monotonic()
         refused = errors.PermissionsError if first else errors.IngestError
         with pytest.raises(refused) as caught:
-            run(ingest, f"{unique}.not", {})
+            run(ingest, f"{unique}.not", {"data": b"not"})
         assert time.monotonic() - began < SOON
         if not first:
             assert isinstance(caught.value.__cause__, errors.PermissionsError)

@@ -21,6 +21,7 @@ from ...errors import (
     IngestClosedError,
     JetStreamError,
     Lost,
+    MaxPayloadError,
     MessagesLostError,
     MessagesUnconfirmedError,
     TimeoutError as LateError,
@@ -52,6 +53,8 @@ if TYPE_CHECKING:
 
 Message: TypeAlias = "tuple[str, Data, HeadersLike | bytes | None, int]"
 """What `BatchWriter.write` takes."""
+KeptMessage: TypeAlias = tuple[str, bytes, bytes | None, int]
+"""What `BatchWriter.rewind` gives back."""
 
 KEEP_ALIVE: Final = 3.0
 """Seconds without a message, twice that at most, before a ping: the server forgets a batch
@@ -130,7 +133,7 @@ class FastIngest(Single, MessageAdder):
         # handler may abandon the ingest while its own thread has it.
         self._turning = RLock()
         self._mailbox: Mailbox | None = None
-        self._again: deque[Message] = deque()
+        self._again: deque[KeptMessage] = deque()
         self._timer: Timer | None = None
         self._ticked = 0
         self._lost_at = 0.0
@@ -303,8 +306,19 @@ class FastIngest(Single, MessageAdder):
 
     def _run(self, message: Message | None = None, *, end: bool = False) -> None:
         """Send what has to be sent again, `message`, and the end; blocks for all that."""
+        try:
+            self._run_turns(message, end)
+        finally:
+            if self._again:
+                self._writer.limit = 0  # `add` alone would overtake these
+
+    def _run_turns(self, message: Message | None, end: bool) -> None:
         engine, writer = self._engine, self._writer
         self._progress = self._asked = monotonic()
+        if engine.state is State.IDLE and engine.sent:
+            # Ctrl-C has come between the first message of a batch and its account.
+            with self._turning:
+                engine.wrote()
         while True:
             self._take_answers()
             state = engine.state
@@ -320,12 +334,10 @@ class FastIngest(Single, MessageAdder):
                 self._restart()
                 continue
             if state in (State.IDLE, State.OPEN):
-                todo = self._again[0] if self._again else message
-                if todo is not None:
-                    if self._write(todo):
-                        if self._again:
-                            self._again.popleft()
-                        else:
+                if self._again or message is not None:
+                    again = bool(self._again)
+                    if self._write(None if again else message):
+                        if not again:
                             message = None
                         continue
                     if self._turns():
@@ -342,22 +354,36 @@ class FastIngest(Single, MessageAdder):
                     continue
             self._wait()
 
-    def _write(self, message: Message) -> bool:
-        if self._mailbox is None:
-            self._api.require(FAST_INGEST)
-            self._begin(message)
+    def _write(self, message: Message | None) -> bool:
+        """Write `message`, or for None the first that has to be sent again.
+
+        False when that has to wait. Raises what is wrong with `message`, and ends the
+        ingest with what is wrong with all else.
+        """
         engine, writer = self._engine, self._writer
-        writer.limit = engine.limit
+        one: Message = self._again[0] if message is None else message
         try:
-            if writer.write(*message) is None:
+            if self._mailbox is None:
+                self._begin_or_fail(one)
+            writer.limit = engine.limit
+            if message is not None:
+                if writer.write(*message) is None:
+                    return False
+            elif not writer.write_again(self._again):
                 return False
+        except MaxPayloadError as error:
+            if message is not None:
+                raise
+            # The connection is to another server by now, which takes less.
+            self._fail(error)
+            self._raise()
         finally:
             if engine.state is not State.OPEN:
                 writer.limit = (
                     0  # only once the start is answered does `add` write alone
                 )
         with self._turning:
-            if message[-1] == Operation.COMMIT.value:
+            if one[-1] == Operation.COMMIT.value:
                 engine.ends()
             else:
                 engine.wrote()
@@ -374,6 +400,16 @@ class FastIngest(Single, MessageAdder):
         with self._turning:
             engine.ends(more=True)
         return True
+
+    def _begin_or_fail(self, message: Message) -> None:
+        try:
+            self._api.require(FAST_INGEST)
+            self._begin(message)
+        except Error as error:
+            if not self._engine.highest:
+                raise
+            self._fail(error)
+            self._raise()
 
     def _begin(self, message: Message) -> None:
         """Subscribe to the answers of a new batch, which begins with `message`."""
@@ -394,11 +430,12 @@ class FastIngest(Single, MessageAdder):
             on_connected=_weakly(self, FastIngest._on_connected),
             on_denied=_weakly(self, FastIngest._on_denied),
         )
-        session.subscribe(interest, riding=True)
-        self._mailbox = mailbox
         self._taken = 0
         self._losses.clear()
+        session.subscribe(interest, riding=True)
         self._writer.begin(mailbox, reply.encode())
+        # Last: a batch that Ctrl-C has left half begun is begun anew.
+        self._mailbox = mailbox
         if self._timer is None:
             self._wind_up()
 
@@ -492,9 +529,8 @@ class FastIngest(Single, MessageAdder):
             self._fail(busy)
             return
         again = not engine.received and not self._reconnected
-        rest = self._writer.rewind()
         self._drop()
-        if rest is None:
+        if not self._writer.rewind(self._again):
             self._fail(
                 JetStreamError(
                     "what has to be sent again is more than resume_bytes: raise it, or ask "
@@ -502,16 +538,21 @@ class FastIngest(Single, MessageAdder):
                 )
             )
             return
-        self._again.extendleft(reversed(rest))
         with self._turning:
             engine.restarts(reconnected=self._reconnected)
         self._reconnected = False
         if busy is not None:
             self._pauses += 1
-            self._session.sleep(pause_after(self._pauses))
+            self._pause(pause_after(self._pauses))
         self._progress = monotonic()
         if again and busy is None and engine.state is State.IDLE:
-            self._session.sleep(BLOCKED_SECONDS)
+            self._pause(BLOCKED_SECONDS)
+
+    def _pause(self, duration: float) -> None:
+        try:
+            self._session.sleep(duration)
+        except Error as error:
+            self._fail(error)
 
     def _was_busy_for_long(self) -> bool:
         """Whether the stream has had too much to store for `ack_timeout`, and took nothing."""
@@ -697,6 +738,8 @@ class FastIngest(Single, MessageAdder):
                 self.abandon()
 
     def __repr__(self) -> str:
+        if not hasattr(self, "_engine"):  # its options were refused
+            return super().__repr__()
         return (
             f"<FastIngest {self._engine.state.name.lower()}, {self.added} added, "
             f"{self.acked} acknowledged, gaps={self._engine.gaps!r}>"

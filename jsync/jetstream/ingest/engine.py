@@ -276,10 +276,10 @@ class IngestEngine(IngestCounts):
 
     def wrote(self) -> None:
         """A message has been sent."""
-        if self.state is State.IDLE:
-            self._go(State.STARTING)
         if self.sent == 1:
             self.known_to_server = True
+        if self.state is State.IDLE:
+            self._go(State.STARTING)
 
     def ends(self, *, more: bool = False) -> None:
         """The end of the batch has been sent, or its last message as a commit.
@@ -308,15 +308,14 @@ class IngestEngine(IngestCounts):
             return
         else:
             self._repeats += 1
-        self._go(State.IDLE)
         self._most_sent = self.highest
-        self.base = self.acked
-        self.sent = self.received = 0
         self.msgs = 0
         self._refusal = self.busy = None
         self._nobody = self._exact = False
         self._unsettled = self._final = False
         self._vain_pings = self._cut = self._unheard = 0
+        self.rebase()
+        self._go(State.IDLE)  # last: where Ctrl-C comes before it, it is done again
 
     def leaves(self) -> bool:
         """Whether the server has to be told that a batch is over; once."""
