@@ -176,7 +176,7 @@ def test_the_creds_of_a_context_let_in(
 ) -> None:
     path = account.user("ann").write_creds(tmp_path / "ann.creds")
     store(config_home, "one", url=jwt_server.url, creds=str(path), select=True)
-    assert Jsync()("stream", "ls", "--json").json == []
+    assert isinstance(Jsync()("stream", "ls", "--json").json, list)
 
 
 @pytest.mark.server
@@ -201,7 +201,8 @@ def test_the_creds_of_a_context_may_be_in_it_or_in_the_environment(
 def test_a_jwt_and_a_seed_let_in(account: Account, jwt_server: LocalServer) -> None:
     user = account.user("ann")
     options = ("--jwt", user.jwt, "--seed", user.key.seed)
-    assert Jsync(jwt_server)("stream", "ls", "--json", *options).json == []
+    told = Jsync(jwt_server)("stream", "ls", "--json", *options)
+    assert isinstance(told.json, list)
     ended = Jsync(jwt_server)("stream", "ls", "--jwt", user.jwt)
     assert (ended.code, "--jwt and --seed" in ended.errors) == (2, True)
 
@@ -232,7 +233,8 @@ def test_creds_may_come_through_a_pipe(
         pipe.write(account.user("ann").creds)
         pipe.close()
         told = Jsync(jwt_server)("stream", "ls", "-j", "--creds", f"/dev/fd/{reader}")
-    assert (told.json, told.errors) == ([], "")
+    assert isinstance(told.json, list)
+    assert told.errors == ""
 
 
 @pytest.mark.server

@@ -28,11 +28,16 @@ def leaf_before(front: str, behind: str) -> Iterator[jsync.JetStream]:
             yield js
 
 
-def hub_of(line: str, address: str) -> LocalServer:
-    """A server with the JetStream domain `hub`, to which leaf nodes connect."""
+def hub_of(line: str, address: str, *, advertise: bool = True) -> LocalServer:
+    """A server with the JetStream domain `hub`, to which leaf nodes connect.
+
+    One that does not advertise tells them no other way to itself than theirs, a proxy's
+    for instance.
+    """
+    hidden = "" if advertise else ", no_advertise: true"
     return LocalServer(
         binary=binary_of(line),
-        config=f'jetstream {{ domain: hub }}\nleafnodes {{ listen: "{address}", no_advertise: true }}',
+        config=f'jetstream {{ domain: hub }}\nleafnodes {{ listen: "{address}"{hidden} }}',
     )
 
 

@@ -71,7 +71,7 @@ def test_a_domain_behind_a_leaf_whose_line_is_cut_loses_and_doubles_nothing(
     port, dice = free_port(), random.Random(resend)
     received = Received()
     with (
-        hub_of("2.15", f"127.0.0.1:{port}") as hub,
+        hub_of("2.15", f"127.0.0.1:{port}", advertise=False) as hub,
         FaultProxy("127.0.0.1", port) as proxy,
         leaf_of("2.15", f"127.0.0.1:{proxy.port}") as leaf,
         connect(leaf.url, Events()) as nc,

@@ -282,7 +282,7 @@ def test_ok_stores_again_what_comes_when_a_full_stream_has_room(
         ingest.add_many(f"{unique}.a", numbers(10))
     # Some that were on their way to the full stream may have found room before these.
     assert stored(js, unique)[-10:] == numbers(10)
-    assert ingest.lost[-1].last == added
+    assert ingest.lost[-1].last <= added
     js.delete_stream(unique)
 
 

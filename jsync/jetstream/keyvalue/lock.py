@@ -6,7 +6,7 @@ import contextlib
 import secrets
 import threading
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from ...core.callbacks import wrap
 from ...core.deadline import deadline_after
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from typing import Self
 
     from ...core.session import Session
-    from .bucket import KeyValue
+    from .engine import Entry
     from .watch import Watch
 
 LOOK = 5.0
@@ -52,6 +52,17 @@ else:  # pragma: no cover - not on Linux
 
     def now() -> float:
         return time.monotonic()
+
+
+class Keys(Protocol):
+    """The bucket of a lock, of plain keys and bytes: a `KeyValue`."""
+
+    @property
+    def bucket(self) -> str: ...
+    def create(self, key: str, value: bytes, *, ttl: int) -> int: ...
+    def get(self, key: str) -> Entry[bytes]: ...
+    def purge(self, key: str, *, ttl: int, last: int) -> int: ...
+    def watch(self, filters: str, /) -> Watch[bytes]: ...
 
 
 class Lock(Single):
@@ -74,7 +85,7 @@ class Lock(Single):
 
     def __init__(
         self,
-        bucket: KeyValue,
+        bucket: Keys,
         session: Session,
         key: str,
         ttl: int,
