@@ -178,9 +178,17 @@ def _follow(
 
 
 def _can_pause(pipeline: Pipeline) -> bool:
-    """Whether jsync reads all that is streamed; Spark's own sources know no pause."""
+    """Whether the pipeline's own pause file stops all that is streamed.
+
+    Spark's own sources know no pause, and a source with a `pauseFile` of its own looks
+    for that one.
+    """
     return all(
-        isinstance(source, JetStreamSource) or source.static
+        source.static
+        or (
+            isinstance(source, JetStreamSource)
+            and "pausefile" not in map(str.lower, source.options)
+        )
         for source in pipeline.sources.values()
     )
 
