@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,6 +15,16 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from jsync.server import LocalServer
+
+
+HERE = Path(__file__).parent
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Whatever is in this folder needs a server, whether it says so or not."""
+    for item in items:
+        if HERE in item.path.parents:
+            item.add_marker(pytest.mark.server)
 
 
 @pytest.fixture
