@@ -51,12 +51,16 @@ def answered(call: Callable[[], Result]) -> Result:
 
 def held(js: jsync.JetStream, name: str) -> list[bytes]:
     """Every payload of the stream."""
-    reader = answered(lambda: js.create_consumer(name, ack_policy="none"))
-    found: list[bytes] = []
-    while len(found) < answered(lambda: js.stream(name).info().state.messages):
-        with contextlib.suppress(errors.Error):
-            found += [msg.data for msg in reader.fetch(1000, timeout=2)]
-    return found
+
+    def read() -> list[bytes]:
+        stream = js.stream(name)
+        with stream.ordered_consumer().messages(until_end=True) as messages:
+            found = [msg.data for msg in messages]
+        if len(found) < stream.info().state.messages:
+            raise errors.TimeoutError("the leader may have more by now")
+        return found
+
+    return answered(read)
 
 
 @pytest.mark.parametrize("harm", ["step down", "kill the leader"])
