@@ -99,7 +99,7 @@ bulk: $(VENV)/.test servers
 	scripts/run-tests bulk $(VENV) -n 4 --dist loadfile -m 'bulk and not fault'
 
 fault: java $(VENV)/.test $(VENV)/.spark servers
-	scripts/run-tests fault $(VENV) -m fault
+	scripts/run-tests fault $(VENV) -n 2 --dist loadfile -m fault
 
 lint: $(VENV)/.test
 	$(VENV)/bin/ruff check .

@@ -286,7 +286,7 @@ options = { stream = "${STREAM}" }
         )
     ((line, message),) = problems(refused)
     assert (line, message.partition(":")[0]) == (10, "sinks.out")
-    assert "a message has no sequence" in message
+    assert "the server gives the column sequence: drop it" in message
 
 
 def test_what_a_stream_cannot_do_is_told_before_it_begins(
@@ -448,12 +448,9 @@ options = { stream = "${BACK}", delivery = "exactly-once" }
     os.environ["BACK"] = name
     text = text.replace("'back', '.', name", f"'{name}.', name")
 
-    def create() -> jsync.Stream:
-        return js.create_stream(
-            name=name, subjects=[f"{name}.>"], storage="memory", max_msgs_per_subject=1
-        )
-
-    back = create()
+    back = js.create_stream(
+        name=name, subjects=[f"{name}.>"], storage="memory", max_msgs_per_subject=1
+    )
     try:
         for count in (50, 51):
             run(text)
@@ -463,12 +460,11 @@ options = { stream = "${BACK}", delivery = "exactly-once" }
             assert sum(each["total"] for each in found) == count * (count + 1) // 2
             fill(js, stream, *orders(1, start=count + 1))
         assert back.info().state.last_seq == 3
-        # Spark ended between the sink's commit and its own, and no id is remembered.
+        # Spark ended between the sink's commit and its own.
         commits = tmp_path / "checkpoint" / "back" / "commits"
         for file in (commits / "1", commits / ".1.crc"):
             file.unlink()
-        back.delete()
-        back = create()
+        back.purge()
         run(text)
         (data,) = pa.table(back.read_arrow(columns=["data"]))["data"].to_pylist()
         assert json.loads(data)["n"] == 26, "the batch behind the one that was done"

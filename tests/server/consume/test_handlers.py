@@ -89,7 +89,7 @@ def test_naks_that_use_up_max_deliver_at_once_are_warned_of(
     stream: jsync.Stream,
 ) -> None:
     limited = stream.create_consumer(durable_name="limited", max_deliver=5)
-    with pytest.warns(RuntimeWarning, match="max_deliver=5 .* give nak_delay") as told:
+    with pytest.warns(RuntimeWarning, match="max_deliver=5 .* pass nak_delay") as told:
         limited.consume(Handler(), on_exception="nak").stop()
     assert [warning.filename for warning in told] == [__file__]
     pushed = stream.create_push_consumer(
