@@ -58,6 +58,9 @@ def _class(value: type) -> dict[str, str]:
     for name in dir(value):
         if name.startswith("_") and name not in {"__enter__", "__iter__", "__next__"}:
             continue
+        owner = next((kind for kind in value.__mro__ if name in vars(kind)), value)
+        if owner.__module__.split(".")[0] != "jsync":
+            continue  # Python's own, which differ from one version to the next
         member = inspect.getattr_static(value, name)
         if isinstance(member, classmethod | staticmethod):
             members[name] = _signature(member.__func__)

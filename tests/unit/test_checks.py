@@ -43,7 +43,11 @@ DURATIONS: list[Any] = [
 ]
 NO_DURATION: list[Any] = [
     *(True, "3", b"3", nan, numpy.float64(nan), Decimal(3), [3]),
-    *(numpy.timedelta64(3), numpy.timedelta64(3, "s"), numpy.timedelta64("NaT")),
+    *(
+        numpy.timedelta64(3, "ms"),
+        numpy.timedelta64(3, "s"),
+        numpy.timedelta64("NaT", "s"),
+    ),
 ]
 
 
