@@ -1,0 +1,1 @@
+"""Services: requests answered by threads, discovery, and calls (ADR-32)."""

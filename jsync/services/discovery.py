@@ -1,0 +1,264 @@
+"""Find services of other programs, and call them (ADR-32)."""
+
+from __future__ import annotations
+
+from time import monotonic
+from typing import TYPE_CHECKING, Any, TypeVar, overload
+
+import msgspec
+
+from ..core.requests import request, request_many
+from ..errors import (
+    ConfigError,
+    Error,
+    NoRespondersError,
+    ServiceReplyError,
+)
+from .engine import (
+    DEFAULT_PREFIX,
+    check_prefix,
+    control_subject,
+    error_of,
+)
+from .handler import RAW
+from .messages import ServiceInfo, ServicePing, ServiceStats
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from .._fast import Msg
+    from ..core.session import Owner
+    from ..headers import HeadersLike
+    from .engine import Verb
+
+Reply = TypeVar("Reply")
+Answer = TypeVar("Answer", ServicePing, ServiceInfo, ServiceStats)
+
+
+class Services:
+    """Finds and calls services: `Connection.services`. Any thread may use it."""
+
+    def __init__(self, owner: Owner) -> None:
+        self._owner = owner
+
+    def ping(
+        self,
+        name: str | None = None,
+        instance_id: str | None = None,
+        *,
+        timeout: float = 2.0,
+        stall: float = 0.3,
+        prefix: str = DEFAULT_PREFIX,
+    ) -> list[ServicePing]:
+        """Find the running services, and measure how long each takes to answer.
+
+        Blocks until no more answers come.
+
+        Args:
+            name: Only services of this name. Default: all.
+            instance_id: Only this instance. It needs the name.
+            timeout: Seconds to wait for all answers.
+            stall: Seconds to wait for one more answer.
+            prefix: The prefix of the control subjects. Services of another account may
+                have one other than `$SRV`.
+
+        Returns:
+            One ping for each instance, in the order of the answers. The list is empty if
+            no service answers.
+
+        Raises:
+            ConfigError: An argument is not valid. Nothing is sent.
+            ConnectionLostError: The connection broke before the answers came.
+            PermissionsError: You may not publish to the control subject.
+        """
+        begun = monotonic()
+        return [
+            ping.replace(rtt=came - begun)
+            for ping, came in self._ask(
+                ServicePing, "PING", name, instance_id, timeout, stall, prefix
+            )
+        ]
+
+    def info(
+        self,
+        name: str | None = None,
+        instance_id: str | None = None,
+        *,
+        timeout: float = 2.0,
+        stall: float = 0.3,
+        prefix: str = DEFAULT_PREFIX,
+    ) -> list[ServiceInfo]:
+        """Get the configuration of services, and their endpoints.
+
+        Blocks until no more answers come.
+
+        Args:
+            name: Only services of this name. Default: all.
+            instance_id: Only this instance. It needs the name.
+            timeout: Seconds to wait for all answers.
+            stall: Seconds to wait for one more answer.
+            prefix: The prefix of the control subjects. Services of another account may
+                have one other than `$SRV`.
+
+        Returns:
+            One info for each instance, in the order of the answers. The list is empty if
+            no service answers.
+
+        Raises:
+            ConfigError: An argument is not valid. Nothing is sent.
+            ConnectionLostError: The connection broke before the answers came.
+            PermissionsError: You may not publish to the control subject.
+        """
+        found = self._ask(
+            ServiceInfo, "INFO", name, instance_id, timeout, stall, prefix
+        )
+        return [info for info, _ in found]
+
+    def stats(
+        self,
+        name: str | None = None,
+        instance_id: str | None = None,
+        *,
+        timeout: float = 2.0,
+        stall: float = 0.3,
+        prefix: str = DEFAULT_PREFIX,
+    ) -> list[ServiceStats]:
+        """Get the statistics of services, endpoint by endpoint.
+
+        Blocks until no more answers come.
+
+        Args:
+            name: Only services of this name. Default: all.
+            instance_id: Only this instance. It needs the name.
+            timeout: Seconds to wait for all answers.
+            stall: Seconds to wait for one more answer.
+            prefix: The prefix of the control subjects. Services of another account may
+                have one other than `$SRV`.
+
+        Returns:
+            The statistics of each instance, in the order of the answers. The list is empty
+            if no service answers.
+
+        Raises:
+            ConfigError: An argument is not valid. Nothing is sent.
+            ConnectionLostError: The connection broke before the answers came.
+            PermissionsError: You may not publish to the control subject.
+        """
+        found = self._ask(
+            ServiceStats, "STATS", name, instance_id, timeout, stall, prefix
+        )
+        return [stats for stats, _ in found]
+
+    def _ask(
+        self,
+        kind: type[Answer],
+        verb: Verb,
+        name: str | None,
+        instance_id: str | None,
+        timeout: float,
+        stall: float,
+        prefix: str,
+    ) -> Iterator[tuple[Answer, float]]:
+        subject = control_subject(check_prefix(prefix), verb, name, instance_id)
+        session = self._owner.session
+        most = None if instance_id is None else 1
+        replies = request_many(session, subject, b"", timeout, stall, most, None, None)
+        try:
+            for msg in replies:
+                came = monotonic()
+                try:
+                    found = self._read(kind, msg)
+                except Error as error:
+                    # Another service's fault, which hides none of the others.
+                    session.callbacks.report(error)
+                else:
+                    yield found, came
+        except NoRespondersError:
+            return
+
+    @staticmethod
+    def _read(kind: type[Answer], msg: Msg) -> Answer:
+        failure = error_of(msg)
+        if failure is not None:
+            raise failure
+        try:
+            wire = msgspec.json.decode(msg.data, type=dict[str, Any])
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise ServiceReplyError(
+                f"the answer of a service cannot be read: {error}"
+            ) from error
+        if not {"name", "id"} <= set(wire):
+            raise ServiceReplyError("the answer of a service has no name and id")
+        return kind.from_wire(wire)
+
+    @overload
+    def call(
+        self,
+        subject: str,
+        data: object = b"",
+        *,
+        timeout: float = 5.0,
+        headers: HeadersLike | None = None,
+    ) -> Msg: ...
+    @overload
+    def call(
+        self,
+        subject: str,
+        data: object = b"",
+        *,
+        reply_type: type[Reply],
+        timeout: float = 5.0,
+        headers: HeadersLike | None = None,
+    ) -> Reply: ...
+    def call(
+        self,
+        subject: str,
+        data: object = b"",
+        *,
+        reply_type: type[Reply] | None = None,
+        timeout: float = 5.0,
+        headers: HeadersLike | None = None,
+    ) -> Msg | Reply:
+        """Send a request to a service, and block until the answer comes.
+
+        Args:
+            subject: The subject of the endpoint.
+            data: The payload. Bytes are sent unchanged, and msgspec writes any other value
+                as JSON.
+            reply_type: The type of the answer. msgspec reads it from JSON. Default: return
+                the message.
+            timeout: Seconds to wait.
+            headers: The headers of the request.
+
+        Returns:
+            The answer, as `reply_type` or as a message.
+
+        Raises:
+            ServiceError: The service answered with an error.
+            ServiceReplyError: The answer is not of `reply_type`.
+            NoRespondersError: No instance of the service is running.
+            TimeoutError: No answer came in time. The service may still handle the request.
+            ConnectionLostError: The connection broke before the answer came.
+            ConfigError: `data` cannot be written as JSON. Nothing is sent.
+        """
+        if not isinstance(data, RAW):
+            try:
+                data = msgspec.json.encode(data)
+            except (TypeError, ValueError, RecursionError) as error:
+                raise ConfigError(
+                    f"data cannot be written as JSON: {error}; pass bytes, or a type that "
+                    "msgspec knows"
+                ) from error
+        msg = request(self._owner.session, subject, data, timeout, headers)
+        failure = error_of(msg)
+        if failure is not None:
+            raise failure
+        if reply_type is None:
+            return msg
+        try:
+            return msgspec.json.decode(msg.data, type=reply_type)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise ServiceReplyError(
+                f"the reply of {subject!r} is no "
+                f"{getattr(reply_type, '__name__', reply_type)}: {error}"
+            ) from error

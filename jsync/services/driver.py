@@ -1,0 +1,572 @@
+"""A service at work: its subscriptions, the threads that answer them, and its end.
+
+Handlers run on the threads of their endpoint alone. PING, INFO and STATS are answered by a
+thread that no code of the user can hold up.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import threading
+from datetime import UTC, datetime
+from functools import partial
+from time import monotonic, monotonic_ns
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from .._fast import Mailbox
+from ..core.callbacks import call_within, wrap
+from ..core.gate import Gate
+from ..core.session import Interest
+from ..errors import (
+    BlockingCallError,
+    ConnectionClosedError,
+    ConnectionError as BrokenError,
+    DrainTimeoutError,
+    Error,
+    ServiceError,
+    SubscriptionClosedError,
+    TimeoutError as LateError,
+)
+from .engine import (
+    MOVES,
+    Counts,
+    ServiceState,
+    control_subjects,
+    hidden,
+)
+from .messages import ServicePing, ServiceStats
+from .request import Request
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from .._fast import Msg
+    from ..core.session import Session
+    from .engine import Work
+    from .handler import Bound
+    from .messages import EndpointInfo, EndpointStats, ServiceInfo
+
+MOST_ASKED = 10_000
+"""The number of PING, INFO and STATS requests that may wait for an answer."""
+STATS_SECONDS = 1.0
+"""Seconds that the `stats_handler` may take for an answer to STATS."""
+
+OVERLOADED = ServiceError(503, "overloaded: too many requests are waiting")
+STOPPING = ServiceError(503, "stopping: the request was not begun")
+
+
+class Desk:
+    """An endpoint: the requests that wait, the threads that answer them, and the counts."""
+
+    def __init__(
+        self,
+        driver: Driver,
+        info: EndpointInfo,
+        bound: Bound,
+        workers: int,
+        max_messages: int,
+        max_bytes: int,
+    ) -> None:
+        session = driver.session
+        self.info = info
+        self._driver = driver
+        self._call = bound.call
+        self._counts = Counts()
+        # Re-entrant: a signal handler may ask for the statistics in the middle of it.
+        self._lock = threading.RLock()
+        sid = session.next_sid()
+
+        def mailbox(readers: int) -> Mailbox:
+            return Mailbox(
+                session.outbox,
+                sid,
+                max_messages=max_messages,
+                max_bytes=max_bytes,
+                readers=readers,
+            )
+
+        self.mailbox = mailbox(workers)
+        self.mailbox.alone = workers == 1
+        self._overflow = self.mailbox.overflow = mailbox(1)
+        self._overflow.on_first = self._start_refusing
+        self._interest = Interest(
+            sid,
+            info.subject,
+            info.queue_group or None,
+            self.mailbox,
+            on_closed=driver.broken,
+        )
+        try:
+            for number in range(1, workers + 1):
+                driver.start(f"{info.name}-{number}", self._work, self.mailbox)
+        except BaseException:  # no more threads, or Ctrl-C came as one was begun
+            self.close()
+            raise
+
+    def subscribe(self) -> None:
+        """Subscribe to the subject of the endpoint."""
+        self._driver.session.subscribe(self._interest)
+
+    def silence(self) -> None:
+        """Unsubscribe on the server."""
+        self._driver.session.silence(self._interest.sid)
+
+    def close(self) -> None:
+        """Take no more requests. Those that have come are still handled."""
+        self.mailbox.close()
+        self._overflow.close()
+        self._driver.session.unsubscribe(self._interest.sid)
+
+    def drop(self) -> int:
+        """Drop the waiting requests, as no answer could be sent, and return their number."""
+        dropped = len(self.mailbox) + len(self._overflow)
+        self.mailbox.close(discard=True)
+        self._overflow.close(discard=True)
+        return dropped
+
+    def refuse_rest(self) -> int:
+        """Reject the waiting requests, and return their number."""
+        rest, work = self.mailbox.take_rest(), self._begin()
+        for msg in rest:
+            self._refuse(work, STOPPING, msg)
+        return len(rest)
+
+    # Statistics -----------------------------------------------------------------------
+
+    def stats(self) -> EndpointStats:
+        with self._lock:
+            return self._counts.stats(self.info)
+
+    def reset(self) -> None:
+        with self._lock:
+            self._counts.reset()
+
+    def failed(self, error: ServiceError) -> None:
+        """Count an error that is answered."""
+        with self._lock:
+            self._counts.failed(error)
+
+    # The threads ----------------------------------------------------------------------
+
+    def _begin(self) -> Work:
+        with self._lock:
+            return self._counts.work()
+
+    def _work(self, mailbox: Mailbox) -> None:
+        mailbox.hand_over(partial(self._handle, self._begin()), self._unsent)
+
+    def _handle(self, work: Work, msg: Msg) -> None:
+        answer = failure = None
+        work.requests += 1
+        begun = monotonic_ns()
+        try:
+            answer = self._call(Request(msg, self.failed))
+        except ServiceError as error:
+            failure = error
+        except BaseException as error:  # noqa: BLE001 (SystemExit would end the thread)
+            failure = self._hidden(msg, error)
+        # Before the answer, so that who has it finds it counted.
+        work.nanoseconds += monotonic_ns() - begun
+        if failure is not None:
+            self._fail(msg, failure)
+        elif answer is not None and msg.reply is not None:
+            try:
+                msg.respond(answer)
+            except Exception as error:  # noqa: BLE001 (MaxPayloadError for one)
+                self._fail(msg, self._hidden(msg, error))
+
+    def _hidden(self, msg: Msg, error: BaseException) -> ServiceError:
+        self._driver.report(wrap(f"the handler of {msg.subject!r}", error))
+        return hidden(error, self._driver.expose_errors)
+
+    def _fail(self, msg: Msg, error: ServiceError) -> None:
+        self.failed(error)
+        if msg.reply is None:
+            return
+        try:
+            msg.respond(error.data, headers=error.headers)
+        except Exception as unsent:  # noqa: BLE001 (data may be too large, or no bytes)
+            self._unsent(msg, unsent)
+            with contextlib.suppress(Error):
+                msg.respond(headers=error.headers)
+
+    def _unsent(self, msg: Msg, error: BaseException) -> None:
+        self._driver.report(wrap(f"the answer to {msg.subject!r}", error))
+
+    def _start_refusing(self) -> None:
+        name = f"{self.info.name}-full"
+        try:
+            self._driver.start(name, self._turn_away, self._overflow)
+        except RuntimeError as error:  # the system has no more threads
+            self._driver.report(wrap(f"starting {name}", error))
+
+    def _turn_away(self, mailbox: Mailbox) -> None:
+        refuse = partial(self._refuse, self._begin(), OVERLOADED)
+        mailbox.hand_over(refuse, self._unsent)
+
+    def _refuse(self, work: Work, error: ServiceError, msg: Msg) -> None:
+        work.requests += 1
+        self._fail(msg, error)
+
+
+class Driver:
+    """The state of a service, and all that it has begun."""
+
+    def __init__(
+        self,
+        session: Session,
+        info: ServiceInfo,
+        prefix: str,
+        *,
+        stats_handler: Callable[[EndpointStats], object] | None,
+        on_done: Callable[[Driver], object],
+        expose_errors: bool,
+    ) -> None:
+        self.session = session
+        self.expose_errors = expose_errors
+        self.state = ServiceState.RUNNING
+        self.error: Exception | None = None
+        """The error that ended the service, or that was given to `stop`."""
+        self._info = info.replace(id=secrets.token_hex(11))
+        self._started = _now()
+        self._stats_handler = stats_handler
+        self._stuck = False
+        self._on_done = on_done
+        self._desks: list[Desk] = []
+        self._threads: set[threading.Thread] = set()
+        self._open = True
+        self._at_work = 1
+        """Threads that have not ended, and one more while it is open."""
+        # Re-entrant: a signal handler may stop the service in the middle of a call.
+        self._lock = threading.RLock()
+        self._done = Gate(session.outbox)
+        self._verbs = control_subjects(prefix, info.name, self._info.id)
+        self._asked: list[Mailbox] = []
+        self._controls: list[Interest] = []
+        try:
+            self._listen()
+        except BaseException:
+            self.abandon()
+            raise
+
+    def _listen(self) -> None:
+        """Answer PING, INFO and STATS. Code of the user, if any, delays STATS alone."""
+        apart = {"STATS"} if self._stats_handler is not None else set[str]()
+        for name, verbs in (
+            ("control", {"PING", "INFO", "STATS"} - apart),
+            ("stats", apart),
+        ):
+            subjects = [
+                subject for subject, verb in self._verbs.items() if verb in verbs
+            ]
+            if not subjects:
+                continue
+            sids = [self.session.next_sid() for _ in subjects]
+            mailbox = Mailbox(self.session.outbox, sids[0], max_messages=MOST_ASKED)
+            mailbox.on_first = partial(self._start_telling, name, mailbox)
+            self._asked.append(mailbox)
+            for sid, subject in zip(sids, subjects, strict=True):
+                interest = Interest(sid, subject, None, mailbox, on_closed=self.broken)
+                self._controls.append(interest)
+                self.session.subscribe(interest)
+
+    @property
+    def id(self) -> str:
+        return self._info.id
+
+    def add(
+        self,
+        info: EndpointInfo,
+        bound: Bound,
+        workers: int,
+        max_messages: int,
+        max_bytes: int,
+    ) -> None:
+        """Begin an endpoint. Does not block."""
+        self.session.outbox.check_process()
+        self._check_running()
+        desk = Desk(self, info, bound, workers, max_messages, max_bytes)
+        try:
+            with self._lock:
+                self._desks.append(desk)
+                desk.subscribe()
+                # Last: a signal handler may have stopped it in between.
+                self._check_running()
+        except BaseException:
+            self._desks.remove(desk)
+            desk.close()
+            raise
+
+    def _check_running(self) -> None:
+        if self.state is not ServiceState.RUNNING:
+            raise SubscriptionClosedError(f"{self!r} takes no more endpoints")
+
+    def start(
+        self, name: str, run: Callable[[Mailbox], object], mailbox: Mailbox
+    ) -> None:
+        """Start a thread that reads `mailbox` to its end."""
+
+        def work() -> None:
+            self._threads.add(threading.current_thread())
+            try:
+                run(mailbox)
+            except Error as error:  # another process's, after a fork
+                self.report(error)
+            finally:
+                self._ended(1)
+
+        with self._lock:
+            self._at_work += 1
+        try:
+            self.session.spawner.start(f"{self.session.name}-{name}", work)
+        except BaseException:
+            self._ended(1)
+            raise
+
+    def report(self, error: Exception) -> None:
+        """Tell `on_error` of the connection."""
+        self.session.callbacks.report(error)
+
+    # Answers to PING, INFO and STATS --------------------------------------------------
+
+    def ping(self) -> ServicePing:
+        info = self._info
+        return ServicePing(
+            name=info.name, id=info.id, version=info.version, metadata=info.metadata
+        )
+
+    def info(self) -> ServiceInfo:
+        return self._info.replace(endpoints=[desk.info for desk in self._desks])
+
+    def stats(self, data: Callable[[EndpointStats], Any] | None = None) -> ServiceStats:
+        """The statistics, with the result of `data` for each endpoint."""
+        info = self._info
+        endpoints = [desk.stats() for desk in list(self._desks)]
+        if data is not None:
+            endpoints = [stats.replace(data=data(stats)) for stats in endpoints]
+        return ServiceStats(
+            name=info.name,
+            id=info.id,
+            version=info.version,
+            metadata=info.metadata,
+            started=self._started,
+            endpoints=endpoints,
+        )
+
+    def stats_now(self) -> ServiceStats:
+        """The statistics with those of the user, on the calling thread."""
+        return self.stats(self._stats_handler and self._data)
+
+    def _data(self, stats: EndpointStats) -> Any:
+        assert self._stats_handler is not None
+        try:
+            return msgspec.to_builtins(self._stats_handler(stats))
+        except Exception as error:  # noqa: BLE001 (user code)
+            self.report(wrap("the stats_handler", error))
+            return None
+
+    def reset(self) -> None:
+        for desk in list(self._desks):
+            desk.reset()
+        self._started = _now()
+
+    def _start_telling(self, name: str, mailbox: Mailbox) -> None:
+        """Start a thread that answers the waiting requests and then ends."""
+        try:
+            self.start(name, partial(self._tell, name), mailbox)
+        except RuntimeError as error:  # the system has no more threads
+            self.report(wrap(f"starting {name}", error))
+
+    def _tell(self, name: str, mailbox: Mailbox) -> None:
+        while True:
+            for msg in mailbox.take_rest():
+                try:
+                    self._answer(msg)
+                except BaseException as error:  # noqa: BLE001 (user code may be in it)
+                    self._untold(msg, error)
+            mailbox.on_first = partial(self._start_telling, name, mailbox)
+            # What has come in between is for this thread, or already for another one.
+            if not len(mailbox) or mailbox.claim_first() is None:
+                return
+
+    def _answer(self, msg: Msg) -> None:
+        if msg.reply is None:
+            return
+        match self._verbs[msg.subject]:
+            case "PING":
+                told: ServicePing | ServiceInfo | ServiceStats = self.ping()
+            case "INFO":
+                told = self.info()
+            case _:
+                told = self._bounded_stats()
+        msg.respond(msgspec.json.encode(told.to_wire()))
+
+    def _untold(self, msg: Msg, error: BaseException) -> None:
+        """The answer is larger than the server accepts, for one."""
+        self.report(wrap(f"the answer to {msg.subject!r}", error))
+        with contextlib.suppress(Error):
+            msg.respond(headers=hidden(error, exposed=False).headers)
+
+    def _bounded_stats(self) -> ServiceStats:
+        """The statistics, without those of the user when these do not come in time."""
+        if self._stats_handler is None or self._stuck:
+            return self.stats()
+        self._stuck = True
+
+        def ask() -> ServiceStats:
+            try:
+                return self.stats_now()
+            finally:
+                self._stuck = False
+
+        try:
+            return call_within(
+                STATS_SECONDS, self.session.spawner, "stats_handler", ask
+            )
+        except LateError as error:
+            self.report(error)
+            return self.stats()
+
+    # The end --------------------------------------------------------------------------
+
+    def stop(self, error: Exception | None, timeout: float) -> None:
+        """Drain, and wait for the handlers that have begun."""
+        self.session.outbox.check_process()
+        deadline = monotonic() + timeout
+        self._turn(ServiceState.STOPPING, error)
+        # Also for a second call: Ctrl-C may have ended the first one in the middle.
+        if self.state is not ServiceState.STOPPED:
+            try:
+                self.silence()
+                self.session.ping(deadline)
+            except BrokenError:
+                pass  # nothing more comes over a connection that is gone
+            except LateError as late:
+                raise DrainTimeoutError(
+                    f"{self!r}: the server did not answer within {timeout} s"
+                ) from late
+            finally:
+                self.finish()
+        self.wait_finished(deadline, timeout)
+
+    def _turn(self, state: ServiceState, error: Exception | None = None) -> bool:
+        """Move to another state; False if it is there already, or behind it."""
+        with self._lock:
+            if state not in MOVES[self.state]:
+                return False
+            self.state = state
+            self.error = self.error or error
+        return True
+
+    def silence(self) -> None:
+        """The first step of a drain: have the server send no more."""
+        for interest in list(self._controls):
+            self.session.silence(interest.sid)
+        for desk in list(self._desks):
+            desk.silence()
+
+    def finish(self) -> None:
+        """The second: all has come, and the threads end behind it."""
+        self._turn(ServiceState.STOPPING)
+        for mailbox in self._asked:
+            mailbox.close()
+        for interest in self._controls:
+            self.session.unsubscribe(interest.sid)
+        for desk in list(self._desks):
+            desk.close()
+        self._close()
+
+    def wait_finished(self, deadline: float, timeout: float) -> None:
+        """The last: block until the handlers have returned.
+
+        From one of them it does not wait, as that would be for itself.
+        """
+        if self.is_current or self._done.wait(max(0.0, deadline - monotonic())):
+            return
+        refused = sum(desk.refuse_rest() for desk in list(self._desks))
+        raise DrainTimeoutError(
+            f"{self!r}: a handler has not returned within {timeout} s; {refused} requests "
+            "were refused"
+        )
+
+    def abandon(self) -> None:
+        """End a service that could not be begun."""
+        with self._lock:
+            self._on_done = _nothing
+        self.finish()
+
+    def broken(self, error: Exception) -> None:
+        """The connection is closed, or a subscription was refused. It must not block."""
+        if isinstance(error, ConnectionClosedError):
+            self._turn(ServiceState.STOPPING, error)
+            dropped = sum(desk.drop() for desk in list(self._desks))
+            if dropped:
+                self.report(
+                    ConnectionClosedError(
+                        f"{self!r}: {dropped} requests were not begun"
+                    )
+                )
+            self.session.callbacks.put(self._close)  # which may call the user
+            return
+        seconds = self.session.options.drain_timeout
+
+        def stop() -> None:
+            try:
+                self.stop(error, seconds)
+            except Error as late:
+                self.report(late)
+
+        with contextlib.suppress(RuntimeError):  # the interpreter is ending
+            self.session.spawner.start(f"{self.session.name}-stop", stop)
+
+    def wait(self, timeout: float | None) -> bool:
+        """Block until the service has ended, and raise the error that ended it."""
+        self.session.outbox.check_process()
+        if self.is_current:
+            raise BlockingCallError(
+                "a handler of the service would wait for itself: return, or call stop()"
+            )
+        done = self._done.wait(timeout)
+        if done and self.error is not None:
+            raise self.error
+        return done
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the caller runs on one of its threads."""
+        return threading.current_thread() in self._threads
+
+    def _close(self) -> None:
+        """Nothing more is begun."""
+        with self._lock:
+            was_open, self._open = self._open, False
+        self._ended(int(was_open))
+
+    def _ended(self, threads: int) -> None:
+        """So many threads have ended. Whoever is last says that all is done."""
+        with self._lock:
+            self._at_work -= threads
+            if self._at_work or not self._turn(ServiceState.STOPPED):
+                return
+        try:
+            self._on_done(self)
+        except BaseException as error:  # noqa: BLE001 (user code)
+            self.session.callbacks.raised("on_done", error)
+        finally:
+            self._done.open()
+
+    def __repr__(self) -> str:
+        return f"<service {self._info.name} {self._info.version} {self.state.value}>"
+
+
+def _nothing(_: Driver) -> None:
+    """Nobody is to be told."""
+
+
+def _now() -> datetime:
+    """The time, with a fraction of a second: nats-py cannot read one without."""
+    now = datetime.now(UTC)
+    return now if now.microsecond else now.replace(microsecond=1)

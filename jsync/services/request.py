@@ -1,0 +1,100 @@
+"""`Request`: the argument of handlers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..checks import count, word
+from ..errors import ServiceError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from .._fast import Msg
+    from ..headers import Headers, HeadersLike
+
+
+class Request:
+    """A request to an endpoint.
+
+    A handler returns its answer, or sends one or several answers with `respond` and
+    `error`. The handler may keep the request, and answer later from any thread.
+    """
+
+    __slots__ = ("_failed", "msg")
+
+    def __init__(
+        self, msg: Msg, failed: Callable[[ServiceError], object] | None = None
+    ) -> None:
+        self.msg = msg
+        """The message of the request."""
+        self._failed = failed
+
+    @property
+    def subject(self) -> str:
+        """The subject that the request was sent to."""
+        return self.msg.subject
+
+    @property
+    def data(self) -> bytes:
+        """The payload."""
+        return self.msg.data
+
+    @property
+    def headers(self) -> Headers | None:
+        """The headers, or None if there are none."""
+        return self.msg.headers
+
+    @property
+    def reply(self) -> str | None:
+        """The subject for the answer, or None if nobody waits for an answer."""
+        return self.msg.reply
+
+    def respond(self, data: bytes = b"", *, headers: HeadersLike | None = None) -> None:
+        """Send an answer. Does not block.
+
+        Args:
+            data: The payload.
+            headers: The headers of the answer.
+
+        Raises:
+            NoReplySubjectError: The message was published, so nobody waits for an answer.
+            MaxPayloadError: The answer is larger than the server accepts.
+            ConnectionClosedError: The connection is closed.
+        """
+        self.msg.respond(data, headers=headers)
+
+    def error(
+        self,
+        code: int,
+        description: str,
+        data: bytes = b"",
+        *,
+        headers: HeadersLike | None = None,
+    ) -> None:
+        """Send an error as the answer. Does not block.
+
+        The statistics count the error. Raising `ServiceError` sends the same answer, and
+        ends the handler.
+
+        Args:
+            code: The number of the error, such as 404. HTTP codes are usual.
+            description: A text that the requester may show to a user.
+            data: The payload.
+            headers: More headers.
+
+        Raises:
+            ConfigError: `code` or `description` is not valid. Nothing is sent.
+            NoReplySubjectError: The message was published, so nobody waits for an answer.
+            MaxPayloadError: The answer is larger than the server accepts.
+            ConnectionClosedError: The connection is closed.
+        """
+        error = ServiceError(
+            count(code, "code", 0), word(description, "description"), data
+        )
+        if self._failed is not None and self.msg.reply is not None:
+            self._failed(error)
+        self.msg.respond(data, headers={**(headers or {}), **error.headers})
+
+    def __repr__(self) -> str:
+        return f"<Request to {self.subject!r}, {len(self.data)} bytes>"
