@@ -1,0 +1,93 @@
+"""The configuration of a store, and the stream that it stands for (ADR-20).
+
+Pure: no socket, thread or clock.
+"""
+
+from __future__ import annotations
+
+from typing import Self
+
+from ...models import ConsumerLimits, Model, Placement, Storage, StreamConfig
+from ...models.codec import PositiveSeconds  # noqa: TC001 (a field's type)
+from ..keyvalue.engine import check_bucket
+from .engine import STREAM_PREFIX
+
+
+class ObjectStoreConfig(Model, kw_only=True, frozen=True):
+    """The configuration of a store. A field that is not set has its default."""
+
+    bucket: str | None = None
+    """Its name, of letters, digits, `-` and `_`."""
+    description: str | None = None
+    """A human-readable description, up to 4 KiB. Default: none."""
+    ttl: PositiveSeconds | None = None
+    """Seconds that an object stays. Default: 0, forever."""
+    max_bytes: int | None = None
+    """Bytes that the store may hold. Default: -1, any number."""
+    storage: Storage | None = None
+    """`file` or `memory`. Default: `file`."""
+    replicas: int | None = None
+    """Servers that hold it, at most 5. Default: 1."""
+    placement: Placement | None = None
+    """Where the store is to live. Default: anywhere."""
+    compression: bool | None = None
+    """Compress the files. Default: False."""
+    metadata: dict[str, str] | None = None
+    """Your own notes, up to 128 KiB. `_nats.` is the server's."""
+
+    def _check(self) -> None:
+        check_bucket(self.bucket)
+
+    @classmethod
+    def of_stream(cls, config: StreamConfig) -> Self:
+        """Read the configuration of a store from its stream.
+
+        Args:
+            config: The configuration of the stream.
+
+        Returns:
+            The configuration of the store.
+        """
+        own = config.metadata or {}
+        metadata = {k: v for k, v in own.items() if not k.startswith("_nats.")}
+        limit = config.max_bytes
+        return cls(
+            bucket=(config.name or "").removeprefix(STREAM_PREFIX),
+            description=config.description,
+            ttl=config.max_age or None,
+            max_bytes=limit if limit is not None and limit > 0 else None,
+            storage=config.storage,
+            replicas=config.num_replicas,
+            placement=config.placement,
+            compression=config.compression == "s2",
+            metadata=metadata or None,
+        )
+
+    def stream(self) -> StreamConfig:
+        """Make the configuration of the store's stream, the same as nats.go makes.
+
+        Returns:
+            The configuration of the stream.
+        """
+        ttl = self.ttl or 0.0
+        return StreamConfig(
+            name=f"{STREAM_PREFIX}{self.bucket}",
+            description=self.description or None,
+            subjects=[f"$O.{self.bucket}.C.>", f"$O.{self.bucket}.M.>"],
+            max_bytes=self.max_bytes or -1,
+            retention="limits",
+            max_consumers=0,
+            max_msgs=0,
+            max_msgs_per_subject=0,
+            max_age=ttl,
+            storage=self.storage or "file",
+            discard="new",
+            num_replicas=self.replicas or 1,
+            placement=self.placement,
+            allow_rollup_hdrs=True,
+            allow_direct=True,
+            mirror_direct=False,
+            consumer_limits=ConsumerLimits(),
+            compression="s2" if self.compression else "none",
+            metadata=self.metadata or None,
+        )

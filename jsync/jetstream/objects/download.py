@@ -1,0 +1,222 @@
+"""The chunks of an object, in order from any one on; what is behind a file that is read."""
+
+from __future__ import annotations
+
+import contextlib
+from time import monotonic
+from typing import TYPE_CHECKING, NamedTuple
+
+from ...errors import (
+    DirectGetNotAllowedError,
+    MessageNotFoundError,
+    ObjectChangedError,
+    ObjectIncompleteError,
+    PermissionsError,
+    UnsupportedFeatureError,
+)
+from ..ordered.consumer import ordered_consumer
+from ..stored.engine import Range
+from ..stored.get import get_message, get_messages
+from ..versions import PENDING_BEHIND
+from .places import Places
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+    from typing import Any, TypeAlias
+
+    from .driver import Objects
+    from .engine import ObjectInfo
+
+WINDOW_BYTES = 8 << 20
+"""Bytes that are asked for at a time, and so may be on their way or wait here."""
+LAG_SECONDS = 0.05
+"""How soon a replica is asked again for what it does not have yet."""
+MOST_QUESTIONS = 200
+"""More than it takes to find a chunk among 2^64 messages."""
+
+
+class Chunk(NamedTuple):
+    """A chunk as it comes."""
+
+    sequence: int
+    following: int
+    """How many chunks of the object there are behind it."""
+    data: bytes
+
+
+Chunks: TypeAlias = "Generator[Chunk, None, None]"
+
+
+class _Growing(Range):
+    """Pages of chunks, each twice as large as the one before."""
+
+    def request(self) -> dict[str, Any]:
+        wanted = super().request()
+        self._max_bytes = min(2 * self._max_bytes, WINDOW_BYTES)
+        return wanted
+
+
+class Download:
+    """The chunks of one object. One thread at a time uses it."""
+
+    def __init__(
+        self, objects: Objects, info: ObjectInfo, timeout: float | None
+    ) -> None:
+        self._objects = objects
+        self._info = info
+        self._seconds = objects.api.seconds(timeout)
+        self._subject = objects.layout.chunk_subject(info.nuid)
+        self._places = Places(
+            info.chunks, info.revision, trusted=not objects.layout.replicated
+        )
+        self._stream: Chunks | None = None
+        self._direct = True
+        self._late: float | None = None
+        self.index = 0
+        """Which chunk comes next."""
+
+    def go_to(self, index: int) -> None:
+        """Have another chunk come next; asks nothing."""
+        if index != self.index:
+            self.close()
+            self.index = index
+
+    def take(self, ahead: int) -> bytes:
+        """The next chunk; blocks.
+
+        Args:
+            ahead: Bytes to ask for at first if the server has to be asked.
+        """
+        try:
+            while True:
+                chunk = self._find(ahead) if self._stream is None else self._follow()
+                if chunk is not None:
+                    self.index += 1
+                    self._late = None
+                    return chunk.data
+                self._wait_for_it()
+        except BaseException:
+            self.close()
+            raise
+
+    def _follow(self) -> Chunk | None:
+        """The chunk behind the last one; None if it is missing."""
+        assert self._stream is not None
+        chunk = next(self._stream, None)
+        if chunk is None or self._places.followed(*chunk[:2]) is None:
+            return None
+        return chunk
+
+    def _find(self, ahead: int) -> Chunk | None:
+        """The chunk, wherever it is; None if it is missing."""
+        places, index = self._places, self.index
+        places.begin(index)
+        for _ in range(MOST_QUESTIONS):
+            asked = places.guess(index)
+            stream, chunk = self._open(asked, ahead)
+            if chunk is None:
+                if places.nothing(asked):
+                    continue
+                return None
+            found = places.saw(asked, chunk.sequence, chunk.following, index)
+            if found is None:
+                stream.close()
+                return None
+            if not places.leads_to(found, index):
+                stream.close()
+                continue
+            self._stream = stream
+            rest: Chunk | None = chunk
+            while rest is not None and found < index:
+                rest = self._follow()
+                found += 1
+            return rest
+        return None
+
+    def _open(self, sequence: int, ahead: int) -> tuple[Chunks, Chunk | None]:
+        """Chunks from a sequence on, and the first of them."""
+        objects = self._objects
+        if self._info.chunks == 1:
+            stream = self._only()
+            return stream, next(stream, None)
+        if self._direct and objects.direct_pages:
+            try:
+                objects.api.require(PENDING_BEHIND)
+                stream = self._pages(sequence, ahead)
+                return stream, next(stream, None)
+            except (
+                UnsupportedFeatureError,
+                DirectGetNotAllowedError,
+                PermissionsError,
+            ):
+                objects.direct_pages = False  # read by a consumer from now on
+        stream = self._ordered(sequence)
+        return stream, next(stream, None)
+
+    def _only(self) -> Chunks:
+        """The chunk of an object that has no other: a get of one message is quickest."""
+        layout = self._objects.layout
+        with contextlib.suppress(MessageNotFoundError):
+            message = get_message(
+                *(self._objects.api, layout.stream),
+                sequence=None,
+                last_by_subject=self._subject,
+                next_by_subject=None,
+                start_time=None,
+                direct=layout.direct,
+                timeout=self._seconds,
+            )
+            yield Chunk(message.sequence, 0, message.data)
+
+    def _pages(self, sequence: int, ahead: int) -> Chunks:
+        pages = _Growing(
+            self._subject, sequence=sequence, max_bytes=min(ahead, WINDOW_BYTES)
+        )
+        layout = self._objects.layout
+        for message in get_messages(
+            self._objects.api, layout.stream, pages, self._seconds
+        ):
+            yield Chunk(message.sequence, pages.pending, message.data)
+
+    def _ordered(self, sequence: int) -> Chunks:
+        options = {
+            "filter_subjects": self._subject,
+            "opt_start_seq": sequence,
+            "timeout": self._seconds,
+        }
+        window = max(WINDOW_BYTES, 2 * (self._info.chunk_size or 0))
+        consumer = ordered_consumer(
+            self._objects.api, self._objects.layout.stream, options
+        )
+        with consumer, consumer.messages(until_end=True, max_bytes=window) as messages:
+            for msg in messages:
+                metadata = msg.metadata
+                yield Chunk(metadata.stream_sequence, metadata.num_pending, msg.data)
+
+    def _wait_for_it(self) -> None:
+        """A chunk is missing: say why, unless a replica may have it soon."""
+        self.close()
+        objects, name = self._objects, self._info.name
+        current = objects.last(name, self._seconds)
+        if current is None or current.nuid != self._info.nuid or current.deleted:
+            raise ObjectChangedError(
+                f"object was replaced or deleted while it was read: {name!r} in store "
+                f"{objects.layout.bucket!r}; open it again"
+            )
+        if self._direct and objects.direct_pages:
+            self._direct = False  # perhaps the server that answers is an old one
+            return
+        if self._late is None:
+            self._late = monotonic() + self._seconds
+        if not objects.layout.replicated or monotonic() >= self._late:
+            raise ObjectIncompleteError(
+                f"chunk {self.index + 1} of {self._info.chunks} is missing: {name!r} in "
+                f"store {objects.layout.bucket!r}; put the object again"
+            )
+        objects.api.session.sleep(LAG_SECONDS)
+
+    def close(self) -> None:
+        """Let the server stop; the next chunk is asked for anew."""
+        stream, self._stream = self._stream, None
+        if stream is not None:
+            stream.close()

@@ -1,0 +1,518 @@
+"""The binary files that `ObjectStore.open` returns."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import threading
+from typing import TYPE_CHECKING, BinaryIO
+
+from ...errors import (
+    ConfigError,
+    DigestMismatchError,
+    ObjectIncompleteError,
+)
+from .download import Download
+from .engine import digest_text, known_digest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import TracebackType
+    from typing import Self
+
+    from _typeshed import ReadableBuffer, WriteableBuffer
+
+    from .driver import Objects
+    from .engine import ObjectInfo
+    from .upload import Upload
+
+if TYPE_CHECKING:
+
+    class _File(io.BufferedIOBase, BinaryIO):
+        """What functions that take a binary file ask for."""
+else:
+    _File = io.BufferedIOBase
+
+AHEAD = 256 << 10
+"""Bytes to ask for where nobody knows how much is wanted."""
+
+
+class ObjectReader(_File):
+    """An object as a binary file to read. Any thread may use it, one at a time.
+
+    jsync asks for at most 8 MiB ahead of you. `seek` sends nothing: the next `read` asks
+    for the chunk that you want.
+
+    If you read all chunks in order, jsync checks their digest before it gives you the
+    last one. If you seek, it cannot check the digest. `is_verified` tells you whether it
+    did.
+    """
+
+    def __init__(
+        self,
+        objects: Objects,
+        info: ObjectInfo,
+        timeout: float | None,
+        ahead: int | None,
+    ) -> None:
+        super().__init__()
+        self._info = info
+        self._ahead = AHEAD if ahead is None else ahead
+        self._download = Download(objects, info, timeout)
+        self._lock = threading.RLock()
+        self._hash = hashlib.sha256()
+        self._hashed = 0  # chunks
+        self._position = 0
+        self._chunk = memoryview(b"")
+        self._regular = True  # as far as is known: chunks of one size
+        self._start = 0  # where this chunk begins in the object
+        self._size = self._chunk_size()
+
+    @property
+    def info(self) -> ObjectInfo:
+        """The info of the object at the moment when you opened it."""
+        return self._info
+
+    @property
+    def name(self) -> str:
+        """The name of the object."""
+        return self._info.name
+
+    @property
+    def mode(self) -> str:
+        """`rb`."""
+        return "rb"
+
+    @property
+    def is_verified(self) -> bool:
+        """Whether all bytes were read in order, and have the digest that was stored."""
+        return (
+            self._hashed == self._info.chunks
+            and known_digest(self._info.digest) is not None
+        )
+
+    # Reading --------------------------------------------------------------------------
+
+    def readable(self) -> bool:
+        """True."""
+        self._check_open()
+        return True
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        """Read bytes.
+
+        Args:
+            size: The number of bytes. None or less than 0 reads all the rest.
+
+        Returns:
+            The bytes. They are fewer than `size` only at the end of the object.
+
+        Raises:
+            DigestMismatchError: The bytes are not those that were put.
+            ObjectIncompleteError: Chunks are missing in the store.
+            ObjectChangedError: Another client replaced or deleted the object.
+            TimeoutError: The server sent nothing in time.
+        """
+        with self._lock:
+            self._check_open()
+            left = max(0, self._info.size - self._position)
+            wanted = left if size is None or size < 0 else min(size, left)
+            buffer = io.BytesIO()
+            while wanted:
+                part = self._take(wanted)
+                if len(part) == wanted and not buffer.tell():
+                    return bytes(part)
+                buffer.write(part)
+                wanted -= len(part)
+            return buffer.getvalue()
+
+    def parts(self) -> Iterator[memoryview]:
+        """Iterate over the rest of the object, chunk by chunk, without a copy.
+
+        You may keep the parts.
+
+        Returns:
+            An iterator over the parts.
+
+        Raises:
+            ObjectReadError: The rest of the object cannot be read.
+            TimeoutError: The server sent nothing in time.
+        """
+        while self._position < self._info.size:
+            with self._lock:
+                self._check_open()
+                part = self._take(self._info.size - self._position)
+            yield part
+
+    def read1(self, size: int = -1, /) -> bytes:
+        """Read up to `size` bytes, with at most one question to the server.
+
+        Args:
+            size: The most bytes to read. Less than 0 sets no limit.
+
+        Returns:
+            The bytes. They are empty at the end of the object.
+
+        Raises:
+            ObjectReadError: The rest of the object cannot be read.
+            TimeoutError: The server sent nothing in time.
+        """
+        with self._lock:
+            self._check_open()
+            left = max(0, self._info.size - self._position)
+            if not left or not size:
+                return b""
+            return bytes(self._take(left if size < 0 else min(size, left), AHEAD))
+
+    def readinto(self, buffer: WriteableBuffer, /) -> int:
+        """Read into a buffer until the buffer is full or the object ends.
+
+        Args:
+            buffer: The buffer to fill.
+
+        Returns:
+            The number of bytes read.
+
+        Raises:
+            ObjectReadError: The rest of the object cannot be read.
+            TimeoutError: The server sent nothing in time.
+        """
+        with self._lock:
+            self._check_open()
+            target = memoryview(buffer).cast("B")
+            filled, size = 0, len(target)
+            while filled < size and self._position < self._info.size:
+                part = self._take(size - filled)
+                target[filled : filled + len(part)] = part
+                filled += len(part)
+            return filled
+
+    def readinto1(self, buffer: WriteableBuffer, /) -> int:
+        """Read into a buffer, with at most one question to the server.
+
+        Args:
+            buffer: The buffer to fill.
+
+        Returns:
+            The number of bytes read. It is 0 at the end of the object.
+
+        Raises:
+            ObjectReadError: The rest of the object cannot be read.
+            TimeoutError: The server sent nothing in time.
+        """
+        with self._lock:
+            self._check_open()
+            target = memoryview(buffer).cast("B")
+            if not len(target) or self._position >= self._info.size:
+                return 0
+            part = self._take(len(target), AHEAD)
+            target[: len(part)] = part
+            return len(part)
+
+    def peek(self, size: int = 0, /) -> bytes:
+        """Get the next bytes without moving the position.
+
+        Args:
+            size: The number of bytes to ask the server for, if no chunk is at hand.
+
+        Returns:
+            The rest of the current chunk. It is empty at the end of the object.
+
+        Raises:
+            ObjectReadError: The rest of the object cannot be read.
+            TimeoutError: The server sent nothing in time.
+        """
+        with self._lock:
+            self._check_open()
+            if self._position >= self._info.size:
+                return b""
+            at = self._fill(max(size, 1))
+            return bytes(self._chunk[at:])
+
+    def _take(self, wanted: int, ahead: int | None = None) -> memoryview:
+        """Some of the bytes that are next, at most `wanted`; moves on."""
+        at = self._fill(wanted if ahead is None else ahead)
+        part = self._chunk[at : at + wanted]
+        self._position += len(part)
+        return part
+
+    def _fill(self, wanted: int) -> int:
+        """Have the chunk of the position here; where in it the position is."""
+        at = self._position - self._start
+        while not 0 <= at < len(self._chunk):
+            self._aim(at)
+            self._next_chunk(wanted)
+            at = self._position - self._start
+        return at
+
+    def _aim(self, at: int) -> None:
+        """Have a chunk come next that is not behind the position."""
+        size = self._size
+        if size is not None:
+            index = self._position // size
+            self._download.go_to(index)
+            self._start = index * size
+        elif at < 0 or not self._download.index:
+            self._download.go_to(0)
+            self._start = 0
+        else:
+            self._start += len(self._chunk)
+        self._chunk = memoryview(b"")
+
+    def _next_chunk(self, wanted: int) -> None:
+        info, download = self._info, self._download
+        index = download.index
+        if index >= info.chunks:
+            raise ObjectIncompleteError(
+                f"its chunks have fewer bytes than its {info.size}: {info.name!r} in "
+                f"store {info.bucket!r}; put the object again"
+            )
+        known = self._size or 0
+        data = download.take(max(self._ahead, wanted + known, 2 * known))
+        if self._size is not None and len(data) != min(
+            self._size, info.size - index * self._size
+        ):
+            # Its chunks are not all of the size that its info says.
+            self._size, self._regular = None, False
+            download.go_to(0)
+            return
+        if self._size is None and not index and self._regular:
+            self._size = self._chunk_size(len(data))
+        if index == self._hashed:
+            self._hash.update(data)
+            self._hashed += 1
+            if self._hashed == info.chunks:
+                self._check_digest()
+        self._chunk = memoryview(data)
+
+    def _chunk_size(self, first: int | None = None) -> int | None:
+        """Bytes of each chunk but the last, if they are all of one size."""
+        info = self._info
+        size = info.size if info.chunks == 1 else first or info.chunk_size
+        if not size or -(-info.size // size) != info.chunks:
+            return None
+        return size
+
+    def _check_digest(self) -> None:
+        expected = known_digest(self._info.digest)
+        actual = self._hash.digest()
+        if expected is None or expected == actual:
+            return
+        self._hashed = 0  # a second read begins again, and fails again
+        self._hash = hashlib.sha256()
+        self._download.close()
+        self._download.go_to(0)
+        raise DigestMismatchError(
+            f"the bytes are not those that were put: {self._info.name!r} in store "
+            f"{self._info.bucket!r} has the digest {self._info.digest}, these have "
+            f"{digest_text(actual)}; do not use them",
+            expected=self._info.digest or "",
+            actual=digest_text(actual),
+        )
+
+    # Where it is ----------------------------------------------------------------------
+
+    def seekable(self) -> bool:
+        """True."""
+        self._check_open()
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
+        """Move the position. Nothing is sent.
+
+        Args:
+            offset: The number of bytes to move by.
+            whence: 0 counts from the beginning, 1 from the position, 2 from the end.
+
+        Returns:
+            The new position, in bytes from the beginning.
+
+        Raises:
+            ConfigError: `whence` is another number, or the position is less than 0.
+        """
+        with self._lock:
+            self._check_open()
+            bases = {
+                io.SEEK_SET: 0,
+                io.SEEK_CUR: self._position,
+                io.SEEK_END: self._info.size,
+            }
+            if whence not in bases:
+                raise ConfigError(f"whence has to be 0, 1 or 2, not {whence!r}")
+            position = bases[whence] + offset
+            if position < 0:
+                raise ConfigError(f"there is no byte {position} to go to")
+            self._position = position
+            return position
+
+    def tell(self) -> int:
+        """Get the position: the number of the byte that comes next."""
+        self._check_open()
+        return self._position
+
+    # The end --------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Stop reading. You may call this twice."""
+        download = getattr(self, "_download", None)
+        if download is not None and not self.closed:
+            with self._lock:
+                download.close()
+                self._chunk = memoryview(b"")
+        super().close()
+
+    def _check_open(self) -> None:
+        if self.closed:
+            raise ValueError("the file is closed")
+
+    def __repr__(self) -> str:
+        state = "closed" if self.closed else f"at {self._position}"
+        return f"<ObjectReader of {self._info.name!r}, {state}>"
+
+
+class ObjectWriter(_File):
+    """An object as a binary file to write. Use it from one thread.
+
+    `close` makes the bytes the object. Only then can anybody read them, and a former
+    object of that name is removed. Leaving the `with` block does the same. If the block
+    raises, or you forget the file, nothing is stored, and the chunks are removed.
+    """
+
+    def __init__(self, upload: Upload, chunk_size: int, name: str) -> None:
+        super().__init__()
+        self._upload = upload
+        self._name = name
+        self._chunk_size = chunk_size
+        self._rest = bytearray()
+        self._info: ObjectInfo | None = None
+
+    @property
+    def name(self) -> str:
+        """The name of the object."""
+        return self._name
+
+    @property
+    def mode(self) -> str:
+        """`wb`."""
+        return "wb"
+
+    @property
+    def chunk_size(self) -> int:
+        """Bytes of each message."""
+        return self._chunk_size
+
+    @property
+    def info(self) -> ObjectInfo | None:
+        """The info of the object after `close`. None before."""
+        return self._info
+
+    def writable(self) -> bool:
+        """True."""
+        self._check_open()
+        return True
+
+    def tell(self) -> int:
+        """Get the number of bytes written."""
+        self._check_open()
+        return self._upload.size + len(self._rest)
+
+    def write(self, data: ReadableBuffer, /) -> int:
+        """Write bytes. Blocks while 8 MiB or 4096 chunks wait for their acks.
+
+        If it raises, the put has failed. Nothing is stored, and the file is closed.
+
+        Args:
+            data: The bytes.
+
+        Returns:
+            The number of bytes, which is always all of them.
+
+        Raises:
+            StreamStoreError: The store is full.
+            StreamSealedError: The store is sealed.
+            StallTimeoutError: The server stored nothing for 30 seconds.
+            ConnectionLostError: The connection broke.
+        """
+        self._check_open()
+        view = memoryview(data).cast("B")
+        size = self._chunk_size
+        try:
+            at = 0
+            if self._rest:
+                at = size - len(self._rest)
+                self._rest += view[:at]
+                if len(self._rest) < size:
+                    return len(view)
+                self._upload.add(bytes(self._rest))
+                self._rest = bytearray()
+            while len(view) - at >= size:
+                chunk = view[at : at + size]
+                # Nobody changes bytes while they wait for their ack.
+                self._upload.add(chunk if isinstance(data, bytes) else bytes(chunk))
+                at += size
+            self._rest += view[at:]
+        except BaseException as error:
+            self._undo(error)
+            raise
+        return len(view)
+
+    def close(self) -> None:
+        """Wait until all bytes are stored, and make them the object. Blocks.
+
+        A second call does nothing.
+
+        Raises:
+            UnclearPutError: No answer came. The object may be stored.
+            APIError: The server rejects the object. Nothing is stored.
+        """
+        if self.closed:
+            return
+        try:
+            if self._rest:
+                self._upload.add(bytes(self._rest))
+                self._rest = bytearray()
+            self._info = self._upload.finish()
+        except BaseException as error:
+            self._undo(error)
+            raise
+        super().close()
+
+    def discard(self) -> None:
+        """Abandon the put. Nothing is stored, and the chunks are removed. Blocks."""
+        if not self.closed:
+            self._undo(None)
+
+    def _undo(self, error: BaseException | None) -> None:
+        # First: whatever follows, this cannot become an object any more.
+        super().close()
+        self._rest = bytearray()
+        self._upload.undo(error)
+
+    def _check_open(self) -> None:
+        if self.closed:
+            raise ValueError("the file is closed")
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if error is None:
+            self.close()
+        elif not self.closed:
+            self._undo(error)
+
+    def __enter__(self) -> Self:
+        self._check_open()
+        return self
+
+    def __del__(self) -> None:
+        upload = getattr(self, "_upload", None)
+        if upload is not None and not self.closed:
+            super().close()
+            upload.abandon()
+
+    def __repr__(self) -> str:
+        state = "closed" if self.closed else f"{self.tell()} bytes so far"
+        return f"<ObjectWriter of {self._name!r}, {state}>"

@@ -1,0 +1,818 @@
+"""The object store that `JetStream.object_store` returns (ADR-20)."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import secrets
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal, TypeAlias, TypeVar, overload
+
+import msgspec
+
+from ...checks import callback as check_callback, count, flag, seconds as check_seconds
+from ...errors import (
+    ConfigError,
+    LinkError,
+    MaxPayloadError,
+    ObjectChangedError,
+    ObjectExistsError,
+    StreamNotFoundError,
+)
+from ..management import stream_info, update_stream
+from ..watching.driver import open_changes
+from .check import StoreCheck, check_store, read_infos
+from .download import WINDOW_BYTES
+from .driver import Objects, open_objects
+from .engine import (
+    CHUNK_SIZE,
+    ObjectInfo,
+    ObjectLink,
+    check_description,
+    check_headers,
+    check_metadata,
+    check_object,
+    deleted_info,
+    new_nuid,
+)
+from .files import ObjectReader, ObjectWriter
+from .status import ObjectStoreStatus
+from .upload import Upload
+from .watch import ObjectWatch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from ...checks import Seconds
+    from ...headers import HeadersLike
+
+Progress: TypeAlias = "Callable[[int, int | None], object]"
+Content: TypeAlias = "bytes | bytearray | memoryview | BinaryIO | Iterable[bytes | bytearray | memoryview]"
+
+ORPHAN_SECONDS = 3600.0
+MOST_LINKS = 8
+"""Links from one to the next that are followed."""
+RETRIES = 3
+"""How often an object that is replaced while it is read is read again."""
+
+Read = TypeVar("Read")
+
+_UNSET: Any = object()
+
+
+class ObjectStore:
+    """A store of objects, which are files of any size. Any thread may use it.
+
+    A call blocks. It waits `timeout` seconds for each answer of the server, by default
+    those of the context. Besides the errors that each call names, it raises those of
+    `JetStream`.
+    """
+
+    def __init__(self, objects: Objects) -> None:
+        self._objects = objects
+
+    @property
+    def bucket(self) -> str:
+        """The name of the store."""
+        return self._objects.layout.bucket
+
+    # Putting --------------------------------------------------------------------------
+
+    def put(
+        self,
+        name: str,
+        data: Content,
+        *,
+        description: str | None = None,
+        headers: HeadersLike | None = None,
+        metadata: Mapping[str, str] | None = None,
+        chunk_size: int | None = None,
+        progress: Progress | None = None,
+        timeout: Seconds | None = None,
+    ) -> ObjectInfo:
+        """Store an object, and replace an existing one of that name.
+
+        The call first stores the whole object, and then removes the chunks of the former
+        one. If the call raises, the former object is still there, and the new chunks are
+        removed. After an `UnclearPutError`, either of the two may be there.
+
+        Args:
+            name: Any name, also with slashes and spaces.
+            data: Bytes, a file that was opened in binary mode, or an iterable of bytes.
+            description: A human-readable description.
+            headers: Headers of the object.
+            metadata: Your own notes on the object.
+            chunk_size: Bytes of each message. Default: 128 KiB, or less if the server
+                takes less.
+            progress: Called on this thread as `progress(done, total)` after each chunk,
+                in bytes. `total` is None if the size is not known.
+            timeout: Seconds to wait for each answer. Default: the context's.
+
+        Returns:
+            The info of the object.
+
+        Raises:
+            InvalidObjectNameError: No object may have that name. Nothing is sent.
+            ConfigError: The data is text, or an argument is out of its range.
+            StreamStoreError: The store is full.
+            InsufficientResourcesError: The server has no room.
+            StreamSealedError: The store is sealed.
+            UnclearPutError: The last answer did not come. The object may be stored.
+            ChunkOrderError: The server stored the chunks in another order.
+            ConnectionLostError: The connection broke while the chunks were sent.
+        """
+        total = _size_of(data)
+        writer = self._writer(
+            name, description, headers, metadata, chunk_size, progress, total, timeout
+        )
+        with writer:
+            for block in _blocks(data, writer.chunk_size):
+                writer.write(block)
+        assert writer.info is not None
+        return writer.info
+
+    def put_file(
+        self,
+        path: str | os.PathLike[str],
+        name: str | None = None,
+        *,
+        description: str | None = None,
+        headers: HeadersLike | None = None,
+        metadata: Mapping[str, str] | None = None,
+        chunk_size: int | None = None,
+        progress: Progress | None = None,
+        timeout: Seconds | None = None,
+    ) -> ObjectInfo:
+        """Store a file as an object.
+
+        The call works as `put` does, and raises the same errors.
+
+        Args:
+            path: The file.
+            name: The name of the object. Default: the last part of `path`.
+            description: A human-readable description.
+            headers: Headers of the object.
+            metadata: Your own notes on the object.
+            chunk_size: Bytes of each message.
+            progress: Called on this thread as `progress(done, total)`.
+            timeout: Seconds to wait for each answer. Default: the context's.
+
+        Returns:
+            The info of the object.
+
+        Raises:
+            OSError: The file cannot be read.
+        """
+        with Path(path).open("rb", buffering=0) as file:
+            return self.put(
+                Path(path).name if name is None else name,
+                file,
+                description=description,
+                headers=headers,
+                metadata=metadata,
+                chunk_size=chunk_size,
+                progress=progress,
+                timeout=timeout,
+            )
+
+    def _writer(
+        self,
+        name: str,
+        description: str | None,
+        headers: HeadersLike | None,
+        metadata: Mapping[str, str] | None,
+        chunk_size: int | None,
+        progress: Progress | None,
+        total: int | None,
+        timeout: Seconds | None,
+    ) -> ObjectWriter:
+        objects = self._objects
+        check_callback(progress, "progress")
+        most = objects.api.session.info.max_payload
+        if chunk_size is None:
+            chunk_size = min(CHUNK_SIZE, most)
+        elif count(chunk_size, "chunk_size", 1) > most:
+            raise MaxPayloadError(
+                f"chunk_size: the server takes {most} bytes at most, not {chunk_size}"
+            )
+        info = ObjectInfo(
+            name=check_object(name),
+            bucket=self.bucket,
+            nuid=new_nuid(),
+            modified=datetime.now(UTC),
+            description=check_description(description),
+            headers=check_headers(headers),
+            metadata=check_metadata(metadata),
+            chunk_size=chunk_size,
+        )
+        seconds = objects.api.seconds(timeout)
+        told = None if progress is None else lambda done: progress(done, total)
+        return ObjectWriter(Upload(objects, info, seconds, told), chunk_size, name)
+
+    # Getting --------------------------------------------------------------------------
+
+    def get(
+        self,
+        name: str,
+        *,
+        progress: Progress | None = None,
+        timeout: Seconds | None = None,
+    ) -> bytes:
+        """Get the bytes of an object, or of the object that a link leads to.
+
+        If another client replaces the object meanwhile, the call reads the new one.
+
+        Args:
+            name: The name of the object.
+            progress: Called on this thread as `progress(done, total)` after each chunk.
+            timeout: Seconds to wait for each answer. Default: the context's.
+
+        Returns:
+            The bytes.
+
+        Raises:
+            ObjectNotFoundError: There is no such object, or it was deleted.
+            DigestMismatchError: The bytes are not those that were put.
+            ObjectIncompleteError: Chunks are missing in the store.
+            LinkError: It is a link to a store.
+        """
+
+        def read() -> bytes:
+            buffer = io.BytesIO()
+            self._copy(name, buffer, progress, timeout)
+            return buffer.getvalue()
+
+        return _again(read)
+
+    def get_file(
+        self,
+        name: str,
+        path: str | os.PathLike[str],
+        *,
+        progress: Progress | None = None,
+        timeout: Seconds | None = None,
+    ) -> ObjectInfo:
+        """Write an object to a file. You never see a part of the object there.
+
+        The call writes to a hidden file in the same directory. It gives that file its
+        name after the digest is checked, and so replaces an existing file. If the call
+        raises, it removes the hidden file.
+
+        Args:
+            name: The name of the object.
+            path: The file.
+            progress: Called on this thread as `progress(done, total)` after each chunk.
+            timeout: Seconds to wait for each answer. Default: the context's.
+
+        Returns:
+            The info of the object.
+
+        Raises:
+            OSError: The file cannot be written.
+            ObjectNotFoundError: There is no such object, or it was deleted.
+            DigestMismatchError: The bytes are not those that were put.
+            ObjectIncompleteError: Chunks are missing in the store.
+            LinkError: It is a link to a store.
+        """
+        check_object(name)
+        target = Path(path)
+        if target.is_dir():
+            raise IsADirectoryError(f"a directory: {target}; name a file in it")
+
+        def read() -> ObjectInfo:
+            part = target.with_name(f".{target.name[:100]}.{secrets.token_hex(8)}.part")
+            try:
+                with part.open("xb", buffering=0) as file:
+                    info = self._copy(name, file, progress, timeout)
+                part.replace(target)
+            except BaseException:
+                part.unlink(missing_ok=True)
+                raise
+            return info
+
+        return _again(read)
+
+    def _copy(
+        self,
+        name: str,
+        target: Any,
+        progress: Progress | None,
+        timeout: Seconds | None,
+    ) -> ObjectInfo:
+        check_callback(progress, "progress")
+        with self._reader(name, timeout, WINDOW_BYTES) as reader:
+            size = reader.info.size
+            for part in reader.parts():
+                while len(part):
+                    part = part[target.write(part) :]
+                if progress is not None:
+                    progress(reader.tell(), size)
+            return reader.info
+
+    @overload
+    def open(
+        self, name: str, mode: Literal["rb"] = "rb", *, timeout: Seconds | None = None
+    ) -> ObjectReader: ...
+
+    @overload
+    def open(
+        self,
+        name: str,
+        mode: Literal["wb"],
+        *,
+        description: str | None = None,
+        headers: HeadersLike | None = None,
+        metadata: Mapping[str, str] | None = None,
+        chunk_size: int | None = None,
+        timeout: Seconds | None = None,
+    ) -> ObjectWriter: ...
+
+    def open(
+        self,
+        name: str,
+        mode: Literal["rb", "wb"] = "rb",
+        *,
+        description: str | None = None,
+        headers: HeadersLike | None = None,
+        metadata: Mapping[str, str] | None = None,
+        chunk_size: int | None = None,
+        timeout: Seconds | None = None,
+    ) -> ObjectReader | ObjectWriter:
+        """Open an object as a binary file, to read it or to put it.
+
+        jsync checks the digest if you read all of the file in order. If you seek, it
+        cannot. The bytes that you write become the object when you close the file.
+
+        Args:
+            name: The name of the object. A link is followed for reading.
+            mode: `rb` to read, `wb` to write.
+            description: A human-readable description, of `wb`.
+            headers: Headers of the object, of `wb`.
+            metadata: Your own notes on the object, of `wb`.
+            chunk_size: Bytes of each message, of `wb`. Default: 128 KiB.
+            timeout: Seconds to wait for each answer. Default: the context's.
+
+        Returns:
+            An `ObjectReader` or an `ObjectWriter`.
+
+        Raises:
+            ObjectNotFoundError: There is no such object to read, or it was deleted.
+            InvalidObjectNameError: No object may have that name. Nothing is sent.
+            LinkError: It is a link to a store.
+        """
+        if mode == "wb":
+            return self._writer(
+                name, description, headers, metadata, chunk_size, None, None, timeout
+            )
+        if mode != "rb":
+            raise ConfigError(f"mode has to be rb or wb, not {mode!r}")
+        if (description, headers, metadata, chunk_size) != (None, None, None, None):
+            raise ConfigError(
+                "description, headers, metadata and chunk_size are for mode wb"
+            )
+        return self._reader(name, timeout, None)
+
+    def _reader(
+        self, name: str, timeout: Seconds | None, ahead: int | None
+    ) -> ObjectReader:
+        seconds = self._objects.api.seconds(timeout)
+        objects, info = self._objects, self._objects.info(name, seconds)
+        followed = 0
+        while info.link is not None:
+            link = info.link
+            if link.name is None:
+                raise LinkError(
+                    f"{name!r} is a link to the store {link.bucket!r}; open that with "
+                    "object_store"
+                )
+            followed += 1
+            if followed > MOST_LINKS:
+                raise LinkError(f"{name!r} is a link that leads to no object")
+            if link.bucket != objects.layout.bucket:
+                objects = open_objects(objects.api, link.bucket, seconds)
+            info = objects.info(link.name, seconds)
+        return ObjectReader(objects, info, seconds, ahead)
+
+    # Infos ----------------------------------------------------------------------------
+
+    def info(
+        self,
+        name: str,
+        *,
+        include_deleted: bool = False,
+        timeout: Seconds | None = None,
+    ) -> ObjectInfo:
+        """Get the info of an object: its size, digest, headers and metadata.
+
+        A link is not followed. In a cluster, the answer may be a moment behind your own
+        put.
+
+        Args:
+            name: The name of the object.
+            include_deleted: Return the info of a deleted object, too.
+            timeout: Seconds to wait. Default: the context's.
+
+        Returns:
+            The info.
+
+        Raises:
+            ObjectNotFoundError: There is no such object, or it was deleted.
+            BucketNotFoundError: The store was deleted.
+            InvalidObjectNameError: No object may have that name. Nothing is sent.
+        """
+        objects = self._objects
+        info = objects.last(
+            name, objects.api.seconds(timeout), direct=objects.layout.direct
+        )
+        if info is None or (info.deleted and not include_deleted):
+            raise objects.layout.missing(name, deleted=info is not None)
+        return info
+
+    def list(
+        self, *, include_deleted: bool = False, timeout: Seconds | None = None
+    ) -> Iterator[ObjectInfo]:
+        """Iterate over the infos of all objects, the oldest first.
+
+        Args:
+            include_deleted: Include the infos of deleted objects.
+            timeout: Seconds to wait until the server begins. Default: the context's.
+
+        Returns:
+            An iterator over the infos.
+
+        Raises:
+            BucketNotFoundError: The store was deleted.
+            BadObjectInfoError: A message of the store is not a valid info.
+        """
+        flag(include_deleted, "include_deleted")
+        seconds = self._objects.api.seconds(timeout)
+        return read_infos(self._objects, seconds, deleted=include_deleted)
+
+    def watch(
+        self,
+        *,
+        updates_only: bool = False,
+        ignore_deletes: bool = False,
+        callback: Callable[[ObjectInfo], object] | None = None,
+        on_error: Callable[[Exception], object] | None = None,
+        timeout: Seconds | None = None,
+    ) -> ObjectWatch:
+        """Watch the store for changes.
+
+        First come the infos of the existing objects. Then comes each change, once and in
+        order.
+
+        Args:
+            updates_only: Begin with the next change.
+            ignore_deletes: Leave out deleted objects.
+            callback: Called with each info, on a thread of its own. If it raises,
+                `on_error` gets the error, and the watch continues. Default: you iterate.
+            on_error: Called with each error that does not end the watch. Default: that of
+                the connection, or the log.
+            timeout: Seconds to wait until the server begins. Default: the context's.
+
+        Returns:
+            The watch.
+
+        Raises:
+            BucketNotFoundError: The store was deleted.
+        """
+        check_callback(callback, "callback")
+        changes = open_changes(
+            *(self._objects.api, self._objects.layout, ()),
+            updates_only=flag(updates_only, "updates_only"),
+            ignore_deletes=flag(ignore_deletes, "ignore_deletes"),
+            on_error=on_error,
+            timeout=self._objects.api.seconds(timeout),
+        )
+        return ObjectWatch(changes, callback)
+
+    # Changing -------------------------------------------------------------------------
+
+    def update_meta(
+        self,
+        name: str,
+        *,
+        new_name: str | None = None,
+        description: str | None = _UNSET,
+        headers: HeadersLike | None = _UNSET,
+        metadata: Mapping[str, str] | None = _UNSET,
+        timeout: Seconds | None = None,
+    ) -> ObjectInfo:
+        """Change the info of an object or a link, or rename it.
+
+        Arguments that you omit change nothing. None removes the value. The bytes of the
+        object stay where they are.
+
+        Args:
+            name: The name of the object.
+            new_name: The new name. Default: the same name.
+            description: A human-readable description.
+            headers: Headers of the object.
+            metadata: Your own notes on the object.
+            timeout: Seconds to wait for each answer. Default: the context's.
+
+        Returns:
+            The changed info.
+
+        Raises:
+            ObjectNotFoundError: There is no such object, or it was deleted.
+            ObjectExistsError: There is an object of the new name. Nothing is changed.
+            UnclearPutError: No answer came. The info may have been changed.
+        """
+        objects = self._objects
+        seconds = objects.api.seconds(timeout)
+        changes: dict[str, Any] = {}
+        if description is not _UNSET:
+            changes["description"] = check_description(description)
+        if headers is not _UNSET:
+            changes["headers"] = check_headers(headers)
+        if metadata is not _UNSET:
+            changes["metadata"] = check_metadata(metadata)
+        wanted = name if new_name is None else check_object(new_name)
+        if wanted != name:
+            return self._rename(name, wanted, changes, seconds)
+
+        def make() -> tuple[ObjectInfo, int]:
+            current = self._undeleted(name, seconds)
+            return msgspec.structs.replace(current, **changes), current.revision
+
+        return objects.change(make, seconds)
+
+    def _rename(
+        self, name: str, wanted: str, changes: dict[str, Any], seconds: float
+    ) -> ObjectInfo:
+        """Put the info by its new name, and remove it by the old one.
+
+        The old one says first where it goes. Else a put over it, or a delete, would remove
+        the chunks of the new one, if that comes in between or if this is cut short.
+        """
+        objects = self._objects
+
+        def mark() -> tuple[ObjectInfo, int]:
+            self._free(wanted, seconds, links=False)
+            current = self._undeleted(name, seconds)
+            marked = msgspec.structs.replace(current, renamed_to=wanted)
+            return marked, current.revision
+
+        former = objects.change(mark, seconds)
+        info = msgspec.structs.replace(former, name=wanted, renamed_to=None, **changes)
+        renamed = objects.change(
+            lambda: (info, self._free(wanted, seconds, links=False)), seconds
+        )
+        objects.remove_info(former, seconds)
+        return renamed
+
+    def _undeleted(self, name: str, seconds: float) -> ObjectInfo:
+        """The info that the leader has; raises if it was deleted."""
+        current = self._objects.existing(name, seconds)
+        if current.deleted:
+            raise self._objects.layout.missing(name, deleted=True)
+        return current
+
+    def delete(self, name: str, *, timeout: Seconds | None = None) -> ObjectInfo:
+        """Delete an object or a link. The object that a link leads to stays.
+
+        Args:
+            name: The name of the object.
+            timeout: Seconds to wait for each answer. Default: the context's.
+
+        Returns:
+            The info of the deleted object. If it was deleted before, nothing is changed.
+
+        Raises:
+            ObjectNotFoundError: There never was such an object.
+            StreamSealedError: The store is sealed.
+            UnclearPutError: No answer came. The object may have been deleted.
+        """
+        objects = self._objects
+        seconds = objects.api.seconds(timeout)
+        current = objects.existing(name, seconds)
+        if current.deleted:
+            return current
+        asked = [current]
+
+        def make() -> tuple[ObjectInfo, int]:
+            nonlocal current
+            current = asked.pop() if asked else objects.existing(name, seconds)
+            return deleted_info(current), current.revision
+
+        gone = objects.change(make, seconds)
+        objects.drop_chunks(current, seconds)
+        return gone
+
+    # Links ----------------------------------------------------------------------------
+
+    def add_link(
+        self, name: str, target: ObjectInfo | str, *, timeout: Seconds | None = None
+    ) -> ObjectInfo:
+        """Link a name to an object of this store or of another one.
+
+        The call replaces an existing link of that name.
+
+        Args:
+            name: The name of the link.
+            target: The info of the object. If it is in this store, its name will do.
+            timeout: Seconds to wait for each answer. Default: the context's.
+
+        Returns:
+            The info of the link.
+
+        Raises:
+            ObjectNotFoundError: There is no such object in this store.
+            LinkError: The object is a link itself, or was deleted.
+            ObjectExistsError: There is an object of that name. Nothing is changed.
+        """
+        check_object(name)
+        seconds = self._objects.api.seconds(timeout)
+        if isinstance(target, str):
+            target = self._objects.info(target, seconds)
+        if not isinstance(target, ObjectInfo):
+            raise ConfigError(
+                f"target: the info of an object or a name, not {target!r}"
+            )
+        if target.is_link:
+            raise LinkError(f"{target.name!r} is a link; link to its object")
+        if target.deleted:
+            raise LinkError(
+                f"object was deleted: {target.name!r}; it cannot be linked to"
+            )
+        link = ObjectLink(bucket=target.bucket, name=target.name)
+        return self._put_link(name, link, seconds)
+
+    def add_bucket_link(
+        self, name: str, store: ObjectStore | str, *, timeout: Seconds | None = None
+    ) -> ObjectInfo:
+        """Link a name to a whole store.
+
+        The call replaces an existing link of that name. `info(name).link` is the link.
+
+        Args:
+            name: The name of the link.
+            store: The other store, or its name.
+            timeout: Seconds to wait for each answer. Default: the context's.
+
+        Returns:
+            The info of the link.
+
+        Raises:
+            BucketNotFoundError: There is no store of that name.
+            ObjectExistsError: There is an object of that name. Nothing is changed.
+        """
+        check_object(name)
+        seconds = self._objects.api.seconds(timeout)
+        if isinstance(store, str):
+            store = ObjectStore(open_objects(self._objects.api, store, seconds))
+        if not isinstance(store, ObjectStore):
+            raise ConfigError(f"store: an object store or its name, not {store!r}")
+        return self._put_link(name, ObjectLink(bucket=store.bucket), seconds)
+
+    def _put_link(self, name: str, link: ObjectLink, seconds: float) -> ObjectInfo:
+        info = ObjectInfo(
+            name=name,
+            bucket=self.bucket,
+            nuid=new_nuid(),
+            modified=datetime.now(UTC),
+            link=link,
+        )
+        return self._objects.change(
+            lambda: (info, self._free(name, seconds, links=True)), seconds
+        )
+
+    def _free(self, name: str, seconds: float, *, links: bool) -> int:
+        """The last revision of a name that is free, or, with `links`, is a link."""
+        there = self._objects.last(name, seconds)
+        if there is None:
+            return 0
+        if not there.deleted and not (links and there.is_link):
+            raise ObjectExistsError(
+                f"object exists: {name!r} in store {self.bucket!r}; delete it first, or "
+                "choose another name"
+            )
+        return there.revision
+
+    # The store ------------------------------------------------------------------------
+
+    def check(
+        self,
+        *,
+        older_than: Seconds = ORPHAN_SECONDS,
+        remove: bool = True,
+        timeout: Seconds | None = None,
+    ) -> StoreCheck:
+        """Find the remains of crashes in the store, and remove them.
+
+        A put, an overwrite, a delete or a rename that was cut short may leave orphaned
+        chunks, or a former name. No other client finds them.
+
+        Args:
+            older_than: Seconds. Orphaned chunks that are younger stay, since a put may
+                be on its way. Default: an hour.
+            remove: False reports the remains, and removes nothing.
+            timeout: Seconds to wait for each answer. Default: the context's.
+
+        Returns:
+            The remains. Incomplete objects are listed, and never removed.
+
+        Raises:
+            BadObjectInfoError: A message of the store is not a valid info. Nothing is
+                removed.
+            BucketNotFoundError: The store was deleted.
+        """
+        age = check_seconds(older_than, "older_than")
+        if not 0 <= age < 1e9:
+            raise ConfigError(f"older_than has to be 0 or more, not {older_than!r}")
+        seconds = self._objects.api.seconds(timeout)
+        try:
+            return check_store(self._objects, age, flag(remove, "remove"), seconds)
+        except StreamNotFoundError as error:
+            raise self._objects.layout.gone() from error
+
+    def seal(self, *, timeout: Seconds | None = None) -> ObjectStoreStatus:
+        """Seal the store permanently. Nobody can change anything in it afterwards.
+
+        Args:
+            timeout: Seconds to wait. Default: the context's.
+
+        Returns:
+            The status of the sealed store.
+
+        Raises:
+            BucketNotFoundError: The store was deleted.
+        """
+        layout = self._objects.layout
+        fields = {"name": layout.stream, "sealed": True}
+        try:
+            return ObjectStoreStatus(
+                update_stream(self._objects.api, None, fields, timeout)
+            )
+        except StreamNotFoundError as error:
+            raise layout.gone() from error
+
+    def status(self, *, timeout: Seconds | None = None) -> ObjectStoreStatus:
+        """Get the size and the configuration of the store.
+
+        Args:
+            timeout: Seconds to wait. Default: the context's.
+
+        Returns:
+            The status.
+
+        Raises:
+            BucketNotFoundError: The store was deleted.
+        """
+        layout = self._objects.layout
+        try:
+            info = stream_info(self._objects.api, layout.stream, timeout=timeout)
+        except StreamNotFoundError as error:
+            raise layout.gone() from error
+        return ObjectStoreStatus(info)
+
+    def __repr__(self) -> str:
+        return f"<ObjectStore {self.bucket!r}>"
+
+
+def _again(read: Callable[[], Read]) -> Read:
+    """Read an object that is replaced meanwhile a few times more."""
+    for _ in range(RETRIES):
+        with contextlib.suppress(ObjectChangedError):
+            return read()
+    return read()
+
+
+def _size_of(data: object) -> int | None:
+    """How many bytes there will be, if that is known."""
+    if isinstance(data, bytes | bytearray | memoryview):
+        return memoryview(data).nbytes
+    file: Any = data
+    try:
+        size: int = os.fstat(file.fileno()).st_size - file.tell()
+    except (AttributeError, OSError, ValueError):
+        return None
+    return size
+
+
+def _blocks(data: Any, size: int) -> Iterator[bytes | bytearray | memoryview]:
+    """The bytes that a user puts, in parts."""
+    if isinstance(data, bytes | bytearray | memoryview):
+        yield data
+        return
+    read = getattr(data, "read", None)
+    blocks = data
+    if read is not None:
+        blocks = iter(lambda: read(size), b"")
+    elif isinstance(data, str | Mapping) or not isinstance(data, Iterable):
+        raise ConfigError(
+            f"data has to be bytes, a binary file or an iterable of bytes, not a "
+            f"{type(data).__name__}; encode text first"
+        )
+    for block in blocks:
+        if not isinstance(block, bytes | bytearray | memoryview):
+            raise ConfigError(
+                f"data has to give bytes, not {type(block).__name__}; open files in "
+                "binary mode"
+            )
+        yield block

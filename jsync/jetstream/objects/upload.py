@@ -1,0 +1,155 @@
+"""A put on its way: its chunks go out within a window, then its info makes it an object."""
+
+from __future__ import annotations
+
+import contextlib
+from collections import deque
+from enum import Enum
+from time import monotonic
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from ..._fast import encode_publish
+from ...core.deadline import deadline_after
+from ...errors import (
+    ChunkOrderError,
+    Error,
+    UnclearPutError,
+)
+from .engine import digest_text
+from .hashing import Hashing
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ..._fast import PubAckFuture
+    from ...core.requests import Data
+    from .driver import Objects
+    from .engine import ObjectInfo
+
+
+class State(Enum):
+    """What is known of a put. It only goes on from one to the next."""
+
+    SENDING = "nothing refers to its chunks"
+    TELLING = "its info was sent, and may be stored"
+    STORED = "it is an object"
+
+
+class Upload:
+    """One put. One thread uses it. Until `finish` returns there is no object."""
+
+    def __init__(
+        self,
+        objects: Objects,
+        info: ObjectInfo,
+        timeout: float | None,
+        progress: Callable[[int], object] | None,
+    ) -> None:
+        self._objects = objects
+        self._info = info
+        self._timeout = timeout
+        self._progress = progress
+        self._publish = objects.publisher.publish
+        self._subject = objects.layout.chunk_subject(info.nuid)
+        session = objects.api.session
+        self._hashing = Hashing(session.spawner, f"{session.name}-object-digest")
+        self._waiting: deque[PubAckFuture] = deque()
+        self._state = State.SENDING
+        self._stored = 0  # the sequence of the last chunk that is stored
+        self._chunks = 0
+        self.size = 0
+
+    def add(self, chunk: Data) -> None:
+        """Send a chunk, once there is room in the window."""
+        self._waiting.append(self._publish(self._subject, chunk))
+        self._chunks += 1
+        self._hashing.update(chunk)
+        self.size += len(chunk)
+        while self._waiting and self._waiting[0].done():
+            self._take_ack()
+        if self._progress is not None:
+            self._progress(self.size)
+
+    def _take_ack(self) -> None:
+        sequence = self._waiting.popleft().result().seq
+        if sequence <= self._stored:
+            raise ChunkOrderError(
+                f"chunks of {self._info.name!r} were stored in another order; put it again"
+            )
+        self._stored = sequence
+
+    def finish(self) -> ObjectInfo:
+        """Wait until all chunks are stored, then make them the object."""
+        objects, timeout = self._objects, self._timeout
+        name = self._info.name
+        # Asked while the acks are on their way.
+        current = objects.last(name, timeout)
+        while self._waiting:
+            self._take_ack()
+        info = msgspec.structs.replace(
+            self._info,
+            size=self.size,
+            chunks=self._chunks,
+            digest=digest_text(self._hashing.digest()),
+        )
+
+        asked = [current]
+
+        def make() -> tuple[ObjectInfo, int]:
+            nonlocal current
+            current = asked.pop() if asked else objects.last(name, timeout)
+            return info, 0 if current is None else current.revision
+
+        self._state = State.TELLING
+        stored = objects.change(make, timeout)
+        self._state = State.STORED
+        if current is not None:
+            objects.drop_chunks(current, timeout)
+        return stored
+
+    def undo(self, error: BaseException | None) -> None:
+        """Remove what was sent, since the put has failed by `error`, or is given up."""
+        self._hashing.stop()
+        certain = isinstance(error, Error) and not isinstance(error, UnclearPutError)
+        if self._state is State.TELLING and not certain:
+            return  # these may be the chunks of an object
+        if self._state is State.STORED or not self._chunks:
+            return
+        objects = self._objects
+        try:
+            # What is on its way would be stored after a purge.
+            deadline = deadline_after(objects.api.seconds(self._timeout))
+            while self._waiting and monotonic() < deadline:
+                with contextlib.suppress(Error):
+                    self._waiting[0].exception(max(0.0, deadline - monotonic()))
+                    self._waiting.popleft()
+            objects.remove_chunks(self._info.nuid, self._timeout)
+        except Error as failure:
+            if error is None:
+                raise
+            error.add_note(
+                f"its chunks are left in store {objects.layout.bucket!r} ({failure}): "
+                "ObjectStore.check() removes them"
+            )
+
+    def abandon(self) -> None:
+        """Have what was sent removed without waiting: from a finaliser."""
+        if self._state is not State.SENDING or not self._chunks:
+            return
+        layout, api = self._objects.layout, self._objects.api
+        outbox = api.session.outbox
+        purge = encode_publish(
+            f"{api.prefix}.STREAM.PURGE.{layout.stream}",
+            msgspec.json.encode({"filter": self._subject}),
+        )
+
+        def remove(_: object = None) -> None:
+            with contextlib.suppress(Error):
+                outbox.command(purge)
+
+        if self._waiting:
+            self._waiting[-1].add_done_callback(remove)
+        else:
+            remove()

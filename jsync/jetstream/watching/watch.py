@@ -1,0 +1,199 @@
+"""The changes of a bucket or a store, one by one: what watches have in common."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Generic
+
+from ..._fast import EntryIterator
+from ...checks import seconds
+from ...core.deadline import deadline_after
+from ...core.single import Single
+from ...errors import (
+    SubscriptionClosedError,
+    TimeoutError as LateError,
+)
+from .engine import Item
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from types import TracebackType
+    from typing import Self
+
+    from ...checks import Seconds
+    from .driver import Changes
+
+
+class Watching(Single, Generic[Item]):
+    """A watch, thin: `Changes` reads."""
+
+    def __init__(
+        self,
+        changes: Changes[Item],
+        callback: Callable[[Item], object] | None = None,
+    ) -> None:
+        # Apart, so that what the connection knows of it does not keep this alive.
+        self._changes = changes
+        if callback is not None:
+            changes.run(callback)
+
+    @property
+    def revision(self) -> int:
+        """The revision of the last entry. Before the first one: that before its start."""
+        return self._changes.revision
+
+    # The initial entries --------------------------------------------------------------
+
+    @property
+    def initial_done(self) -> bool:
+        """Whether all initial entries were handed over, also when there are none.
+
+        With a callback: whether it has returned from the last one.
+        """
+        changes = self._changes
+        return changes.initial_done and changes.handed_over.is_open
+
+    def wait_initial(self, timeout: Seconds | None = 5.0) -> bool:
+        """Block until all initial entries were handed over.
+
+        Another thread has to read the watch: the thread of the callback, or one of yours.
+        On the thread that iterates, use `initial` instead.
+
+        Args:
+            timeout: Seconds to wait. None: no limit.
+
+        Returns:
+            True if all were handed over. False after `timeout`, or if the watch was
+            stopped before.
+
+        Raises:
+            Error: The error that ended the watch before.
+        """
+        if timeout is not None:
+            timeout = seconds(timeout, "timeout")
+        changes = self._changes
+        changes.handed_over.wait(timeout)
+        if changes.error is not None and not changes.initial_done:
+            raise changes.error
+        return self.initial_done
+
+    def initial(self) -> Iterator[Item]:
+        """Iterate over the initial entries, and end after the last one.
+
+        Then iterate over the watch itself to get the changes that follow.
+
+        Raises:
+            BucketNotFoundError: The bucket was deleted.
+            ConnectionClosedError: The connection was closed.
+        """
+        return EntryIterator(self._changes.entries, self._next_initial, initial=True)
+
+    def _next_initial(self) -> Item:
+        return self._changes.take_next(initial=True)
+
+    # The changes ----------------------------------------------------------------------
+
+    def __iter__(self) -> Iterator[Item]:
+        """Iterate over the entries, until the watch is stopped.
+
+        Raises:
+            BucketNotFoundError: The bucket was deleted.
+            ConnectionClosedError: The connection was closed.
+        """
+        # It keeps this alive by what it calls when nothing is at hand.
+        return EntryIterator(self._changes.entries, self.__next__)
+
+    def __next__(self) -> Item:
+        return self._changes.take_next()
+
+    def next(self, timeout: Seconds | None = 5.0) -> Item:
+        """Block until the next entry has come.
+
+        Args:
+            timeout: Seconds to wait. None: no limit.
+
+        Returns:
+            The entry.
+
+        Raises:
+            TimeoutError: No entry came in time.
+            SubscriptionClosedError: The watch was stopped.
+            BucketNotFoundError: The bucket was deleted.
+            ConnectionClosedError: The connection was closed.
+        """
+        deadline = None
+        if timeout is not None:
+            timeout = seconds(timeout, "timeout")
+            deadline = deadline_after(timeout)
+        changes = self._changes
+        entry = changes.take(deadline)
+        changes.given()
+        if entry is not None:
+            return entry
+        if changes.closed:
+            raise SubscriptionClosedError("the watch has been stopped")
+        raise LateError(f"no change within {timeout} s")
+
+    def wait(self, timeout: Seconds | None = None) -> bool:
+        """Block until a watch with a callback has ended.
+
+        Args:
+            timeout: Seconds to wait. None: no limit.
+
+        Returns:
+            True if the watch has ended, False after `timeout`.
+
+        Raises:
+            Error: The error that ended the watch. `stop` is no error.
+        """
+        if timeout is not None:
+            timeout = seconds(timeout, "timeout")
+        done = self._changes.finished.wait(timeout)
+        if done and self._changes.error is not None:
+            raise self._changes.error
+        return done
+
+    # The end --------------------------------------------------------------------------
+
+    @property
+    def closed(self) -> bool:
+        """Whether no more entries will come."""
+        return self._changes.closed
+
+    def stop(self, timeout: Seconds = 30.0) -> None:
+        """End the watch. A second call does nothing.
+
+        You may call `stop` from any thread. It deletes the consumer on the server without
+        waiting for the answer. With a callback, `stop` blocks until the callback has
+        returned. The callback itself may call `stop`, which then does not wait for it.
+
+        Args:
+            timeout: Seconds to wait for the callback.
+
+        Raises:
+            DrainTimeoutError: The callback has not returned in time.
+        """
+        self._changes.stop(seconds(timeout, "timeout"))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        try:
+            self.stop()
+        except LateError as late:
+            if error is None:
+                raise
+            error.add_note(str(late))
+
+    def __del__(self) -> None:
+        changes = getattr(self, "_changes", None)
+        if changes is not None:  # else Ctrl-C came as it was made
+            changes.abandon()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}, {self._changes!r}>"
