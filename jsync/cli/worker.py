@@ -1,0 +1,119 @@
+"""`jsync worker`: run the handlers of a `jsync.Worker` in supervised processes."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import sys
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+import click
+
+import jsync
+from jsync.worker import http as web, logs as worker_logs, process, supervisor
+
+from .failures import say
+from .output import echo
+from .values import DURATION, Number
+
+if TYPE_CHECKING:
+    from .settings import Settings
+
+
+class _Logs(logging.Handler):
+    """Writes logs to the standard error, where text of strangers is escaped."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write one line."""
+        try:
+            echo(self.format(record), err=True)
+        except Exception:  # noqa: BLE001 - as logging.StreamHandler does
+            self.handleError(record)
+
+
+@click.command()
+@click.argument("target", metavar="MODULE:NAME")
+@click.option(
+    "--processes",
+    "-n",
+    type=Number(1),
+    default=1,
+    help="The number of processes. Default: 1.",
+)
+@click.option(
+    "--http", metavar="HOST:PORT", help="Serve health and metrics on this address."
+)
+@click.option(
+    "--grace",
+    type=DURATION,
+    default=30.0,
+    help="Time for handlers to end. Default: 30s.",
+)
+@click.option(
+    "--logs",
+    type=click.Choice(["json", "text"]),
+    default="json",
+    help="The format of logs on the standard error. Default: json.",
+)
+@click.pass_obj
+def worker(
+    settings: Settings,
+    target: str,
+    processes: int,
+    http: str | None,
+    grace: float,
+    logs: str,
+) -> None:
+    """Run the handlers of a worker until SIGTERM.
+
+    MODULE:NAME is a `jsync.Worker`. Modules are imported from the working directory. A
+    process that ends is restarted, with growing pauses. If five processes in a row end
+    before they are ready, the command fails. SIGTERM and Ctrl-C let the handlers end within
+    --grace. SIGHUP replaces the processes one by one. --http serves /livez, /readyz and
+    /metrics.
+    """
+    written = _Logs()
+    written.setFormatter(
+        worker_logs.JSONFormatter()
+        if logs == "json"
+        else logging.Formatter(logging.BASIC_FORMAT)
+    )
+    logging.basicConfig(level=logging.INFO, handlers=[written], force=True)
+    if process.VARIABLE in os.environ:  # begun by the command below
+        app = _load(target)
+        process.run(
+            lambda: app.connect(
+                lambda: settings.connect(name=f"jsync worker {target}")
+            ),
+            lambda nc: app.start(nc, settings.jetstream(nc)),
+            grace,
+        )
+        return
+    command = [sys.executable, "-m", "jsync", *sys.argv[1:]]
+    crew = supervisor.Supervisor(command, processes, grace)
+    with contextlib.ExitStack() as stack:
+        if http is not None:
+            port = stack.enter_context(web.serving(web.address_of(http), crew))
+            say(f"health and metrics on port {port}")
+        crew.run()
+
+
+def _load(target: str) -> jsync.Worker:
+    """Import the worker that `module:name` names."""
+    module, _, name = target.partition(":")
+    sys.path.insert(0, os.getcwd())
+    try:
+        found: object = import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{module}.".startswith(f"{error.name}."):
+            raise  # one that the module imports
+        raise click.UsageError(f"{target}: there is no module {error.name}") from None
+    for part in (name or "app").split("."):
+        found = getattr(found, part, None)
+    if not isinstance(found, jsync.Worker):
+        raise click.UsageError(
+            f"{target}: {name or 'app'} of {module} is no jsync.Worker; say MODULE:NAME"
+        )
+    return found

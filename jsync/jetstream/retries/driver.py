@@ -1,0 +1,183 @@
+"""Failed messages: back to the server with a delay, or to the dead letters."""
+
+from __future__ import annotations
+
+import contextlib
+from datetime import UTC, datetime
+from random import random
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+
+from ...errors import (
+    DeadLetterError,
+    Error,
+    InvalidHeaderError,
+    MaxPayloadError,
+    MessageGivenUpError,
+)
+from ..publishing.publish import publish
+from .engine import Origin, dead_letter_headers, words_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ..._fast import JetStreamMsg
+    from ...core.session import Session
+    from ...headers import HeadersLike
+    from ...models import ConsumerConfig
+    from .engine import Retry
+
+LEAST_PAUSE: Final = 1.0
+"""Seconds before the server delivers a message whose dead letter was not stored."""
+
+Outcome: TypeAlias = Literal["retried", "dead", "dropped", "kept"]
+"""Of a failed message: nak'ed, a dead letter, terminated without one, or nak'ed since its
+dead letter was not stored."""
+
+
+class Retrier:
+    """Carries a `Retry` out for the messages of one consumer. Any thread may use it."""
+
+    def __init__(
+        self,
+        session: Session,
+        policy: Retry,
+        config: ConsumerConfig | None,
+        timeout: float,
+        report: Callable[[Exception], object],
+        told: Callable[[Outcome], object] = lambda _: None,
+    ) -> None:
+        self._session = session
+        self._policy = policy
+        self._most = policy.most_deliveries(config)
+        self._timeout = timeout
+        self._report = report
+        self._told = told
+
+    def guard(
+        self, handler: Callable[[JetStreamMsg], object]
+    ) -> Callable[[JetStreamMsg], object]:
+        """The handler, not called for messages that were delivered too often."""
+
+        def call(msg: JetStreamMsg) -> None:
+            if msg.metadata.num_delivered > self._most:
+                self.exhausted(msg)
+            else:
+                handler(msg)
+
+        return call
+
+    def is_exhausted(self, msg: JetStreamMsg) -> bool:
+        """Whether it was delivered too often to be handled."""
+        return msg.metadata.num_delivered > self._most
+
+    def exhausted(self, msg: JetStreamMsg) -> None:
+        """End a message that was delivered too often, as it may kill each process."""
+        with contextlib.suppress(Error):
+            times = msg.metadata.num_delivered
+            self._end(msg, f"delivered {times} times, and not handled to the end", None)
+
+    def failed(self, msg: JetStreamMsg, error: BaseException) -> None:
+        """Nak a message whose handler raised, or end it. Blocks for its dead letter.
+
+        If the handler acknowledged the message before it raised, nothing happens.
+        """
+        with contextlib.suppress(Error):  # ack_wait brings it back
+            if msg.is_acked:
+                return
+            attempt = msg.metadata.num_delivered
+            delay = self._policy.delay_after(attempt, error, random())
+            if delay is None:
+                self._end(msg, words_of(error), error)
+            else:
+                msg.nak(delay)
+                self._told("retried")
+
+    def _end(self, msg: JetStreamMsg, reason: str, error: BaseException | None) -> None:
+        about = msg.metadata
+        origin = Origin(
+            about.stream,
+            about.consumer,
+            about.stream_sequence,
+            about.timestamp,
+            about.num_delivered,
+            msg.subject,
+        )
+        subject = self._policy.dead_letter
+        if subject is not None:
+            try:
+                self.bury(origin, msg.data, msg.headers, reason, error)
+            except Error as failure:
+                self._report(unburied(origin, subject, failure))
+                msg.nak(max(self._policy.delay(origin.attempts), LEAST_PAUSE))
+                self._told("kept")
+                return
+        # Only now: until its dead letter is stored the server has to keep it.
+        msg.term("dead letter" if subject else "given up")
+        self._report(given_up(origin, subject, reason, error))
+        self._told("dead" if subject else "dropped")
+
+    def bury(
+        self,
+        origin: Origin,
+        data: bytes,
+        headers: HeadersLike | None,
+        reason: str,
+        error: BaseException | None = None,
+    ) -> bool:
+        """Publish a dead letter, and block until it is stored.
+
+        Returns:
+            False if the dead letter was stored before.
+
+        Raises:
+            Error: The dead letter was not stored, as in `JetStream.publish`.
+        """
+        subject = self._policy.dead_letter
+        assert subject is not None
+        now = datetime.now(UTC)
+        size = self._policy.traceback_size
+        while True:
+            why = dead_letter_headers(origin, headers, reason, error, now, size)
+            try:
+                ack = publish(self._session, subject, data, why, self._timeout)
+                return not ack.duplicate
+            except MaxPayloadError:
+                if not size:
+                    raise
+                size = 0  # without the traceback it may fit
+            except InvalidHeaderError:
+                if not headers:
+                    raise
+                headers = None  # another client sent names that none should have
+
+
+def given_up(
+    origin: Origin, subject: str | None, reason: str, error: BaseException | None
+) -> MessageGivenUpError:
+    """Return the error for `on_error` when a message has come to its end."""
+    where = f"is a dead letter on {subject!r} now" if subject else "was terminated"
+    failure = MessageGivenUpError(
+        f"message {origin.sequence} of {origin.stream!r} {where} after "
+        f"{origin.attempts} attempts: {reason}",
+        stream=origin.stream,
+        consumer=origin.consumer,
+        sequence=origin.sequence,
+        attempts=origin.attempts,
+        dead_letter=subject,
+    )
+    failure.__cause__ = error
+    return failure
+
+
+def unburied(origin: Origin, subject: str, error: Error) -> DeadLetterError:
+    """Return the error for `on_error` when a dead letter is not stored."""
+    failure = DeadLetterError(
+        f"the dead letter of message {origin.sequence} of {origin.stream!r} is not stored "
+        f"on {subject!r}, so that the message is delivered again: {error}",
+        stream=origin.stream,
+        consumer=origin.consumer,
+        sequence=origin.sequence,
+        dead_letter=subject,
+    )
+    failure.__cause__ = error
+    return failure

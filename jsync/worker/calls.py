@@ -1,0 +1,189 @@
+"""Calls of handlers: their acks, retries, time limits and counts."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+from bisect import bisect_left
+from time import monotonic
+from typing import TYPE_CHECKING, Final
+
+from ..errors import Error, HandlerTimeoutError
+from .figures import BUCKETS, Figures
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from .._fast import JetStreamMsg
+    from ..jetstream.retries.driver import Outcome, Retrier
+    from .handlers import Route
+
+logger = logging.getLogger("jsync.worker")
+
+_SHARE: Final = 3
+"""The worker asks for another `ack_wait` after this part of it: a third."""
+
+
+class Slot:
+    """The call of one thread: whoever takes its message under the lock may settle it."""
+
+    __slots__ = ("begun", "figures", "lock", "msg", "progress")
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.msg: JetStreamMsg | None = None
+        """The message that is being handled."""
+        self.begun = 0.0
+        self.progress = 0.0
+        """When the server was last asked for more time."""
+        self.figures = Figures()
+
+    def look(
+        self, now: float, limit: float | None, interval: float
+    ) -> JetStreamMsg | None:
+        """Return the message of a call whose time is up. Otherwise ask for more time if due."""
+        with self.lock:
+            msg = self.msg
+            if msg is None:
+                return None
+            if limit is not None and now - self.begun >= limit:
+                self.msg = None
+                return msg
+            if now - self.progress >= interval:
+                self.progress = now
+                with contextlib.suppress(Error):
+                    msg.in_progress()
+        return None
+
+
+class Calls:
+    """The handler of a route, as `consume` calls it on its threads."""
+
+    def __init__(
+        self,
+        route: Route,
+        ack_wait: float,
+        report: Callable[[Exception], object],
+    ) -> None:
+        self.route = route
+        self.retrier: Retrier
+        self._call = route.call
+        self._report = report
+        self._local = threading.local()
+        self._slots: list[Slot] = []
+        self._lock = threading.Lock()
+        self._settled = Figures()  # by whatever is no thread of the handler
+        self.interval = ack_wait / _SHARE
+
+    def __call__(self, msg: JetStreamMsg) -> None:
+        """Handle a message, and settle it."""
+        try:
+            slot: Slot = self._local.slot
+        except AttributeError:
+            slot = self._local.slot = Slot()
+            current.slot = slot
+            with self._lock:
+                self._slots.append(slot)
+        figures = slot.figures
+        delivered = msg.metadata.num_delivered
+        if delivered > 1:
+            figures.redelivered += 1
+            if self.retrier.is_exhausted(msg):
+                self.retrier.exhausted(msg)
+                return
+        slot.begun = slot.progress = begun = monotonic()
+        slot.msg = msg
+        error: BaseException | None = None
+        try:
+            self._call(msg)
+        except BaseException as raised:  # noqa: BLE001 (SystemExit is a failure as well)
+            error = raised
+        seconds = monotonic() - begun
+        figures.seconds[bisect_left(BUCKETS, seconds)] += 1
+        figures.total_seconds += seconds
+        with slot.lock:
+            mine, slot.msg = slot.msg is msg, None
+        if not mine:
+            return  # the clock has settled it
+        if error is None:
+            try:  # noqa: SIM105 (a `suppress` costs as much as all the rest)
+                msg.ack()
+            except Error:
+                pass  # ack_wait brings it back
+            return
+        figures.failed += 1
+        self._failed(msg, error)
+
+    def _failed(self, msg: JetStreamMsg, error: BaseException) -> None:
+        logger.error(
+            *("%s: %s", self.route.name, type(error).__name__),
+            exc_info=error,
+            extra={"message_in_hand": msg},
+        )
+        self.retrier.failed(msg, error)
+
+    def check(self, now: float) -> None:
+        """Check for calls that take long. Runs on the worker's clock thread."""
+        with self._lock:
+            slots = list(self._slots)
+        limit = self.route.time_limit
+        for slot in slots:
+            msg = slot.look(now, limit, self.interval)
+            if msg is None:
+                continue
+            assert limit is not None
+            error = HandlerTimeoutError(
+                f"{self.route.name} took longer than its time_limit of {limit} s; it keeps "
+                "its thread until it returns"
+            )
+            with self._lock:
+                self._settled.timeouts += 1
+                self._settled.failed += 1
+            self._report(error)
+            # A dead letter may take as long as a request: others need the clock.
+            threading.Thread(
+                target=self._failed,
+                args=(msg, error),
+                name="jsync-worker-late",
+                daemon=True,
+            ).start()
+
+    def told(self, outcome: Outcome) -> None:
+        """Count the outcome of a failed message."""
+        with self._lock:
+            match outcome:
+                case "retried":
+                    self._settled.retried += 1
+                case "dead":
+                    self._settled.dead += 1
+                case "dropped":
+                    self._settled.dropped += 1
+                case "kept":
+                    self._settled.kept += 1
+
+    @property
+    def in_hand(self) -> int:
+        """The messages that are being handled."""
+        return sum(slot.msg is not None for slot in list(self._slots))
+
+    def figures(self) -> Figures:
+        """The counts so far."""
+        with self._lock:
+            parts = [self._settled, *(slot.figures for slot in self._slots)]
+            total = Figures.sum(parts)
+        total.in_hand = self.in_hand
+        return total
+
+
+class _Current(threading.local):
+    slot: Slot | None = None
+
+
+current = _Current()
+"""The slot of this thread, for the logs."""
+
+
+def message_in_hand() -> JetStreamMsg | None:
+    """The message that this thread handles."""
+    return None if current.slot is None else current.slot.msg

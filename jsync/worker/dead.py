@@ -1,0 +1,149 @@
+"""Dead letters: store those of messages at their `max_deliver`, and replay them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from ..errors import Error, MessageNotFoundError, TimeoutError as LateError
+from ..headers import Headers
+from ..jetstream.retries.driver import given_up, unburied
+from ..jetstream.retries.engine import PREFIX, Origin, original_headers, text_of
+from ..models.advisory import MaxDeliveries
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ..jetstream.context import JetStream
+    from ..jetstream.retries.driver import Outcome, Retrier
+    from ..jetstream.stream import Stream
+    from ..models import PubAck, StoredMessage
+    from .handlers import Route
+
+PAUSE: Final = 1.0
+"""Seconds between attempts to store a dead letter."""
+
+
+class Stranded:
+    """Dead letters of the messages that reached the `max_deliver` of a consumer.
+
+    The server publishes one advisory for each message. Every process gets the advisory and
+    publishes the same dead letter. The stream stores one of them and ignores the others.
+    """
+
+    def __init__(
+        self,
+        js: JetStream,
+        stream: Stream,
+        route: Route,
+        retrier: Retrier,
+        report: Callable[[Exception], object],
+        told: Callable[[Outcome], object],
+    ) -> None:
+        self._js, self._stream = js, stream
+        self._route, self._retrier = route, retrier
+        self._report, self._told = report, told
+        self._advisories = js.advisories(
+            MaxDeliveries, stream=route.stream, consumer=route.consumer
+        )
+
+    def run(self) -> None:
+        """Listen until `close`. Runs on its own thread."""
+        waiting: list[MaxDeliveries] = []
+        while True:
+            try:
+                waiting.append(self._advisories.next(PAUSE if waiting else None))
+            except LateError:
+                pass
+            except Error:  # it is closed
+                return
+            waiting = [each for each in waiting if not self._bury(each)]
+
+    def close(self) -> None:
+        """Stop listening. Does not block."""
+        self._advisories.close()
+
+    def _bury(self, advisory: MaxDeliveries) -> bool:
+        """Store the dead letter of a message, and return whether nothing is left to do."""
+        subject = self._route.retry.dead_letter
+        assert subject is not None
+        reason = f"delivered {advisory.deliveries} times: max_deliver is reached"
+        origin: Origin | None = None
+        try:
+            message = self._stream.get_message(advisory.stream_seq)
+            origin = Origin(
+                self._route.stream,
+                self._route.consumer,
+                message.sequence,
+                message.timestamp,
+                advisory.deliveries,
+                message.subject,
+            )
+            new = self._retrier.bury(origin, message.data, message.headers, reason)
+            if self._stream.config.retention == "workqueue":
+                # Nobody can acknowledge it any more, and the stream would keep it.
+                self._stream.delete_message(message.sequence)
+        except MessageNotFoundError:
+            return True  # it is gone, or another process was quicker
+        except Error as error:
+            if origin is None:
+                self._report(error)
+            else:
+                self._report(unburied(origin, subject, error))
+                self._told("kept")
+            return False
+        if new:
+            self._report(given_up(origin, subject, reason, None))
+            self._told("dead")
+        return True
+
+
+class DeadLetter:
+    """A dead letter that a stream holds."""
+
+    def __init__(self, message: StoredMessage) -> None:
+        self.message = message
+
+    @property
+    def is_one(self) -> bool:
+        """Whether the message is a dead letter of `Retry`."""
+        headers = self.message.headers
+        return headers is not None and f"{PREFIX}Stream" in headers
+
+    def about(self, name: str) -> str:
+        """Return the header `Dead-Letter-<name>`, without its escapes."""
+        return text_of((self.message.headers or Headers()).get(f"{PREFIX}{name}", ""))
+
+    @property
+    def origin(self) -> str:
+        """The stream, the sequence and the consumer of the message."""
+        where = f"{self.about('Stream')} {self.about('Sequence')}"
+        return f"{where} for {self.about('Consumer')}"
+
+    def replay(self, js: JetStream, subject: str | None = None) -> PubAck:
+        """Publish the message again, and block until it is stored.
+
+        The message keeps its headers, but for orders to the server (`Nats-...`). An old
+        `Nats-Msg-Id` would make the message a duplicate.
+
+        Args:
+            js: The context to publish with.
+            subject: The subject to publish to. Default: the subject of the message.
+
+        Returns:
+            The ack of the stream.
+        """
+        stored = self.message
+        headers = {
+            name: values
+            for name, values in original_headers(stored.headers).items()
+            if not name.lower().startswith("nats-")
+        }
+        # Should this be interrupted before the dead letter is deleted, once more is no harm.
+        msg_id = (
+            f"replay:{stored.stream}:{stored.sequence}:{stored.timestamp.timestamp()}"
+        )
+        where = subject or self.about("Subject")
+        return js.publish(where, stored.data, headers=headers, msg_id=msg_id)
+
+    def __repr__(self) -> str:
+        return f"<DeadLetter {self.message.sequence} of {self.origin}>"

@@ -1,0 +1,174 @@
+"""Which processes run, when they restart, and when they are in a crash loop. Pure."""
+
+from __future__ import annotations
+
+import enum
+from typing import Final
+
+FIRST_PAUSE: Final = 0.1
+LONGEST_PAUSE: Final = 10.0
+"""Seconds before a process restarts: the first time, and at most."""
+HEALTHY_SECONDS: Final = 10.0
+"""After this time as ready, earlier failures of a process no longer count."""
+MOST_FAILED_STARTS: Final = 5
+"""Processes in a row that ended before they were ready: a crash loop."""
+USAGE: Final = 2
+"""The exit code of a process that cannot be started. A restart would not help."""
+
+
+class Phase(enum.Enum):
+    """The phase of a process."""
+
+    STARTING = enum.auto()
+    READY = enum.auto()
+    LEAVING = enum.auto()
+    """It was told to end."""
+    GONE = enum.auto()
+
+
+MOVES: Final = {
+    Phase.STARTING: {Phase.READY, Phase.LEAVING, Phase.GONE},
+    Phase.READY: {Phase.LEAVING, Phase.GONE},
+    Phase.LEAVING: {Phase.GONE},
+    Phase.GONE: set[Phase](),
+}
+
+
+class Crew:
+    """The processes: `slots` places with one process each, or two during a replacement.
+
+    The supervisor reports events, and carries out the answers. Processes are numbers.
+    """
+
+    def __init__(self, slots: int) -> None:
+        self.slots = slots
+        self.phases: dict[int, Phase] = {}
+        self.restarts = 0
+        self.leaving = False
+        """Whether all processes end."""
+        self.fatal: str | None = None
+        """The reason to end, if it is an error."""
+        self._place: dict[int, int] = {}
+        self._ready_since: dict[int, float] = {}
+        self._deaths = [0] * slots
+        self._due: dict[int, float] = dict.fromkeys(range(slots), 0.0)
+        self._failed_starts = 0
+        self._rolling: list[int] = []
+        self._successor: int | None = None
+        self._predecessor: int | None = None
+
+    def _move(self, process: int, to: Phase) -> None:
+        assert to in MOVES[self.phases[process]], (self.phases[process], to)
+        self.phases[process] = to
+
+    @property
+    def ready(self) -> int:
+        """The processes that handle messages."""
+        return list(self.phases.values()).count(Phase.READY)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the last process has ended, after `leave`."""
+        return self.leaving and all(each is Phase.GONE for each in self.phases.values())
+
+    def due(self, now: float) -> list[int]:
+        """The places that need a process now."""
+        if self.leaving:
+            return []
+        return [place for place, at in self._due.items() if at <= now]
+
+    def next_due(self) -> float | None:
+        """When the next process has to begin."""
+        return None if self.leaving else min(self._due.values(), default=None)
+
+    def started(self, process: int, place: int) -> None:
+        """Record that a process has begun."""
+        self.phases[process] = Phase.STARTING
+        self._place[process] = place
+        if self._due.pop(place, None) is None:
+            self._successor = process  # of one that is still at work
+        elif self._deaths[place]:
+            self.restarts += 1
+
+    def is_ready(self, process: int, now: float) -> int | None:
+        """Record that a process is ready, and return the process to end, if it replaces one."""
+        if self.phases[process] is not Phase.STARTING:
+            return None
+        self._move(process, Phase.READY)
+        self._ready_since[process] = now
+        self._failed_starts = 0
+        if process != self._successor:
+            return None
+        self._successor = None
+        self.restarts += 1
+        old = self._predecessor
+        return old if old is not None and self.may_end(old) else None
+
+    def may_end(self, process: int) -> bool:
+        """Mark a process as leaving, and return False if it was leaving before."""
+        if self.phases[process] not in (Phase.STARTING, Phase.READY):
+            return False
+        self._move(process, Phase.LEAVING)
+        return True
+
+    def ended(self, process: int, code: int, now: float) -> None:
+        """Record that a process is gone."""
+        was, place = self.phases[process], self._place[process]
+        self._move(process, Phase.GONE)
+        if process == self._predecessor:
+            self._predecessor = None
+        if process == self._successor:  # the old one stays, and so do those after it
+            self._successor = self._predecessor = None
+            self._rolling.clear()
+        elif was is Phase.STARTING:
+            self._failed_start(code)
+        if self.leaving:
+            return
+        pause = 0.0
+        if was is not Phase.LEAVING:
+            since = self._ready_since.get(process, now)
+            if now - since >= HEALTHY_SECONDS:
+                self._deaths[place] = 0
+            pause = min(
+                LONGEST_PAUSE, FIRST_PAUSE * 2.0 ** min(self._deaths[place], 20)
+            )
+            self._deaths[place] += 1
+        at_work = (Phase.STARTING, Phase.READY)
+        if not any(
+            self._place[other] == place and phase in at_work
+            for other, phase in self.phases.items()
+        ):
+            self._due[place] = now + pause
+
+    def _failed_start(self, code: int) -> None:
+        self._failed_starts += 1
+        if code == USAGE:
+            self.fatal = "a process cannot be started as it is set up"
+        elif self._failed_starts >= MOST_FAILED_STARTS:
+            self.fatal = (
+                f"a crash loop: {self._failed_starts} processes in a row ended before they "
+                "were ready"
+            )
+
+    def leave(self) -> list[int]:
+        """End all processes, and return those that have to be told."""
+        self.leaving = True
+        self._rolling.clear()
+        return [process for process in self.phases if self.may_end(process)]
+
+    def roll(self) -> None:
+        """Replace each process by a new one, one after the other."""
+        if not self.leaving:
+            self._rolling = [*range(self.slots)]
+
+    def to_replace(self) -> int | None:
+        """Return the place where another process has to begin now, to replace the old one."""
+        if self._successor is not None or self._predecessor is not None:
+            return None
+        while self._rolling:
+            place = self._rolling.pop(0)
+            for process, phase in self.phases.items():
+                if self._place[process] == place and phase is Phase.READY:
+                    self._predecessor = process
+                    return place
+        return None  # a process that is not at work restarts anyway

@@ -1,0 +1,130 @@
+"""Counts of workers, as data and as Prometheus text. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+BUCKETS: Final = (
+    *(0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5),
+    *(1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0),
+)
+"""Upper bounds in seconds of the histogram of calls."""
+
+
+class Figures(msgspec.Struct):
+    """Counts of the handler of one consumer."""
+
+    seconds: list[int] = msgspec.field(default_factory=lambda: [0] * (len(BUCKETS) + 1))
+    """Calls by duration: one count for each of `BUCKETS`, and one for longer calls."""
+    total_seconds: float = 0.0
+    failed: int = 0
+    retried: int = 0
+    redelivered: int = 0
+    dead: int = 0
+    dropped: int = 0
+    kept: int = 0
+    timeouts: int = 0
+    in_hand: int = 0
+    pending: int | None = None
+    """Messages that wait in the stream: the consumer's `num_pending`. None: unknown."""
+    ack_pending: int | None = None
+
+    def add(self, other: Figures) -> None:
+        """Add the counts of another process, or thread, of the same consumer."""
+        self.seconds = [a + b for a, b in zip(self.seconds, other.seconds, strict=True)]
+        for name in ("total_seconds", *_SUMMED):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        if other.pending is not None:  # both speak of the same consumer
+            self.pending, self.ack_pending = other.pending, other.ack_pending
+
+    @classmethod
+    def sum(cls, parts: Iterable[Figures]) -> Figures:
+        """Return the sum of counts."""
+        total = cls()
+        for part in parts:
+            total.add(part)
+        return total
+
+    def without_gauges(self) -> Figures:
+        """Return the counts that remain when a process has ended."""
+        return msgspec.structs.replace(self, in_hand=0, pending=None, ack_pending=None)
+
+
+_SUMMED: Final = (
+    *("failed", "retried", "redelivered", "dead", "dropped", "kept", "timeouts"),
+    "in_hand",
+)
+
+
+class Report(msgspec.Struct):
+    """The figures of a process, by stream and consumer."""
+
+    ready: bool = False
+    consumers: dict[str, Figures] = {}
+
+
+# Name, type, help, attribute of `Figures`.
+_METRICS: Final = (
+    ("failures_total", "counter", "Calls of the handler that raised.", "failed"),
+    ("retries_total", "counter", "Failed messages that were given back.", "retried"),
+    ("redeliveries_total", "counter", "Messages that came again.", "redelivered"),
+    ("dead_letters_total", "counter", "Messages that became dead letters.", "dead"),
+    ("dropped_total", "counter", "Messages given up without dead letter.", "dropped"),
+    ("dead_letter_failures_total", "counter", "Dead letters not stored.", "kept"),
+    ("timeouts_total", "counter", "Calls that took too long.", "timeouts"),
+    ("in_hand", "gauge", "Messages that are being handled.", "in_hand"),
+    ("num_pending", "gauge", "Messages that wait in the stream.", "pending"),
+    ("num_ack_pending", "gauge", "Messages delivered and not acked.", "ack_pending"),
+)
+
+
+def prometheus_text(
+    consumers: Mapping[str, Figures], processes: int, ready: int, restarts: int
+) -> str:
+    """Write figures by `STREAM.CONSUMER` in Prometheus' text format 0.0.4."""
+    lines = [
+        *_head("processes", "gauge", "Processes that there should be."),
+        f"jsync_worker_processes {processes}",
+        *_head("processes_ready", "gauge", "Processes that handle messages."),
+        f"jsync_worker_processes_ready {ready}",
+        *_head("restarts_total", "counter", "Processes begun in the place of another."),
+        f"jsync_worker_restarts_total {restarts}",
+    ]
+    labelled = {_labels(name): each for name, each in sorted(consumers.items())}
+    for metric, kind, words, field in _METRICS:
+        lines += _head(metric, kind, words)
+        lines += [
+            f"jsync_worker_{metric}{{{labels}}} {value}"
+            for labels, each in labelled.items()
+            if (value := getattr(each, field)) is not None
+        ]
+    lines += _head("handler_seconds", "histogram", "Seconds of a call of the handler.")
+    for labels, each in labelled.items():
+        reached = 0
+        for bound, calls in zip((*BUCKETS, "+Inf"), each.seconds, strict=True):
+            reached += calls
+            name = f'jsync_worker_handler_seconds_bucket{{{labels},le="{bound}"}}'
+            lines.append(f"{name} {reached}")
+        lines.append(
+            f"jsync_worker_handler_seconds_sum{{{labels}}} {each.total_seconds}"
+        )
+        lines.append(f"jsync_worker_handler_seconds_count{{{labels}}} {reached}")
+    return "\n".join(lines) + "\n"
+
+
+def _head(metric: str, kind: str, words: str) -> list[str]:
+    name = f"jsync_worker_{metric}"
+    return [f"# HELP {name} {words}", f"# TYPE {name} {kind}"]
+
+
+def _labels(name: str) -> str:
+    stream, _, consumer = name.partition(".")  # neither has a dot
+    escaped = (
+        each.replace("\\", "\\\\").replace('"', '\\"') for each in (stream, consumer)
+    )
+    return 'stream="{}",consumer="{}"'.format(*escaped)

@@ -1,0 +1,175 @@
+"""The arguments of a handler, and its settings. Pure."""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, Final, get_type_hints
+
+import msgspec
+
+from .._fast import JetStreamMsg, Msg
+from ..checks import count, span
+from ..errors import CodecError, ConfigError
+from ..jetstream.retries.engine import Retry
+from ..models import check_filter, check_name
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from ..checks import Seconds
+
+AHEAD: Final = 4
+"""Messages to prefetch for each thread: few, so that none waits until its `ack_wait` is over."""
+
+_MESSAGES: Final = {"JetStreamMsg", "Msg"}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Route:
+    """A handler, and the consumer whose messages it gets."""
+
+    name: str
+    call: Callable[[JetStreamMsg], object]
+    subjects: tuple[str, ...]
+    stream: str
+    consumer: str
+    workers: int
+    retry: Retry
+    time_limit: float | None
+    max_messages: int
+    ack_wait: float | None
+
+
+def route(
+    function: Callable[..., object],
+    subjects: str | Sequence[str],
+    *,
+    stream: str | None,
+    consumer: str,
+    workers: int,
+    payload: Any,
+    retry: Retry,
+    time_limit: Seconds | None,
+    max_messages: int | None,
+    ack_wait: Seconds | None,
+) -> Route:
+    """Check the arguments of `Worker.handle`.
+
+    Raises:
+        ConfigError: An argument is not valid.
+    """
+    if stream is None:
+        raise ConfigError("stream: give it to Worker, or to handle")
+    check_name(stream, "stream")
+    check_name(consumer, "consumer")
+    wanted = (subjects,) if isinstance(subjects, str) else tuple(subjects)
+    for subject in wanted:
+        check_filter(subject, "subject")
+    if not isinstance(retry, Retry):
+        raise ConfigError(f"retry has to be a jsync.Retry, not {retry!r}")
+    threads = count(workers, "workers", 1)
+    ahead = (
+        AHEAD * threads
+        if max_messages is None
+        else count(max_messages, "max_messages", 1)
+    )
+    return Route(
+        name=getattr(function, "__qualname__", repr(function)),
+        call=adapted(function, payload),
+        subjects=wanted,
+        stream=stream,
+        consumer=consumer,
+        workers=threads,
+        retry=retry,
+        time_limit=None if time_limit is None else span(time_limit, "time_limit"),
+        max_messages=ahead,
+        ack_wait=None if ack_wait is None else span(ack_wait, "ack_wait"),
+    )
+
+
+def adapted(
+    function: Callable[..., Any], payload: Any = None
+) -> Callable[[JetStreamMsg], object]:
+    """Return the handler as a function of a message, which decodes the payload."""
+    if not callable(function):
+        raise ConfigError(f"a handler has to be callable, not {function!r}")
+    kinds = _annotations(function)
+    if len(kinds) not in (1, 2):
+        raise ConfigError(
+            f"{function!r} takes {len(kinds)} arguments; a handler takes the payload, the "
+            "message, or the payload and the message"
+        )
+    alone = len(kinds) == 1
+    if payload is None:
+        if alone and _is_message(kinds[0]):
+            return function
+        payload = kinds[0]
+    decode = _decoder(payload, function)
+    if alone:
+        return lambda msg: function(decode(msg))
+    return lambda msg: function(decode(msg), msg)
+
+
+def _annotations(function: Callable[..., Any]) -> list[Any]:
+    """The annotations of the arguments that have to be given, in order."""
+    positional = (
+        inspect.Parameter.POSITIONAL_ONLY,
+        inspect.Parameter.POSITIONAL_OR_KEYWORD,
+    )
+    return [
+        _evaluated(parameter.annotation, function)
+        for parameter in inspect.signature(function).parameters.values()
+        if parameter.kind in positional and parameter.default is parameter.empty
+    ]
+
+
+def _evaluated(annotation: Any, function: Callable[..., Any]) -> Any:
+    """Return an annotation, as a string if only type checkers can import its name."""
+    if not isinstance(annotation, str):
+        return annotation
+    of = SimpleNamespace(__annotations__={"it": annotation})
+    within = getattr(inspect.unwrap(function), "__globals__", {})
+    try:
+        return get_type_hints(of, within)["it"]
+    except (NameError, TypeError, AttributeError, SyntaxError):
+        return annotation
+
+
+def _is_message(kind: Any) -> bool:
+    if isinstance(kind, str):
+        return kind.rpartition(".")[2] in _MESSAGES
+    return kind in (inspect.Parameter.empty, JetStreamMsg, Msg)
+
+
+def _decoder(kind: Any, function: Any) -> Callable[[JetStreamMsg], Any]:
+    decode: Callable[[bytes], Any]
+    if kind in (bytes, inspect.Parameter.empty, Any):
+        return lambda msg: msg.data
+    if isinstance(kind, str):
+        raise ConfigError(
+            f"{kind!r}, the annotation of {function!r}, cannot be found at run time; "
+            "import it outside of TYPE_CHECKING, or pass payload="
+        )
+    if kind is str:
+        decode = bytes.decode
+    elif hasattr(kind, "encode") and hasattr(kind, "decode"):
+        decode = kind.decode  # a codec, as those of key-value
+    else:
+        try:
+            decode = msgspec.json.Decoder(kind).decode
+        except TypeError as error:
+            raise ConfigError(f"payload: {kind!r}: {error}") from error
+
+    def read(msg: JetStreamMsg) -> Any:
+        try:
+            return decode(msg.data)
+        except ValueError as error:
+            raise CodecError(f"no {_name(kind)}: {error}") from error
+
+    return read
+
+
+def _name(kind: Any) -> str:
+    return str(getattr(kind, "__name__", type(kind).__name__))

@@ -1,0 +1,90 @@
+"""Health and metrics over HTTP: `/livez`, `/readyz` and `/metrics`."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import TYPE_CHECKING, ClassVar, Protocol
+
+from ..errors import ConfigError
+from ..metrics import CONTENT_TYPE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+class Source(Protocol):
+    """The supervisor, for the server."""
+
+    def is_alive(self) -> bool:
+        """Whether all processes are alive."""
+
+    def is_ready(self) -> bool:
+        """Whether it handles messages."""
+
+    def metrics(self) -> str:
+        """Its counts as Prometheus text."""
+
+
+def address_of(text: str) -> tuple[str, int]:
+    """Split `HOST:PORT`.
+
+    Raises:
+        ConfigError: The text is not `HOST:PORT`.
+    """
+    host, colon, port = text.rpartition(":")
+    if not colon or not port.isascii() or not port.isdigit() or int(port) > 65535:
+        raise ConfigError(f"http: {text!r}; say HOST:PORT, 127.0.0.1:8080 for instance")
+    return host.strip("[]") or "0.0.0.0", int(port)  # noqa: S104 (as ":8080" says)
+
+
+@contextlib.contextmanager
+def serving(address: tuple[str, int], source: Source) -> Iterator[int]:
+    """Serve on an address while the block runs, and yield the port. Port 0: any."""
+
+    class Handler(BaseHTTPRequestHandler):
+        timeout: ClassVar[float | None] = 10.0
+        server_version = "jsync"
+        sys_version = ""
+
+        def do_GET(self) -> None:
+            match self.path.partition("?")[0]:
+                case "/livez":
+                    self._say_whether(source.is_alive())
+                case "/readyz":
+                    self._say_whether(source.is_ready())
+                case "/metrics":
+                    self._send(200, source.metrics(), CONTENT_TYPE)
+                case _:
+                    self._send(404, "/livez, /readyz or /metrics\n")
+
+        def do_HEAD(self) -> None:
+            self.do_GET()
+
+        def _say_whether(self, well: bool) -> None:
+            self._send(200 if well else 503, "ok\n" if well else "not ok\n")
+
+        def _send(self, code: int, text: str, kind: str = "text/plain") -> None:
+            body = text.encode()
+            self.send_response(code)
+            self.send_header("Content-Type", kind)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            if self.command != "HEAD":
+                self.wfile.write(body)
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002
+            """Probes come all the time."""
+
+    with ThreadingHTTPServer(address, Handler) as server:
+        server.daemon_threads = True
+        thread = threading.Thread(
+            target=server.serve_forever, name="jsync-worker-http", daemon=True
+        )
+        thread.start()
+        try:
+            yield server.server_address[1]
+        finally:
+            server.shutdown()
+            thread.join()

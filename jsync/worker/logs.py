@@ -1,0 +1,52 @@
+"""Logs as lines of JSON, each with the message that its thread handles."""
+
+from __future__ import annotations
+
+import json
+import logging
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from .._fast import JetStreamMsg
+from .calls import message_in_hand
+
+if TYPE_CHECKING:
+    from typing import TextIO
+
+
+class JSONFormatter(logging.Formatter):
+    """A record as JSON: time, level, logger, process, text, exception, and the message."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The record in one line."""
+        line: dict[str, Any] = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(),
+            "level": record.levelname,
+            "logger": record.name,
+            "pid": record.process,
+            "text": record.getMessage(),
+        }
+        line |= _about(getattr(record, "message_in_hand", None) or message_in_hand())
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        return json.dumps(line, default=str)
+
+
+def _about(msg: JetStreamMsg | None) -> dict[str, Any]:
+    if not isinstance(msg, JetStreamMsg):
+        return {}
+    about = msg.metadata
+    return {
+        "stream": about.stream,
+        "consumer": about.consumer,
+        "subject": msg.subject,
+        "sequence": about.stream_sequence,
+        "attempt": about.num_delivered,
+    }
+
+
+def log_json(stream: TextIO, level: int = logging.INFO) -> None:
+    """Have all logs of this process written to `stream` as JSON."""
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(JSONFormatter())
+    logging.basicConfig(level=level, handlers=[handler], force=True)

@@ -1,0 +1,235 @@
+"""Several processes of a worker: begun, watched, replaced and ended."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import queue
+import signal
+import subprocess
+import threading
+from time import monotonic
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from ..errors import WorkerError
+from .engine import Crew
+from .figures import Figures, Report, prometheus_text
+from .process import REPORT_SECONDS, VARIABLE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+logger = logging.getLogger("jsync.worker")
+
+_SLACK: Final = 5.0
+"""Seconds beyond the grace until a process is killed."""
+_SILENT_SECONDS: Final = 30 * REPORT_SECONDS
+"""A process that reports nothing for this time is stuck."""
+
+
+class Process:
+    """A process at work, and its last report."""
+
+    def __init__(self, command: Sequence[str]) -> None:
+        reading, writing = os.pipe()
+        try:
+            self._popen = subprocess.Popen(  # noqa: S603 (our own command line)
+                command,
+                # Its end tells the process that the supervisor is gone.
+                stdin=subprocess.PIPE,
+                pass_fds=[writing],
+                env={**os.environ, VARIABLE: str(writing)},
+            )
+        except BaseException:
+            os.close(reading)
+            raise
+        finally:
+            os.close(writing)
+        self.pid = self._popen.pid
+        self.report = Report()
+        self.heard = monotonic()
+        self.kill_at: float | None = None
+        self._reading = reading
+
+    def follow(self, told: Callable[[Report], object]) -> int:
+        """Read the reports to the end, and return the exit code."""
+        decode = msgspec.json.Decoder(Report).decode
+        with open(self._reading, "rb") as lines:
+            for line in lines:
+                with contextlib.suppress(msgspec.DecodeError):  # cut by a SIGKILL
+                    self.report = decode(line)
+                    self.heard = monotonic()
+                    told(self.report)
+        code = self._popen.wait()
+        assert self._popen.stdin is not None
+        self._popen.stdin.close()
+        return code
+
+    def end(self, deadline: float) -> None:
+        """Ask it to drain, and set when it is killed."""
+        self.kill_at = deadline
+        self._popen.terminate()
+
+    def kill(self) -> None:
+        """End it at once."""
+        self.kill_at = None
+        self._popen.kill()
+
+
+class Supervisor:
+    """Keeps processes of a worker running, on the main thread."""
+
+    def __init__(
+        self, command: Sequence[str], processes: int = 1, grace: float = 30.0
+    ) -> None:
+        self._command = command
+        self._grace = grace
+        self._crew = Crew(processes)
+        self._processes: dict[int, Process] = {}
+        self._next = 0
+        self._past: dict[str, Figures] = {}
+        self._lock = threading.Lock()
+        self._turns = monotonic()
+        # The handler of a signal may come in the middle of anything: it only puts.
+        self._events: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
+
+    # Questions over HTTP, on other threads --------------------------------------------
+
+    def is_alive(self) -> bool:
+        """Whether this and each process have given a sign of life lately."""
+        now = monotonic()
+        with self._lock:
+            heard = [each.heard for each in self._processes.values()]
+        return all(now - each < _SILENT_SECONDS for each in [self._turns, *heard])
+
+    def is_ready(self) -> bool:
+        """Whether there are as many processes at work as there should be."""
+        with self._lock:
+            reports = [each.report for each in self._processes.values()]
+        ready = sum(each.ready for each in reports)
+        return ready >= self._crew.slots and not self._crew.leaving
+
+    def metrics(self) -> str:
+        """The counts of all processes, also of those that have ended."""
+        with self._lock:
+            total = {name: msgspec.structs.replace(f) for name, f in self._past.items()}
+            reports = [each.report for each in self._processes.values()]
+            for report in reports:
+                for name, figures in report.consumers.items():
+                    total.setdefault(name, Figures()).add(figures)
+        ready = sum(each.ready for each in reports)
+        return prometheus_text(total, self._crew.slots, ready, self._crew.restarts)
+
+    # The loop -------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Keep the processes running until SIGTERM or SIGINT. Blocks.
+
+        SIGHUP replaces each process by a new one.
+
+        Raises:
+            WorkerError: The processes are in a crash loop, or cannot be started.
+        """
+        with self._signals():
+            try:
+                while not self._crew.is_over:
+                    self._turn()
+            finally:
+                for process in list(self._processes.values()):
+                    process.kill()
+        if self._crew.fatal is not None:
+            raise WorkerError(self._crew.fatal)
+
+    def _turn(self) -> None:
+        crew, now = self._crew, monotonic()
+        self._turns = now
+        for place in crew.due(now):
+            self._start(place)
+        replaced = crew.to_replace()
+        if replaced is not None:
+            self._start(replaced)
+        waits = [REPORT_SECONDS]
+        due = crew.next_due()
+        if due is not None:
+            waits.append(due - now)
+        for process in list(self._processes.values()):
+            if process.kill_at is not None:
+                if process.kill_at <= now:
+                    logger.error("process %d does not end, and is killed", process.pid)
+                    process.kill()
+                else:
+                    waits.append(process.kill_at - now)
+        with contextlib.suppress(queue.Empty):
+            self._events.get(timeout=max(0.0, min(waits)))()
+
+    def _start(self, place: int) -> None:
+        number, self._next = self._next, self._next + 1
+        process = Process(self._command)
+        with self._lock:
+            self._processes[number] = process
+        self._crew.started(number, place)
+        logger.info("process %d has begun", process.pid)
+
+        def told(report: Report) -> None:
+            if report.ready:
+                self._events.put(lambda: self._ready(number))
+
+        def follow() -> None:
+            code = process.follow(told)
+            self._events.put(lambda: self._ended(number, code))
+
+        threading.Thread(target=follow, name="jsync-worker-follow", daemon=True).start()
+
+    def _ready(self, number: int) -> None:
+        if number not in self._processes:
+            return
+        replaced = self._crew.is_ready(number, monotonic())
+        if replaced is not None:
+            self._processes[replaced].end(self._deadline())
+
+    def _ended(self, number: int, code: int) -> None:
+        with self._lock:
+            process = self._processes.pop(number)
+            for name, figures in process.report.consumers.items():
+                past = self._past.setdefault(name, Figures())
+                past.add(figures.without_gauges())
+        level = logging.INFO if code == 0 else logging.ERROR
+        logger.log(level, "process %d has ended: %s", process.pid, _words(code))
+        self._crew.ended(number, code, monotonic())
+        if self._crew.fatal is not None:
+            self._leave()
+
+    def _leave(self) -> None:
+        for number in self._crew.leave():
+            self._processes[number].end(self._deadline())
+
+    def _deadline(self) -> float:
+        return monotonic() + self._grace + _SLACK
+
+    @contextlib.contextmanager
+    def _signals(self) -> Iterator[None]:
+        handlers = {
+            signal.SIGTERM: self._leave,
+            signal.SIGINT: self._leave,
+            signal.SIGHUP: self._crew.roll,
+        }
+        before = {
+            number: signal.signal(number, lambda *_, act=act: self._events.put(act))
+            for number, act in handlers.items()
+        }
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
+def _words(code: int) -> str:
+    if code >= 0:
+        return f"exit code {code}"
+    with contextlib.suppress(ValueError):
+        return signal.Signals(-code).name
+    return f"signal {-code}"

@@ -1,0 +1,508 @@
+"""`Worker` holds the handlers of consumers. `RunningWorker` runs them."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import queue
+import threading
+from dataclasses import replace
+from functools import partial
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from ..checks import callback as check_callback, seconds as check_seconds
+from ..connection import connect as connect_to
+from ..core.closing import Closing
+from ..core.single import Single
+from ..errors import (
+    CodecError,
+    ConfigError,
+    ConsumerNotFoundError,
+    DrainTimeoutError,
+    Error,
+    FilterMismatchError,
+    StreamNotFoundError,
+)
+from ..jetstream.retries.driver import Retrier
+from ..jetstream.retries.engine import Retry
+from .calls import Calls
+from .dead import Stranded
+from .figures import Report
+from .handlers import route
+from .process import run
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from ..checks import Seconds
+    from ..connection import Connection
+    from ..jetstream.consumer import Consumer
+    from ..jetstream.context import JetStream
+    from ..jetstream.pulls.faces import ConsumeContext
+    from .handlers import Route
+
+logger = logging.getLogger("jsync.worker")
+
+ACK_WAIT: Final = 30.0
+"""Seconds: the server's default if a consumer has no `ack_wait`."""
+_LONGEST_TICK: Final = 1.0
+_SHORTEST_TICK: Final = 0.02
+
+_Function = TypeVar("_Function", bound="Callable[..., Any]")
+
+
+class Worker:
+    """A program of message handlers that runs until you stop it.
+
+    Decorate your handlers with `handle`. Then run the worker with `jsync worker
+    module:app`, with `run`, or with `start` in your own program. The worker acknowledges a
+    message when its handler returns. If the handler raises, `retry` decides when the
+    message is delivered again, and where it ends.
+
+    Args:
+        stream: The default stream of the handlers.
+        connect: Called without arguments to get the connection. Default: connect to
+            `nats://127.0.0.1:4222`. `jsync worker` connects by its own options.
+        retry: The default retry policy of the handlers. Default: retry failed messages
+            without end, after 1, 5, 30, and then up to 600 seconds.
+        on_error: Called with each error that does not end the worker, on the connection's
+            callback thread: `MessageGivenUpError`, `DeadLetterError`,
+            `HandlerTimeoutError`, and the errors of `Consumer.consume`. The logger
+            `jsync.worker` gets them as well.
+
+    Raises:
+        ConfigError: `connect` or `on_error` is not callable.
+    """
+
+    def __init__(
+        self,
+        *,
+        stream: str | None = None,
+        connect: Callable[[], Connection] | None = None,
+        retry: Retry | None = None,
+        on_error: Callable[[Exception], object] | None = None,
+    ) -> None:
+        check_callback(connect, "connect")
+        check_callback(on_error, "on_error")
+        self._stream = stream
+        self._connect = connect
+        self._retry = retry or Retry(attempts=None, factor=2, longest=600, jitter=0.1)
+        self._on_error = on_error
+        self._routes: list[Route] = []
+        self._starts: list[Callable[[JetStream], object]] = []
+        self._stops: list[Callable[[], object]] = []
+
+    def handle(
+        self,
+        subject: str | Sequence[str],
+        /,
+        *,
+        consumer: str,
+        stream: str | None = None,
+        workers: int = 1,
+        payload: Any = None,
+        retry: Retry | None = None,
+        time_limit: Seconds | None = None,
+        max_messages: int | None = None,
+        ack_wait: Seconds | None = None,
+    ) -> Callable[[_Function], _Function]:
+        """Decorate a function that handles the messages of a subject.
+
+        The function takes the payload, the message, or both in this order. Several threads
+        may call the function at the same time. While it runs, the worker asks the server
+        for more time, so a handler may take longer than `ack_wait`.
+
+        Args:
+            subject: The subject, or a list of them. Wildcards are allowed.
+            consumer: The durable consumer. It is created if it does not exist.
+            stream: The stream of the consumer. Default: the stream of the worker.
+            workers: The number of threads of each process.
+            payload: The type of the payload: `bytes`, `str`, a type that msgspec reads
+                from JSON, or a codec such as `jsync.MsgPack(Order)`. Default: the
+                annotation of the first parameter. If a payload cannot be decoded and there
+                is a `dead_letter`, the message becomes a dead letter at once.
+            retry: The policy for failed messages. Default: the policy of the worker.
+            time_limit: Seconds after which a call counts as failed. The thread of the call
+                stays busy until the function returns.
+            max_messages: Messages to prefetch. Default: four for each thread. Handlers of
+                a few milliseconds are faster with more.
+            ack_wait: The `ack_wait` in seconds, if the worker creates the consumer.
+
+        Returns:
+            The decorator. It returns the function unchanged, so you can call it in tests.
+
+        Raises:
+            ConfigError: An argument, or the signature of the function, is not valid.
+        """
+
+        def add(function: _Function) -> _Function:
+            found = route(
+                function,
+                subject,
+                stream=self._stream if stream is None else stream,
+                consumer=consumer,
+                workers=workers,
+                payload=payload,
+                retry=retry or self._retry,
+                time_limit=time_limit,
+                max_messages=max_messages,
+                ack_wait=ack_wait,
+            )
+            names = {(other.stream, other.consumer) for other in self._routes}
+            if (found.stream, found.consumer) in names:
+                raise ConfigError(
+                    f"consumer {consumer!r} has a handler already: give each handler a "
+                    "consumer of its own"
+                )
+            self._routes.append(found)
+            return function
+
+        return add
+
+    def on_start(self, function: _Function) -> _Function:
+        """Decorate a function that runs before the first message, with the `JetStream`.
+
+        The functions run in the order of their definition. If one raises, the worker does
+        not start.
+
+        Args:
+            function: The function. It takes the `JetStream`.
+
+        Returns:
+            The function unchanged.
+        """
+        self._starts.append(function)
+        return function
+
+    def on_stop(self, function: _Function) -> _Function:
+        """Decorate a function that runs after the last message, without arguments.
+
+        The functions run in the reverse order of their definition, also after a failed
+        start. If one raises, the worker logs the exception and goes on.
+
+        Args:
+            function: The function. It takes no arguments.
+
+        Returns:
+            The function unchanged.
+        """
+        self._stops.append(function)
+        return function
+
+    def connect(self, default: Callable[[], Connection] = connect_to) -> Connection:
+        """Connect with the `connect` of this worker, or with `default`. Blocks.
+
+        Args:
+            default: Called without arguments if the worker has no `connect`.
+
+        Returns:
+            The connection.
+
+        Raises:
+            Error: The connection cannot be made, as in `jsync.connect`.
+        """
+        return (self._connect or default)()
+
+    def start(self, nc: Connection, js: JetStream | None = None) -> RunningWorker:
+        """Start to handle messages on a connection.
+
+        Blocks until every consumer exists and its handler can run.
+
+        Args:
+            nc: The connection. The worker does not close it.
+            js: The context to use. Default: `nc.jetstream()`.
+
+        Returns:
+            The running worker. Leave its `with` block, or call `stop`, to end it.
+
+        Raises:
+            ConfigError: There is no handler, a consumer does not fit its retry policy, or
+                no stream takes the dead letters.
+            FilterMismatchError: An existing consumer has other subjects than its handler.
+            StreamNotFoundError: The stream of a handler does not exist.
+        """
+        if not self._routes:
+            raise ConfigError("the worker has no handler: decorate one with handle")
+        return RunningWorker(
+            nc,
+            js or nc.jetstream(),
+            self._routes,
+            self._starts,
+            self._stops,
+            self._on_error,
+        )
+
+    def run(self, *, grace: Seconds = 30.0) -> None:
+        """Connect, handle messages until SIGTERM or SIGINT (Ctrl-C), and drain. Blocks.
+
+        Call `run` on the main thread of your program. A second signal ends the wait for
+        the handlers.
+
+        Args:
+            grace: Seconds for the handlers to end after the signal.
+
+        Raises:
+            ConsumerDeletedError: A consumer was deleted.
+            ConnectionClosedError: The connection was closed.
+            DrainTimeoutError: The handlers did not return in time. The server delivers
+                their messages again.
+        """
+        run(self.connect, self.start, check_seconds(grace, "grace"))
+
+    def __repr__(self) -> str:
+        names = ", ".join(f"{each.stream}.{each.consumer}" for each in self._routes)
+        return f"<Worker of {names or 'nothing'}>"
+
+
+class RunningWorker(Closing, Single):
+    """A worker that handles messages. `Worker.start` returns it. Any thread may use it."""
+
+    def __init__(
+        self,
+        nc: Connection,
+        js: JetStream,
+        routes: Sequence[Route],
+        starts: Sequence[Callable[[JetStream], object]],
+        stops: Sequence[Callable[[], object]],
+        on_error: Callable[[Exception], object] | None,
+    ) -> None:
+        self._nc, self._js = nc, js
+        self._stops = list(reversed(stops))
+        self._on_error = on_error
+        self._calls: list[Calls] = []
+        self._consumers: list[Consumer] = []
+        self._running: list[ConsumeContext] = []
+        self._stranded: list[Stranded] = []
+        self._ends: queue.SimpleQueue[Exception | None] = queue.SimpleQueue()
+        self._clock_over = threading.Event()
+        self._lock = threading.Lock()
+        self._stopped = False
+        try:
+            for start in starts:
+                start(js)
+            for each in routes:
+                self._prepare(each)
+            for call, consumer in zip(self._calls, self._consumers, strict=True):
+                self._begin(call, consumer)
+            self._start_clock()
+        except BaseException:
+            with contextlib.suppress(DrainTimeoutError):
+                self.stop(0)
+            raise
+
+    # The start ------------------------------------------------------------------------
+
+    def _prepare(self, of: Route) -> None:
+        consumer = self._consumer(of)
+        config = consumer.config
+        policy = of.retry
+        if policy.dead_letter is not None:
+            self._check_dead_letter(of, policy.dead_letter)
+            assert isinstance(policy.give_up_on, tuple)
+            policy = replace(policy, give_up_on=(*policy.give_up_on, CodecError))
+        waits = config.backoff or [config.ack_wait or ACK_WAIT]
+        call = Calls(of, min(waits), self._report)
+        call.retrier = Retrier(
+            self._nc.session, policy, config, 5.0, self._report, call.told
+        )
+        self._calls.append(call)
+        self._consumers.append(consumer)
+        if policy.dead_letter is not None and (config.max_deliver or 0) > 0:
+            stream = self._js.stream(of.stream)
+            stranded = Stranded(
+                self._js, stream, of, call.retrier, self._report, call.told
+            )
+            self._stranded.append(stranded)
+            self._thread("stranded", stranded.run)
+
+    def _consumer(self, of: Route) -> Consumer:
+        stream = self._js.stream(of.stream)
+        try:
+            consumer = stream.consumer(of.consumer)
+        except ConsumerNotFoundError:
+            one = len(of.subjects) == 1
+            return stream.create_consumer(
+                durable_name=of.consumer,
+                ack_wait=of.ack_wait,
+                max_ack_pending=max(1000, 2 * of.max_messages),
+                filter_subject=of.subjects[0] if one else None,
+                filter_subjects=None if one else [*of.subjects],
+            )
+        config = consumer.config
+        filters = config.filter_subjects or [config.filter_subject or ">"]
+        if {*filters} != {*of.subjects}:
+            raise FilterMismatchError(
+                f"consumer {of.consumer!r} of {of.stream!r} gets {', '.join(filters)}, and "
+                f"the handler is for {', '.join(of.subjects)}; call "
+                "JetStream.update_consumer, or choose another consumer"
+            )
+        return consumer
+
+    def _check_dead_letter(self, of: Route, subject: str) -> None:
+        try:
+            taker = self._js.stream_name_by_subject(subject)
+        except StreamNotFoundError:
+            raise ConfigError(
+                f"no stream takes {subject!r}, the subject of the dead letters of "
+                f"{of.name}; create one"
+            ) from None
+        if taker == of.stream:
+            raise ConfigError(
+                f"stream {taker!r} takes {subject!r}, the subject of its own dead letters; "
+                "choose a subject of another stream"
+            )
+
+    def _begin(self, call: Calls, consumer: Consumer) -> None:
+        running = consumer.consume(
+            call,
+            workers=call.route.workers,
+            max_messages=call.route.max_messages,
+            on_error=self._report,
+        )
+        self._running.append(running)
+
+        def watch() -> None:
+            try:
+                running.wait()
+            except Error as error:
+                self._ends.put(error)
+
+        self._thread("end", watch)
+
+    def _start_clock(self) -> None:
+        waits = [call.interval for call in self._calls]
+        waits += [call.route.time_limit or _LONGEST_TICK for call in self._calls]
+        tick = min(_LONGEST_TICK, max(_SHORTEST_TICK, min(waits) / 4))
+
+        def run() -> None:
+            while not self._clock_over.wait(tick):
+                now = monotonic()
+                for call in self._calls:
+                    call.check(now)
+
+        self._thread("clock", run)
+
+    def _thread(self, name: str, run: Callable[[], object]) -> None:
+        self._nc.session.spawner.start(f"jsync-worker-{name}", run)
+
+    # While it runs --------------------------------------------------------------------
+
+    @property
+    def ready(self) -> bool:
+        """Whether the worker is connected and handles messages."""
+        at_work = not any(running.closed for running in self._running)
+        return at_work and not self._stopped and self._nc.is_connected
+
+    def report(self, *, lag: bool = False) -> Report:
+        """Return the counts so far, by `STREAM.CONSUMER`.
+
+        Args:
+            lag: Ask the server for the lag of each consumer as well. This blocks.
+
+        Returns:
+            The counts of this process.
+        """
+        found = Report(ready=self.ready)
+        for call, consumer in zip(self._calls, self._consumers, strict=True):
+            figures = call.figures()
+            if lag:
+                with contextlib.suppress(Error):
+                    info = consumer.info()
+                    figures.pending = info.num_pending
+                    figures.ack_pending = info.num_ack_pending
+            found.consumers[f"{call.route.stream}.{call.route.consumer}"] = figures
+        return found
+
+    def wait(self, timeout: Seconds | None = None) -> bool:
+        """Block until the worker has ended.
+
+        Args:
+            timeout: Seconds to wait. None: no limit.
+
+        Returns:
+            True if the worker has ended, False after `timeout`.
+
+        Raises:
+            ConsumerDeletedError: A consumer was deleted.
+            ConnectionClosedError: The connection was closed.
+        """
+        try:
+            error = self._ends.get(
+                timeout=None if timeout is None else check_seconds(timeout, "timeout")
+            )
+        except queue.Empty:
+            return False
+        self._ends.put(error)  # for the next who asks
+        if error is not None:
+            raise error
+        return True
+
+    def _report(self, error: Exception) -> None:
+        logger.warning("%s: %s", type(error).__name__, error)
+        # On the callbacks' thread: an exception in user code ends no thread of the worker.
+        self._nc.session.callbacks.post(self._on_error, error)
+
+    # The end --------------------------------------------------------------------------
+
+    def stop(self, grace: Seconds = 30.0) -> None:
+        """Stop pulling, let the handlers finish the prefetched messages, and end. Blocks.
+
+        After `grace` seconds, the worker gives waiting messages back to the server. If a
+        handler is still running then, the server delivers its message again after
+        `ack_wait`.
+
+        Args:
+            grace: Seconds to wait for the handlers.
+
+        Raises:
+            DrainTimeoutError: Handlers did not return in time.
+        """
+        deadline = monotonic() + check_seconds(grace, "grace")
+        with self._lock:
+            first, self._stopped = not self._stopped, True
+        if not first:
+            return
+        late: list[Exception] = []
+        threads = [
+            self._nc.session.spawner.start(
+                "jsync-worker-drain", partial(_end, running, deadline, late)
+            )
+            for running in self._running
+        ]
+        for thread in threads:
+            thread.join()
+        self._clock_over.set()
+        for stranded in self._stranded:
+            stranded.close()
+        for stop in self._stops:
+            try:
+                stop()
+            except Exception:
+                logger.exception("%r raised", stop)
+        self._ends.put(None)
+        if late:
+            raise DrainTimeoutError(
+                f"handlers have not returned within {grace} s; the server delivers their "
+                "messages again"
+            )
+
+    def close(self) -> None:
+        """Stop, with 30 seconds of grace."""
+        self.stop()
+
+    def __repr__(self) -> str:
+        state = "stopped" if self._stopped else "at work"
+        return f"<RunningWorker {state}, {sum(c.in_hand for c in self._calls)} in hand>"
+
+
+def _end(running: ConsumeContext, deadline: float, late: list[Exception]) -> None:
+    try:
+        running.drain(max(0.0, deadline - monotonic()))
+    except DrainTimeoutError:
+        try:
+            running.stop(0)
+        except DrainTimeoutError as error:
+            late.append(error)
+    except Error:
+        pass  # it has ended by itself, and `wait` says why
