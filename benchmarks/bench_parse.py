@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from jsync._fast import (
+    JetStreamMailbox,
     Line,
     Mailbox,
     Messages,
@@ -49,7 +50,8 @@ def bench_feed_headers(benchmark: BenchmarkFixture, size: int) -> None:
 def bench_line(benchmark: BenchmarkFixture, size: int, jetstream: bool) -> None:
     """Parsed, delivered to a mailbox, and taken by its reader."""
     outbox = Outbox()
-    line, mailbox = Line(outbox, -1), Mailbox(outbox, 7, jetstream=jetstream)
+    line = Line(outbox, -1)
+    mailbox = JetStreamMailbox(outbox, 7) if jetstream else Mailbox(outbox, 7)
     line.subscribe(7, mailbox)
     chunk = frames(size, COUNT)
 

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from jsync._fast import (
+    JetStreamMailbox,
     JetStreamMsg,
     Line,
-    Mailbox,
     Messages,
     Outbox,
     encode_headers,
@@ -134,7 +134,7 @@ def bench_ack(benchmark: BenchmarkFixture) -> None:
     with Connected() as connected:
         outbox = connected.outbox
         # A line of its own: the other one belongs to its thread.
-        line, mailbox = Line(outbox, -1), Mailbox(outbox, 7, jetstream=True)
+        line, mailbox = Line(outbox, -1), JetStreamMailbox(outbox, 7)
         line.subscribe(7, mailbox)
         chunk = frames(128, COUNT)
 

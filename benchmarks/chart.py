@@ -1,7 +1,8 @@
-"""A picture of the results: `python -m benchmarks.chart [NAME]` draws `results/NAME.json` anew.
+"""Draw the results: `python -m benchmarks.chart [NAME]` draws `results/NAME.json`.
 
-One panel for each scenario and figure, in its own unit; jsync first, in colour, and the raw
-socket, which is no client, last.
+Each panel shows one figure of one scenario, in its own unit. jsync comes first, in colour. The
+raw socket comes last: it is a loop over a plain socket that does the same work without a client.
+`NAME-front` has three panels, for the README.
 """
 
 from __future__ import annotations
@@ -36,38 +37,45 @@ class Panel(NamedTuple):
 
 
 PANELS = [
-    Panel("consume500", "consume, pulls of 500", RATE),
-    Panel("consumeack500", "consume and ack", RATE),
-    Panel("ahead", "publisher, window 4000", RATE),
-    Panel("ingest", "fast ingest", RATE),
-    Panel("consume500", "consume", CPU),
-    Panel("consumeack500", "consume and ack", CPU),
-    Panel("ahead", "publisher", CPU),
-    Panel("ingest", "fast ingest", CPU),
-    Panel("read", "core subscribe", RATE),
-    Panel("publish", "core publish", RATE),
-    Panel("read", "core subscribe", CPU),
-    Panel("publish", "core publish", CPU),
-    Panel("request", "request, median", MEDIAN),
-    Panel("single", "publish and its ack, median", MEDIAN),
-    Panel("next", "next, median", MEDIAN),
-    Panel("api", "request to the JetStream API, median", MEDIAN),
+    Panel("consume500", "consume by 500: rate", RATE),
+    Panel("consumeack500", "consume and ack: rate", RATE),
+    Panel("ahead", "publisher, window 4000: rate", RATE),
+    Panel("ingest", "fast ingest: rate", RATE),
+    Panel("consume500", "consume by 500: CPU", CPU),
+    Panel("consumeack500", "consume and ack: CPU", CPU),
+    Panel("ahead", "publisher, window 4000: CPU", CPU),
+    Panel("ingest", "fast ingest: CPU", CPU),
+    Panel("read", "core subscribe: rate", RATE),
+    Panel("publish", "core publish: rate", RATE),
+    Panel("read", "core subscribe: CPU", CPU),
+    Panel("publish", "core publish: CPU", CPU),
+    Panel("request", "request: median latency", MEDIAN),
+    Panel("single", "publish and its ack: median latency", MEDIAN),
+    Panel("next", "next: median latency", MEDIAN),
+    Panel("api", "JetStream API: median latency", MEDIAN),
+]
+FRONT = [
+    Panel("consume500", "Consume: rate", RATE),
+    Panel("consume500", "Consume: CPU of the client", CPU),
+    Panel("request", "Request and reply: median latency", MEDIAN),
 ]
 UNITS = {
-    CPU: "client CPU, µs a message: less is better",
+    CPU: "µs a message: less is better",
     RATE: "thousand messages a second: more is better",
     MEDIAN: "µs: less is better",
 }
 
 
-def panels_of(document: dict[str, Any]) -> list[tuple[Panel, dict[str, list[float]]]]:
-    return [(panel, found) for panel in PANELS if (found := values(document, panel))]
+def panels_of(
+    document: dict[str, Any], wanted: list[Panel]
+) -> list[tuple[Panel, dict[str, list[float]]]]:
+    return [(panel, found) for panel in wanted if (found := values(document, panel))]
 
 
 def is_possible(document: dict[str, Any]) -> bool:
-    """Whether there is something to draw, and matplotlib: the figures do without."""
+    """Whether there is something to draw, and matplotlib to draw it with."""
     found = importlib.util.find_spec("matplotlib") is not None
-    return found and bool(panels_of(document))
+    return found and bool(panels_of(document, PANELS))
 
 
 def values(document: dict[str, Any], panel: Panel) -> dict[str, list[float]]:
@@ -84,7 +92,7 @@ def values(document: dict[str, Any], panel: Panel) -> dict[str, list[float]]:
 
 
 def draw(document: dict[str, Any], directory: Path, name: str) -> None:
-    """Write `name`.svg and `name`.png."""
+    """Write `name`.svg and `name`.png, and the same with the suffix `-front`."""
     # Not needed to run the benchmarks.
     import matplotlib as mpl  # noqa: PLC0415
 
@@ -97,47 +105,67 @@ def draw(document: dict[str, Any], directory: Path, name: str) -> None:
     }
     from matplotlib import pyplot as plt  # noqa: PLC0415
 
-    panels = panels_of(document)
-    columns = 4
-    rows = -(-len(panels) // columns)
-    figure, axes = plt.subplots(
-        rows, columns, figsize=(13, 0.6 + 1.9 * rows), squeeze=False
-    )
-    for axis in axes.flat:
-        axis.set_visible(False)
-    for axis, (panel, found) in zip(axes.flat, panels, strict=False):
-        axis.set_visible(True)
-        _bars(axis, panel, found)
-    facts = document["facts"]
-    figure.suptitle(
-        f"128 bytes (requests: 16), nats-server {facts['nats-server']}, {facts['cpu']}; "
-        f"medians of {document['rounds']} rounds, lines from the least to the most",
-        fontsize=9,
-    )
-    figure.tight_layout()
-    figure.savefig(directory / f"{name}.svg", metadata={"Date": None})
-    figure.savefig(directory / f"{name}.png", dpi=110)
-    plt.close(figure)
+    for suffix, wanted, columns in (("", PANELS, 4), ("-front", FRONT, 3)):
+        panels = panels_of(document, wanted)
+        rows = -(-len(panels) // columns)
+        figure, axes = plt.subplots(
+            rows,
+            columns,
+            figsize=(3.25 * columns, 0.6 + 1.9 * rows),
+            squeeze=False,
+        )
+        for axis in axes.flat:
+            axis.set_visible(False)
+        for axis, (panel, found) in zip(axes.flat, panels, strict=False):
+            axis.set_visible(True)
+            _bars(axis, panel, found)
+        facts = document["facts"]
+        figure.suptitle(
+            f"128 bytes (requests: 16), nats-server {facts['nats-server']}, "
+            f"{facts['cpu']}; medians of {document['rounds']} rounds",
+            fontsize=9,
+        )
+        figure.tight_layout()
+        figure.savefig(directory / f"{name}{suffix}.svg", metadata={"Date": None})
+        figure.savefig(directory / f"{name}{suffix}.png", dpi=110)
+        plt.close(figure)
 
 
 def _bars(axis: Any, panel: Panel, found: dict[str, list[float]]) -> None:
-    quick = [v[0] for name, v in found.items() if name not in {"natsio", "nats-py"}]
-    most_of_all = max(median for median, _, _ in found.values())
-    limit = 1.35 * (most_of_all if most_of_all < 2.5 * max(quick) else max(quick))
+    """Draw bars, or points on a logarithmic axis if one figure is many times another."""
+    medians = [median for median, _, _ in found.values()]
+    wide = panel.column == CPU and max(medians) > 10 * min(medians)
     for at, (client, (median, least, most)) in enumerate(found.items()):
         colour = {"jsync": JSYNC, "raw socket": RAW}.get(client, PEER)
-        axis.barh(at, min(median, limit), color=colour, height=0.7)
+        if wide:
+            axis.plot(median, at, "o", color=colour, markersize=7)
+        else:
+            axis.barh(at, median, color=colour, height=0.7)
+        most = min(most, 1.5 * max(medians))
+        axis.plot([least, most], [at, at], color="black", linewidth=0.8)
         label = f"{median:,.0f}" if median >= 100 else f"{median:.3g}"
-        if median > limit:  # what is ten times as much is told, not drawn
-            axis.text(limit, at, f"{label} → ", va="center", ha="right", color="black")
-            continue
-        axis.plot([least, min(most, limit)], [at, at], color="black", linewidth=0.8)
-        axis.text(min(max(most, median), limit), at, f" {label}", va="center")
+        axis.annotate(
+            label,
+            (max(most, median), at),
+            xytext=(5, 0),
+            textcoords="offset points",
+            va="center",
+        )
     axis.set_yticks(range(len(found)), list(found))
     axis.invert_yaxis()
-    axis.set_xlim(0, limit * 1.12)
+    if wide:
+        axis.set_xscale("log")
+        axis.set_xlim(min(medians) / 2, max(medians) * 8)
+        axis.set_ylim(len(found) - 0.5, -0.5)
+        axis.xaxis.set_major_formatter("{x:g}")
+        axis.grid(axis="x", color="#e9ecef")
+        axis.set_axisbelow(True)
+    else:
+        longest = max(most for _, _, most in found.values())
+        axis.set_xlim(0, 1.35 * min(longest, 1.5 * max(medians)))
     axis.set_title(panel.title)
-    axis.set_xlabel(UNITS[panel.column], fontsize=7)
+    scale = ", logarithmic" if wide else ""
+    axis.set_xlabel(f"{UNITS[panel.column]}{scale}", fontsize=7)
     axis.spines[["top", "right"]].set_visible(False)
 
 

@@ -33,14 +33,19 @@ REPOSITORY = Path(__file__).parent.parent
 SERVER = 'max_pending: 4GB\nwrite_deadline: "120s"\n'
 
 JOBS = {"publish", "read", "request", "fetch", "consume", "next", "ordered"}
-NATSIO_JOBS = JOBS | {"publisher", "single"}
-NATSPY_JOBS = NATSIO_JOBS - {"consume"}
-NATSC_JOBS = NATSIO_JOBS | {"consumers", "readmany", "atomic"}
+KV_JOBS = {"kvput", "kvget", "kvkeys", "kvwatch"}
+NATSIO_JOBS = JOBS | {"publisher", "single"} | KV_JOBS
+NATSPY_JOBS = NATSIO_JOBS - {"consume"} | {"serve", "objectput", "objectget"}
+NATSC_JOBS = NATSIO_JOBS - KV_JOBS | {"consumers", "readmany", "atomic"}
 LIMIT = 180
 """Seconds after which a peer is ended that has not told what it found."""
 
 PURE_PYTHON = {"natsio", "nats-py"}
-NATSGO_JOBS = NATSC_JOBS | {"ingest"}
+NATSGO_JOBS = (
+    NATSC_JOBS
+    | KV_JOBS
+    | {*("ingest", "serve", "objectput", "objectget", "objectopen")}
+)
 
 
 class PeerError(Exception):

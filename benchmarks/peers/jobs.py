@@ -28,8 +28,19 @@ ARGUMENTS = {
     "ingest": "url subject size count flow outstanding chunk",
     "atomic": "url subject size count chunk",
     "single": "url subject size count",
+    "kvput": "url bucket size count",
+    "kvget": "url bucket keys count",
+    "kvmany": "url bucket keys count",
+    "kvkeys": "url bucket count passes",
+    "kvwatch": "url bucket count passes",
+    "kvordered": "url bucket count passes",
+    "kvlive": "url bucket count reads",
+    "serve": "url subject workers delay",
+    "objectput": "url stream size count",
+    "objectget": "url stream size count",
+    "objectopen": "url stream size count",
 }
-WORDS = {"url", "subject", "stream", "consumer"}
+WORDS = {"url", "subject", "stream", "consumer", "bucket"}
 
 
 def main(jobs: Mapping[str, Work]) -> None:

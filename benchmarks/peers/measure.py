@@ -33,6 +33,14 @@ def peak_mib() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1 << 20)
 
 
+def resident() -> int:
+    """Bytes of memory that this process has now; 0 where that cannot be told."""
+    pages = Path("/proc/self/statm")
+    if not pages.exists():
+        return 0
+    return int(pages.read_text().split()[1]) * resource.getpagesize()
+
+
 def await_go() -> None:
     """Tell the runner that everything is set up, and wait until it says go."""
     sys.stdout.write("ready\n")

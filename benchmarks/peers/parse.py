@@ -8,7 +8,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.frames import frames
-from jsync._fast import JetStreamMsg, Line, Mailbox, Messages, Outbox, Parser
+from jsync._fast import JetStreamMailbox, JetStreamMsg, Line, Messages, Outbox, Parser
 
 from .measure import await_go, report
 
@@ -31,7 +31,7 @@ def line(
     """As a connection does it: parsed, delivered to a mailbox, and taken from there."""
     outbox = Outbox()
     reader = Line(outbox, -1)
-    mailbox = Mailbox(outbox, 7, jetstream=True)
+    mailbox = JetStreamMailbox(outbox, 7)
     reader.subscribe(7, mailbox)
 
     def run() -> None:

@@ -6,13 +6,17 @@ beside, `--hold MS` one that holds the GIL in C, `--ca FILE` is for TLS.
 
 from __future__ import annotations
 
+import threading
+import time
 from contextlib import ExitStack
+from functools import partial
 from itertools import islice
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
 import jsync
 
-from .jobs import main
+from .jobs import Work, main
 from .measure import (
     Busy,
     Result,
@@ -22,11 +26,13 @@ from .measure import (
     now,
     percentiles,
     rate,
+    resident,
     sleep_until,
 )
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Callable, Mapping
 
 UNLIMITED = 1 << 40
 
@@ -337,22 +343,193 @@ def atomic(options: argparse.Namespace) -> Result:
 
 
 def single(options: argparse.Namespace) -> Result:
-    payload, latencies = b"x" * options.size, []
+    payload = b"x" * options.size
+    with connect(options) as nc:
+        js = nc.jetstream()
+        return timed(options.count, lambda _: js.publish(options.subject, payload))
+
+
+def key(number: int) -> str:
+    return f"key.{number}"
+
+
+def timed(count: int, one: Callable[[int], object]) -> Result:
+    """One after the other, each timed; a tenth as many before that."""
+    latencies = []
+    await_go()
+    for i in range(count // 10):
+        one(i)
+    cpu, start = cpu_seconds(), now()
+    for i in range(count):
+        begin = now()
+        one(i)
+        latencies.append(now() - begin)
+    return rate(count, start, cpu) | percentiles("latency", latencies)
+
+
+def kv_put(options: argparse.Namespace) -> Result:
+    payload = b"x" * options.size
+    with connect(options) as nc:
+        bucket = nc.jetstream().key_value(options.bucket)
+        return timed(options.count, lambda i: bucket.put(key(i), payload))
+
+
+def kv_get(options: argparse.Namespace) -> Result:
+    with connect(options) as nc:
+        bucket = nc.jetstream().key_value(options.bucket)
+        return timed(options.count, lambda i: bucket.get(key(i % options.keys)))
+
+
+def kv_many(options: argparse.Namespace) -> Result:
+    """Gets of so many keys at once; each time a tenth of them one by one for comparison."""
+    keys = [key(i) for i in range(options.keys)]
+    calls, some = options.count // options.keys, keys[: options.keys // 10]
+    seconds = cpu = 0.0
+    times = []
+    with connect(options) as nc:
+        bucket = nc.jetstream().key_value(options.bucket)
+        await_go()
+        bucket.get_many(keys)
+        for _ in range(calls):
+            cpu_before, begin = cpu_seconds(), now()
+            assert len(bucket.get_many(keys)) == options.keys
+            many = (now() - begin) / 1e9
+            seconds, cpu = seconds + many, cpu + cpu_seconds() - cpu_before
+            begin = now()
+            for name in some:
+                bucket.get(name)
+            times.append((now() - begin) / 1e9 / len(some) / (many / len(keys)))
+    found = {"count": calls * options.keys, "seconds": seconds, "cpu": cpu}
+    return found | {"times": median(times)}
+
+
+def kv_keys(options: argparse.Namespace) -> Result:
+    with connect(options) as nc:
+        bucket = nc.jetstream().key_value(options.bucket)
+        await_go()
+        cpu, begin = cpu_seconds(), now()
+        for _ in range(options.passes):
+            count = 0
+            for _ in bucket.keys():  # noqa: SIM118 - a bucket is no mapping
+                count += 1
+            assert count == options.count
+        return rate(options.count * options.passes, begin, cpu)
+
+
+def kv_watch(options: argparse.Namespace) -> Result:
+    """All that is in a bucket when the watch begins."""
+    with connect(options) as nc:
+        bucket = nc.jetstream().key_value(options.bucket)
+        await_go()
+        cpu, begin = cpu_seconds(), now()
+        for _ in range(options.passes):
+            count = size = 0
+            with bucket.watch() as watch:
+                for entry in watch.initial():
+                    size += len(entry.value)
+                    count += 1
+            assert count == options.count
+        return rate(options.count * options.passes, begin, cpu)
+
+
+def kv_ordered(options: argparse.Namespace) -> Result:
+    """The same messages by an ordered consumer."""
     with connect(options) as nc:
         js = nc.jetstream()
         await_go()
+        cpu, begin = cpu_seconds(), now()
+        for _ in range(options.passes):
+            count = size = 0
+            with js.ordered_consumer(
+                f"KV_{options.bucket}", deliver_policy="last_per_subject"
+            ) as consumer:
+                for msg in consumer.messages(until_end=True):
+                    size += len(msg.data)
+                    count += 1
+            assert count == options.count
+        return rate(options.count * options.passes, begin, cpu)
+
+
+def kv_live(options: argparse.Namespace) -> Result:
+    """Reads of a live view, and the memory that it takes."""
+    with connect(options) as nc:
+        bucket = nc.jetstream().key_value(options.bucket)
+        with bucket.live("none"):  # what is loaded once is no part of it
+            before = resident()
+        await_go()
+        cpu, begin = cpu_seconds(), now()
+        with bucket.live() as view:
+            loaded = rate(options.count, begin, cpu)
+            memory = resident() - before
+            some = [key(i % 1000) for i in range(options.reads)]
+            every = [key(i * 7919 % options.count) for i in range(options.reads)]
+            like = dict(view)
+            spent = {
+                "read": min(reading(view, some) for _ in range(3)),
+                "read_every": min(reading(view, every) for _ in range(3)),
+                "dict_every": min(reading(like, every) for _ in range(3)),
+            }
+    return loaded | spent | {"each": memory / options.count}
+
+
+def reading(values: Mapping[str, bytes], keys: list[str]) -> float:
+    """Microseconds a read, once the keys themselves have been touched."""
+    for name in keys:
+        hash(name)
+    begin = now()
+    for name in keys:
+        values[name]
+    return (now() - begin) / 1e3 / len(keys)
+
+
+def serve(options: argparse.Namespace) -> Result:
+    """Echo after `delay` microseconds, until a message on `<subject>.stop`."""
+    seconds = options.delay / 1e6
+    with connect(options) as nc, nc.service("bench", "1.0.0") as service:
+
+        @service.endpoint("echo", subject=options.subject, workers=options.workers)
+        def echo(request: jsync.Request) -> bytes:
+            if seconds:
+                time.sleep(seconds)
+            return request.data
+
+        stopped = threading.Event()
+        nc.subscribe(f"{options.subject}.stop", callback=lambda _: stopped.set())
+        nc.flush()
+        await_go()
+        cpu, begin = cpu_seconds(), now()
+        stopped.wait()
+        return rate(service.stats().endpoints[0].num_requests, begin, cpu)
+
+
+def object_job(options: argparse.Namespace, kind: str) -> Result:
+    """Objects of one store put, got whole, or opened for their first byte."""
+    payload, latencies = b"x" * options.size, []
+    with connect(options) as nc:
+        files = nc.jetstream().object_store(options.stream)
+        await_go()
+
+        def one() -> None:
+            if kind == "put":
+                files.put("object", payload)
+            elif kind == "get":
+                assert len(files.get("object")) == options.size
+            else:
+                with files.open("object") as file:
+                    assert file.read(1)
+
         for _ in range(options.count // 10):
-            js.publish(options.subject, payload)
+            one()
         cpu, start = cpu_seconds(), now()
         for _ in range(options.count):
             begin = now()
-            js.publish(options.subject, payload)
+            one()
             latencies.append(now() - begin)
         result = rate(options.count, start, cpu)
     return result | percentiles("latency", latencies)
 
 
-JOBS = {
+JOBS: dict[str, Work] = {
     "publish": publish,
     "read": read,
     "readmany": read_many,
@@ -368,6 +545,17 @@ JOBS = {
     "ingest": ingest,
     "atomic": atomic,
     "single": single,
+    "kvput": kv_put,
+    "kvget": kv_get,
+    "kvmany": kv_many,
+    "kvkeys": kv_keys,
+    "kvwatch": kv_watch,
+    "kvordered": kv_ordered,
+    "kvlive": kv_live,
+    "serve": serve,
+    "objectput": partial(object_job, kind="put"),
+    "objectget": partial(object_job, kind="get"),
+    "objectopen": partial(object_job, kind="open"),
 }
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from importlib.metadata import version
+from itertools import count as count_up
 from typing import TYPE_CHECKING, Any
 
 import natsio
@@ -164,6 +165,58 @@ async def single(options: argparse.Namespace) -> Result:
         return await timed(options.count, lambda: js.publish(options.subject, payload))
 
 
+def key(number: int) -> str:
+    return f"key.{number}"
+
+
+async def kv_put(options: argparse.Namespace) -> Result:
+    payload, numbers = b"x" * options.size, count_up()
+    async with await connect(options) as nc:
+        bucket = await nc.jetstream().key_value(options.bucket)
+        return await timed(
+            options.count, lambda: bucket.put(key(next(numbers)), payload)
+        )
+
+
+async def kv_get(options: argparse.Namespace) -> Result:
+    numbers = count_up()
+    async with await connect(options) as nc:
+        bucket = await nc.jetstream().key_value(options.bucket)
+        return await timed(
+            options.count, lambda: bucket.get(key(next(numbers) % options.keys))
+        )
+
+
+async def kv_keys(options: argparse.Namespace) -> Result:
+    async with await connect(options) as nc:
+        bucket = await nc.jetstream().key_value(options.bucket)
+        await go()
+        cpu, begin = cpu_seconds(), now()
+        for _ in range(options.passes):
+            count = 0
+            async for _key in bucket.iter_keys():
+                count += 1
+            assert count == options.count
+        return rate(options.count * options.passes, begin, cpu)
+
+
+async def kv_watch(options: argparse.Namespace) -> Result:
+    async with await connect(options) as nc:
+        bucket = await nc.jetstream().key_value(options.bucket)
+        await go()
+        cpu, begin = cpu_seconds(), now()
+        for _ in range(options.passes):
+            count = size = 0
+            async with bucket.watch() as watcher:
+                async for entry in watcher:
+                    if entry is None:
+                        break
+                    size += len(entry.value)
+                    count += 1
+            assert count == options.count
+        return rate(options.count * options.passes, begin, cpu)
+
+
 def blocking(
     work: Callable[[argparse.Namespace], Coroutine[Any, Any, Result]],
 ) -> Callable[[argparse.Namespace], Result]:
@@ -180,6 +233,10 @@ JOBS = {
     "ordered": ordered,
     "publisher": publisher,
     "single": single,
+    "kvput": kv_put,
+    "kvget": kv_get,
+    "kvkeys": kv_keys,
+    "kvwatch": kv_watch,
 }
 
 if __name__ == "__main__":

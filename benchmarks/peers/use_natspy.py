@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import ssl
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import nats
+import nats.micro
 from nats.js.api import AckPolicy, ConsumerConfig
 
 from .jobs import main
@@ -172,19 +175,26 @@ async def publisher(options: argparse.Namespace) -> Result:
     return result
 
 
+async def timed(
+    count: int, one: Callable[[int], Coroutine[Any, Any, object]]
+) -> Result:
+    latencies = []
+    await go()
+    for i in range(count // 10):
+        await one(i)
+    cpu, start = cpu_seconds(), now()
+    for i in range(count):
+        begin = now()
+        await one(i)
+        latencies.append(now() - begin)
+    return rate(count, start, cpu) | percentiles("latency", latencies)
+
+
 async def single(options: argparse.Namespace) -> Result:
-    payload, latencies = b"x" * options.size, []
+    payload = b"x" * options.size
     nc = await connect(options)
     js = nc.jetstream()
-    await go()
-    for _ in range(options.count // 10):
-        await js.publish(options.subject, payload)
-    cpu, start = cpu_seconds(), now()
-    for _ in range(options.count):
-        begin = now()
-        await js.publish(options.subject, payload)
-        latencies.append(now() - begin)
-    result = rate(options.count, start, cpu) | percentiles("latency", latencies)
+    result = await timed(options.count, lambda _: js.publish(options.subject, payload))
     await nc.close()
     return result
 
@@ -241,7 +251,110 @@ async def push(options: argparse.Namespace) -> Result:
     return result
 
 
-JOBS = {
+def key(number: int) -> str:
+    return f"key.{number}"
+
+
+async def kv_put(options: argparse.Namespace) -> Result:
+    payload = b"x" * options.size
+    nc = await connect(options)
+    bucket = await nc.jetstream().key_value(options.bucket)
+    result = await timed(options.count, lambda i: bucket.put(key(i), payload))
+    await nc.close()
+    return result
+
+
+async def kv_get(options: argparse.Namespace) -> Result:
+    nc = await connect(options)
+    bucket = await nc.jetstream().key_value(options.bucket)
+    result = await timed(options.count, lambda i: bucket.get(key(i % options.keys)))
+    await nc.close()
+    return result
+
+
+async def kv_keys(options: argparse.Namespace) -> Result:
+    nc = await connect(options)
+    bucket = await nc.jetstream().key_value(options.bucket)
+    await go()
+    cpu, begin = cpu_seconds(), now()
+    for _ in range(options.passes):
+        assert len(await bucket.keys()) == options.count
+    result = rate(options.count * options.passes, begin, cpu)
+    await nc.close()
+    return result
+
+
+async def kv_watch(options: argparse.Namespace) -> Result:
+    nc = await connect(options)
+    bucket = await nc.jetstream().key_value(options.bucket)
+    await go()
+    cpu, begin = cpu_seconds(), now()
+    for _ in range(options.passes):
+        count = size = 0
+        watcher = await bucket.watchall()
+        async for entry in watcher:
+            if entry is None:
+                break
+            size += len(entry.value)
+            count += 1
+        assert count == options.count
+        await watcher.stop()
+    result = rate(options.count * options.passes, begin, cpu)
+    await nc.close()
+    return result
+
+
+async def serve(options: argparse.Namespace) -> Result:
+    """Echo after `delay` microseconds, until a message on `<subject>.stop`."""
+    seconds = options.delay / 1e6
+    nc = await connect(options)
+    service = await nats.micro.add_service(nc, name="bench", version="1.0.0")
+    tasks: set[asyncio.Task[None]] = set()
+
+    async def echo(request: Any) -> None:
+        if seconds:
+            await asyncio.sleep(seconds)
+        await request.respond(request.data)
+
+    async def spawn(request: Any) -> None:
+        task = asyncio.create_task(echo(request))
+        tasks.add(task)
+        task.add_done_callback(tasks.discard)
+
+    handler = spawn if options.workers > 1 else echo
+    await service.add_endpoint(name="echo", subject=options.subject, handler=handler)
+    stop = await nc.subscribe(f"{options.subject}.stop")
+    await nc.flush()
+    await go()
+    cpu, begin = cpu_seconds(), now()
+    await stop.next_msg(timeout=180)
+    result = rate(service.stats().endpoints[0].num_requests, begin, cpu)
+    await nc.close()
+    return result
+
+
+async def object_job(options: argparse.Namespace, kind: str) -> Result:
+    payload, latencies = b"x" * options.size, []
+    nc = await connect(options)
+    files = await nc.jetstream().object_store(options.stream)
+    await go()
+    cpu, start = cpu_seconds(), now()
+    for _ in range(options.count):
+        begin = now()
+        if kind == "put":
+            await files.put("object", payload)
+        else:
+            # Without a file to write to it copies all of it for each chunk.
+            target = io.BytesIO()
+            await files.get("object", writeinto=target)
+            assert len(target.getvalue()) == options.size
+        latencies.append(now() - begin)
+    result = rate(options.count, start, cpu)
+    await nc.close()
+    return result | percentiles("latency", latencies)
+
+
+JOBS: dict[str, Callable[[argparse.Namespace], Coroutine[Any, Any, Result]]] = {
     "publish": publish,
     "read": read,
     "request": request,
@@ -252,6 +365,13 @@ JOBS = {
     "push": push,
     "publisher": publisher,
     "single": single,
+    "kvput": kv_put,
+    "kvget": kv_get,
+    "kvkeys": kv_keys,
+    "kvwatch": kv_watch,
+    "serve": serve,
+    "objectput": partial(object_job, kind="put"),
+    "objectget": partial(object_job, kind="get"),
 }
 
 if __name__ == "__main__":

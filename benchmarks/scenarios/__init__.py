@@ -11,13 +11,16 @@ from .flat import IDLE, LENGTH, SPREAD
 from .import_time import IMPORT
 from .ingest import INGEST
 from .jetstream import CONSUME, FETCH, FETCH_ACK, NEXT
+from .keyvalue import KV_GET, KV_KEYS, KV_LIVE, KV_MANY, KV_PUT, KV_WATCH
 from .many import CONSUMERS, KEPT, PROCESSES
+from .objects import OBJECTS
 from .ordered import ORDERED
 from .payload import PAYLOADS
 from .publish import LONE_100, LONE_1000, PUBLISH
 from .push import PUSH
 from .read import PARSE, READ, READ_BUSY, READ_SIZES, SOURCE
 from .request import API, REQUEST, REQUEST_BUSY
+from .service import SERVICES
 from .stalls import STALLS
 from .stream import AHEAD, SINGLE
 from .tls import TLS, TLS_REQUEST, TLS_STREAM
@@ -35,6 +38,7 @@ SCENARIOS: dict[str, Scenario] = {
     "request": REQUEST,
     "api": API,
     "requestbusy": REQUEST_BUSY,
+    **SERVICES,
     "publish": PUBLISH,
     "lone1000": LONE_1000,
     "lone100": LONE_100,
@@ -54,7 +58,14 @@ SCENARIOS: dict[str, Scenario] = {
     "ordered": ORDERED,
     "arrow": ARROW,
     "push": PUSH,
+    "kvput": KV_PUT,
+    "kvget": KV_GET,
+    "kvmany": KV_MANY,
+    "kvkeys": KV_KEYS,
+    "kvwatch": KV_WATCH,
+    "kvlive": KV_LIVE,
     **PAYLOADS,
+    **OBJECTS,
     "consumers": CONSUMERS,
     "processes": PROCESSES,
     "kept": KEPT,

@@ -43,6 +43,16 @@ var jobs = map[string]job{
 	"single":    {"url subject size count", single},
 	"ingest":    {"url subject size count flow outstanding chunk", ingest},
 	"atomic":    {"url subject size count chunk", atomicBatches},
+	"kvput":     {"url bucket size count", kvPut},
+	"kvget":     {"url bucket keys count", kvGet},
+	"kvkeys":    {"url bucket count passes", kvKeys},
+	"kvwatch":   {"url bucket count passes", kvWatch},
+	"serve":     {"url subject workers delay", serve},
+	"call":      {"url subject size count callers", call},
+
+	"objectput":  {"url stream size count", objects("put")},
+	"objectget":  {"url stream size count", objects("get")},
+	"objectopen": {"url stream size count", objects("open")},
 }
 
 // task is the arguments of a job by name.
@@ -77,6 +87,13 @@ func check(err error) {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
+}
+
+func all(left int) error {
+	if left != 0 {
+		return fmt.Errorf("%d are missing", left)
+	}
+	return nil
 }
 
 func awaitGo() {

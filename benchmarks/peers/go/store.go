@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"time"
 
@@ -81,4 +82,30 @@ func atomicBatches(t task) result {
 		check(err)
 	}
 	return rate(batches*size, begin, cpu)
+}
+
+// objects of one store put, got whole, or opened for their first byte.
+func objects(kind string) func(task) result {
+	return func(t task) result {
+		js, forever := t.jetstream(t.connect()), context.Background()
+		store, err := js.ObjectStore(forever, t["stream"])
+		check(err)
+		payload := t.payload()
+		return timed(t.number("count"), func() {
+			switch kind {
+			case "put":
+				_, err := store.Put(forever, jetstream.ObjectMeta{Name: "object"}, bytes.NewReader(payload))
+				check(err)
+			case "get":
+				_, err := store.GetBytes(forever, "object")
+				check(err)
+			case "open":
+				found, err := store.Get(forever, "object")
+				check(err)
+				_, err = found.Read(make([]byte, 1))
+				check(err)
+				check(found.Close())
+			}
+		})
+	}
 }

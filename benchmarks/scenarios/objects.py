@@ -1,0 +1,99 @@
+"""Objects into a store and out: large ones, small ones, and the first byte."""
+
+from __future__ import annotations
+
+import functools
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import jsync
+
+from .scenario import Column, Job, Result, Scenario, key, server_cpu
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ..place import Place
+
+STORE = "BENCHFILES"
+MIB = 1 << 20
+LARGE, SMALL, HUGE = 256 * MIB, 1024, 1024 * MIB
+
+
+@contextmanager
+def store(place: Place, size: int | None) -> Iterator[None]:
+    """A store in files, with one object of so many bytes in it."""
+    with jsync.connect(place.server.url) as nc:
+        js = nc.jetstream(timeout=60)
+        files = js.create_object_store(bucket=STORE)
+        try:
+            if size is not None:
+                blocks = (b"x" * min(MIB, size - at) for at in range(0, size, MIB))
+                files.put("object", blocks)
+            yield
+        finally:
+            js.delete_object_store(STORE)
+
+
+def stored(place: Place, size: int | None, command: list[str]) -> Result:
+    with store(place, size):
+        return place.run(command)
+
+
+def jobs(
+    job: str, size: int, fast: int, slow: int | None, place: Place
+) -> Iterator[tuple[str, Job]]:
+    count = max(1, place.count(fast))
+    few = None if slow is None else max(1, place.count(slow))
+    commands = place.clients(
+        job, lambda n: (place.server.url, STORE, size, n), count, few
+    )
+    held = None if job == "objectput" else size
+    for client, command in commands.items():
+        yield client, functools.partial(stored, place, held, command)
+
+
+def seconds_each(result: Result) -> float:
+    """Milliseconds."""
+    return result["seconds"] / result["count"] * 1e3
+
+
+def cpu_each(result: Result) -> float:
+    """Milliseconds of processor time."""
+    return result["cpu"] / result["count"] * 1e3
+
+
+EACH = [
+    Column("ms each", seconds_each),
+    Column("CPU, ms each", cpu_each),
+    Column("server CPU, us each", server_cpu),
+]
+SOON = [Column("p50, us", key("latency_p50")), Column("p99, us", key("latency_p99"))]
+
+OBJECTS = {
+    "objectput": Scenario(
+        "An object of 256 MiB put, its SHA-256 included",
+        EACH,
+        functools.partial(jobs, "objectput", LARGE, 3, 1),
+    ),
+    "objectget": Scenario(
+        "An object of 256 MiB got, its SHA-256 checked",
+        EACH,
+        functools.partial(jobs, "objectget", LARGE, 3, 1),
+    ),
+    "objectputsmall": Scenario(
+        "Objects of 1 KiB put over one another",
+        [*SOON, EACH[1]],
+        functools.partial(jobs, "objectput", SMALL, 1000, 300),
+    ),
+    "objectgetsmall": Scenario(
+        "An object of 1 KiB got again and again",
+        [*SOON, EACH[1]],
+        functools.partial(jobs, "objectget", SMALL, 1000, 300),
+    ),
+    "objectopen": Scenario(
+        "The first byte of an object of 1 GiB",
+        [*SOON, EACH[1]],
+        functools.partial(jobs, "objectopen", HUGE, 200, None),
+    ),
+}
