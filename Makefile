@@ -95,7 +95,7 @@ test bulk fault: export JAVA_HOME = $(shell scripts/need-java 2>/dev/null)
 test: java tmux go $(VENV)/.test $(VENV)/.spark servers lint types docs
 	VENV=$(VENV) scripts/test-pythons
 
-bulk: $(VENV)/.test servers
+bulk: go $(VENV)/.test servers
 	scripts/run-tests bulk $(VENV) -n 4 --dist loadfile -m 'bulk and not fault'
 
 fault: java $(VENV)/.test $(VENV)/.spark servers
@@ -106,6 +106,8 @@ lint: $(VENV)/.test
 	$(VENV)/bin/ruff format --check .
 	PATH="$(abspath $(VENV))/bin:$$PATH" cython-lint jsync
 	$(VENV)/bin/codespell
+	$(VENV)/bin/python scripts/check-words
+	$(VENV)/bin/python -B scripts/check-docstrings
 
 types: $(VENV)/.test $(VENV)/.spark
 	$(VENV)/bin/mypy
