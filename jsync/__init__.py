@@ -9,35 +9,62 @@ The map of the package, lowest first; each part imports only from those above it
     _fast       the hot path, in Cython: messages, parsing, the write buffer, waiting
     models      JetStream's configurations and replies
     core        NATS itself: the I/O thread, subscriptions, requests
-    jetstream   JetStream: streams, consumers, publishing, key-value
+    services    services: endpoints on threads, discovery, calls
+    jetstream   JetStream: streams, consumers, publishing, key-value, objects
+    compat      subscribe calls as nats-py spells them, on jetstream, whose context has them
     connection  `connect` and `Connection`, on top of both
+    worker      handlers of consumers as a program that runs for ever
     testing     messages made by hand, for tests of handlers
     metrics     counts of connections as Prometheus text
     server      a local nats-server for demos, scripts and tests
     spark       the data source of Spark and its pipelines, on public names only
+    integrations  jsync in other libraries, on public names only
     cli         the `jsync` command, on public names only
 """
 
-from ._fast import ArrowBatch, FastPubAck, JetStreamMsg, Metadata, Msg, PubAckFuture
+try:
+    from ._fast import (
+        ArrowBatch,
+        FastPubAck,
+        JetStreamMsg,
+        Metadata,
+        Msg,
+        PubAckFuture,
+    )
+except ModuleNotFoundError as error:
+    if error.name != "jsync._fast":
+        raise
+    from pathlib import Path
+
+    folder = Path(__file__).parents[1]
+    raise ImportError(
+        f"jsync is not compiled in {folder}: run `pip install --editable .` there, or "
+        "start Python in another folder to import the jsync that you installed"
+    ) from None
+
 from ._version import __version__
+from .compat.nats_py import PullSubscription
 from .connection import Connection, Statistics, connect
 from .core.protocol import ServerInfo
 from .core.session import ConnectionState
 from .core.subscription import Subscription
 from .headers import Headers
-from .jetstream.advisory import BatchAdvisories
+from .jetstream.advisory import Advisories, BatchAdvisories
 from .jetstream.atomic.batch import AtomicBatch
 from .jetstream.atomic.engine import BatchState
 from .jetstream.consumer import Consumer
 from .jetstream.context import JetStream
 from .jetstream.ingest.driver import FastIngest
+from .jetstream.keyvalue.aesgcm import AESGCM
 from .jetstream.keyvalue.bucket import KeyValue
 from .jetstream.keyvalue.codecs import (
     JSON,
+    Base64,
     Base64Keys,
     KeyCodec,
     MsgPack,
     PathKeys,
+    ValueCipher,
     ValueCodec,
 )
 from .jetstream.keyvalue.config import KeyValueConfig
@@ -47,6 +74,13 @@ from .jetstream.keyvalue.live import Live
 from .jetstream.keyvalue.lock import Lock
 from .jetstream.keyvalue.status import KeyValueStatus
 from .jetstream.keyvalue.watch import Watch
+from .jetstream.objects.check import StoreCheck
+from .jetstream.objects.config import ObjectStoreConfig
+from .jetstream.objects.engine import ObjectInfo, ObjectLink
+from .jetstream.objects.files import ObjectReader, ObjectWriter
+from .jetstream.objects.status import ObjectStoreStatus
+from .jetstream.objects.store import ObjectStore
+from .jetstream.objects.watch import ObjectWatch
 from .jetstream.ordered.arrow import ArrowRange
 from .jetstream.ordered.batch import OrderedBatch
 from .jetstream.ordered.consumer import OrderedConsumer, OrderedOptions
@@ -56,8 +90,8 @@ from .jetstream.pulls.arrow import ArrowBatches
 from .jetstream.pulls.faces import ConsumeContext, MessagesContext
 from .jetstream.pulls.fetch import Batch
 from .jetstream.push.consumer import PushConsumer
-from .jetstream.push.pull_subscription import PullSubscription
 from .jetstream.push.subscription import PushSubscription
+from .jetstream.retries.engine import Retry
 from .jetstream.stream import Stream
 from .models import (
     BatchAbandoned,
@@ -69,6 +103,18 @@ from .models import (
     StreamInfo,
 )
 from .models.publish import PublishOptions
+from .services.discovery import Services
+from .services.engine import ServiceState
+from .services.messages import (
+    EndpointInfo,
+    EndpointStats,
+    ServiceInfo,
+    ServicePing,
+    ServiceStats,
+)
+from .services.request import Request
+from .services.service import Group, Service
+from .worker.worker import RunningWorker, Worker
 
 __all__ = [
     # Connecting
@@ -81,6 +127,17 @@ __all__ = [
     "Headers",
     "Msg",
     "Subscription",
+    # Services
+    "Service",
+    "Group",
+    "Request",
+    "ServiceState",
+    "Services",
+    "ServicePing",
+    "ServiceInfo",
+    "EndpointInfo",
+    "ServiceStats",
+    "EndpointStats",
     # JetStream
     "JetStream",
     "Stream",
@@ -93,6 +150,7 @@ __all__ = [
     "OrderedBatch",
     "MessagesContext",
     "ConsumeContext",
+    "Retry",
     "PullSubscription",
     "ArrowBatch",
     "ArrowBatches",
@@ -106,6 +164,7 @@ __all__ = [
     "PubAckFuture",
     "AtomicBatch",
     "BatchState",
+    "Advisories",
     "BatchAdvisories",
     "BatchAbandoned",
     "StoredMessage",
@@ -115,6 +174,9 @@ __all__ = [
     "StreamInfo",
     "ConsumerConfig",
     "ConsumerInfo",
+    # Workers
+    "Worker",
+    "RunningWorker",
     # Key-value
     "KeyValue",
     "KeyValueConfig",
@@ -124,12 +186,25 @@ __all__ = [
     "Live",
     "Lock",
     "Election",
+    "AESGCM",
     "JSON",
     "MsgPack",
     "PathKeys",
+    "Base64",
     "Base64Keys",
+    "ValueCipher",
     "ValueCodec",
     "KeyCodec",
+    # Objects
+    "ObjectStore",
+    "ObjectStoreConfig",
+    "ObjectStoreStatus",
+    "ObjectInfo",
+    "ObjectLink",
+    "ObjectReader",
+    "ObjectWriter",
+    "ObjectWatch",
+    "StoreCheck",
     # The package
     "__version__",
 ]

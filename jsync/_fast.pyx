@@ -7,18 +7,26 @@ One extension module in parts, each with one idea, lowest first:
     parking.pxi    how a thread waits: without the GIL, until woken, late, or Ctrl-C
     subject.pxi    what a subject may be, and numbers as NATS writes them
     header.pxi     header blocks
-    block.pxi      frames that wait to be sent, and how a publish is written
+    block.pxi      frames that wait to be sent: Publish, and how it is written
     outbox.pxi     the write buffer: who may write, when it leaves, what survives a loss
+    plain_publisher.pxi  core publishes, as a connection's users make them
     batch.pxi      messages of atomic batches: BatchEntry
     message.pxi    Msg, JetStreamMsg and the ack subject's Metadata
     ack_reader.pxi ack subjects, one after the other
     order.pxi      whether the messages of a consumer come in their order: Order, Trail
+    pin.pxi        the pin id of a priority group: Pin
     columns.pxi    messages as rows of columns, without an object each: Columns
     arrow.pxi      columns in the Arrow C data interface: ArrowBatch
     arrow_stream.pxi  and streams of them
     arrow_source.pxi  columns of others, to be published: ArrowSource
+    event.pxi      what the parser and the line tell the session of: Event
     mailbox.pxi    where messages wait for their reader: Mailbox
+    jetstream_mailbox.pxi  and where those of a consumer do: JetStreamMailbox
+    messages.pxi   iterating over them: Messages
+    direct.pxi     answers to direct gets: DirectAnswer
+    entry.pxi      messages of key-value buckets as entries: Initial, Entries
     replies.pxi    what waits for an answer: Waiter, Replies
+    question.pxi   a request that is asked again and again: Question
     plain_ack.pxi  acks of the usual form
     future.pxi     the future of one publish
     failures.pxi   futures with errors that nobody has seen
@@ -39,6 +47,7 @@ from collections import deque, namedtuple
 from collections.abc import Iterable
 from copy import copy as copy_of
 from datetime import UTC as _UTC, datetime, timedelta
+from enum import StrEnum
 from os import strerror as os_strerror
 
 from .checks import seconds
@@ -76,7 +85,7 @@ from cpython.bytes cimport (
     PyBytes_FromStringAndSize, PyBytes_GET_SIZE,
 )
 from cpython.exc cimport PyErr_CheckSignals
-from cpython.list cimport PyList_GET_ITEM, PyList_GET_SIZE
+from cpython.list cimport PyList_GET_SIZE
 from cpython.mem cimport (
     PyMem_RawCalloc, PyMem_RawFree, PyMem_RawMalloc, PyMem_RawRealloc,
 )
@@ -103,8 +112,12 @@ include "_fast_parts/columns.pxi"
 include "_fast_parts/arrow.pxi"
 include "_fast_parts/arrow_stream.pxi"
 include "_fast_parts/arrow_source.pxi"
+include "_fast_parts/event.pxi"
 include "_fast_parts/mailbox.pxi"
+include "_fast_parts/jetstream_mailbox.pxi"
 include "_fast_parts/messages.pxi"
+include "_fast_parts/direct.pxi"
+include "_fast_parts/entry.pxi"
 include "_fast_parts/replies.pxi"
 include "_fast_parts/question.pxi"
 include "_fast_parts/plain_ack.pxi"

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from ._fast import Mailbox, PlainPublisher
+from .checks import seconds
 from .core.deadline import deadline_after
 from .core.io_thread import IOThread
 from .core.options import Options
@@ -20,48 +21,55 @@ from .core.session import CLOSE_SECONDS, ConnectionState, Session
 from .core.subscription import Subscription, subscribe
 from .errors import ConfigError, DrainTimeoutError, TimeoutError as LateError
 from .jetstream.context import JetStream
+from .services.discovery import Services
+from .services.engine import DEFAULT_PREFIX, DEFAULT_QUEUE
+from .services.service import Service
 
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from types import TracebackType
     from typing import Self
 
     from ._fast import Msg
+    from .checks import Seconds
     from .core.auth import Secret
     from .core.options import AuthCallback, Path
     from .core.protocol import ServerInfo
     from .headers import HeadersLike
+    from .services.messages import EndpointStats
 
 Data = bytes | bytearray | memoryview
 
 
 class Statistics(msgspec.Struct, frozen=True, kw_only=True):
-    """What a connection has done since `connect`, and how it is: see `Connection.stats`.
+    """Counters of a connection since `connect`, and its present state.
 
-    Requests, pulls and acks are messages too, and so are their replies.
+    `Connection.stats` returns them. Requests, pulls and acks count as messages too, and
+    so do their replies.
     """
 
     in_messages: int
-    """Messages received."""
+    """The number of received messages."""
     out_messages: int
-    """Messages published."""
+    """The number of published messages."""
     in_bytes: int
     """Bytes of header blocks and payloads received."""
     out_bytes: int
     """Bytes of header blocks and payloads published."""
     reconnects: int
-    """How often the connection was lost and made again."""
+    """The number of reconnects."""
     slow_consumers: int
-    """How often a subscription began to drop messages, its reader being too slow."""
+    """The number of times that a subscription with a slow reader began to drop
+    messages."""
     subscriptions: int
-    """Subscriptions there are now, those of pulls and replies included."""
+    """The number of subscriptions now, those of pulls and replies included."""
     pending_messages: int
-    """Messages that have arrived and wait for their reader, of all subscriptions."""
+    """The number of messages that wait for their readers, in all subscriptions."""
     pending_bytes: int
-    """Their size: subject, reply, headers and payload."""
+    """The bytes of these messages: subject, reply, headers and payload."""
     unsent_bytes: int
-    """Bytes in the write buffer, or kept for the next connection."""
+    """The bytes in the write buffer, or kept for the next connection."""
 
 
 def connect(
@@ -80,18 +88,18 @@ def connect(
     tls_key: Path | None = None,
     tls_hostname: str | None = None,
     tls_handshake_first: bool = False,
-    connect_timeout: float = 5.0,
+    connect_timeout: Seconds = 5.0,
     retry_on_failed_connect: bool = False,
     allow_reconnect: bool = True,
     max_reconnects: int = -1,
-    reconnect_wait: float = 2.0,
-    reconnect_jitter: float = 0.1,
-    reconnect_jitter_tls: float = 1.0,
+    reconnect_wait: Seconds = 2.0,
+    reconnect_jitter: Seconds = 0.1,
+    reconnect_jitter_tls: Seconds = 1.0,
     reconnect_delay: Callable[[int], float] | None = None,
     randomize: bool = True,
     ignore_discovered_servers: bool = False,
     ignore_auth_error_abort: bool = False,
-    ping_interval: float = 120.0,
+    ping_interval: Seconds = 120.0,
     max_pings_out: int = 2,
     no_echo: bool = False,
     pedantic: bool = False,
@@ -99,9 +107,9 @@ def connect(
     max_pending_messages: int = 512 * 1024,
     max_pending_bytes: int = 64 << 20,
     write_buffer_size: int = 8 << 20,
-    write_timeout: float = 10.0,
+    write_timeout: Seconds = 10.0,
     reconnect_buffer_size: int = 8 << 20,
-    drain_timeout: float = 30.0,
+    drain_timeout: Seconds = 30.0,
     on_connect: Callable[[], object] | None = None,
     on_disconnect: Callable[[Exception], object] | None = None,
     on_reconnect: Callable[[], object] | None = None,
@@ -110,54 +118,100 @@ def connect(
     on_lame_duck: Callable[[], object] | None = None,
     on_discovered: Callable[[list[str]], object] | None = None,
 ) -> Connection:
-    """Connect to a NATS server, or to one of several, and block until that is done.
+    """Connect to a NATS server, or to one of several.
 
-    `servers` are URLs, `nats://[user:password@]host[:port]` or `tls://...`, in a list or
-    separated by commas. All durations are seconds, all sizes bytes.
+    Blocks until the connection is made, at most `connect_timeout` seconds. Any thread
+    may use the connection. A forked child has to make its own. Servers older than 2.2
+    are rejected, because they have no headers.
 
-    Who you are, one of: `user` and `password`; `token`; `nkey_seed`, the seed itself;
-    `creds`, the path of a creds file, read anew for every connection, or its content as
-    bytes; `auth_callback`, which is given the server's nonce and returns CONNECT fields.
-    `user`, `password` and `token` may be callables that fetch the secret. Callables run on
-    a thread of their own and have what is left of `connect_timeout`.
+    Choose one way to authenticate: `user` and `password`, `token`, `nkey_seed`,
+    `creds`, or `auth_callback`.
 
-    TLS is used when the server asks for it, when a URL says `tls://`, or when any `tls`
-    option is given. Certificates are verified against the system's authorities, or
-    `tls_ca`, and the host name, or `tls_hostname`. `tls_cert` and `tls_key` are the
-    client's own; files are read anew for every connection. An `ssl.SSLContext` as `tls`
-    takes their place. `tls_handshake_first` is for servers that begin with TLS.
+    jsync uses TLS if the server asks for TLS, if a URL says `tls://`, or if you give
+    any `tls` option. Certificates and the host name are verified. TLS files and creds
+    files are read again for every connection.
 
-    `connect_timeout` bounds the whole attempt, over all the servers, and after a loss
-    each single one. With `retry_on_failed_connect` a first attempt that fails is treated
-    like a loss, and the connection is returned while it still tries.
+    If the connection is lost, jsync reconnects to the next server, and restores your
+    subscriptions. By default it never gives up. Messages that you publish meanwhile are
+    buffered. No message is published twice, and each connection keeps their order. But
+    messages that were sent right before the loss may reach subscribers after later
+    ones, because the server may still be reading the old connection.
 
-    When the connection is lost it is made again, to the next server of the list or one
-    that the cluster has announced: at once to another server, and after `reconnect_wait`
-    and a random part of `reconnect_jitter` (`reconnect_jitter_tls` with TLS) once all
-    have been tried; `reconnect_delay(attempt)` may choose the seconds instead. By default
-    the client never gives up a server that cannot be reached. `max_reconnects` is a bound:
-    a server that fails so many times in a row is given up. So is a server that refuses the
-    same credentials twice in a row, unless you set `ignore_auth_error_abort`. When no
-    server is left the connection closes. While it reconnects publishes are kept, up to
-    `reconnect_buffer_size`; subscriptions are made again. No message is published twice,
-    and each connection keeps their order; but what was sent right before a loss may reach
-    subscribers after what was sent next, since the server may still be reading the old line.
+    Callbacks run one after the other on a thread of their own, and may call any method
+    of the connection. Their exceptions are passed to `on_error`, or logged.
 
-    A server that leaves `max_pings_out` pings unanswered, one each `ping_interval`, is
-    lost. A publish blocks while `write_buffer_size` bytes wait for the server, and
-    raises `WriteTimeoutError` after `write_timeout`. `max_pending_messages` and
-    `max_pending_bytes` are the defaults for how far a subscription's reader may lag.
+    Args:
+        servers: URLs, `nats://[user:password@]host[:port]` or `tls://...`, as a list or
+            separated by commas.
+        name: A name for the connection, which the server shows to its operator.
+        user: The user name, or a callable that returns it. This callable and those
+            below run on a thread of their own, for the rest of `connect_timeout` at
+            most.
+        password: The password, or a callable that returns it.
+        token: The token, or a callable that returns it.
+        nkey_seed: The seed itself, not a file.
+        creds: The path of a creds file, or its content as bytes.
+        auth_callback: Gets the nonce of the server, and returns fields of CONNECT.
+        tls: True for TLS with the defaults, or an `ssl.SSLContext`, which replaces the
+            other TLS options.
+        tls_ca: A file of authorities. Default: those of the system.
+        tls_cert: The client's certificate, a file.
+        tls_key: The client's private key, a file.
+        tls_hostname: The host name to verify. Default: the one of the URL.
+        tls_handshake_first: Begin with TLS, for servers that are set up for it.
+        connect_timeout: Seconds for the first connection, over all servers. After a
+            loss: seconds for each attempt. Default: 5.
+        retry_on_failed_connect: Treat a failed first attempt like a lost connection.
+            The call returns the connection while jsync still tries.
+        allow_reconnect: Reconnect after a loss. Otherwise the connection closes.
+        max_reconnects: Give up a server that fails this many times in a row. Default:
+            -1, never.
+        reconnect_wait: Seconds to wait after all servers have been tried. Default: 2.
+        reconnect_jitter: Seconds of random wait at most, in addition. Default: 0.1.
+        reconnect_jitter_tls: The same for TLS. Default: 1.
+        reconnect_delay: Called with the number of the attempt. It returns the seconds
+            to wait, instead of the three options above.
+        randomize: Try the servers in a random order.
+        ignore_discovered_servers: Do not use servers that the cluster announces.
+        ignore_auth_error_abort: Keep a server that rejects the same credentials twice
+            in a row. By default jsync gives it up.
+        ping_interval: Seconds between pings to the server. Default: 120.
+        max_pings_out: Pings without an answer after which the connection counts as
+            lost. Default: 2.
+        no_echo: Do not receive messages that this connection published.
+        pedantic: Have the server check every subject, for debugging.
+        inbox_prefix: The prefix of the subjects for replies.
+        max_pending_messages: Messages that a subscription may buffer. Default: 524,288.
+        max_pending_bytes: Bytes that a subscription may buffer. Default: 64 MiB.
+        write_buffer_size: Bytes that may wait for the server. A publish then blocks.
+            Default: 8 MiB.
+        write_timeout: Seconds that a publish may block, before it raises
+            `WriteTimeoutError`. Default: 10.
+        reconnect_buffer_size: Bytes of messages to buffer while reconnecting. Default:
+            8 MiB.
+        drain_timeout: Seconds that `drain` may block. Default: 30.
+        on_connect: Called once, when the first connection is made.
+        on_disconnect: Called as `on_disconnect(error)` for each loss, and not when you
+            close or drain the connection.
+        on_reconnect: Called after each reconnect.
+        on_closed: Called once, at the end, as `on_closed(error)`. The error is None if
+            you closed the connection.
+        on_error: Called as `on_error(error)` with errors in the background: slow
+            consumers, errors of the server, exceptions in callbacks. Default: the log.
+        on_lame_duck: Called when the server announces that it will shut down.
+        on_discovered: Called with the new URLs when the cluster announces servers.
 
-    The callbacks run one after the other on a thread of their own and may call anything
-    of the connection; what they raise goes to `on_error`, or to the log. `on_error` gets
-    what no call can raise: slow consumers, errors of the server, exceptions in callbacks.
-    `on_disconnect(error)` is called for each loss, and not when you close or drain the
-    connection. `on_closed(error)` is called once, at the end: with None if you closed it.
+    Returns:
+        The connection, to be used in a `with` statement.
 
-    Raises `AuthenticationError`, `TLSError`, `ProtocolError` (it is not a NATS server),
-    `TimeoutError`, another `ConnectionError`, or with several servers `NoServersError`;
-    `ConfigError` for options that cannot be. Any thread may use the connection; a forked
-    child has to make its own. A server that has no headers, older than 2.2, is refused.
+    Raises:
+        AuthenticationError: The server rejects your credentials.
+        TLSError: The TLS handshake failed.
+        ProtocolError: The other end is not a NATS server.
+        TimeoutError: The server did not answer in time.
+        NoServersError: None of several servers can be used.
+        ConnectionError: The server cannot be reached.
+        ConfigError: An option has a value that is not allowed.
     """
     _refuse_gevent()
     options = Options(
@@ -175,18 +229,18 @@ def connect(
         tls_key=tls_key,
         tls_hostname=tls_hostname,
         tls_handshake_first=tls_handshake_first,
-        connect_timeout=connect_timeout,
+        connect_timeout=seconds(connect_timeout, "connect_timeout"),
         retry_on_failed_connect=retry_on_failed_connect,
         allow_reconnect=allow_reconnect,
         max_reconnects=max_reconnects,
-        reconnect_wait=reconnect_wait,
-        reconnect_jitter=reconnect_jitter,
-        reconnect_jitter_tls=reconnect_jitter_tls,
+        reconnect_wait=seconds(reconnect_wait, "reconnect_wait"),
+        reconnect_jitter=seconds(reconnect_jitter, "reconnect_jitter"),
+        reconnect_jitter_tls=seconds(reconnect_jitter_tls, "reconnect_jitter_tls"),
         reconnect_delay=reconnect_delay,
         randomize=randomize,
         ignore_discovered_servers=ignore_discovered_servers,
         ignore_auth_error_abort=ignore_auth_error_abort,
-        ping_interval=ping_interval,
+        ping_interval=seconds(ping_interval, "ping_interval"),
         max_pings_out=max_pings_out,
         no_echo=no_echo,
         pedantic=pedantic,
@@ -194,9 +248,9 @@ def connect(
         max_pending_messages=max_pending_messages,
         max_pending_bytes=max_pending_bytes,
         write_buffer_size=write_buffer_size,
-        write_timeout=write_timeout,
+        write_timeout=seconds(write_timeout, "write_timeout"),
         reconnect_buffer_size=reconnect_buffer_size,
-        drain_timeout=drain_timeout,
+        drain_timeout=seconds(drain_timeout, "drain_timeout"),
         on_connect=on_connect,
         on_disconnect=on_disconnect,
         on_reconnect=on_reconnect,
@@ -233,11 +287,12 @@ def _refuse_gevent() -> None:
 
 
 class Connection(PlainPublisher):
-    """A connection to NATS, made by `jsync.connect`. Any thread may use it.
+    """A connection to NATS. `jsync.connect` returns it. Any thread may use it.
 
-    As a context manager it drains at the end, for at most `drain_timeout`, and closes;
-    when the body raised it closes at once. One left open is closed at interpreter exit,
-    and with a ResourceWarning when it is collected.
+    At the end of a `with` block the connection drains for at most `drain_timeout`
+    seconds, and closes. If the block raised an exception, the connection closes at
+    once. An open connection is closed when the interpreter exits. If Python collects it
+    before, you get a ResourceWarning.
     """
 
     def __init__(self, session: Session) -> None:
@@ -250,7 +305,7 @@ class Connection(PlainPublisher):
 
     @property
     def session(self) -> Session:
-        """The inner half, for what is built on the connection."""
+        """The inner half of the connection, for code that is built on top of it."""
         return self._session
 
     # Messages -------------------------------------------------------------------------
@@ -260,15 +315,32 @@ class Connection(PlainPublisher):
         subject: str,
         data: Data = b"",
         *,
-        timeout: float = 5.0,
+        timeout: Seconds = 5.0,
         headers: HeadersLike | None = None,
     ) -> Msg:
-        """Publish a request and block until its reply has come, at most `timeout` seconds.
+        """Publish a request and block until its reply has come.
 
-        While reconnecting it waits for the connection first. Raises `TimeoutError`,
-        `NoRespondersError` when nobody is subscribed, `ConnectionLostError` when the
-        connection breaks before the reply (the request may have been handled),
-        `PermissionsError`, and what `publish` raises.
+        While reconnecting, the call waits for the connection first.
+
+        Args:
+            subject: The subject to publish to.
+            data: The payload.
+            timeout: Seconds to wait. Default: 5.
+            headers: The headers of the request.
+
+        Returns:
+            The reply.
+
+        Raises:
+            TimeoutError: No reply came in time.
+            NoRespondersError: Nobody is subscribed to the subject.
+            ConnectionLostError: The connection broke before the reply. The request may
+                have been handled.
+            ConnectionClosedError: The connection is closed.
+            PermissionsError: You may not publish to the subject.
+            InvalidSubjectError: Nothing can be published to the subject.
+            InvalidHeaderError: A header cannot be sent.
+            MaxPayloadError: The message is too large for the server.
         """
         return request(self._session, subject, data, timeout, headers)
 
@@ -277,18 +349,38 @@ class Connection(PlainPublisher):
         subject: str,
         data: Data = b"",
         *,
-        timeout: float = 5.0,
-        stall: float | None = None,
+        timeout: Seconds = 5.0,
+        stall: Seconds | None = None,
         max_messages: int | None = None,
         sentinel: Callable[[Msg], bool] | None = None,
         headers: HeadersLike | None = None,
     ) -> Iterator[Msg]:
-        """Publish a request and iterate over its replies (ADR-47).
+        """Publish a request and iterate over its replies.
 
-        The request is sent at the call. The iteration ends after `timeout` seconds in
-        all, `stall` seconds without a reply, `max_messages` replies, or with the reply
-        for which `sentinel` is true, which is not given. Raises like `request`, but for
-        the time that is up, which just ends it.
+        The call sends the request, and does not wait. The iteration blocks, and ends at
+        the first of the limits below. Reaching a limit raises nothing. (ADR-47)
+
+        Args:
+            subject: The subject to publish to.
+            data: The payload.
+            timeout: Seconds for the whole iteration. Default: 5.
+            stall: Seconds to wait for each further reply. Default: no limit.
+            max_messages: The number of replies to wait for. Default: no limit.
+            sentinel: Called with each reply. The first reply for which it returns true
+                ends the iteration, and is left out.
+            headers: The headers of the request.
+
+        Returns:
+            An iterator over the replies.
+
+        Raises:
+            NoRespondersError: Nobody is subscribed to the subject.
+            ConnectionLostError: The connection broke.
+            ConnectionClosedError: The connection is closed.
+            PermissionsError: You may not publish to the subject.
+            InvalidSubjectError: Nothing can be published to the subject.
+            InvalidHeaderError: A header cannot be sent.
+            MaxPayloadError: The message is too large for the server.
         """
         return request_many(
             self._session,
@@ -310,16 +402,31 @@ class Connection(PlainPublisher):
         max_pending_messages: int | None = None,
         max_pending_bytes: int | None = None,
     ) -> Subscription:
-        """Subscribe to `subject`, which may have wildcards. Does not block.
+        """Subscribe to a subject. Does not block.
 
-        Iterate over the subscription, call its `next`, or give a `callback`, which is
-        called with each message, one at a time, on a thread of its own. Of a `queue`
-        group each message reaches one member. A reader that lags more than
-        `max_pending_messages` or `max_pending_bytes` loses what comes then, and
-        `on_error` gets a `SlowConsumerError`, once an episode.
+        Iterate over the subscription, call its `next`, or give a `callback`. A reader
+        that falls too far behind loses new messages, and `on_error` gets one
+        `SlowConsumerError` each time that this begins. If your account may not
+        subscribe to the subject, reading raises `PermissionsError`.
 
-        Raises `InvalidSubjectError` or `ConnectionClosedError`. When the account may not
-        subscribe there, the reader gets a `PermissionsError`.
+        Args:
+            subject: The subject, which may have the wildcards `*` and `>`.
+            queue: The name of a queue group. Each message reaches one member of the
+                group.
+            callback: Called with each message, one at a time, on a thread of its own.
+            max_pending_messages: Messages that may be buffered. Default: the value
+                given to `connect`.
+            max_pending_bytes: Bytes that may be buffered. Default: the value given to
+                `connect`.
+
+        Returns:
+            The subscription.
+
+        Raises:
+            InvalidSubjectError: Nobody can subscribe to the subject.
+            ConnectionClosedError: The connection is closed.
+            PermissionsError: Raised by reading, if you may not subscribe to the
+                subject.
         """
         return subscribe(
             self,
@@ -330,19 +437,31 @@ class Connection(PlainPublisher):
             max_pending_bytes=max_pending_bytes,
         )
 
-    def flush(self, timeout: float = 10.0) -> None:
-        """Block until the server has processed all that was published before.
+    def flush(self, timeout: Seconds = 10.0) -> None:
+        """Block until the server has processed all messages that were published before.
 
-        At most `timeout` seconds, then `TimeoutError`. Raises `ConnectionLostError` when
-        the connection breaks meanwhile.
+        Args:
+            timeout: Seconds to wait. Default: 10.
+
+        Raises:
+            TimeoutError: The server did not answer in time.
+            ConnectionLostError: The connection broke meanwhile.
         """
         self._check_fork()
         self._session.ping(deadline_after(timeout))
 
-    def rtt(self, timeout: float = 5.0) -> float:
-        """Seconds that a ping and its answer take; blocks for as long.
+    def rtt(self, timeout: Seconds = 5.0) -> float:
+        """Measure the time that a ping and its answer take. Blocks for as long.
 
-        Raises `TimeoutError` after `timeout` seconds, and `ConnectionLostError`.
+        Args:
+            timeout: Seconds to wait. Default: 5.
+
+        Returns:
+            The round-trip time in seconds.
+
+        Raises:
+            TimeoutError: The server did not answer in time.
+            ConnectionLostError: The connection broke meanwhile.
         """
         self._check_fork()
         deadline = deadline_after(timeout)
@@ -355,48 +474,124 @@ class Connection(PlainPublisher):
         *,
         domain: str | None = None,
         prefix: str | None = None,
-        timeout: float = 5.0,
+        timeout: Seconds = 5.0,
     ) -> JetStream:
-        """JetStream on this connection; asks nothing of the server.
+        """Get JetStream on this connection. Sends nothing to the server.
 
-        `domain` or `prefix` choose another API than `$JS.API`, for a leaf node's or an
-        imported one; `timeout` in seconds is the default of its calls.
+        Args:
+            domain: The JetStream domain to use, of a leaf node for instance. Default:
+                the server's own.
+            prefix: The prefix of an imported JetStream API, instead of `domain`.
+                Default: `$JS.API`.
+            timeout: The default timeout of its calls, in seconds. Default: 5.
+
+        Returns:
+            The JetStream context. Making one costs nothing.
+
+        Raises:
+            ConfigError: You gave both `domain` and `prefix`, or a value that is not
+                allowed.
         """
         return JetStream(self, domain=domain, prefix=prefix, timeout=timeout)
 
+    def service(
+        self,
+        name: str,
+        version: str,
+        *,
+        description: str = "",
+        metadata: Mapping[str, str] | None = None,
+        queue: str | None = DEFAULT_QUEUE,
+        stats_handler: Callable[[EndpointStats], object] | None = None,
+        on_done: Callable[[Service], object] | None = None,
+        expose_errors: bool = False,
+        prefix: str = DEFAULT_PREFIX,
+    ) -> Service:
+        """Start an instance of a service, which tools can find (ADR-32). Does not block.
+
+        Add endpoints with `Service.endpoint`. PING, INFO and STATS are answered on a thread
+        of their own, however busy your handlers are. Leaving the `with` block stops the
+        service.
+
+        Args:
+            name: The kind of the service: letters, digits, `-` and `_`.
+            version: A semantic version, such as `1.2.0`.
+            description: A human-readable description.
+            metadata: More about this instance, strings by strings.
+            queue: The queue group of its endpoints, of which each request reaches one
+                instance. None: each instance gets each request.
+            stats_handler: Called for each endpoint when STATS is asked, with its
+                statistics. The result, written as JSON, is the `data` of the answer. It runs
+                on a thread of its own. After one second STATS is answered without it.
+            on_done: Called once when the service has stopped, on a thread of the service.
+            expose_errors: Send the words of your exceptions to the requester, not only the
+                name of their class.
+            prefix: Another one than `$SRV` for PING, INFO and STATS.
+
+        Raises:
+            ConfigError: An argument cannot be.
+            InvalidSubjectError: The queue group cannot be.
+            ConnectionClosedError: The connection is closed.
+        """
+        return Service(
+            self,
+            name,
+            version,
+            description=description,
+            metadata=metadata,
+            queue=queue,
+            stats_handler=stats_handler,
+            on_done=on_done,
+            expose_errors=expose_errors,
+            prefix=prefix,
+        )
+
+    @property
+    def services(self) -> Services:
+        """The services on the other end: find them, look at them, call them."""
+        return Services(self)
+
     # The end --------------------------------------------------------------------------
 
-    def drain(self, timeout: float | None = None) -> None:
-        """Unsubscribe, handle what has come, send what was published, and close.
+    def drain(self, timeout: Seconds | None = None) -> None:
+        """Unsubscribe, handle all messages that have arrived, and close.
 
-        Blocks for at most `timeout` seconds, by default the `drain_timeout` of
-        `connect`; then closes all the same and raises `DrainTimeoutError`, or
-        `ConnectionLostError` when the connection is lost meanwhile, as the server may not
-        have read all that was published. Callbacks get to handle all that has arrived;
-        what an iterator has not read stays readable. From a callback it does not wait for
-        that same callback.
+        Blocks until that is done. Callbacks handle all messages that have arrived. An
+        iterator can still read the messages that are buffered. A callback that calls
+        `drain` is not waited for. The connection is closed at the end in every case.
+
+        Args:
+            timeout: Seconds to wait. Default: the `drain_timeout` given to `connect`.
+
+        Raises:
+            DrainTimeoutError: The drain did not end in time.
+            ConnectionLostError: The connection was lost meanwhile. The server may not
+                have read all that you published.
         """
         self._check_fork()
-        seconds = self._options.drain_timeout if timeout is None else timeout
-        deadline = deadline_after(seconds)
+        timeout = self._options.drain_timeout if timeout is None else timeout
+        timeout = seconds(timeout, "timeout")
+        deadline = deadline_after(timeout)
         session = self._session
         if session.state is ConnectionState.CLOSED:
             return
         try:
-            session.drain(deadline, seconds)
+            session.drain(deadline, timeout)
         except DrainTimeoutError:
             raise
         except LateError as error:
-            raise DrainTimeoutError(f"not drained within {seconds} s") from error
+            raise DrainTimeoutError(f"not drained within {timeout} s") from error
         finally:
             session.close(max(0.0, min(CLOSE_SECONDS, deadline - monotonic())))
 
     def close(self) -> None:
-        """Close the connection. Every call that waits on it gets ConnectionClosedError.
+        """Close the connection.
 
-        Waits at most a second for the server to have read what was published. May be
-        called from any thread, from a callback, twice, and in a forked child, where it
-        leaves the parent's connection alone.
+        Every call that waits on it raises `ConnectionClosedError`.
+
+        Blocks for at most a second, until the server has read the messages that you
+        published. You may call `close` from any thread, from a callback, twice, and in
+        a forked child, where it leaves the parent's connection alone.
         """
         self._session.close()
         self._finalizer.detach()
@@ -420,66 +615,69 @@ class Connection(PlainPublisher):
 
     @property
     def state(self) -> ConnectionState:
-        """`connecting`, `connected`, `reconnecting` or `closed`."""
+        """The state: `connecting`, `connected`, `reconnecting` or `closed`."""
         return self._session.state
 
     @property
     def name(self) -> str:
-        """The `name` given to `connect`; without one, a number of this process's."""
+        """The `name` given to `connect`. Default: a number within this process."""
         return self._options.name or self._session.name
 
     @property
     def is_connected(self) -> bool:
-        """Whether it is connected now; a call may find it lost all the same."""
+        """Whether the connection is up. A call may still find the connection lost."""
         return self._session.state is ConnectionState.CONNECTED
 
     @property
     def is_closed(self) -> bool:
-        """Whether it is closed for good, by you or since no server is left."""
+        """Whether the connection is closed, by you or because no server is left."""
         return self._session.state is ConnectionState.CLOSED
 
     @property
     def server_info(self) -> ServerInfo:
-        """What the server last said of itself."""
+        """The latest INFO of the server."""
         return self._session.info
 
     @property
     def connected_url(self) -> str | None:
-        """The URL of the server, without secrets; None while not connected."""
+        """The URL of the server, without secrets. None while not connected."""
         server = self._session.server
         return server.url if server is not None and self.is_connected else None
 
     @property
     def servers(self) -> list[str]:
-        """The URLs that may be connected to, discovered ones included."""
+        """The URLs of the servers to connect to, discovered ones included."""
         return [server.url for server in self._session.io.pool.servers]
 
     @property
     def max_payload(self) -> int:
-        """Bytes that headers and payload of one message may have."""
+        """The most bytes that headers and payload of one message may have together."""
         return self._outbox.max_payload
 
     @property
     def client_id(self) -> int:
-        """The server's number of this connection."""
+        """The number that the server gave to this connection."""
         return self._session.info.client_id
 
     @property
     def client_ip(self) -> str:
-        """Our address as the server sees it."""
+        """The address of this client, as the server sees it."""
         return self._session.info.client_ip
 
     @property
     def last_error(self) -> Exception | None:
-        """The last thing that went wrong, whether or not it was reported."""
+        """The latest error of this connection, whether or not it was reported."""
         return self._session.last_error
 
     def stats(self) -> Statistics:
-        """Counts since `connect`, taken now; asks nothing of the server.
+        """Get the counters of this connection. Sends nothing to the server.
 
-        They are kept anyway: being read costs a few microseconds, and some more for each
-        subscription. From any thread, and after the end too. `jsync.metrics` has them as
-        Prometheus text.
+        Every connection keeps these counters. A call costs a few microseconds, and a
+        little more for each subscription. You may call `stats` from any thread, and
+        after the end. `jsync.metrics` prints the counters as Prometheus text.
+
+        Returns:
+            The counters since `connect`, as of now.
         """
         session = self._session
         in_messages, in_bytes = session.line.counters

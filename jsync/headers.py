@@ -12,9 +12,10 @@ HeadersLike: TypeAlias = Mapping[str, str | Iterable[str]]
 class Headers(Mapping[str, str]):
     """The headers of a message, read-only.
 
-    As a mapping it gives the first value of each name; `get_all` gives every one.
-    Names are case-sensitive and keep the spelling of the sender (ADR-4). Bytes that
-    are not UTF-8 appear as lone surrogates (`surrogateescape`) and survive a resend.
+    As a mapping, it has the first value of each name. `get_all` returns all values of a
+    name. Names are case-sensitive, and keep the spelling of the sender. Bytes that are
+    not UTF-8 appear as lone surrogates (`surrogateescape`) and survive a resend.
+    (ADR-4)
     """
 
     __slots__ = ("_values",)
@@ -43,11 +44,18 @@ class Headers(Mapping[str, str]):
         return name in self._values
 
     def get_all(self, name: str) -> list[str]:
-        """Every value of `name` in the order sent; an empty list when it is absent."""
+        """Get all values of a header, in the order in which they were sent.
+
+        Args:
+            name: The name of the header, case-sensitive.
+
+        Returns:
+            The values. An empty list if there are none.
+        """
         return list(self._values.get(name, ()))
 
     def pairs(self) -> Iterator[tuple[str, str]]:
-        """Each name with each of its values, repeated names included."""
+        """Iterate over all names and values, repeated names included."""
         for name, values in self._values.items():
             for value in values:
                 yield name, value

@@ -32,12 +32,21 @@ _METRICS: Final = (
 
 
 def prometheus_text(*connections: Connection) -> str:
-    """What the connections have done so far, in Prometheus' text format 0.0.4.
+    """Write the counters of connections as Prometheus text, format 0.0.4.
 
-    Serve it with `CONTENT_TYPE`, or write it to a file for the node exporter. Each series
-    has the label `connection`, the connection's `name`, so give each a name in `connect`;
-    two of the same name raise `ConfigError`. Does not block, asks nothing of the server,
-    and may be called from any thread, for closed connections as well.
+    Serve the text with `CONTENT_TYPE`, or write it to a file for the node exporter.
+    Each series has the label `connection`, so give each connection a `name` in
+    `connect`. The call does not block and sends nothing to the server. You may call it
+    from any thread, and for closed connections.
+
+    Args:
+        *connections: The connections.
+
+    Returns:
+        The text.
+
+    Raises:
+        ConfigError: Two connections have the same name.
     """
     names = [_escaped(connection.name) for connection in connections]
     if twice := {name for name in names if names.count(name) > 1}:

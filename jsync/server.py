@@ -42,11 +42,11 @@ _LOG_TAIL = 2000
 
 
 class LocalServer:
-    """A nats-server of our own on 127.0.0.1, for as long as the `with` block lasts.
+    """A private nats-server on 127.0.0.1, for the time of the `with` block.
 
-    It does not see the terminal's Ctrl-C, and dies with this process even when that is
-    killed; a child forked from this process without an exec keeps it alive until the child
-    ends as well. One thread at a time may use the object.
+    The server ignores the terminal's Ctrl-C. It ends with your process, even if that is
+    killed. If your process has forked a child without an exec, the server stays until
+    the child ends too. Use the object from one thread at a time.
     """
 
     def __init__(
@@ -100,12 +100,18 @@ class LocalServer:
         return f"<LocalServer {state} at {self.url}, pid {self.pid}>"
 
     def start(self, timeout: float = 10) -> None:
-        """Start the server and block until it listens, about 40 ms. Does nothing if it runs.
+        """Start the server, and block until it listens. Does nothing if it runs.
 
-        After `kill()`, or when the server ended by itself, it starts again on the same port
-        and with the same store. `ConfigError` means that there is no nats-server to start;
-        `Error` that it ended at once, and why; `TimeoutError` that it was not ready after
-        `timeout` seconds.
+        After `kill()`, or if the server ended by itself, it starts again on the same
+        port and with the same store.
+
+        Args:
+            timeout: Seconds to wait.
+
+        Raises:
+            ConfigError: There is no nats-server to start.
+            TimeoutError: The server was not ready in time.
+            Error: The server ended at once. The error has its log.
         """
         if self.is_running:
             return
@@ -122,10 +128,13 @@ class LocalServer:
             raise
 
     def stop(self, timeout: float = 5) -> None:
-        """Ask the server to end, block until it has, and remove the temporary directory.
+        """Stop the server, and remove the temporary directory. Blocks.
 
-        After `timeout` seconds it is killed. Does nothing when it is stopped already, nor
-        in a forked child, which may leave the `with` block: the server is its parent's.
+        Does nothing if the server is stopped already. In a forked child it does nothing
+        either, because the server belongs to the parent.
+
+        Args:
+            timeout: Seconds to wait, after which the server is killed.
         """
         if self._process is not None and self._owner != os.getpid():
             return
@@ -136,16 +145,19 @@ class LocalServer:
             self._directory = None
 
     def kill(self) -> None:
-        """End the server at once (SIGKILL). Its port, store and log stay for `start()`."""
+        """Kill the server (SIGKILL). Its port, store and log stay for `start()`."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
             self._ended(self._process)
 
     def restart(self, timeout: float = 5) -> None:
-        """End the server as `stop()` does and start it on the same port, with the same store.
+        """Stop the server as `stop()` does, and start it with the same port and store.
 
         Blocks until it listens again.
+
+        Args:
+            timeout: Seconds to wait for each of both.
         """
         self._end(timeout)
         self.start()
@@ -173,10 +185,13 @@ class LocalServer:
         self._signal(signal.SIGUSR2)
 
     def reload(self, config: str | None = None) -> None:
-        """Let the server read its configuration again, with `config` in place of the old one.
+        """Let the server read its configuration again. Does not block.
 
-        Returns at once; the server takes a few milliseconds and writes to the log what became
-        of it. A configuration that it refuses changes nothing.
+        The server needs a few milliseconds, and writes the result to its log. If it
+        rejects the configuration, nothing changes.
+
+        Args:
+            config: The new configuration.
         """
         if config is not None:
             self._config = config
@@ -212,7 +227,7 @@ class LocalServer:
 
     @property
     def is_running(self) -> bool:
-        """Whether the process is alive; a paused one is."""
+        """Whether the process is alive. A paused server is alive."""
         if self._process is None:
             return False
         if self._process.poll() is None:
@@ -222,7 +237,7 @@ class LocalServer:
 
     @property
     def log(self) -> str:
-        """What the server has written so far, over restarts too; empty after `stop()`."""
+        """The log of the server so far, over restarts too. Empty after `stop()`."""
         if self._directory is None:
             return ""
         return (self._directory / "log").read_text(errors="replace")

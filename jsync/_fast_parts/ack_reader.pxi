@@ -40,8 +40,8 @@ cdef inline bint next_number(
     while end - s >= 8 and jsync_eight_digits(s, &eight):
         value = value * 100_000_000 + eight
         s += 8
-    while s < end and s[0] != 46:
-        digit = <uint64_t><unsigned char>s[0] - 48
+    while s < end and s[0] != c".":
+        digit = <uint64_t><unsigned char>s[0] - c"0"
         if digit > 9:
             return False
         value = value * 10 + digit
@@ -60,6 +60,7 @@ cdef bint read_ack(
     cdef AckSubject parts
     cdef const char* p = s + reader.size
     cdef const char* end = s + n
+    cdef uint64_t delivered = 0
     if (
         reader.size
         and n > reader.size
@@ -68,10 +69,12 @@ cdef bint read_ack(
         and next_number(&p, end, &ack.consumer_sequence)
         and next_number(&p, end, &ack.timestamp)
         and next_number(&p, end, &ack.pending)
+        and p == end + 1  # what stands behind is looked at below
     ):
         return True
     if not (
         split_ack_subject(s, n, &parts)
+        and ack_number(&parts, NUM_DELIVERED, &delivered)
         and ack_number(&parts, STREAM_SEQUENCE, &ack.stream_sequence)
         and ack_number(&parts, CONSUMER_SEQUENCE, &ack.consumer_sequence)
         and ack_number(&parts, TIMESTAMP, &ack.timestamp)

@@ -290,23 +290,23 @@ cdef object array_capsule(Chunk* chunk, Shape* shape):
 @cython.final
 @cython.no_gc
 cdef class ArrowBatch:
-    """Messages as columns: an Arrow record batch, for whatever takes Arrow.
+    """Messages as columns: an Arrow record batch.
 
-    `pyarrow.record_batch(batch)`, `polars.DataFrame(batch)` and DuckDB, `FROM batch`, use
-    its memory without a copy, and keep it as long as they need. The columns are those
-    that were asked for, of:
+    `pyarrow.record_batch(batch)`, `polars.DataFrame(batch)` and `FROM batch` in DuckDB
+    use the memory of the batch without a copy, and keep it as long as they need. You
+    choose the columns among:
 
-    - `subject`: `utf8`, not null. What is no UTF-8 has U+FFFD in its place.
+    - `subject`: `utf8`, not null. Bytes that are not UTF-8 are replaced by U+FFFD.
     - `data`: `binary`, not null. The payload.
     - `sequence`: `uint64`, not null. The stream sequence.
     - `timestamp`: `timestamp[ns, UTC]`, not null. When the stream stored the message.
-    - `headers`: `map<utf8, list<utf8>>`, null where there are none, or none that can be
-      read. Each name once, with its values in their order.
+    - `headers`: `map<utf8, list<utf8>>`, null if there are none, or if they are not
+      readable. Each name once, with its values in their order.
 
-    One that is larger than 2 GiB consists of several record batches, for which there is
-    `__arrow_c_stream__` alone: it is a table to those who take it.
+    A batch of more than 2 GiB consists of several record batches, and has only
+    `__arrow_c_stream__`: pass it where a table is expected.
 
-    It can be acknowledged like its messages, from any thread, and `JetStreamMsg` says how.
+    You can acknowledge a batch like its messages, from any thread. See `JetStreamMsg`.
     """
 
     cdef Chunk* first
@@ -332,24 +332,24 @@ cdef class ArrowBatch:
 
     @property
     def num_rows(self) -> int:
-        """How many messages it has."""
+        """The number of messages."""
         return self.rows
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The names of its columns."""
+        """The names of the columns."""
         return tuple([
             COLUMN_NAMES[self.shape.column[i]] for i in range(self.shape.width)
         ])
 
     @property
     def size(self) -> int:
-        """Bytes of its messages, as the server counts (ADR-37)."""
+        """The bytes of subjects, replies, headers and payloads together."""
         return self.bytes_in_all
 
     @property
     def last_sequence(self) -> int | None:
-        """The highest stream sequence in it, also without that column; None: no rows."""
+        """The highest stream sequence. None for an empty batch."""
         cdef uint64_t highest = 0
         cdef Chunk* chunk = self.first
         while chunk != NULL:
@@ -391,14 +391,17 @@ cdef class ArrowBatch:
     # Acks -----------------------------------------------------------------------------
 
     def ack(self) -> None:
-        """Tell the server that all these messages are done. Does not wait for it.
+        """Tell the server that all these messages are done. Does not wait.
 
-        With ack policy `all` that is one ack, at the highest sequence, which stands for
-        everything before it too; with `explicit` one for each message, and with `none`
-        nothing. Without the consumer's configuration, as of `JetStream.consumer`, each is
-        acknowledged. After a terminal ack any further one is a silent no-op; one that an
-        error has cut short may be called again. Raises `ConnectionClosedError`, and while
-        the write buffer is full `WriteTimeoutError`.
+        With the ack policy `all` jsync sends one ack, for the highest sequence, which
+        also covers every message before it. With `explicit` it sends one ack for each
+        message, and with `none` nothing. A consumer from `JetStream.consumer` has no
+        known policy, so each message is acknowledged. If an error cut the acks short,
+        you can call `ack` again.
+
+        Raises:
+            ConnectionClosedError: The connection is closed.
+            WriteTimeoutError: The write buffer was full for `write_timeout` seconds.
         """
         if self.together and not self.done:
             self.acknowledge_highest()
@@ -406,20 +409,28 @@ cdef class ArrowBatch:
             self.acknowledge(b"+ACK", True)
 
     def nak(self, delay: float | None = None) -> None:
-        """Ask for another delivery of each, after `delay` seconds or at once."""
+        """Ask the server to redeliver each message. Does not wait for the server.
+
+        Args:
+            delay: Seconds until the redelivery. Default: at once.
+        """
         self.acknowledge(nak_payload(delay), True)
 
     def term(self, reason: str | None = None) -> None:
-        """Give them all up; none is delivered again. `reason`: nats-server 2.10.4."""
+        """Tell the server not to deliver these messages again. Does not wait.
+
+        Args:
+            reason: The reason, for the server's advisory. Needs nats-server 2.10.4.
+        """
         self.acknowledge(term_payload(reason), True)
 
     def in_progress(self) -> None:
-        """Have the server wait for another `ack_wait` before it delivers them again."""
+        """Ask the server for another `ack_wait` until it redelivers these messages."""
         self.acknowledge(b"+WPI", False)
 
     @property
     def is_acked(self) -> bool:
-        """Whether a terminal ack has been written."""
+        """Whether a final ack was sent or buffered."""
         return self.done and self.acks
 
     cdef int acknowledge_highest(self) except -1:

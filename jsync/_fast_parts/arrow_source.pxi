@@ -41,17 +41,17 @@ cdef int64_t code_of(ArrowArray* array, const char* form, int64_t row) noexcept:
     """The index into the dictionary."""
     cdef const void* codes = array.buffers[1]
     row += array.offset
-    if form[0] == 99:  # "c"
+    if form[0] == c"c":
         return (<const signed char*>codes)[row]
-    if form[0] == 67:
+    if form[0] == c"C":
         return (<const unsigned char*>codes)[row]
-    if form[0] == 115:  # "s"
+    if form[0] == c"s":
         return (<const short*>codes)[row]
-    if form[0] == 83:
+    if form[0] == c"S":
         return (<const unsigned short*>codes)[row]
-    if form[0] == 105:  # "i"
+    if form[0] == c"i":
         return (<const int32_t*>codes)[row]
-    if form[0] == 73:
+    if form[0] == c"I":
         return (<const uint32_t*>codes)[row]
     return (<const int64_t*>codes)[row]
 
@@ -112,7 +112,7 @@ cdef uint64_t whole_at(
     """The value of a column of whole numbers, which is not null, without its sign."""
     cdef char form = schema.format[0]
     cdef int64_t value
-    if form == 76:  # "L": up to 2**64
+    if form == c"L":  # "L": up to 2**64
         return (<const uint64_t*>array.buffers[1])[row + array.offset]
     value = code_of(array, schema.format, row)
     negative[0] = value < 0
@@ -124,7 +124,7 @@ cdef int list_span(
 ) noexcept:
     """Which elements of its child a row of a list or map has."""
     row += array.offset
-    if schema.format[1] == 76:  # "+L"
+    if schema.format[1] == c"L":  # "+L"
         begin[0] = (<const int64_t*>array.buffers[1])[row]
         end[0] = (<const int64_t*>array.buffers[1])[row + 1]
     else:
@@ -489,7 +489,7 @@ cdef class ArrowSource:
         cdef Py_ssize_t size = 0
         if not text_span(array, schema, row, &s, &size):
             return 0
-        if memchr(s, 13, size) != NULL or memchr(s, 10, size) != NULL:
+        if memchr(s, c"\r", size) != NULL or memchr(s, c"\n", size) != NULL:
             raise InvalidHeaderError(
                 f"the value of header {as_text(name)!r} of row {self.number} has a line "
                 "break"
@@ -528,7 +528,7 @@ cdef class ArrowSource:
                     raise self.bad_option(option.which, "is out of range")
                 end = write_number(digits, value)
                 if option.kind == LIFETIME:
-                    end[0] = 115  # "s"
+                    end[0] = c"s"
                     end += 1
                 s, size = digits, end - digits
             else:
@@ -549,11 +549,11 @@ cdef class ArrowSource:
     cdef int check_word(self, int which, const char* s, Py_ssize_t size) except -1:
         cdef Py_ssize_t i
         cdef unsigned char c
-        if size == 0 or s[0] == 32 or s[size - 1] == 32:
+        if size == 0 or s[0] == c" " or s[size - 1] == c" ":
             raise self.bad_option(which, "is empty, or has blanks around it")
         for i in range(size):
             c = <unsigned char>s[i]
-            if c < 32 or c == 127:
+            if c < c" " or c == DELETE:
                 raise self.bad_option(which, "has a control character")
         return 0
 

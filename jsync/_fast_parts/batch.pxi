@@ -1,11 +1,5 @@
 # Messages of atomic batches (ADR-50): encoded but for what is known when they are sent.
 
-cdef struct Trailer:  # what a frame has besides its message
-    const char* reply
-    const char* commit
-    Py_ssize_t reply_size, commit_size
-
-
 cdef bytes NO_HEADERS = b"NATS/1.0\r\n\r\n"
 
 
@@ -17,7 +11,7 @@ cdef class BatchEntry:
     cdef readonly uint64_t sequence
     cdef readonly object subject
     cdef readonly bytes data
-    cdef bytes block  # the header block, without its end
+    cdef bytes block
     cdef const char* utf8_subject  # the subject has it
     cdef Py_ssize_t subject_size
 
@@ -38,7 +32,7 @@ cdef class BatchEntry:
         cdef bytes own = encode_headers(headers) if headers else NO_HEADERS
         cdef char number[24]
         cdef char* out
-        # Its end comes when it is sent.
+        # Its end comes behind the header of the batch.
         cdef Py_ssize_t own_size = PyBytes_GET_SIZE(own) - 2
         cdef Py_ssize_t size = write_number(number, sequence) - number
         self.sequence = sequence
@@ -46,12 +40,12 @@ cdef class BatchEntry:
         self.utf8_subject = utf8(subject, &self.subject_size)
         self.data = <bytes>data if PyBytes_CheckExact(data) else payload_bytes(data)
         self.block = PyBytes_FromStringAndSize(
-            NULL, own_size + PyBytes_GET_SIZE(header) + size + 2
+            NULL, own_size + PyBytes_GET_SIZE(header) + size + 4
         )
         out = put(PyBytes_AS_STRING(self.block), PyBytes_AS_STRING(own), own_size)
         out = put(out, PyBytes_AS_STRING(header), PyBytes_GET_SIZE(header))
         out = put(out, number, size)
-        put(out, b"\r\n", 2)
+        put(out, b"\r\n\r\n", 4)
         return 0
 
     def __repr__(self) -> str:
@@ -62,44 +56,34 @@ cdef class BatchEntry:
         return self.sized()
 
     cdef inline Py_ssize_t sized(self) noexcept:
-        return PyBytes_GET_SIZE(self.block) + 2 + PyBytes_GET_SIZE(self.data)
+        return PyBytes_GET_SIZE(self.block) + PyBytes_GET_SIZE(self.data)
 
     def frame(self, reply: str = "", commit: bytes = b"") -> bytes:
-        cdef Trailer trailer
+        cdef Py_ssize_t reply_size = 0
+        cdef const char* r = utf8(reply, &reply_size)
+        cdef bytes block = self.block_with(commit)
         cdef bytes frame
-        trailer.reply = utf8(reply, &trailer.reply_size)
-        trailer.commit = PyBytes_AS_STRING(commit)
-        trailer.commit_size = PyBytes_GET_SIZE(commit)
-        frame = PyBytes_FromStringAndSize(NULL, self.frame_size(&trailer))
-        self.put(PyBytes_AS_STRING(frame), &trailer)
+        cdef Publish publish
+        self.describe(&publish, block, r, reply_size)
+        frame = PyBytes_FromStringAndSize(NULL, publish_size(&publish))
+        put_publish(PyBytes_AS_STRING(frame), &publish)
         return frame
 
-    cdef Py_ssize_t frame_size(self, Trailer* trailer) noexcept:
-        cdef char line[48]
-        return (
-            5 + self.subject_size + 1
-            + (trailer.reply_size + 1 if trailer.reply_size else 0)
-            + self.put_sizes(line, trailer) + self.sized() + trailer.commit_size + 2
-        )
+    cdef bytes block_with(self, bytes commit):
+        """Its header block, the header `commit` behind its own."""
+        cdef Py_ssize_t size = PyBytes_GET_SIZE(self.block) - 2
+        if not commit:
+            return self.block
+        return b"%b%b\r\n" % (self.block[:size], commit)
 
-    cdef Py_ssize_t put_sizes(self, char* line, Trailer* trailer) noexcept:
-        cdef Py_ssize_t headers = PyBytes_GET_SIZE(self.block) + trailer.commit_size + 2
-        return put_sizes(line, True, headers, PyBytes_GET_SIZE(self.data))
-
-    cdef char* put(self, char* out, Trailer* trailer) noexcept:
-        """Write the HPUB, the `commit` header behind the message's own."""
-        out = put(out, b"HPUB ", 5)
-        out = put(out, self.utf8_subject, self.subject_size)
-        out = put(out, b" ", 1)
-        if trailer.reply_size:
-            out = put(out, trailer.reply, trailer.reply_size)
-            out = put(out, b" ", 1)
-        out += self.put_sizes(out, trailer)
-        out = put(out, PyBytes_AS_STRING(self.block), PyBytes_GET_SIZE(self.block))
-        out = put(out, trailer.commit, trailer.commit_size)
-        out = put(out, b"\r\n", 2)
-        out = put(out, PyBytes_AS_STRING(self.data), PyBytes_GET_SIZE(self.data))
-        return put(out, b"\r\n", 2)
+    cdef inline void describe(
+        self, Publish* publish, bytes block, const char* reply, Py_ssize_t reply_size
+    ) noexcept:
+        publish_to(publish, self.utf8_subject, self.subject_size)
+        publish_bytes(publish, block, self.data)
+        if reply_size:
+            publish.reply = reply
+            publish.reply_size = reply_size
 
 
 @cython.final
@@ -243,22 +227,37 @@ cdef class AtomicAdder:
         timeout: float | None = None,
         **options: object,
     ) -> None:
-        """Add a message, with the options of `JetStream.publish`.
+        """Add a message to the batch.
 
-        It is sent when the next one is added, or with the commit. Blocks for the server's
-        acknowledgement of the first message, unless `ack_first` is off, and with `ack` for
-        that of this one, at most `timeout` seconds each time; this one is sent at once
-        then, and when it remains the last one, the commit needs nats-server 2.14.
+        The message is sent when you add the next one, or with the commit. Without
+        `ack_first=False` the call blocks until the server has acknowledged the first
+        message of the batch.
 
-        What the server would refuse is refused before anything is sent, and the batch
-        stays as it was: `ConfigError` (a `msg_id` that it has, `expected_last_sequence`
-        after the first message, `expected_last_subject_sequence` for a subject that it has
-        written, `expected_last_msg_id`, one message too many), `MaxPayloadError`, and
-        `UnsupportedFeatureError` for `incr` and `schedule` where the server would store
-        them wrongly. Any other error ends the batch, with nothing stored: an `APIError`,
-        `NoStreamResponseError` after two more tries, `TimeoutError`,
-        `AtomicBatchLostError`, `ConnectionClosedError`, and `AtomicBatchUnsupportedError`,
-        which says what an old server has stored.
+        `ConfigError`, `MaxPayloadError` and `UnsupportedFeatureError` leave the batch
+        as it was. Any other error ends the batch, and nothing is stored.
+
+        Args:
+            subject: The subject to publish to.
+            data: The payload.
+            ack: Send the message at once, and block until the server has acknowledged
+                it. If it stays the last one, the commit needs nats-server 2.14.
+            timeout: Seconds to wait for an acknowledgement. Default: the batch's.
+            **options: The options of `PublishOptions`, without `expected_last_msg_id`.
+
+        Raises:
+            ConfigError: The batch has this `msg_id` already, has written a subject with
+                `expected_last_subject_sequence`, or is full. Only the first message may
+                have `expected_last_sequence`.
+            MaxPayloadError: The message is too large for the server.
+            UnsupportedFeatureError: The server would store `incr` or `schedule`
+                wrongly.
+            APIError: The stream rejects the message.
+            NoStreamResponseError: No stream takes the subject, after two retries.
+            TimeoutError: The acknowledgement did not come in time.
+            AtomicBatchLostError: The connection or the server lost the batch.
+            ConnectionClosedError: The connection is closed.
+            AtomicBatchUnsupportedError: The server has no atomic batches. The error
+                names the messages that it has stored.
         """
         cdef BatchMessages messages = self._messages
         cdef BatchEntry entry, held
@@ -290,17 +289,9 @@ cdef class AtomicAdder:
 
 cdef bint put_entry(Outbox outbox, BatchEntry entry) except -1:
     """Write one that asks for no answer, in company; False: not connected."""
-    cdef Trailer plain
-    cdef char* out
-    memset(&plain, 0, sizeof(plain))
-    out = outbox.begin(entry.frame_size(&plain), False, False)
-    if out == NULL:
-        return False
-    entry.put(out, &plain)
-    outbox.out_msgs += 1
-    outbox.out_bytes += entry.sized()
-    outbox.finish_lazy(SELF_SEND_BYTES, True)
-    return True
+    cdef Publish frame
+    entry.describe(&frame, entry.block, NULL, 0)
+    return outbox.write_frame(&frame, PASSING, IN_CHUNKS)
 
 
 def entries_within(entries: list, begin: int, size: int) -> int:
@@ -326,29 +317,34 @@ def write_entries(
     # A copy: while the buffer is full others run.
     cdef list written = entries[begin:end]
     cdef Py_ssize_t last = len(written) - 1, i
-    cdef size_t total = 0, size = PyBytes_GET_SIZE(commit)
-    cdef Trailer opening, plain, closing
-    cdef Trailer* trailer
+    cdef Py_ssize_t first_size = 0, reply_size = 0
+    cdef const char* first_subject = utf8(first_reply, &first_size)
+    cdef const char* reply_subject = utf8(reply, &reply_size)
+    cdef size_t total = 0
     cdef BatchEntry entry
+    cdef Publish* frames
     cdef char* out
-    memset(&plain, 0, sizeof(plain))
-    opening = closing = plain
-    opening.reply = utf8(first_reply, &opening.reply_size)
-    closing.reply = utf8(reply, &closing.reply_size)
-    closing.commit = PyBytes_AS_STRING(commit)
-    closing.commit_size = PyBytes_GET_SIZE(commit)
-    for i in range(last + 1):
-        entry = <BatchEntry?>written[i]
-        trailer = &closing if i == last else (&plain if i else &opening)
-        total += entry.frame_size(trailer)
-        size += entry.sized()
-    out = outbox.begin(total, False, False)
-    if out == NULL:
-        raise ConnectionLostError("not connected: reconnecting")
-    # With the mutex held nothing may be raised, and no reference dropped.
-    for i in range(last + 1):
-        trailer = &closing if i == last else (&plain if i else &opening)
-        out = (<BatchEntry>PyList_GET_ITEM(written, i)).put(out, trailer)
-    outbox.out_msgs += last + 1
-    outbox.out_bytes += size
-    outbox.finish(urgent)
+    cdef bytes closing
+    if last < 0:
+        return
+    closing = (<BatchEntry?>written[last]).block_with(commit)
+    frames = <Publish*>PyMem_RawMalloc((last + 1) * sizeof(Publish))
+    if frames == NULL:
+        raise MemoryError
+    try:
+        for i in range(last + 1):
+            entry = <BatchEntry?>written[i]
+            if i == last:
+                entry.describe(&frames[i], closing, reply_subject, reply_size)
+            else:
+                entry.describe(&frames[i], entry.block, first_subject, first_size)
+                first_size = 0
+            total += publish_size(&frames[i])
+        out = outbox.begin(total, PASSING)
+        if out == NULL:
+            raise ConnectionLostError("not connected: reconnecting")
+        for i in range(last + 1):
+            out = outbox.put(out, &frames[i])
+        outbox.finish(AT_ONCE if urgent else SOON)
+    finally:
+        PyMem_RawFree(frames)

@@ -59,19 +59,19 @@ cdef void block_free(Block* block) noexcept nogil:
 
 cdef size_t frame_size(const char* s, size_t n) noexcept nogil:
     """The size of the frame of ours that begins at `s`."""
-    cdef const char* end = <const char*>memchr(s, 10, n)
+    cdef const char* end = <const char*>memchr(s, c"\n", n)
     cdef const char* digits
     cdef uint64_t payload = 0
     cdef size_t line
     if end == NULL:
         return n
     line = end - s + 1
-    if s[0] != 80 and s[0] != 72:  # neither PUB nor HPUB
+    if s[0] != c"P" and s[0] != c"H":  # neither PUB nor HPUB
         return line
-    if s[0] == 80 and s[1] != 85:  # PING, PONG
+    if s[0] == c"P" and s[1] != c"U":  # PING, PONG
         return line
     digits = end - 1
-    while (digits - 1)[0] != 32:
+    while (digits - 1)[0] != c" ":
         digits -= 1
     parse_number(digits, end - 1 - digits, &payload)
     return line + payload + 2
@@ -83,37 +83,78 @@ cdef inline char* put(char* out, const char* data, Py_ssize_t size) noexcept nog
     return out + size
 
 
-cdef inline size_t put_sizes(
-    char* line, bint with_headers, Py_ssize_t block_size, Py_ssize_t size
-) noexcept nogil:
-    """The numbers and the end of a control line, at most 44 bytes."""
-    cdef char* p = line
-    if with_headers:
-        p = write_number(p, block_size)
-        p[0] = 32
-        p += 1
-    p = write_number(p, block_size + size)
-    p[0] = 13
-    p[1] = 10
-    return p + 2 - line
+cdef inline size_t digits_of(uint64_t number) noexcept nogil:
+    cdef size_t n = 1
+    while number >= 10:
+        number //= 10
+        n += 1
+    return n
 
 
-cdef void put_publish(
-    char* out, const char* subject, Py_ssize_t subject_size,
-    const char* reply, Py_ssize_t reply_size, const char* line, Py_ssize_t line_size,
-    const char* block, Py_ssize_t block_size, const char* data, Py_ssize_t size,
+# A message as it is published: a PUB, or an HPUB if it has a header block.
+cdef struct Publish:
+    const char* subject
+    const char* reply   # NULL: none
+    uint64_t number     # stands behind `reply`, 0: not; and behind that comes `ending`
+    const char* ending
+    const char* block   # NULL: none
+    const char* data
+    size_t subject_size, reply_size, ending_size, block_size, data_size
+
+
+cdef inline void publish_to(
+    Publish* frame, const char* subject, size_t subject_size
 ) noexcept nogil:
-    if block != NULL:
+    """A message to `subject` with nothing in it."""
+    frame.subject = subject
+    frame.subject_size = subject_size
+    frame.reply = frame.ending = frame.block = frame.data = NULL
+    frame.reply_size = frame.ending_size = frame.block_size = frame.data_size = 0
+    frame.number = 0
+
+
+cdef inline void publish_bytes(Publish* frame, bytes block, bytes data) noexcept:
+    """With that header block, if there is one, and payload, which somebody holds."""
+    if block is not None:
+        frame.block = PyBytes_AS_STRING(block)
+        frame.block_size = PyBytes_GET_SIZE(block)
+    frame.data = PyBytes_AS_STRING(data)
+    frame.data_size = PyBytes_GET_SIZE(data)
+
+
+cdef inline size_t publish_size(const Publish* frame) noexcept nogil:
+    """The bytes that `put_publish` writes."""
+    cdef size_t content = frame.block_size + frame.data_size
+    cdef size_t size = frame.subject_size + digits_of(content) + content + 9
+    if frame.reply != NULL:
+        size += frame.reply_size + frame.ending_size + 1
+        if frame.number:
+            size += digits_of(frame.number)
+    if frame.block != NULL:
+        size += digits_of(frame.block_size) + 2
+    return size
+
+
+cdef char* put_publish(char* out, const Publish* frame) noexcept nogil:
+    """Write `PUB subject [reply] size`, or HPUB, and what follows; where it ends."""
+    if frame.block != NULL:
         out = put(out, b"HPUB ", 5)
     else:
         out = put(out, b"PUB ", 4)
-    out = put(out, subject, subject_size)
+    out = put(out, frame.subject, frame.subject_size)
     out = put(out, b" ", 1)
-    if reply != NULL:
-        out = put(out, reply, reply_size)
+    if frame.reply != NULL:
+        out = put(out, frame.reply, frame.reply_size)
+        if frame.number:
+            out = write_number(out, frame.number)
+        out = put(out, frame.ending, frame.ending_size)
         out = put(out, b" ", 1)
-    out = put(out, line, line_size)
-    if block != NULL:
-        out = put(out, block, block_size)
-    out = put(out, data, size)
-    put(out, b"\r\n", 2)
+    if frame.block != NULL:
+        out = write_number(out, frame.block_size)
+        out = put(out, b" ", 1)
+    out = write_number(out, frame.block_size + frame.data_size)
+    out = put(out, b"\r\n", 2)
+    if frame.block != NULL:
+        out = put(out, frame.block, frame.block_size)
+    out = put(out, frame.data, frame.data_size)
+    return put(out, b"\r\n", 2)

@@ -4,24 +4,26 @@
 @cython.final
 @cython.no_gc
 cdef class PubAckFuture:
-    """The ack of a message on its way, with the methods of `concurrent.futures.Future`.
+    """The ack of a published message, with the methods of `concurrent.futures.Future`.
 
-    `Publisher.publish` returns it. It is done when the stream has stored the message, or
-    with an error. These errors mean that the message is not stored: `NoStreamResponseError`
-    if no stream takes the subject, the `APIError` of a stream that rejects it,
-    `PermissionsError` and `MaxPayloadError`. After the others it may have been stored:
-    `TimeoutError` after `ack_timeout`, or after a refusal of a second sending,
-    `ConnectionLostError`, `PublisherClosedError` and `ConnectionClosedError`.
+    `Publisher.publish` returns it. It is done when the stream has stored the message,
+    or when publishing failed. These errors mean that the message is not stored:
+    `NoStreamResponseError` if no stream takes the subject, the `APIError` of a stream
+    that rejects it, `PermissionsError` and `MaxPayloadError`. After the other errors
+    the message may have been stored: `TimeoutError` after `ack_timeout`, or after a
+    refusal of a second sending, `ConnectionLostError`, `PublisherClosedError` and
+    `ConnectionClosedError`.
 
-    Any number of threads may wait for it. What `concurrent.futures.wait`, `as_completed`
-    and `asyncio.wrap_future` take is their own class, and not this one.
+    Any number of threads may wait for it. You cannot pass it to
+    `concurrent.futures.wait`, `concurrent.futures.as_completed` or
+    `asyncio.wrap_future`, which accept only their own class.
     """
 
     # Not tracked by the collector: callbacks, the one way to a cycle, are dropped once
     # it is done, which every future is in the end.
     cdef AckWindow window
     cdef readonly object subject
-    """Where it was published."""
+    """The subject of the message."""
     cdef bytes payload, block
     cdef uint64_t number  # in the order of publishing, from 1
     cdef int64_t due      # the ack is late then
@@ -63,16 +65,16 @@ cdef class PubAckFuture:
 
     @property
     def data(self) -> bytes:
-        """The payload; empty once the message is stored."""
+        """The payload. Empty once the message is stored."""
         return self.payload if self.payload is not None else b""
 
     @property
     def headers(self) -> Headers | None:
-        """The headers that were sent; None once the message is stored."""
+        """The headers that were sent. None once the message is stored."""
         return None if self.block is None else parse_headers(self.block)[2]
 
     def done(self) -> bool:
-        """Whether the ack or the error has come; does not block."""
+        """Whether the ack or the error has come. Does not block."""
         return self.finished != 0
 
     def running(self) -> bool:
@@ -80,18 +82,32 @@ cdef class PubAckFuture:
         return not self.finished
 
     def cancel(self) -> bool:
-        """False: what was published cannot be taken back."""
+        """Return False: a published message cannot be taken back."""
         return False
 
     def cancelled(self) -> bool:
-        """False."""
+        """Return False."""
         return False
 
     @cython.annotation_typing(False)  # what is no number has an error of ours
-    def result(self, timeout: float | None = None) -> object:
-        """Block until done; the ack, or the error raised.
+    def result(self, timeout: "Seconds | None" = None) -> object:
+        """Block until the message is stored, or publishing has failed.
 
-        `TimeoutError` after `timeout` seconds: then it is still pending.
+        Args:
+            timeout: Seconds to wait. None: no limit.
+
+        Returns:
+            The ack.
+
+        Raises:
+            TimeoutError: The future is not done after `timeout`, or the ack did not
+                come.
+            NoStreamResponseError: No stream takes the subject. The message is not
+                stored.
+            APIError: The stream rejects the message. The message is not stored.
+            ConnectionLostError: The message may have been stored.
+            PublisherClosedError: The message may have been stored.
+            ConnectionClosedError: The message may have been stored.
         """
         self.wait(timeout)
         if self.error is not None:
@@ -100,8 +116,18 @@ cdef class PubAckFuture:
         return self.pub_ack()
 
     @cython.annotation_typing(False)
-    def exception(self, timeout: float | None = None) -> "Exception | None":
-        """Block like `result`; the error, or None when the message is stored."""
+    def exception(self, timeout: "Seconds | None" = None) -> "Exception | None":
+        """Block like `result`, and return the error instead of raising it.
+
+        Args:
+            timeout: Seconds to wait. None: no limit.
+
+        Returns:
+            The error. None if the message is stored.
+
+        Raises:
+            TimeoutError: The future is not done after `timeout`.
+        """
         self.wait(timeout)
         if self.error is None:
             return None
@@ -109,11 +135,14 @@ cdef class PubAckFuture:
         return fresh(self.error)
 
     def add_done_callback(self, callback: object) -> None:
-        """Have `callback(future)` called when it is done, soon if it is already.
+        """Call a function when the future is done, or soon if it is done already.
 
-        It runs on the connection's callback thread, like the callbacks of `connect`, or
-        here once the connection is closed. What it raises goes to the `on_error` of
-        `connect`, or to the log.
+        The function runs on the connection's callback thread, or on this thread once
+        the connection is closed. Its exceptions are passed to the `on_error` of
+        `connect`, or logged.
+
+        Args:
+            callback: Called as `callback(future)`.
         """
         if not callable(callback):
             raise ConfigError("a callback has to be callable")
@@ -147,8 +176,8 @@ cdef class PubAckFuture:
             check_may_wait(self.window.outbox)
             if jsync_now() >= deadline:
                 raise DeadlineError(
-                    f"no ack for the message to {self.subject!r} within {timeout} s: "
-                    "still pending"
+                    f"no ack for the message to {self.subject!r} within "
+                    f"{seconds(timeout, 'timeout')} s: still pending"
                 )
             # While reconnecting nobody else looks at the clock.
             crowd_wait(&self.waiting, min(deadline, self.due))

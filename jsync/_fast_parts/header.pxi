@@ -6,7 +6,7 @@ cdef bytes HEADER_VERSION = b"NATS/1.0"
 
 
 cdef inline bint is_blank(char c) noexcept nogil:
-    return c == 32 or c == 9
+    return c == c" " or c == c"\t"
 
 
 cdef str decode_text(const char* s, Py_ssize_t n):
@@ -24,11 +24,11 @@ cdef int header_status(const char* s, Py_ssize_t n) noexcept nogil:
     if n - i < 3 or not parse_number(s + i, 3, &number):
         return 0
     i += 3
-    if i < n and s[i] == 13:
+    if i < n and s[i] == c"\r":
         i += 1
-        if i < n and s[i] != 10:
+        if i < n and s[i] != c"\n":
             return 0
-    if i < n and s[i] != 10 and not is_blank(s[i]):
+    if i < n and s[i] != c"\n" and not is_blank(s[i]):
         return 0
     return <int>number
 
@@ -41,13 +41,13 @@ cdef struct HeaderLine:
 
 cdef bint is_header_block(const char* s, Py_ssize_t n) noexcept nogil:
     return n >= 8 and memcmp(s, b"NATS/1.0", 8) == 0 and (
-        n == 8 or is_blank(s[8]) or s[8] == 10
-        or s[8] == 13 and (n == 9 or s[9] == 10)
+        n == 8 or is_blank(s[8]) or s[8] == c"\n"
+        or s[8] == c"\r" and (n == 9 or s[9] == c"\n")
     )
 
 
 cdef Py_ssize_t line_end(const char* s, Py_ssize_t n, Py_ssize_t i) noexcept nogil:
-    cdef const char* found = <const char*>memchr(s + i, 10, n - i)
+    cdef const char* found = <const char*>memchr(s + i, c"\n", n - i)
     return found - s if found != NULL else n
 
 
@@ -60,12 +60,12 @@ cdef bint next_header(
     while at[0] < n:
         a = at[0]
         b = end = line_end(s, n, a)
-        if b > a and s[b - 1] == 13:
+        if b > a and s[b - 1] == c"\r":
             b -= 1
         if a == b:
             return False
         at[0] = end + 1
-        colon = <const char*>memchr(s + a, 58, b - a)
+        colon = <const char*>memchr(s + a, c":", b - a)
         if colon == NULL or colon == s + a:
             continue
         line.name = s + a
@@ -84,7 +84,7 @@ cdef bint next_header(
 cdef str status_words(const char* s, Py_ssize_t end):
     """What stands behind the number of a status."""
     cdef Py_ssize_t a = 9, b = end
-    if b > a and s[b - 1] == 13:
+    if b > a and s[b - 1] == c"\r":
         b -= 1
     while is_blank(s[a]):
         a += 1
@@ -154,7 +154,7 @@ def encode_headers(headers: "HeadersLike") -> bytes:
             raise InvalidHeaderError("a header name cannot be empty")
         for i in range(PyBytes_GET_SIZE(raw_name)):
             c = <unsigned char>raw_name[i]
-            if c <= 32 or c >= 127 or c == 58:
+            if c <= c" " or c >= DELETE or c == c":":
                 raise InvalidHeaderError(
                     f"header name {name!r} may have printable ASCII only, "
                     "without space and colon"
@@ -191,11 +191,11 @@ cdef bytes block_with_id(bytes block, object msg_id):
         raise ConfigError(f"msg_id: a str, not {type(msg_id).__name__}")
     raw = header_bytes(msg_id, "Nats-Msg-Id")
     size = PyBytes_GET_SIZE(raw)
-    if size == 0 or raw[0] == 32 or raw[size - 1] == 32:
+    if size == 0 or raw[0] == c" " or raw[size - 1] == c" ":
         raise ConfigError(f"msg_id: empty, or with blanks around it: {msg_id!r}")
     for i in range(size):
         c = <unsigned char>raw[i]
-        if c < 32 or c == 127:
+        if c < c" " or c == DELETE:
             raise ConfigError(f"msg_id: {msg_id!r} has a control character")
     if block is None:
         return b"NATS/1.0\r\nNats-Msg-Id: " + raw + b"\r\n\r\n"

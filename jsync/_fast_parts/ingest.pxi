@@ -7,6 +7,10 @@ cdef enum:
     BATCH_END = 3
     BATCH_PING = 4
     CHUNK_BYTES = 64 * 1024
+    CHUNK_ROWS = 1024
+    OPERATION_SIZE = 6
+
+cdef const char* OPERATIONS = b".0.$FI.1.$FI.2.$FI.3.$FI.4.$FI"
 
 cdef struct Kept:  # a message that is not acknowledged
     PyObject* subject
@@ -20,7 +24,7 @@ cdef struct Kept:  # a message that is not acknowledged
 @cython.final
 @cython.freelist(16)
 cdef class FastPubAck:
-    """Where a message stands in its ingest: `(batch_sequence, ack_sequence)`."""
+    """The place of a message in its ingest: `(batch_sequence, ack_sequence)`."""
 
     cdef readonly uint64_t batch_sequence, ack_sequence
 
@@ -48,14 +52,6 @@ cdef class FastPubAck:
             f"FastPubAck(batch_sequence={self.batch_sequence}, "
             f"ack_sequence={self.ack_sequence})"
         )
-
-
-cdef inline size_t digits_of(uint64_t number) noexcept nogil:
-    cdef size_t n = 1
-    while number >= 10:
-        number //= 10
-        n += 1
-    return n
 
 
 cdef bytes payload_bytes(object data):
@@ -129,6 +125,7 @@ cdef class BatchWriter:
     cdef unsigned long owner  # the thread that may be waiting
     cdef bint writing
     cdef object subject  # the last one that was looked at
+    cdef Publish* rows  # `CHUNK_ROWS` of them, for `write_many`; NULL until that
     cdef Kept* kept
     cdef size_t capacity, head, count  # of those not acknowledged
     cdef size_t dropped  # the first so many of them have been let go of
@@ -150,6 +147,7 @@ cdef class BatchWriter:
     def __dealloc__(self):
         self.release(self.count)
         PyMem_RawFree(self.kept)
+        PyMem_RawFree(self.rows)
 
     def __repr__(self) -> str:
         return (
@@ -356,80 +354,77 @@ cdef class BatchWriter:
         What `checked_many` or `check_rows` has checked, and nobody else can change.
         `blocks` are their header blocks, and `ids` is what `check_rows` gave.
         """
-        cdef Py_ssize_t at = begin, first, end, total = len(payloads)
-        cdef size_t size, way, n, headers = 0
-        cdef uint64_t number
-        cdef char* out
-        cdef bint one = isinstance(subjects, str)
-        cdef bytes payload, block = None
-        cdef const char* s = NULL
-        cdef const char* h = NULL
-        cdef Py_ssize_t subject_size = 0
+        cdef Py_ssize_t at = begin, first, total = len(payloads)
         if self.writing or self.owner and self.owner != PyThread_get_thread_ident():
             self.refuse()
-        if one:
-            s = utf8(subjects, &subject_size)
+        if self.rows == NULL:
+            self.rows = <Publish*>PyMem_RawMalloc(CHUNK_ROWS * sizeof(Publish))
+            if self.rows == NULL:
+                raise MemoryError
         while at < total and self.may_write(
             size_with(<bytes>payloads[at], None if blocks is None else <bytes>blocks[at])
         ):
             first = at
-            if self.counts.sent == 0:
-                if not one:
-                    s = utf8((<list>subjects)[at], &subject_size)
-                self.control = PyBytes_FromStringAndSize(s, subject_size)
-            size, number, way = 0, self.counts.sent, self.under_way
-            end = at + min(<Py_ssize_t>(self.limit - self.counts.sent), total - at)
-            while at < end and size < CHUNK_BYTES:
-                if not one:
-                    utf8((<list>subjects)[at], &subject_size)
-                if blocks is not None:
-                    block = <bytes>(<list>blocks)[at]
-                    headers = PyBytes_GET_SIZE(block) if block is not None else 0
-                n = PyBytes_GET_SIZE(<bytes>(<list>payloads)[at])
-                way += headers + n
-                if way > self.window and at > first:
-                    break
-                number += 1
-                size += self.frame_size(subject_size, headers, n, number)
-                at += 1
-            end = at
-            self.make_room(end - first)
             self.writing = True
             try:
-                out = self.outbox.begin(size, False, False)
+                at = self.write_chunk(subjects, payloads, first, blocks, ids)
             finally:
                 self.writing = False
-            if out == NULL:
-                return first
-            # With the outbox's mutex: nothing here lets go of an object or of the GIL.
-            for at in range(first, end):
-                if not one:
-                    s = PyUnicode_AsUTF8AndSize((<list>subjects)[at], &subject_size)
-                payload = <bytes>(<list>payloads)[at]
-                if blocks is not None:
-                    block = <bytes>(<list>blocks)[at]
-                    if block is None:
-                        h, headers = NULL, 0
-                    else:
-                        h = PyBytes_AS_STRING(block)
-                        headers = PyBytes_GET_SIZE(block)
-                self.counts.sent += 1
-                out = self.put_frame(
-                    out, s, subject_size, h, headers,
-                    PyBytes_AS_STRING(payload), PyBytes_GET_SIZE(payload),
-                    self.counts.sent,
-                    BATCH_START if self.counts.sent == 1 else BATCH_APPEND,
-                )
-                self.outbox.out_msgs += 1
-                self.outbox.out_bytes += headers + PyBytes_GET_SIZE(payload)
-                self.push(
-                    subjects if one else (<list>subjects)[at], payload, block,
-                    BATCH_APPEND, ids is not None and PyBytes_AS_STRING(ids)[at],
-                )
-            at = end
-            self.outbox.finish(True)
+            if at == first:
+                break
             self.trim()
         return at
+
+    cdef Py_ssize_t write_chunk(
+        self, subjects, list payloads, Py_ssize_t begin, list blocks, bytes ids
+    ) except -1:
+        """Write a message, and more as long as they may be; `begin`: not connected."""
+        cdef Py_ssize_t end = begin, subject_size = 0, i
+        cdef Py_ssize_t most = min(
+            len(payloads) - begin,
+            <Py_ssize_t>min(self.limit - self.counts.sent, <uint64_t>CHUNK_ROWS),
+        )
+        cdef bint one = isinstance(subjects, str)
+        cdef const char* s = utf8(subjects if one else subjects[begin], &subject_size)
+        cdef uint64_t number = self.counts.sent
+        cdef size_t size = 0, way = self.under_way
+        cdef Publish* frame
+        cdef char* out
+        if number == 0:
+            self.control = PyBytes_FromStringAndSize(s, subject_size)
+        while end < begin + most and size < CHUNK_BYTES:
+            if not one:
+                s = utf8((<list>subjects)[end], &subject_size)
+            frame = &self.rows[end - begin]
+            number += 1
+            self.describe(
+                frame, s, subject_size, number,
+                BATCH_START if number == 1 else BATCH_APPEND,
+            )
+            publish_bytes(
+                frame, None if blocks is None else <bytes>blocks[end], <bytes>payloads[end]
+            )
+            way += frame.block_size + frame.data_size
+            if way > self.window and end > begin:
+                number -= 1
+                break
+            size += publish_size(frame)
+            end += 1
+        self.make_room(end - begin)
+        out = self.outbox.begin(size, PASSING)
+        if out == NULL:
+            return begin
+        for i in range(end - begin):
+            out = self.outbox.put(out, &self.rows[i])
+        self.counts.sent = number
+        self.outbox.finish(AT_ONCE)
+        for i in range(begin, end):
+            self.push(
+                subjects if one else (<list>subjects)[i], <bytes>payloads[i],
+                None if blocks is None else <bytes>blocks[i],
+                BATCH_APPEND, ids is not None and PyBytes_AS_STRING(ids)[i],
+            )
+        return end
 
     def awaits(self, subject: str) -> bool:
         """Whether a message to `subject` is not acknowledged."""
@@ -451,18 +446,13 @@ cdef class BatchWriter:
         return self.counts.sent > 0 and self.tell(self.counts.sent + 1, BATCH_END)
 
     cdef bint tell(self, uint64_t number, int operation) except -1:
-        cdef Py_ssize_t n = PyBytes_GET_SIZE(self.control)
-        cdef char* out
-        # Urgent: it never waits for room, since the I/O thread writes these too.
-        out = self.outbox.begin(self.frame_size(n, 0, 0, number), False, True)
-        if out == NULL:
-            return False
-        self.put_frame(
-            out, PyBytes_AS_STRING(self.control), n, NULL, 0, NULL, 0, number, operation
+        cdef Publish frame
+        self.describe(
+            &frame, PyBytes_AS_STRING(self.control), PyBytes_GET_SIZE(self.control),
+            number, operation,
         )
-        self.outbox.out_msgs += 1
-        self.outbox.finish(True)
-        return True
+        # Urgent: it never waits for room, since the I/O thread writes these too.
+        return self.outbox.write_frame(&frame, URGENT, AT_ONCE)
 
     cdef inline int make_room(self, size_t more) except -1:
         return self.grow(more) if self.count + more > self.capacity else 0
@@ -569,68 +559,28 @@ cdef class BatchWriter:
         self, const char* s, Py_ssize_t subject_size, bytes block, bytes payload,
         int operation,
     ) except -1:
-        cdef Py_ssize_t size = PyBytes_GET_SIZE(payload), headers = 0
-        cdef const char* h = NULL
         cdef uint64_t number = self.counts.sent + 1
-        cdef char* out
-        if block is not None:
-            h = PyBytes_AS_STRING(block)
-            headers = PyBytes_GET_SIZE(block)
+        cdef Publish frame
         if number == 1 and operation == BATCH_APPEND:
             operation = BATCH_START
-        out = self.outbox.begin(
-            self.frame_size(subject_size, headers, size, number), False, False
-        )
-        if out == NULL:
+        self.describe(&frame, s, subject_size, number, operation)
+        publish_bytes(&frame, block, payload)
+        if not self.outbox.write_frame(&frame, PASSING, IN_CHUNKS):
             return False
-        self.put_frame(
-            out, s, subject_size, h, headers, PyBytes_AS_STRING(payload), size, number,
-            operation,
-        )
         self.counts.sent = number
-        self.outbox.out_msgs += 1
-        self.outbox.out_bytes += headers + size
-        self.outbox.finish_lazy(SELF_SEND_BYTES, True)
         return True
 
-    cdef size_t frame_size(
-        self, size_t subject, size_t headers, size_t size, uint64_t number
+    cdef inline void describe(
+        self, Publish* frame, const char* s, Py_ssize_t subject_size, uint64_t number,
+        int operation,
     ) noexcept:
-        return (
-            (4 if headers == 0 else 5) + subject + 1
-            + PyBytes_GET_SIZE(self.reply) + digits_of(number) + 7  # `.1.$FI `
-            + (digits_of(headers) + 1 if headers else 0) + digits_of(headers + size) + 2
-            + headers + size + 2
-        )
-
-    cdef char* put_frame(
-        self, char* out, const char* s, Py_ssize_t subject_size,
-        const char* block, Py_ssize_t headers, const char* data, Py_ssize_t size,
-        uint64_t number, int operation,
-    ) noexcept:
-        """`PUB subject prefix.id.flow.gaps.number.operation.$FI size`; where it ends."""
-        if block != NULL:
-            out = put(out, b"HPUB ", 5)
-        else:
-            out = put(out, b"PUB ", 4)
-        out = put(out, s, subject_size)
-        out[0] = 32
-        out = put(out + 1, PyBytes_AS_STRING(self.reply), PyBytes_GET_SIZE(self.reply))
-        out = write_number(out, number)
-        out[0] = 46
-        out[1] = <char>(48 + operation)
-        out = put(out + 2, b".$FI ", 5)
-        if block != NULL:
-            out = write_number(out, headers)
-            out[0] = 32
-            out += 1
-        out = write_number(out, headers + size)
-        out = put(out, b"\r\n", 2)
-        if block != NULL:
-            out = put(out, block, headers)
-        if size:
-            out = put(out, data, size)
-        return put(out, b"\r\n", 2)
+        """A message with the reply `prefix.id.flow.gaps.number.operation.$FI`."""
+        publish_to(frame, s, subject_size)
+        frame.reply = PyBytes_AS_STRING(self.reply)
+        frame.reply_size = PyBytes_GET_SIZE(self.reply)
+        frame.number = number
+        frame.ending = OPERATIONS + OPERATION_SIZE * operation
+        frame.ending_size = OPERATION_SIZE
 
 
 @cython.no_gc_clear  # a finaliser may still add
@@ -646,19 +596,35 @@ cdef class MessageAdder:
     def add(
         self, subject: str, data: "bytes | bytearray | memoryview" = b"", **options: object
     ) -> FastPubAck:
-        """Add a message; its number in this ingest, and the last that is acknowledged.
+        """Add a message, without waiting until it is stored.
 
-        Blocks while as many as the server allows are under way, and the first time until
-        the server has answered. Returns before the message is stored: the block's end
-        tells that. What has gone wrong meanwhile is raised by the next call.
+        The end of the `with` block waits. Blocks while the server allows no more
+        messages, and the first time until the server has answered. If an earlier
+        message failed, the next call raises the error.
 
-        The options are those of `JetStream.publish`, but for `expected_last_msg_id`.
-        Raises `ConfigError`, `InvalidSubjectError`, `InvalidHeaderError` and
-        `MaxPayloadError` before anything is sent; for the first message the `APIError` of
-        a stream that does not take it, `NoStreamResponseError`, `UnsupportedFeatureError`
-        when the server is older than 2.14, `IngestUnsupportedError` when that shows by what
-        it has stored; and `IngestError` and its kinds
-        `IngestTimeoutError` and `IngestConnectionError`, once it has ended early.
+        Args:
+            subject: The subject to publish to.
+            data: The payload.
+            **options: The options of `PublishOptions`, without `expected_last_msg_id`.
+
+        Returns:
+            The number of the message in this ingest, and the last acknowledged number.
+
+        Raises:
+            ConfigError: An option has a value that is not allowed. Nothing is sent.
+            InvalidSubjectError: Nothing can be published to the subject. Nothing is
+                sent.
+            InvalidHeaderError: A header cannot be sent. Nothing is sent.
+            MaxPayloadError: The message is too large for the server. Nothing is sent.
+            APIError: The stream rejects the first message.
+            NoStreamResponseError: No stream takes the first message.
+            UnsupportedFeatureError: The server is older than 2.14.
+            IngestUnsupportedError: An old server stored messages one by one.
+            IngestTimeoutError: The stream was silent for `ack_timeout`.
+            IngestConnectionError: The connection was lost, and the ingest cannot
+                continue.
+            IngestError: The ingest has ended early.
+            IngestClosedError: The ingest has ended.
         """
         cdef bytes block = None
         cdef bint repeatable = False

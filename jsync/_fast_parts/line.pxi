@@ -149,7 +149,7 @@ cdef class Line(Parser):
         return JETSTREAM if self.sink.jetstream else PLAIN
 
     cdef bint take_row(self, Frame* frame) except -1:
-        return (<Mailbox>self.sink).take_row(frame, self)
+        return (<JetStreamMailbox>self.sink).take_row(frame, self)
 
     cdef int complete(self, Msg msg) except -1:
         cdef Sink sink = self.sink
@@ -162,7 +162,7 @@ cdef class Line(Parser):
         try:
             self.absorb(data)
         except ProtocolError as fault:
-            self.events.append(("BROKEN", fault))
+            self.events.append((EVENT_BROKEN, fault))
         events, self.events = self.events, []
         return events
 
@@ -182,20 +182,10 @@ cdef class Line(Parser):
     def run(self, deadline: float, writable: bool = False) -> list:
         """Read and write until something is for the session to decide.
 
-        Returns events `(name, value)`: INFO and -ERR of `Parser`, a PONG that came behind
-        one of these, and
-
-        - `("STATUS", (mailbox, msg))`, a JetStream status,
-        - `("SLOW", mailbox)`, the mailbox began to drop,
-        - `("FIRST", mailbox)`, its first message came and it has an `on_first`,
-        - `("ENDED", mailbox)`, it has all it expected,
-        - `("ORDER", mailbox)`, its `order` has stopped or has passed messages over,
-        - `("CALL", callable)`, something to call, which does not block,
-        - `("BROKEN", Exception)`, the connection is of no more use,
-        - `("READABLE", None)`, `("WRITABLE", None)`: turns of TLS, when not direct;
-          `writable` says that ciphertext waits for the socket;
-
-        or none of them at `deadline`, of the monotonic clock, or when interrupted.
+        Returns events `(Event, value)`, with no frame but INFO, -ERR and a PONG that came
+        behind one of these; `READABLE` and `WRITABLE` when not direct, where `writable`
+        says that ciphertext waits for the socket. None at `deadline`, of the monotonic
+        clock, or when interrupted.
         """
         cdef int64_t until = <int64_t>(deadline * 1e9), aside, pause
         cdef pollfd fds[2]
@@ -240,18 +230,18 @@ cdef class Line(Parser):
             gone = self.outbox.failure != 0
             if fds[0].revents & (POLLIN | POLLERR | POLLHUP | POLLNVAL):
                 if not self.direct:
-                    self.events.append(("READABLE", None))
+                    self.events.append((EVENT_READABLE, None))
                 elif not self.receiving:
                     self.receive()
                 else:
                     with nogil:  # held up in the middle of it, for no longer than it takes
                         jsync_poll(fds, 0, 1_000_000)
             if gone and not self.events:
-                self.events.append(("BROKEN", OSError(
+                self.events.append((EVENT_BROKEN, OSError(
                     self.outbox.failure, os_strerror(self.outbox.failure)
                 )))
             if not self.direct and (can_write or more):
-                self.events.append(("WRITABLE", None))
+                self.events.append((EVENT_WRITABLE, None))
             if self.now >= until or (self.ended and ready == 0):
                 break
         self.interrupted = False
@@ -293,12 +283,14 @@ cdef class Line(Parser):
                 space = self.capacity - self.end
                 n = c_recv(self.fd, self.buffer + self.end, space, MSG_DONTWAIT)
                 if n == 0:
-                    self.events.append(("BROKEN", EOFError("closed by the server")))
+                    self.events.append((EVENT_BROKEN, EOFError("closed by the server")))
                     break
                 if n < 0:
                     error = jsync_errno()
                     if not jsync_would_block(error):
-                        self.events.append(("BROKEN", OSError(error, os_strerror(error))))
+                        self.events.append((
+                            EVENT_BROKEN, OSError(error, os_strerror(error))
+                        ))
                     break
                 self.end += n
                 got += n
@@ -306,7 +298,7 @@ cdef class Line(Parser):
                 if <size_t>n < space:
                     break  # that was all; if not, the next poll says so
         except ProtocolError as fault:
-            self.events.append(("BROKEN", fault))
+            self.events.append((EVENT_BROKEN, fault))
         finally:
             self.receiving = False
         self.answer()
@@ -388,9 +380,9 @@ cdef class Line(Parser):
             return 0
         others = []
         for event in self.events:
-            if event[0] == "PING":
+            if event[0] is EVENT_PING:
                 asked += 1
-            elif event[0] == "PONG" and not others:
+            elif event[0] is EVENT_PONG and not others:
                 self.pong()
             else:
                 others.append(event)

@@ -15,10 +15,9 @@ cdef enum AckState:
 cdef class Msg:
     """A message: `subject`, `reply`, `headers` and `data`.
 
-    Made by the connection. To call your own handler in a test, make one yourself, or use
-    `jsync.testing.message`.
-    Headers are decoded when they are first asked for. It may be kept for as long as you
-    like, and read from any thread.
+    The connection makes messages. To call your own handler in a test, make one
+    yourself, or use `jsync.testing.message`. Headers are decoded when you first read
+    them. You may keep a message for as long as you like, and read it from any thread.
     """
 
     # Not tracked by the collector: a backlog of a million would slow every collection,
@@ -123,32 +122,41 @@ cdef class Msg:
 
     @property
     def headers(self) -> Headers | None:
-        """The headers, None when there are none; raises `ProtocolError` if unreadable."""
+        """The headers. None if there are none.
+
+        Raises:
+            ProtocolError: The headers are not readable.
+        """
         return self.read_block()[2]
 
     @property
     def status(self) -> int | None:
-        """The number of an inline status such as 503; None for a user's message."""
+        """The number of an inline status such as 503. None for published messages."""
         return self.status_number() or None
 
     @property
     def status_text(self) -> str:
-        """The words behind `status`, `No Messages` for instance; else empty."""
+        """The text after `status`, such as `No Messages`. Otherwise empty."""
         if self.status_number() == 0:
             return ""
         return self.read_block()[1]
 
     @property
     def size(self) -> int:
-        """Bytes of subject, reply, headers and payload: as the server counts (ADR-37)."""
+        """The bytes of subject, reply, headers and payload together."""
         return self.wire_size()
 
     def respond(
         self, data: bytes = b"", *, headers: "HeadersLike | None" = None
     ) -> None:
-        """Publish `data` to the reply subject; like `Connection.publish` it does not wait.
+        """Publish a reply to this message. Does not wait, like `Connection.publish`.
 
-        Raises `NoReplySubjectError` for a message that was published, not requested.
+        Args:
+            data: The payload.
+            headers: The headers of the reply.
+
+        Raises:
+            NoReplySubjectError: The message has no reply subject: it was not a request.
         """
         if self.reply_size == 0:
             raise NoReplySubjectError(
@@ -210,16 +218,19 @@ cdef bytes term_payload(str reason):
 @cython.final
 @cython.no_gc
 cdef class JetStreamMsg(Msg):
-    """A message from a consumer: a `Msg` that can be acknowledged.
+    """A message from a consumer, which you can acknowledge.
 
-    Acks may be sent from any thread. They are appended to the write buffer and leave
-    together: when the messages at hand are done, at 32 KiB, or after a millisecond. After
-    a terminal ack (`ack`, `nak`, `term`) any further one is a silent no-op (ADR-15), and so
-    is each of a consumer whose ack policy is `none`. Each raises
-    `NotJetStreamMessageError` for a message that did not come from a consumer, and
-    `ConnectionClosedError`.
+    You may send acks from any thread. Acks are buffered. They are sent when you run out
+    of messages, when the buffer reaches 32 KiB, or after 1 ms, whichever comes first.
+    After a final ack (`ack`, `nak`, `term`) further acks do nothing, and so does every
+    ack of a consumer whose ack policy is `none`. (ADR-15)
 
-    A message that you make by hand sends nothing: `acks` lists what was done with it.
+    A message that you make by hand sends nothing: `acks` lists your acks.
+
+    Raises:
+        NotJetStreamMessageError: Raised by each ack of a message that did not come from
+            a consumer.
+        ConnectionClosedError: Raised by each ack once the connection is closed.
     """
 
     @cython.annotation_typing(False)
@@ -263,19 +274,24 @@ cdef class JetStreamMsg(Msg):
 
     @property
     def metadata(self) -> Metadata:
-        """Where the message stands; raises `NotJetStreamMessageError`."""
+        """The delivery of the message: stream, consumer, sequences, time.
+
+        Raises:
+            NotJetStreamMessageError: The message did not come from a consumer.
+        """
         return read_ack_subject(self.head + self.subject_size, self.reply_size)
 
     @property
     def is_acked(self) -> bool:
-        """Whether a terminal ack has been written."""
+        """Whether a final ack was sent or buffered."""
         return self.ack_state == ACKED
 
     @property
     def acks(self) -> list[Ack]:
-        """What your handler did with a message that you made by hand, in order.
+        """The acks of a message that you made by hand, in order.
 
-        Raises `AttributeError` for a message that came from a server.
+        Raises:
+            AttributeError: The message came from a server.
         """
         if self.outbox is None or self.outbox.acks is None:
             raise AttributeError(
@@ -290,17 +306,25 @@ cdef class JetStreamMsg(Msg):
 
     @cython.annotation_typing(False)
     def nak(self, delay: "Seconds | None" = None) -> None:
-        """Ask for another delivery, after `delay` seconds or at once."""
+        """Ask the server to redeliver the message. Does not wait for the server.
+
+        Args:
+            delay: Seconds until the redelivery. Default: at once.
+        """
         cdef bytes data = nak_payload(delay)
         self.acknowledge(PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data), True)
 
     def term(self, reason: str | None = None) -> None:
-        """Give the message up; it is not delivered again. `reason`: nats-server 2.10.4."""
+        """Tell the server not to deliver the message again. Does not wait.
+
+        Args:
+            reason: The reason, for the server's advisory. Needs nats-server 2.10.4.
+        """
         cdef bytes data = term_payload(reason)
         self.acknowledge(PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data), True)
 
     def in_progress(self) -> None:
-        """Have the server wait for another `ack_wait` before it delivers again."""
+        """Ask the server for another `ack_wait` until it redelivers the message."""
         self.acknowledge(b"+WPI", 4, False)
 
     @cython.annotation_typing(False)
@@ -343,7 +367,7 @@ cdef inline bint is_ack_subject(const char* s, Py_ssize_t n) noexcept nogil:
 @cython.final
 @cython.freelist(64)
 cdef class Metadata:
-    """What an ack subject says of a message (ADR-15, v1 and v2)."""
+    """The metadata of a message from a consumer, read from its ack subject. (ADR-15)"""
 
     cdef readonly str stream, consumer, domain
     cdef readonly uint64_t num_delivered, stream_sequence, consumer_sequence
@@ -396,7 +420,7 @@ cdef bint split_ack_subject(
     if not is_ack_subject(s, n):
         return False
     while begin <= n:
-        dot = <const char*>memchr(s + begin, 46, n - begin) if begin < n else NULL
+        dot = <const char*>memchr(s + begin, c".", n - begin) if begin < n else NULL
         end = dot - s if dot != NULL else n
         if end == begin:
             return False
@@ -433,7 +457,7 @@ cdef Metadata read_ack_subject(const char* s, Py_ssize_t n):
         raise NotJetStreamMessageError(
             f"{decode_text(s, n)!r} is not the reply subject of a consumer's message"
         )
-    if ack.base == 4 and not (ack.size[2] == 1 and ack.at[2][0] == 95):
+    if ack.base == 4 and not (ack.size[2] == 1 and ack.at[2][0] == c"_"):
         metadata.domain = decode_text(ack.at[2], ack.size[2])  # "_" is no domain
     metadata.stream = ack_text(&ack, STREAM)
     metadata.consumer = ack_text(&ack, CONSUMER)

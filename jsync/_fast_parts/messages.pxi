@@ -35,8 +35,9 @@ cdef class Messages:
         cdef Mailbox mailbox = self.mailbox
         cdef Msg msg
         cdef int64_t begun
-        if mailbox.ready():
-            return mailbox.pop()
+        msg = mailbox.take()
+        if msg is not None:
+            return msg
         begun = jsync_now()
         while True:
             msg = mailbox.wait(self.until(begun))
@@ -58,3 +59,64 @@ cdef class Messages:
         if self.idle and begun + self.idle < when:
             when = begun + self.idle
         return when
+
+
+cdef class RowsReader:
+    """The part of reading Arrow batches that Ctrl-C cannot come into.
+
+    `_fill` of a subclass has a batch taken by `_take`, or returns at the end. If Ctrl-C
+    comes before the batch is handed over, the next call hands it over.
+    """
+
+    cdef list taken
+
+    def __cinit__(self):
+        self.taken = []
+
+    def _take(self, mailbox: JetStreamMailbox) -> bool:
+        """Take the rows that are here; whether there is a batch to be handed over."""
+        cdef ArrowBatch batch = mailbox.take_rows()
+        if batch.rows:
+            self.taken.append(batch)
+        return len(self.taken) > 0
+
+    @property
+    def _taken(self) -> "list[ArrowBatch]":
+        """The batch that was taken and not handed over, if there is one."""
+        return self.taken
+
+    def __iter__(self) -> "RowsReader":
+        return self
+
+    def __next__(self) -> ArrowBatch:
+        if not self.taken:
+            self._fill(None)
+            if not self.taken:
+                raise StopIteration
+        return self.taken.pop()
+
+
+cdef class TimedRowsReader(RowsReader):
+    """The same, with a timeout."""
+
+    def next(self, timeout: "Seconds | None" = 5.0) -> ArrowBatch:
+        """Block until the next batch is ready.
+
+        Args:
+            timeout: Seconds to wait, after which you get the messages that have come.
+                None: no limit.
+
+        Returns:
+            The batch.
+
+        Raises:
+            TimeoutError: No message came in time.
+            SubscriptionClosedError: The iteration has ended.
+            ConsumerDeletedError: The consumer was deleted.
+            ConnectionClosedError: The connection was closed.
+        """
+        if not self.taken:
+            self._fill(timeout)
+            if not self.taken:
+                raise SubscriptionClosedError("no more batches: it has ended")
+        return self.taken.pop()

@@ -20,6 +20,18 @@ cdef enum OutboxState:
     HANDED   # TLS: the I/O thread takes the bytes and encrypts them
     CLOSED
 
+cdef enum Claim:  # on room for a frame
+    PASSING  # waits while the buffer is full; none while disconnected
+    LASTING  # waits while the buffer is full, and is held while disconnected
+    URGENT   # never waits; none while disconnected
+
+cdef enum Leave:  # when a frame leaves
+    SOON        # at once if it is alone; in a burst the I/O thread sends it
+    AT_ONCE     # and with it all that waits
+    IN_COMPANY  # with `LAZY_BYTES` of others, or after `LAZY_NS`
+    IN_CHUNKS   # with `SELF_SEND_BYTES` of others, or after `LAZY_NS`
+    RIDING      # with the next one, however long that takes
+
 cdef tuple OUTBOX_STATES = ("holding", "direct", "handed", "closed")
 
 cdef struct Blocked:  # a thread that waits for room, on that thread's stack
@@ -217,25 +229,39 @@ cdef class Outbox:
         cdef const char* s = publish_subject(subject, &subject_size)
         cdef bytes block = None
         cdef Py_buffer view
+        cdef Publish frame
+        publish_to(&frame, s, subject_size)
         if r != NULL:
             check_together(subject_size, reply_size)
+            frame.reply = r
+            frame.reply_size = reply_size
         if headers:
             block = encode_headers(headers)
+            frame.block = PyBytes_AS_STRING(block)
+            frame.block_size = PyBytes_GET_SIZE(block)
         if PyBytes_CheckExact(data):
-            self.write_message(
-                s, subject_size, r, reply_size, block,
-                PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data), request,
-            )
-            return 0
+            frame.data = PyBytes_AS_STRING(data)
+            frame.data_size = PyBytes_GET_SIZE(data)
+            return self.write_message(&frame, request)
         check_buffer(data)
         PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
         try:
-            self.write_message(
-                s, subject_size, r, reply_size, block,
-                <const char*>view.buf, view.len, request,
-            )
+            frame.data = <const char*>view.buf
+            frame.data_size = view.len
+            self.write_message(&frame, request)
         finally:
             PyBuffer_Release(&view)
+        return 0
+
+    cdef int write_message(self, Publish* frame, bint request) except -1:
+        cdef bint written
+        self.check_size(frame.block_size + frame.data_size)
+        if request:
+            written = self.write_frame(frame, PASSING, AT_ONCE)
+        else:
+            written = self.write_frame(frame, LASTING, SOON)
+        if not written:
+            raise ConnectionLostError("not connected: reconnecting")
         return 0
 
     def command(
@@ -248,16 +274,11 @@ cdef class Outbox:
         follows, for as long as that takes.
         """
         cdef Py_ssize_t size = PyBytes_GET_SIZE(data)
-        cdef char* room = self.begin(size, False, True)
+        cdef char* room = self.begin(size, URGENT)
         if room == NULL:
             return False
         memcpy(room, PyBytes_AS_STRING(data), size)
-        if riding:
-            pthread_mutex_unlock(&self.mutex)
-        elif lazy:
-            self.finish_lazy(LAZY_BYTES, False)
-        else:
-            self.finish(True)
+        self.finish(RIDING if riding else IN_COMPANY if lazy else AT_ONCE)
         return True
 
     def check_process(self) -> None:
@@ -274,38 +295,7 @@ cdef class Outbox:
         if self.fill.size + self.drain.size == self.drained:
             pthread_mutex_unlock(&self.mutex)
         else:
-            self.finish(True)
-        return 0
-
-    cdef int write_message(
-        self, const char* subject, Py_ssize_t subject_size,
-        const char* reply, Py_ssize_t reply_size, bytes block,
-        const char* data, Py_ssize_t size, bint request,
-    ) except -1:
-        cdef Py_ssize_t headers = 0
-        cdef const char* h = NULL
-        cdef char* out
-        cdef char line[48]
-        cdef Py_ssize_t line_size
-        if block is not None:
-            headers = PyBytes_GET_SIZE(block)
-            h = PyBytes_AS_STRING(block)
-        self.check_size(headers + size)
-        line_size = put_sizes(line, h != NULL, headers, size)
-        cdef Py_ssize_t total = (
-            (5 if h != NULL else 4) + subject_size + 1
-            + (reply_size + 1 if reply != NULL else 0) + line_size + headers + size + 2
-        )
-        out = self.begin(total, not request, False)
-        if out == NULL:
-            raise ConnectionLostError("not connected: reconnecting")
-        put_publish(
-            out, subject, subject_size, reply, reply_size, line, line_size, h, headers,
-            data, size,
-        )
-        self.out_msgs += 1
-        self.out_bytes += headers + size
-        self.finish(request)
+            self.send_or_kick(True)
         return 0
 
     cdef int request(self, str subject, bytes data, object timeout) except -1:
@@ -330,18 +320,35 @@ cdef class Outbox:
         self, const char* reply, Py_ssize_t reply_size, const char* data, Py_ssize_t size
     ) except -1:
         """An ack: a publish to `reply` that waits for company."""
-        cdef char line[48]
-        cdef Py_ssize_t line_size = put_sizes(line, False, 0, size)
-        cdef char* out = self.begin(
-            4 + reply_size + 1 + line_size + size + 2, True, False
-        )
-        put_publish(out, reply, reply_size, NULL, 0, line, line_size, NULL, 0, data, size)
-        self.out_msgs += 1
-        self.out_bytes += size
-        self.finish_lazy(LAZY_BYTES, False)
+        cdef Publish frame
+        publish_to(&frame, reply, reply_size)
+        frame.data = data
+        frame.data_size = size
+        self.write_frame(&frame, LASTING, IN_COMPANY)
         return 0
 
-    cdef char* begin(self, size_t size, bint lasting, bint urgent) except? NULL:
+    # How a frame is written: `write_frame`, or its three steps, `begin`, `put` and
+    # `finish`. In between the mutex is held, and nothing may be done there that raises,
+    # drops a reference or runs code of Python's: what a frame needs is looked up before.
+
+    cdef inline bint write_frame(
+        self, const Publish* frame, Claim claim, Leave leave
+    ) except -1:
+        """Write one message; False when there is no connection."""
+        cdef char* out = self.begin(publish_size(frame), claim)
+        if out == NULL:
+            return False
+        self.put(out, frame)
+        self.finish(leave)
+        return True
+
+    cdef inline char* put(self, char* out, const Publish* frame) noexcept nogil:
+        """Write a message where `begin` has made room, and count it; where it ends."""
+        self.out_msgs += 1
+        self.out_bytes += frame.block_size + frame.data_size
+        return put_publish(out, frame)
+
+    cdef char* begin(self, size_t size, Claim claim) except? NULL:
         """Take the mutex and make room; NULL, without the mutex: not while disconnected.
 
         Blocks while the buffer is full, unless urgent. What the I/O thread writes is
@@ -355,11 +362,11 @@ cdef class Outbox:
             if self.state == CLOSED:
                 pthread_mutex_unlock(&self.mutex)
                 raise fresh(self.error)
-            if self.state == HOLDING and not lasting:
+            if self.state == HOLDING and claim != LASTING:
                 pthread_mutex_unlock(&self.mutex)
                 return NULL
-            if urgent or self.has_room(size):
-                room = block_room(&self.fill, size, lasting)
+            if claim == URGENT or self.has_room(size):
+                room = block_room(&self.fill, size, claim == LASTING)
                 if room == NULL:
                     pthread_mutex_unlock(&self.mutex)
                     raise MemoryError
@@ -379,8 +386,19 @@ cdef class Outbox:
         block_shrink(&self.fill, size)
         pthread_mutex_unlock(&self.mutex)
 
-    cdef int finish(self, bint urgent) except -1:
+    cdef inline int finish(self, Leave leave) except -1:
         """Send or have sent what was written since `begin`; gives the mutex back."""
+        if leave == IN_COMPANY:
+            return self.wait_for_company(LAZY_BYTES, False)
+        if leave == IN_CHUNKS:
+            return self.wait_for_company(SELF_SEND_BYTES, True)
+        if leave == RIDING:
+            pthread_mutex_unlock(&self.mutex)
+            return 0
+        return self.send_or_kick(leave == AT_ONCE)
+
+    cdef int send_or_kick(self, bint urgent) except -1:
+        """Send what waits, or have the I/O thread send it; gives the mutex back."""
         cdef int64_t now
         cdef bint quiet = urgent, wake = False
         if self.state == DIRECT and not self.sending and not self.choked:
@@ -409,11 +427,11 @@ cdef class Outbox:
             self.wake()
         return 0
 
-    cdef int finish_lazy(self, size_t company, bint urgent) except -1:
-        """Like `finish`, for what should wait for so many bytes of others; not for long."""
+    cdef int wait_for_company(self, size_t company, bint urgent) except -1:
+        """Have it sent with so many bytes of others, or soon; gives the mutex back."""
         cdef bint wake = False
         if self.fill.size >= company or self.state == HOLDING:
-            return self.finish(urgent)
+            return self.send_or_kick(urgent)
         if self.lazy_since == 0:
             self.lazy_since = jsync_now()
             # The I/O thread's poll has to end in time. It may be asleep for long, but not

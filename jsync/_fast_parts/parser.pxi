@@ -126,8 +126,8 @@ cdef class Parser:
                 continue
             line = self.buffer + self.begin
             n = self.end - self.begin
-            newline = <const char*>memchr(line + self.searched, 10, n - self.searched)
-            longest = CONTROL_LINE if line[0] == 77 or line[0] == 72 else LONGEST_LINE
+            newline = <const char*>memchr(line + self.searched, c"\n", n - self.searched)
+            longest = CONTROL_LINE if line[0] == c"M" or line[0] == c"H" else LONGEST_LINE
             if newline == NULL:
                 if n > longest:
                     self.refuse(f"a control line is longer than {longest} bytes")
@@ -137,7 +137,7 @@ cdef class Parser:
             self.searched = 0
             if n > longest:
                 self.refuse(f"a control line is longer than {longest} bytes")
-            if n == 0 or line[n - 1] != 13:
+            if n == 0 or line[n - 1] != c"\r":
                 self.refuse(f"a line does not end in CRLF: {excerpt(line, n)}")
             self.begin += n + 1
             self.dispatch(line, n - 1)
@@ -145,28 +145,28 @@ cdef class Parser:
         return 0
 
     cdef int dispatch(self, const char* line, size_t n) except -1:
-        if line[0] == 77 and n > 4 and memcmp(line, b"MSG", 3) == 0 and is_blank(line[3]):
+        if line[0] == c"M" and n > 4 and memcmp(line, b"MSG", 3) == 0 and is_blank(line[3]):
             self.message_line(line + 4, n - 4, False)
         elif (
-            line[0] == 72 and n > 5 and memcmp(line, b"HMSG", 4) == 0
+            line[0] == c"H" and n > 5 and memcmp(line, b"HMSG", 4) == 0
             and is_blank(line[4])
         ):
             self.message_line(line + 5, n - 5, True)
         elif n == 4 and memcmp(line, b"PING", 4) == 0:
-            self.events.append(("PING", None))
+            self.events.append((EVENT_PING, None))
         elif n == 4 and memcmp(line, b"PONG", 4) == 0:
-            self.events.append(("PONG", None))
+            self.events.append((EVENT_PONG, None))
         elif n == 3 and memcmp(line, b"+OK", 3) == 0:
-            self.events.append(("+OK", None))
+            self.events.append((EVENT_OK, None))
         elif n >= 5 and memcmp(line, b"INFO", 4) == 0 and is_blank(line[4]):
             self.events.append((
-                "INFO", PyBytes_FromStringAndSize(line + 5, n - 5)
+                EVENT_INFO, PyBytes_FromStringAndSize(line + 5, n - 5)
             ))
         elif n >= 5 and memcmp(line, b"-ERR", 4) == 0 and is_blank(line[4]):
             text = decode_text(line + 5, n - 5).strip()
             if len(text) >= 2 and text.startswith("'") and text.endswith("'"):
                 text = text[1:len(text) - 1]
-            self.events.append(("-ERR", text))
+            self.events.append((EVENT_ERR, text))
         else:
             self.refuse(f"not a line of the NATS protocol: {excerpt(line, n)}")
         return 0
@@ -242,7 +242,7 @@ cdef class Parser:
         """Whether all of the payload is in the buffer, and ends as it should."""
         cdef const char* end = self.buffer + self.begin + self.total
         return (
-            self.end - self.begin >= self.total + 2 and end[0] == 13 and end[1] == 10
+            self.end - self.begin >= self.total + 2 and end[0] == c"\r" and end[1] == c"\n"
         )
 
     cdef bint collect(self) except -1:
@@ -269,7 +269,7 @@ cdef class Parser:
             s += part
             n -= part
         while n:
-            if s[0] != (13 if self.have == self.total else 10):
+            if s[0] != (c"\r" if self.have == self.total else c"\n"):
                 self.refuse("a payload does not end in CRLF")
             self.have += 1
             s += 1
@@ -292,10 +292,10 @@ cdef int split_at_spaces(
     cdef const char* end = s + n
     cdef const char* space
     cdef int count = 0
-    if n == 0 or memchr(s, 9, n) != NULL:
+    if n == 0 or memchr(s, c"\t", n) != NULL:
         return 0
     while True:
-        space = <const char*>memchr(s, 32, end - s)
+        space = <const char*>memchr(s, c" ", end - s)
         if space == NULL:
             space = end
         if space == s or count == MOST_FIELDS:

@@ -14,7 +14,7 @@ cdef Py_ssize_t pin_line(bytes block) noexcept:
     s = PyBytes_AS_STRING(block)
     n = PyBytes_GET_SIZE(block) - 4  # where its \r\n\r\n begins
     i = n
-    while i > 0 and s[i - 1] != 10:
+    while i > 0 and s[i - 1] != c"\n":
         i -= 1
     if i == 0 or n - i <= PIN_NAME or memcmp(s + i, b"Nats-Pin-Id: ", PIN_NAME) != 0:
         return 0

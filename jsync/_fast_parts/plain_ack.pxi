@@ -5,9 +5,9 @@ cdef size_t plain_ack(const char* s, size_t n, uint64_t* sequence) noexcept:
     """The size of NAME if it is `{"stream":"NAME","seq":N}` and no more, or 0."""
     cdef const char* end
     cdef size_t i
-    if n < 20 or memcmp(s, b'{"stream":"', 11) != 0 or s[n - 1] != 125:
+    if n < 20 or memcmp(s, b'{"stream":"', 11) != 0 or s[n - 1] != c"}":
         return 0
-    end = <const char*>memchr(s + 11, 34, n - 11)
+    end = <const char*>memchr(s + 11, c"\"", n - 11)
     if end == NULL:
         return 0
     i = end - s + 1

@@ -19,14 +19,26 @@ cdef class PlainPublisher:
         reply: str | None = None,
         headers: "HeadersLike | None" = None,
     ) -> None:
-        """Publish a message; returns once it is on its way, not when it has arrived.
+        """Publish a message, without waiting until it has arrived.
 
-        A lone message is given to the socket before this returns; in a burst it is
-        appended to the write buffer, which blocks while full. While reconnecting it is
-        kept and sent later. Raises `InvalidSubjectError`, `InvalidHeaderError`,
-        `MaxPayloadError`, `WriteTimeoutError`, `ReconnectBufferFullError` or
-        `ConnectionClosedError`, all before anything is sent. A missing permission is
-        reported to `on_error`: NATS does not answer a publish.
+        A single message is given to the socket before the call returns. Messages in a
+        burst are buffered, and the call blocks while the buffer is full. While
+        reconnecting, the message is buffered and sent later. NATS does not answer a
+        publish, so a missing permission is reported to `on_error`.
+
+        Args:
+            subject: The subject to publish to.
+            data: The payload.
+            reply: The subject for replies. Default: none.
+            headers: The headers of the message.
+
+        Raises:
+            InvalidSubjectError: Nothing can be published to the subject.
+            InvalidHeaderError: A header cannot be sent.
+            MaxPayloadError: The message is too large for the server.
+            WriteTimeoutError: The write buffer was full for `write_timeout` seconds.
+            ReconnectBufferFullError: The buffer for the time of a reconnect is full.
+            ConnectionClosedError: The connection is closed.
         """
         cdef Py_ssize_t size = 0
         cdef const char* r = NULL

@@ -133,7 +133,7 @@ cdef class Replies(Sink):
     cdef int deliver(self, Msg msg, Line line) except -1:
         cdef Py_ssize_t i = msg.subject_size
         cdef uint64_t token = 0
-        while i > 0 and msg.head[i - 1] != 46:
+        while i > 0 and msg.head[i - 1] != c".":
             i -= 1
         if parse_number(msg.head + i, msg.subject_size - i, &token):
             sink = self.waiting.get(token)

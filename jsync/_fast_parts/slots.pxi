@@ -23,7 +23,7 @@ cdef class AckSlots(Sink):
     cdef uint32_t size, free, first, last
     cdef uint32_t waiting, writing  # slots in use: for an ack to come, for being written
     cdef size_t bytes, limit        # of subjects, header blocks and payloads in use
-    cdef char* reply                # the prefix of reply subjects, and room for a token
+    cdef bytes prefix               # of reply subjects: a token stands behind it
     cdef size_t prefix_size
     cdef readonly uint64_t published
     cdef Parked* stalled            # threads that wait for room
@@ -35,11 +35,10 @@ cdef class AckSlots(Sink):
         self.size = size
         self.limit = limit
         self.prefix_size = PyBytes_GET_SIZE(raw)
-        self.reply = <char*>PyMem_RawMalloc(self.prefix_size + 20)
+        self.prefix = raw
         self.slots = <Slot*>PyMem_RawMalloc(self.size * sizeof(Slot))
-        if self.reply == NULL or self.slots == NULL:
+        if self.slots == NULL:
             raise MemoryError
-        memcpy(self.reply, PyBytes_AS_STRING(raw), self.prefix_size)
         self.first = self.last = NO_SLOT
         for at in range(self.size):
             self.slots[at].future = NULL
@@ -49,7 +48,6 @@ cdef class AckSlots(Sink):
         return 0
 
     def __dealloc__(self):
-        PyMem_RawFree(self.reply)
         PyMem_RawFree(self.slots)  # a future that waits keeps the window alive
 
     @property

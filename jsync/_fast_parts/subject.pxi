@@ -7,6 +7,7 @@ from cpython.unicode cimport PyUnicode_AsUTF8AndSize
 cdef enum:
     LONGEST_SUBJECT = 4000  # an inbox of ours fits beside it
     LONGEST_SUBJECTS = 4040  # of one command, without the numbers
+    DELETE = 127  # as a space and what is below it, it is not printed
 
 
 cdef const char* utf8(object text, Py_ssize_t* size) except NULL:
@@ -31,18 +32,18 @@ cdef inline int subject_fault(
         return 6
     for i in range(n):
         c = <unsigned char>s[i]
-        if c == 46:  # "."
+        if c == c".":
             if i == token:
                 return 2
             token = i + 1
-        elif c <= 32 or c == 127:
+        elif c <= c" " or c == DELETE:
             return 3
-        elif c == 42 or c == 62:  # "*", ">"
+        elif c == c"*" or c == c">":
             # A wildcard is a whole token, ">" the last one; elsewhere it is a letter
             # to the server, but one that no subscription can be told apart by.
             if not wildcards:
                 return 4
-            if i != token or (i + 1 < n and (c == 62 or s[i + 1] != 46)):
+            if i != token or (i + 1 < n and (c == c">" or s[i + 1] != c".")):
                 return 5
     if token == n:
         return 2
@@ -111,7 +112,7 @@ cdef inline bint parse_number(
     if n == 0 or n > 20:
         return False
     for i in range(n):
-        digit = <uint64_t><unsigned char>s[i] - 48
+        digit = <uint64_t><unsigned char>s[i] - c"0"
         # Nineteen digits always fit.
         if digit > 9 or (i == 19 and value > (UINT64_MAX - digit) // 10):
             return False
@@ -125,7 +126,7 @@ cdef inline char* write_number(char* out, uint64_t number) noexcept nogil:
     cdef char digits[20]
     cdef int n = 0
     while True:
-        digits[n] = <char>(48 + number % 10)
+        digits[n] = <char>(c"0" + number % 10)
         n += 1
         number //= 10
         if number == 0:

@@ -235,24 +235,22 @@ cdef class AckWindow(AckSlots):
         """Write the frame of a slot; False when that cannot be now."""
         cdef Slot* slot = &self.slots[at]
         cdef uint64_t token = slot.token if again else slot.token + self.size
-        cdef bytes block = future.block
+        cdef bytes block = future.block, payload = future.payload
         cdef object refusal = None
-        cdef char digits[20]
-        cdef char line[48]
-        cdef size_t digit_count = write_number(digits, token) - digits
-        cdef size_t reply_size = self.prefix_size + digit_count
-        cdef size_t size = PyBytes_GET_SIZE(future.payload)
-        cdef size_t headers = PyBytes_GET_SIZE(block) if block is not None else 0
-        cdef size_t line_size = put_sizes(line, block is not None, headers, size)
         cdef Py_ssize_t subject_size = 0
         cdef const char* subject = utf8(future.subject, &subject_size)
-        cdef size_t total = (
-            (5 if block is not None else 4) + subject_size + 1 + reply_size + 1
-            + line_size + headers + size + 2
-        )
+        cdef Publish frame
+        cdef size_t total
         cdef char* out
-        self.outbox.check_size(headers + size)  # another server may take less
-        out = self.outbox.begin(total, False, False)
+        publish_to(&frame, subject, subject_size)
+        publish_bytes(&frame, block, payload)
+        frame.reply = PyBytes_AS_STRING(self.prefix)
+        frame.reply_size = self.prefix_size
+        frame.number = token
+        # Another server may take less.
+        self.outbox.check_size(frame.block_size + frame.data_size)
+        total = publish_size(&frame)
+        out = self.outbox.begin(total, PASSING)
         if out == NULL:
             # `connected` comes, and unsets it: the outbox is opened before that.
             self.paused = True
@@ -261,12 +259,7 @@ cdef class AckWindow(AckSlots):
         if future.finished if again else (self.paused or self.error is not None):
             self.outbox.undo(total)
             return again
-        memcpy(self.reply + self.prefix_size, digits, digit_count)
-        put_publish(
-            out, subject, subject_size, self.reply, reply_size, line, line_size,
-            PyBytes_AS_STRING(block) if block is not None else NULL, headers,
-            PyBytes_AS_STRING(future.payload), size,
-        )
+        self.outbox.put(out, &frame)
         future.sent = jsync_now()
         future.unsent = False
         if again:
@@ -277,9 +270,7 @@ cdef class AckWindow(AckSlots):
             slot.token = token
             self.link(future, at)
             future.due = future.sent + self.ack_timeout
-        self.outbox.out_msgs += 1
-        self.outbox.out_bytes += headers + size
-        self.outbox.finish(False)
+        self.outbox.finish(SOON)
         if again:
             del refusal
         return True
@@ -374,7 +365,7 @@ cdef class AckWindow(AckSlots):
         self.busy += busy
         if due < self.retry_due:
             self.retry_due = due
-            line.events.append(("CALL", self.on_refused))
+            line.events.append((EVENT_CALL, self.on_refused))
         return 0
 
     cdef int64_t next_wait(self, PubAckFuture future) except -1:
@@ -419,7 +410,7 @@ cdef class AckWindow(AckSlots):
             known = utf8(self.stream, &known_size)
         if <size_t>known_size != size or memcmp(known, name, size) != 0:
             for i in range(size):
-                if name[i] <= 32 or name[i] >= 127 or name[i] == 92:
+                if name[i] <= c" " or name[i] >= DELETE or name[i] == c"\\":
                     return False
             self.stream = decode_text(name, size)
         future.stream = self.stream
@@ -439,7 +430,7 @@ cdef class AckWindow(AckSlots):
         self.told.append((future, callbacks or (), error))
         if len(self.told) == 1:
             if line is not None:
-                line.events.append(("CALL", self.on_done))
+                line.events.append((EVENT_CALL, self.on_done))
             else:
                 self.on_done()
         return 0

@@ -60,7 +60,9 @@ OPTIONS = [
     _option("--domain", "--js-domain", metavar="NAME", help="The JetStream domain."),
     _option("--js-api-prefix", metavar="PREFIX", help="Prefix of JetStream's API."),
     _option("--inbox-prefix", metavar="PREFIX", help="Prefix of inboxes."),
-    _option("--timeout", type=DURATION, help="For an answer; 5s if not given."),
+    _option(
+        "--timeout", type=DURATION, help="Time to wait for an answer. Default: 5s."
+    ),
 ]
 """The options of the connection, which stand before the command or behind it."""
 

@@ -1,4 +1,4 @@
-"""Questions before what cannot be undone."""
+"""Questions before changes that cannot be undone."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from .output import ask
 
 
 def confirm(question: str, *, force: bool) -> None:
-    """Return when it may be done: `--force` says so, or somebody at a terminal.
+    """Return if `--force` or a person at a terminal allows the change.
 
-    Raises `click.UsageError` where nobody can be asked, and `click.ClickException` when
-    the answer is no.
+    Raises `click.UsageError` if there is no terminal, and `click.ClickException` if the
+    answer is no.
     """
     if force:
         return
@@ -23,4 +23,6 @@ def confirm(question: str, *, force: bool) -> None:
         raise click.ClickException("nothing was done")
 
 
-force_option = click.option("--force", "-f", is_flag=True, help="Do not ask.")
+force_option = click.option(
+    "--force", "-f", is_flag=True, help="Do not ask for confirmation."
+)

@@ -27,16 +27,14 @@ _LARGEST: Final = 1 << 20
 
 
 @click.command(short_help="Measure publishing and consuming, in seconds.")
-@click.option(
-    "--own", is_flag=True, help="A server of its own, not the one connected to."
-)
+@click.option("--own", is_flag=True, help="Use a private server.")
 @click.option(
     "--messages",
     "-n",
     type=Number(1),
     default=100_000,
     show_default=True,
-    help="At most so many for each figure.",
+    help="The most messages for each figure.",
 )
 @click.option(
     "--seconds",
@@ -44,7 +42,7 @@ _LARGEST: Final = 1 << 20
     type=DURATION,
     default=2.0,
     show_default=True,
-    help="At most so long for each figure.",
+    help="The most time for each figure.",
 )
 @click.option(
     "--size", type=SIZE, default=128, show_default=True, help="Bytes of a payload."
@@ -54,7 +52,7 @@ _LARGEST: Final = 1 << 20
     type=click.Choice(["memory", "file"]),
     default="memory",
     show_default=True,
-    help="Where the stream keeps them.",
+    help="The storage of the stream.",
 )
 @click.pass_obj
 def bench(

@@ -22,19 +22,21 @@ SECTIONS: Final[dict[str, dict[str, Command]]] = {
         "pub": Command("publish:pub", "Publish messages."),
         "sub": Command(
             "subscribe:sub",
-            "Write what is published on subjects, as it comes.",
+            "Write messages of subjects, as they come.",
         ),
         "request": Command("request:request", "Send a request and write the replies."),
         "reply": Command(
             "request:reply",
             "Answer requests.",
         ),
+        "service": Command("service:service", "Find services, and run one."),
     },
     "JetStream": {
         "stream": Command("stream:stream", "Create, look at and change streams."),
         "consumer": Command(
             "consumer:consumer", "Create, look at and change consumers."
         ),
+        "kv": Command("kv:kv", "Create buckets of keys, and read and change them."),
         "next": Command(
             "consume:next_", "Write a consumer's next message, and acknowledge it."
         ),
@@ -45,6 +47,15 @@ SECTIONS: Final[dict[str, dict[str, Command]]] = {
         "consume": Command(
             "consume:consume",
             "Write the messages of a consumer or a stream, as they come.",
+        ),
+        "object": Command(
+            "object:object_", "Put files into object stores, and get them."
+        ),
+        "worker": Command(
+            "worker:worker", "Run the handlers of a worker until SIGTERM."
+        ),
+        "dead": Command(
+            "dead:dead", "List, show, replay and drop the dead letters of workers."
         ),
     },
     "Data": {
@@ -79,9 +90,12 @@ SECTIONS: Final[dict[str, dict[str, Command]]] = {
 HIDDEN: Final = {
     "c": "consumer",
     "con": "consumer",
+    "micro": "service",
+    "obj": "object",
     "publish": "pub",
     "req": "request",
     "s": "stream",
+    "srv": "service",
     "str": "stream",
     "subscribe": "sub",
 }

@@ -1,9 +1,10 @@
-"""`jsync completion`, and what the shell is told of streams, consumers, contexts and files."""
+"""`jsync completion`, and what the shell is told of streams, buckets, contexts and so on."""
 
 from __future__ import annotations
 
 import os
 import re
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 import click
@@ -27,6 +28,8 @@ VARIABLE: Final = "_JSYNC_COMPLETE"
 """Set by the shell's script when it asks for completions."""
 _PATIENCE: Final = 1.0
 """Seconds that somebody who pressed Tab waits for a server."""
+_MOST_KEYS: Final = 10_000
+"""Keys of a bucket that are looked at."""
 _WORD: Final = re.compile(r"[\w@%+=:,./-]+")
 """A name that a shell takes as it is: a server could offer `$(...)`, and Enter runs that."""
 
@@ -56,6 +59,63 @@ class _Consumer(click.ParamType):  # type: ignore[type-arg]
         return _asked(ctx, incomplete, lambda js: js.consumer_names(stream))
 
 
+class _Bucket(click.ParamType):  # type: ignore[type-arg]
+    """The name of a bucket, completed by those there are."""
+
+    name = "bucket"
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        return _asked(ctx, incomplete, lambda js: js.key_value_names())
+
+
+class _Key(click.ParamType):  # type: ignore[type-arg]
+    """A key, completed by those of the bucket that stands before it."""
+
+    name = "key"
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        bucket = ctx.params.get("bucket")
+        if not bucket:
+            return []
+        words, dot, _ = incomplete.rpartition(".")
+
+        def keys(js: jsync.JetStream) -> Iterable[str]:
+            return islice(js.key_value(bucket).keys(f"{words}{dot}>"), _MOST_KEYS)
+
+        return _asked(ctx, incomplete, keys)
+
+
+class _Store(click.ParamType):  # type: ignore[type-arg]
+    """The name of an object store, completed by those there are."""
+
+    name = "store"
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        return _asked(ctx, incomplete, lambda js: js.object_store_names())
+
+
+class _Object(click.ParamType):  # type: ignore[type-arg]
+    """The name of an object, completed by those of the store that stands before it."""
+
+    name = "object"
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        store = ctx.params.get("store")
+        if not store:
+            return []
+        return _asked(
+            ctx, incomplete, lambda js: (i.name for i in js.object_store(store).list())
+        )
+
+
 class _Context(click.ParamType):  # type: ignore[type-arg]
     """The name of a context, completed by those there are."""
 
@@ -80,7 +140,11 @@ class _Path(click.ParamType):  # type: ignore[type-arg]
 
 
 STREAM: Final = _Stream()
+STORE: Final = _Store()
+OBJECT: Final = _Object()
 CONSUMER: Final = _Consumer()
+BUCKET: Final = _Bucket()
+KEY: Final = _Key()
 CONTEXT: Final = _Context()
 FILE: Final = _Path("file")
 DIRECTORY: Final = _Path("dir")
@@ -141,8 +205,8 @@ complete --no-files --command %(prog_name)s --arguments "(%(complete_func)s)"
 def completion(ctx: click.Context, shell: str) -> None:
     """Write the script that completes commands in a shell.
 
-    For bash, put `eval "$(jsync completion bash)"` into ~/.bashrc; for zsh the same with
-    zsh into ~/.zshrc, below `compinit`; for fish,
+    For bash, put `eval "$(jsync completion bash)"` into ~/.bashrc. For zsh, put the
+    same with zsh into ~/.zshrc, below `compinit`. For fish, run
     `jsync completion fish > ~/.config/fish/completions/jsync.fish`.
     """
     kind = get_completion_class(shell)

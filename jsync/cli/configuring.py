@@ -18,16 +18,16 @@ from .values import spelled
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from jsync import ConsumerConfig, StreamConfig
+    from jsync import ConsumerConfig, KeyValueConfig, StreamConfig
 
     from .settings import Settings
 
-Config = TypeVar("Config", "StreamConfig", "ConsumerConfig")
+Config = TypeVar("Config", "StreamConfig", "ConsumerConfig", "KeyValueConfig")
 
 config_option = click.option(
     "--config",
     type=click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path),
-    help="A whole configuration, in JSON as `info --json` has it.",
+    help="A whole configuration in JSON, as from `info --json`.",
 )
 
 
@@ -104,7 +104,9 @@ def write_dry_run(old: Config, new: Config, settings: Settings) -> None:
         )
 
 
-def shown(config: StreamConfig | ConsumerConfig, *but: str) -> dict[str, object]:
+def shown(
+    config: StreamConfig | ConsumerConfig | KeyValueConfig, *but: str
+) -> dict[str, object]:
     """The fields that say something, for people; without those named in `but`."""
     facts: dict[str, object] = {}
     for name, value in config.to_wire().items():

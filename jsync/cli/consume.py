@@ -23,13 +23,13 @@ def _ack_options(command: Callable[..., Any]) -> Callable[..., Any]:
     for option in (
         click.option("--term", "reply", flag_value="term", help="Give messages up."),
         click.option("--nak", "reply", flag_value="nak", help="Give messages back."),
-        click.option("--no-ack", "reply", flag_value="", help="Leave them unanswered."),
+        click.option("--no-ack", "reply", flag_value="", help="Send no acks."),
         click.option(
             "--ack",
             "reply",
             flag_value="ack",
             default="ack",
-            help="Acknowledge messages once they are written; so it is by itself.",
+            help="Acknowledge messages once they are written. The default.",
         ),
     ):
         command = option(command)
@@ -62,8 +62,10 @@ def _reply_to(consumer: jsync.Consumer, reply: str) -> str:
 @click.command()
 @click.argument("stream", type=STREAM)
 @click.argument("consumer", type=CONSUMER)
-@click.option("--count", type=Number(1), default=1, help="So many messages.")
-@click.option("--wait", type=DURATION, help="For each; 5s if not given.")
+@click.option("--count", type=Number(1), default=1, help="The number of messages.")
+@click.option(
+    "--wait", type=DURATION, help="Time to wait for each message. Default: 5s."
+)
 @_ack_options
 @form_options
 @click.pass_obj
@@ -94,10 +96,12 @@ def next_(
 @click.command()
 @click.argument("stream", type=STREAM)
 @click.argument("consumer", type=CONSUMER)
-@click.option("--count", type=Number(1), help="At most so many; 100.")
-@click.option("--max-bytes", type=SIZE, help="At most so much, in place of --count.")
-@click.option("--wait", type=DURATION, help="For all of them; 5s if not given.")
-@click.option("--no-wait", is_flag=True, help="Only what is there now.")
+@click.option("--count", type=Number(1), help="The most messages. Default: 100.")
+@click.option("--max-bytes", type=SIZE, help="The most bytes, instead of --count.")
+@click.option(
+    "--wait", type=DURATION, help="Time to wait for all messages. Default: 5s."
+)
+@click.option("--no-wait", is_flag=True, help="Only messages that exist now.")
 @_ack_options
 @form_options
 @click.pass_obj
@@ -116,7 +120,7 @@ def fetch(
 ) -> None:
     """Write a batch of a consumer's messages, and acknowledge them.
 
-    It ends when there are so many, or after --wait; that there are none is no error.
+    The command ends with --count messages, or after --wait. An empty batch is no error.
     """
     if max_bytes is not None and count is not None:
         raise click.UsageError("--count and --max-bytes exclude each other")
@@ -138,25 +142,25 @@ def fetch(
 @click.command()
 @click.argument("stream", type=STREAM)
 @click.argument("consumer", type=CONSUMER, required=False)
-@click.option("--count", type=Number(1), help="End after so many messages.")
-@click.option("--wait", type=DURATION, help="End when so long nothing has come.")
+@click.option("--count", type=Number(1), help="End after this number of messages.")
+@click.option("--wait", type=DURATION, help="End after this time without a message.")
 @click.option(
-    "--terminate-at-end", "-T", is_flag=True, help="End with the last stored."
+    "--terminate-at-end", "-T", is_flag=True, help="End after the last stored message."
 )
 @click.option(
     "--filter", "filters", multiple=True, metavar="SUBJECT", help="Only these."
 )
-@click.option("--new", "start", flag_value="new", help="Only what comes from now on.")
-@click.option("--last", "start", flag_value="last", help="From the last message on.")
+@click.option("--new", "start", flag_value="new", help="Only messages from now on.")
+@click.option("--last", "start", flag_value="last", help="Start at the last message.")
 @click.option(
     "--last-per-subject",
     "start",
     flag_value="last_per_subject",
-    help="From the last message of each subject on.",
+    help="Start at the last message of each subject.",
 )
-@click.option("--start-sequence", type=Number(1), help="From that message on.")
-@click.option("--since", type=SINCE, help="From a time on, or so long ago.")
-@click.option("--max-messages", type=Number(1), help="Ask for so many ahead.")
+@click.option("--start-sequence", type=Number(1), help="Start at this sequence.")
+@click.option("--since", type=SINCE, help="Start at a time, or a duration ago.")
+@click.option("--max-messages", type=Number(1), help="Messages to prefetch.")
 @_ack_options
 @form_options
 @click.pass_obj

@@ -112,8 +112,9 @@ def create(
 ) -> None:
     """Create a consumer.
 
-    From options, from a file with --config, or from a file and options that change it.
-    One with a name is durable unless it is --ephemeral; without a name it is ephemeral.
+    Give options, a file with --config, or both: the options then change the file. A
+    consumer with a name is durable unless you say --ephemeral. A consumer without a
+    name is ephemeral.
     """
     start = first(config, ConsumerConfig())
     fields = consumer_fields(options, start)
@@ -133,7 +134,7 @@ def create(
 @config_option
 @consumer_options(creating=False)
 @unset_option
-@click.option("--dry-run", is_flag=True, help="Only show what would change.")
+@click.option("--dry-run", is_flag=True, help="Show the changes without making them.")
 @force_option
 @click.pass_obj
 def edit(
@@ -149,8 +150,8 @@ def edit(
 ) -> None:
     """Change a consumer.
 
-    Options change what they name and leave the rest. --config takes the place of all.
-    What changes is shown, and asked about, before it is done.
+    Options change only the fields that they name. --config replaces the whole
+    configuration. The command shows the changes and asks before it makes them.
     """
     with settings.connect() as nc:
         js = settings.jetstream(nc)

@@ -16,108 +16,149 @@ if TYPE_CHECKING:
     from jsync import ConsumerConfig
 
 _ALWAYS: Final = (
-    click.option("--description", help="Words for people."),
+    click.option("--description", help="A description."),
     click.option(
         "--filter",
         "filter_subjects",
         multiple=True,
         metavar="SUBJECT",
-        help="The subjects it is for, wildcards allowed.",
+        help="The subjects to deliver, wildcards allowed.",
     ),
-    click.option("--wait", "ack_wait", type=DURATION, help="How long an ack may take."),
+    click.option(
+        "--wait", "ack_wait", type=DURATION, help="The time to wait for an ack."
+    ),
     click.option(
         "--backoff", type=DURATIONS, help="Waits before each delivery: 1s,10s,1m."
     ),
-    click.option("--max-deliver", type=Number(-1), help="How often at most."),
+    click.option(
+        "--max-deliver", type=Number(-1), help="The most deliveries of one message."
+    ),
     click.option(
         "--max-pending",
         "max_ack_pending",
         type=Number(-1),
-        help="Acks that it may owe.",
+        help="The most unacked messages.",
     ),
     click.option(
         "--max-pull-batch",
         "max_batch",
         type=Number(0),
-        help="Messages that a pull may ask for.",
+        help="The most messages of a pull.",
     ),
     click.option(
-        "--max-pull-expire", "max_expires", type=DURATION, help="How long a pull lasts."
+        "--max-pull-expire",
+        "max_expires",
+        type=DURATION,
+        help="The longest time of a pull.",
     ),
     click.option(
         "--max-pull-bytes",
         "max_bytes",
         type=SIZE,
-        help="Bytes that a pull may ask for.",
+        help="The most bytes of a pull.",
     ),
     click.option(
-        "--inactive-threshold", type=DURATION, help="How long it may be unused."
+        "--inactive-threshold",
+        type=DURATION,
+        help="Time without use until it is deleted.",
     ),
     click.option(
-        "--headers-only/--no-headers-only", default=None, help="Send no payloads."
+        "--headers-only/--no-headers-only", default=None, help="Deliver only headers."
     ),
-    click.option("--sample", type=Number(0, 100), help="Percent of acks to report on."),
+    click.option(
+        "--sample", type=Number(0, 100), help="The percentage of acks to report."
+    ),
     click.option(
         "--replicas",
         "num_replicas",
         type=Number(0),
-        help="Servers that hold it.",
+        help="The number of replicas.",
     ),
     click.option(
         "--target",
         "deliver_subject",
         metavar="SUBJECT",
-        help="Push to it; else it is pulled from.",
+        help="The subject to push to. Default: a pull consumer.",
     ),
     click.option("--metadata", type=NOTE, multiple=True, help="A note of your own."),
 )
 _AT_CREATION: Final = (
-    click.option("--ephemeral", is_flag=True, help="Do not outlast its users."),
+    click.option(
+        "--ephemeral", is_flag=True, help="Delete the consumer when nobody uses it."
+    ),
     click.option("--pull", is_flag=True, hidden=True),  # as scripts for nats have it
     click.option(
         "--ack",
         "ack_policy",
         type=click.Choice(["none", "all", "explicit", "flow_control"]),
-        help="What is acknowledged; explicit.",
+        help="The ack policy. Default: explicit.",
     ),
     click.option(
         "--deliver",
         metavar="WHERE",
-        help="Start: all, new, last, subject, a sequence, or so long ago.",
+        help="Start: all, new, last, subject, a sequence, or a duration ago.",
     ),
     click.option(
         "--replay",
         "replay_policy",
         type=click.Choice(["instant", "original"]),
-        help="At which pace.",
+        help="The pace of delivery.",
     ),
-    click.option("--max-waiting", type=Number(1), help="Pulls that may wait."),
+    click.option("--max-waiting", type=Number(1), help="The most waiting pulls."),
     click.option(
-        "--memory", "mem_storage", is_flag=True, default=None, help="State in memory."
+        "--memory",
+        "mem_storage",
+        is_flag=True,
+        default=None,
+        help="Store the state in memory.",
     ),
     click.option(
-        "--deliver-group", metavar="GROUP", help="Queue group; with --target."
+        "--deliver-group", metavar="GROUP", help="The queue group. Needs --target."
     ),
-    click.option("--flow-control", is_flag=True, default=None, help="With --target."),
+    click.option(
+        "--flow-control",
+        is_flag=True,
+        default=None,
+        help="Use flow control. Needs --target.",
+    ),
     click.option(
         "--heartbeat",
         "idle_heartbeat",
         type=DURATION,
-        help="Between signs of life; with --target.",
-    ),
-    click.option("--bps", "rate_limit_bps", type=Number(0), help="Bits a second."),
-    click.option("--pause", "pause_until", type=UNTIL, help="Begin later; 2.11."),
-    click.option(
-        "--pinned-groups", "pinned_client", metavar="GROUP", help="One client; 2.11."
+        help="Time between heartbeats. Needs --target.",
     ),
     click.option(
-        "--pinned-ttl", "priority_timeout", type=DURATION, help="Its silence."
+        "--bps", "rate_limit_bps", type=Number(0), help="The most bits a second."
     ),
     click.option(
-        "--overflow-groups", "overflow", metavar="GROUP", help="Under load; 2.11."
+        "--pause",
+        "pause_until",
+        type=UNTIL,
+        help="The end of a pause at the start (2.11).",
     ),
     click.option(
-        "--prioritized-groups", "prioritized", metavar="GROUP", help="In turn; 2.12."
+        "--pinned-groups",
+        "pinned_client",
+        metavar="GROUP",
+        help="Priority group with one client (2.11).",
+    ),
+    click.option(
+        "--pinned-ttl",
+        "priority_timeout",
+        type=DURATION,
+        help="Silence until its client is replaced.",
+    ),
+    click.option(
+        "--overflow-groups",
+        "overflow",
+        metavar="GROUP",
+        help="Priority group for overflow (2.11).",
+    ),
+    click.option(
+        "--prioritized-groups",
+        "prioritized",
+        metavar="GROUP",
+        help="Priority group by priority (2.12).",
     ),
 )
 _PRIORITIES: Final = ("pinned_client", "overflow", "prioritized")

@@ -67,8 +67,8 @@ def doctor(settings: Settings, parts: tuple[str, ...]) -> int:
     """Say what works here, and what to do.
 
     PARTs are python, server, tls, jetstream, permissions, own-server, parquet, java and
-    spark; all if none is named. Exit code 1 when something that was asked for does not
-    work: a part by its name, a server by an option, the environment or a context.
+    spark. Default: all. The exit code is 1 if a named part does not work, or a server
+    that an option, the environment or a context names.
     """
     findings = list(_examine(settings, parts or _PARTS, asked=set(parts)))
     broken = any(finding.state == "broken" for finding in findings)

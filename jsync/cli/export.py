@@ -148,33 +148,35 @@ def _readable(value: Any) -> Any:
     "-o",
     type=FILE,
     metavar="FILE",
-    help="Where to; standard output if not.",
+    help="The output file. Default: standard output.",
 )
 @click.option(
     "--format",
     "form",
     type=click.Choice(FORMATS),
-    help="As the name of the file says; NDJSON if it does not.",
+    help="The format. Default: by the file's name, or NDJSON.",
 )
-@click.option("--raw", "-r", is_flag=True, help="The payloads alone: --format raw.")
+@click.option(
+    "--raw", "-r", is_flag=True, help="Write only the payloads: --format raw."
+)
 @click.option(
     "--subject", "filters", multiple=True, metavar="SUBJECT", help="Only these."
 )
 @click.option("--from", "start", type=Number(1), help="The first sequence.")
 @click.option("--to", "end", type=Number(0), help="The last sequence.")
-@click.option("--since", type=SINCE, help="From a time on, or so long ago.")
-@click.option("--force", "-f", is_flag=True, help="Replace the file if it is there.")
+@click.option("--since", type=SINCE, help="Start at a time, or a duration ago.")
+@click.option("--force", "-f", is_flag=True, help="Replace an existing file.")
 @click.option("--no-progress", is_flag=True, help="Show no bar.")
 @click.pass_obj
 def export(settings: Settings, /, **options: Any) -> int | None:
     """Write the messages of a stream to a file.
 
-    As NDJSON an object for each, with its payload as `data`, or as `data_base64` where
-    that is no text; raw, the payloads alone, a line each; as Parquet the columns subject,
-    data, sequence, timestamp and headers. What the stream holds at the start is written,
-    in its order, without a trace on the stream.
+    NDJSON has one object per message, with its payload as `data`, or as `data_base64`
+    if it is not text. Raw has only the payloads, one per line. Parquet has the columns
+    subject, data, sequence, timestamp and headers. The command writes the messages that
+    the stream has at the start, in order, and leaves nothing behind on the server.
 
-    A file gets its name when it is complete; until then, and after Ctrl-C, it is
+    A complete file gets its name at the end. Until then, and after Ctrl-C, its name is
     FILE.partial.
     """
     target: str | None = options["output"]

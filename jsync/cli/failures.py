@@ -26,7 +26,7 @@ class Code(enum.IntEnum):
     USAGE = 2
     """The command line, or a value in it, cannot be."""
     NOT_FOUND = 3
-    """There is no such stream, consumer or message, or nobody answers the subject."""
+    """There is no such stream, bucket, message or key, or nobody answers the subject."""
     TIMEOUT = 4
     """It did not come, or was not done, in time."""
     INTERRUPTED = 130

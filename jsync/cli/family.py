@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
 from .failures import Code
 from .output import echo
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 _OTHER_NAMES: Final = {
     "add": "create",
@@ -24,6 +27,8 @@ _OTHER_NAMES: Final = {
 class Family(click.Group):
     """Commands that belong together, `jsync stream ...`; alone, the help for them."""
 
+    other_names: Mapping[str, str] = _OTHER_NAMES
+
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if not args and not ctx.resilient_parsing:
             echo(ctx.get_help(), err=True)
@@ -31,4 +36,4 @@ class Family(click.Group):
         return super().parse_args(ctx, args)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        return super().get_command(ctx, _OTHER_NAMES.get(cmd_name, cmd_name))
+        return super().get_command(ctx, self.other_names.get(cmd_name, cmd_name))

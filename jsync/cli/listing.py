@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import methodcaller
 from typing import TYPE_CHECKING, TypeVar
 
 from jsync.errors import IncompleteListError
@@ -11,11 +12,9 @@ from .output import write_json, write_row, write_table
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from jsync import ConsumerInfo, StreamInfo
-
     from .settings import Settings
 
-Info = TypeVar("Info", "StreamInfo", "ConsumerInfo")
+Info = TypeVar("Info")
 
 
 def write_names(names: Iterable[str], settings: Settings) -> None:
@@ -32,10 +31,11 @@ def write_infos(
     settings: Settings,
     columns: Sequence[str],
     row: Callable[[Info], Sequence[object]],
+    document: Callable[[Info], object] = methodcaller("to_wire"),
 ) -> None:
     """Write what there is of each; then raise `IncompleteListError` for those that fail.
 
-    Iterating may block, and raise what listing raises.
+    `row` makes its cells of each, and `document` its JSON. Iterating may block, and raise what listing raises.
     """
     found: list[Info] = []
     missing: IncompleteListError | None = None
@@ -45,7 +45,7 @@ def write_infos(
     except IncompleteListError as error:
         missing = error
     if settings.json:
-        write_json([info.to_wire() for info in found])
+        write_json([document(info) for info in found])
     else:
         write_table(columns, [row(info) for info in found])
     if missing is not None:

@@ -53,16 +53,16 @@ class Form(NamedTuple):
         if not self.headers_only:
             if headers:
                 lines.append("")
-            lines += [_body(msg.data)]
+            lines += [body_text(msg.data)]
         return "\n".join(lines)
 
 
 def form_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """The options of a command that writes messages; `form_of` takes them."""
     for option in (
-        click.option("--subjects-only", is_flag=True, help="Write the subjects alone."),
+        click.option("--subjects-only", is_flag=True, help="Write only the subjects."),
         click.option("--headers-only", is_flag=True, help="Leave out the payloads."),
-        click.option("--raw", "-r", is_flag=True, help="Write the payloads alone."),
+        click.option("--raw", "-r", is_flag=True, help="Write only the payloads."),
     ):
         command = option(command)
     return command
@@ -122,14 +122,19 @@ def document_of(msg: Msg | StoredMessage) -> dict[str, Any]:
         document["reply"] = msg.reply
     if msg.headers:
         document["headers"] = {name: msg.headers.get_all(name) for name in msg.headers}
+    return document | body_document("data", msg.data)
+
+
+def body_document(name: str, data: bytes) -> dict[str, str]:
+    """Bytes as JSON, by that name when they are text, else in base64."""
     try:
-        document["data"] = msg.data.decode()
+        return {name: data.decode()}
     except UnicodeDecodeError:
-        document["data_base64"] = base64.b64encode(msg.data).decode()
-    return document
+        return {f"{name}_base64": base64.b64encode(data).decode()}
 
 
-def _body(data: bytes) -> str:
+def body_text(data: bytes) -> str:
+    """Bytes as people read them; what is no text is not shown."""
     try:
         return data.decode()
     except UnicodeDecodeError:

@@ -24,12 +24,12 @@ def pipeline() -> None:
 
 @pipeline.command("run")
 @click.argument("file", type=FILE)
-@click.option("--master", metavar="URL", help="Spark's master; this machine if not.")
+@click.option("--master", metavar="URL", help="Spark's master. Default: this machine.")
 @click.option(
     "--conf",
     multiple=True,
     metavar="NAME=VALUE",
-    help="A setting of Spark; may be repeated.",
+    help="A setting of Spark. Can be repeated.",
 )
 @click.option("--quiet", "-q", is_flag=True, help="Show no progress.")
 @click.pass_obj

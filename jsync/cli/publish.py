@@ -63,18 +63,22 @@ def bodies(body: str | None, send_on: str) -> Iterator[bytes]:
 @click.argument("subject")
 @click.argument("body", required=False)
 @headers_option
-@click.option("--reply", metavar="SUBJECT", help="Where to send replies.")
-@click.option("--count", type=Number(1), default=1, help="So many times.")
-@click.option("--sleep", type=DURATION, default=0.0, help="Between messages.")
+@click.option("--reply", metavar="SUBJECT", help="The subject for replies.")
+@click.option(
+    "--count", type=Number(1), default=1, help="Publish the message this many times."
+)
+@click.option("--sleep", type=DURATION, default=0.0, help="Pause between messages.")
 @click.option(
     "--send-on",
     type=click.Choice(["eof", "newline"]),
     default="eof",
-    help="Standard input: one message, or one a line.",
+    help="Publish the input as one message, or each line.",
 )
-@click.option("--jetstream", "-J", is_flag=True, help="Wait until it is stored.")
-@click.option("--msg-id", metavar="ID", help="Id against duplicates; with -J.")
-@click.option("--ttl", type=DURATION, help="Time to live; with -J.")
+@click.option(
+    "--jetstream", "-J", is_flag=True, help="Wait until each message is stored."
+)
+@click.option("--msg-id", metavar="ID", help="Message id against duplicates. Needs -J.")
+@click.option("--ttl", type=DURATION, help="Time to live of the message. Needs -J.")
 @click.option("--quiet", "-q", is_flag=True, help="Write nothing.")
 @click.pass_obj
 def pub(
@@ -93,8 +97,9 @@ def pub(
 ) -> None:
     """Publish messages.
 
-    BODY is the payload; without it the standard input is, unless that is a terminal. With
-    --jetstream every message has been stored when the command ends well.
+    BODY is the payload. Without BODY the payload is read from the standard input,
+    unless that is a terminal. With --jetstream every message is stored when the command
+    succeeds.
     """
     if not jetstream and (msg_id is not None or ttl is not None):
         raise click.UsageError("--msg-id and --ttl go with --jetstream")

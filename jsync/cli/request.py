@@ -26,9 +26,14 @@ if TYPE_CHECKING:
     "--replies",
     type=Number(0),
     default=1,
-    help="Wait for so many; 0: until there are no more.",
+    help="Number of replies. 0: until no more come.",
 )
-@click.option("--reply-timeout", type=DURATION, default=0.3, help="Between replies.")
+@click.option(
+    "--reply-timeout",
+    type=DURATION,
+    default=0.3,
+    help="Time to wait for each further reply.",
+)
 @form_options
 @click.pass_obj
 def request(
@@ -44,8 +49,9 @@ def request(
 ) -> None:
     """Send a request and write the replies.
 
-    BODY is the payload; without it the standard input is, unless that is a terminal. The
-    first reply may take --timeout, each that follows --reply-timeout.
+    BODY is the payload. Without BODY the payload is read from the standard input,
+    unless that is a terminal. The first reply may take --timeout, each further one
+    --reply-timeout.
     """
     form = form_of(settings, raw, headers_only, subjects_only)
     (payload,) = bodies(body, "eof")
@@ -84,9 +90,9 @@ def request(
 @click.argument("subject")
 @click.argument("body", required=False)
 @headers_option
-@click.option("--echo", is_flag=True, help="Reply with what the request holds.")
+@click.option("--echo", is_flag=True, help="Reply with the payload of the request.")
 @click.option("--queue", "-q", default="NATS-RPLY-22", help="The queue group.")
-@click.option("--count", type=Number(1), help="End after so many requests.")
+@click.option("--count", type=Number(1), help="End after this number of requests.")
 @form_options
 @click.pass_obj
 def reply(
@@ -103,8 +109,9 @@ def reply(
 ) -> None:
     """Answer requests.
 
-    Each with BODY, or with --echo by its own payload; until Ctrl-C, or --count. Several
-    that run share the requests, as members of one queue group.
+    The reply is BODY, or with --echo the payload of the request. Ends with Ctrl-C, or
+    as --count says. Several running commands share the requests, as members of one
+    queue group.
     """
     if echo == (body is not None):
         raise click.UsageError("give a BODY, or --echo")

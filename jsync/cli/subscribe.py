@@ -30,9 +30,11 @@ _GLANCE: Final = 0.5
 
 @click.command()
 @click.argument("subjects", nargs=-1, required=True, metavar="SUBJECT...")
-@click.option("--queue", metavar="GROUP", help="Share the messages within a group.")
-@click.option("--count", type=Number(1), help="End after so many messages.")
-@click.option("--wait", type=DURATION, help="End when so long nothing has come.")
+@click.option(
+    "--queue", metavar="GROUP", help="The queue group to share messages with."
+)
+@click.option("--count", type=Number(1), help="End after this number of messages.")
+@click.option("--wait", type=DURATION, help="End after this time without a message.")
 @form_options
 @click.pass_obj
 def sub(
@@ -45,10 +47,10 @@ def sub(
     headers_only: bool,
     subjects_only: bool,
 ) -> None:
-    """Write what is published on subjects, as it comes.
+    """Write messages of subjects, as they come.
 
-    Until Ctrl-C, or as --count and --wait say. Subjects may have wildcards: `orders.*`,
-    `orders.>`. What has been stored in a stream is read by `jsync consume`.
+    Ends with Ctrl-C, or as --count and --wait say. Subjects may have wildcards:
+    `orders.*`, `orders.>`. To read stored messages of a stream, use `jsync consume`.
     """
     form = form_of(settings, raw, headers_only, subjects_only)
     with settings.connect(flow=True) as nc:

@@ -50,7 +50,7 @@ class Backlog(Single, Generic[Message]):
 
     @property
     def pending_bytes(self) -> int:
-        """Their size: subject, reply, headers and payload."""
+        """The bytes of these messages: subject, reply, headers and payload."""
         return self._mailbox.bytes
 
     @property
@@ -69,10 +69,19 @@ class Backlog(Single, Generic[Message]):
         return not self._mailbox.closed
 
     def next(self, timeout: Seconds | None = 5.0) -> Message:
-        """Block until the next message has come, at most `timeout` seconds.
+        """Block until the next message has come.
 
-        None waits for ever. Raises `TimeoutError`, `SubscriptionClosedError` once it has
-        ended and the backlog is empty, and otherwise what iterating raises.
+        Args:
+            timeout: Seconds to wait. None: no limit.
+
+        Returns:
+            The message.
+
+        Raises:
+            TimeoutError: No message came in time.
+            SubscriptionClosedError: The subscription has ended, and no message is left.
+            ConnectionClosedError: The connection is closed.
+            PermissionsError: You may not subscribe to the subject.
         """
         self._check_no_callback()
         return next_of(self._mailbox, timeout)  # type: ignore[return-value]

@@ -132,7 +132,11 @@ class Callbacks:
 
 def wrap(what: str, error: BaseException) -> CallbackError:
     """A `CallbackError` that says what raised, with `error` as its cause."""
-    wrapped = CallbackError(f"{what} raised {type(error).__name__}: {error}")
+    try:
+        text = str(error)
+    except BaseException as second:  # noqa: BLE001 (user code, in `__str__`)
+        text = f"(its text raised {type(second).__name__})"
+    wrapped = CallbackError(f"{what} raised {type(error).__name__}: {text}")
     wrapped.__cause__ = error
     return wrapped
 

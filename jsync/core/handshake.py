@@ -123,14 +123,14 @@ class Handshake:
 
     def secured(self) -> Step:
         """The TLS handshake is done, and the certificate is the right one."""
-        assert self._state is State.TLS
+        self._has_waited_for(State.TLS)
         self._encrypted = True
         self._state = State.GREETING if self.info is None else State.CONNECT
         return self.step
 
     def connect_sent(self) -> Step:
         """CONNECT and PING are on their way."""
-        assert self._state is State.CONNECT
+        self._has_waited_for(State.CONNECT)
         self._state = State.PONG
         return Step.SEND_PONG if self._owes_pong else self.step
 
@@ -186,6 +186,12 @@ class Handshake:
             return parse_info(data)
         except ProtocolError as error:
             raise self._failed(error) from error.__cause__
+
+    def _has_waited_for(self, state: State) -> None:
+        if self._state is not state:
+            raise self._failed(
+                ProtocolError(f"{state.value} while waiting for {self._state.value}")
+            )
 
     def _failed(self, error: AnyError) -> AnyError:
         self._state = State.FAILED

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from .._fast import Mailbox, Msg, Waiter
+from .._fast import Event, JetStreamMailbox, Mailbox, Msg, Waiter
 from ..errors import (
     AuthenticationError,
     ConnectionError as BrokenError,
@@ -401,7 +401,7 @@ class IOThread:
         """
         for name, value in self._line.run(self._next_turn(), not carried):
             if stream.encrypted:
-                carried = self._turn_of_tls(stream, readable=name == "READABLE")
+                carried = self._turn_of_tls(stream, readable=name == Event.READABLE)
             self._handle(name, value)
         for call in self._session.timers.due(monotonic()):
             self._make(call)
@@ -440,33 +440,33 @@ class IOThread:
     def _handle(self, name: str, value: object) -> None:
         """Act on an event of the line; raises what ends the connection."""
         match name, value:
-            case "STATUS", (Mailbox() as mailbox, Msg() as msg):
+            case Event.STATUS, (JetStreamMailbox() as mailbox, Msg() as msg):
                 tell = mailbox.on_status  # another thread may take it away
                 if tell is not None:
                     tell(msg)
-            case "PING", _:  # one that came with the end of the handshake
+            case Event.PING, _:  # one that came with the end of the handshake
                 self._outbox.command(PONG)
-            case "PONG", _:
+            case Event.PONG, _:
                 self._line.pong()
-            case "INFO", bytes(data):
+            case Event.INFO, bytes(data):
                 self._informed(parse_info(data))
-            case "-ERR", str(text):
+            case Event.ERR, str(text):
                 self._refused(server_error(text))
-            case "SLOW", Mailbox() as mailbox:
+            case Event.SLOW, Mailbox() as mailbox:
                 self._slow(mailbox)
-            case "FIRST", Mailbox() as mailbox:
+            case Event.FIRST, Mailbox() as mailbox:
                 begin = mailbox.claim_first()
                 if begin is not None:
                     begin()
-            case "CALL", call if callable(call):
+            case Event.CALL, call if callable(call):
                 call()
-            case "ENDED", Mailbox() as mailbox:
+            case Event.ENDED, Mailbox() as mailbox:
                 self._session.ended(mailbox.sid)
-            case "ORDER", Mailbox() as mailbox:
+            case Event.ORDER, JetStreamMailbox() as mailbox:
                 look = mailbox.on_order
                 if look is not None:
                     look()
-            case "BROKEN", Exception() as error:
+            case Event.BROKEN, Exception() as error:
                 raise error
 
     def _informed(self, info: ServerInfo) -> None:
@@ -507,9 +507,10 @@ class IOThread:
     def _slow(self, mailbox: Mailbox) -> None:
         interest = self._session.interests.get(mailbox.sid)
         subject = interest.subject if interest else ""
+        what = "dropped" if mailbox.overflow is None else "refused"
         error = SlowConsumerError(
             f"the subscription to {subject!r} has {len(mailbox)} messages of "
-            f"{mailbox.bytes} bytes unread, its limit: messages are dropped",
+            f"{mailbox.bytes} bytes unread, its limit: messages are {what}",
             subject=subject,
             dropped=mailbox.dropped,
         )

@@ -35,7 +35,7 @@ PONG: Final = b"PONG\r\n"
 
 
 class ServerInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """What a server says of itself in INFO; fields that are not here are ignored."""
+    """The INFO of a server. Unknown fields are ignored."""
 
     server_id: str = ""
     """The server's public nkey, new at each start."""

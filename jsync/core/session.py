@@ -19,7 +19,17 @@ from enum import Enum
 from time import monotonic
 from typing import TYPE_CHECKING, Protocol
 
-from .._fast import Line, Mailbox, Outbox, Replies, Sink, Waiter, Waker, forks
+from .._fast import (
+    JetStreamMailbox,
+    Line,
+    Mailbox,
+    Outbox,
+    Replies,
+    Sink,
+    Waiter,
+    Waker,
+    forks,
+)
 from ..errors import (
     ConnectionClosedError,
     ConnectionLostError,
@@ -57,7 +67,7 @@ _live: set[Session] = set()
 
 
 class ConnectionState(Enum):
-    """What the connection is doing."""
+    """The state of a connection."""
 
     CONNECTING = "connecting"
     CONNECTED = "connected"
@@ -275,7 +285,9 @@ class Session:
                 self.outbox.command(unsubscribe_command(sid))
 
     def borrow(
-        self, mailbox: Mailbox, on_lost: Callable[[ConnectionLostError], object]
+        self,
+        mailbox: JetStreamMailbox,
+        on_lost: Callable[[ConnectionLostError], object],
     ) -> Interest:
         """A subscription of one's own, to `<inbox><sid>.*`, for `mailbox` and its sid.
 

@@ -59,11 +59,11 @@ def subscribe(
 
 
 class Subscription(Backlog[Msg]):
-    """Messages of one subject, as `Connection.subscribe` gives it.
+    """The messages of a subject. `Connection.subscribe` returns it.
 
-    Iterate over it, or call `next`; with a callback neither, since the callback's own
-    thread does. It is for one reading thread at a time, while `unsubscribe` and `drain`
-    may be called from any, the callback included.
+    Iterate over it, or call `next`, from one thread at a time. If you gave a callback,
+    do neither: the callback gets the messages, on a thread of its own. You may call
+    `unsubscribe` and `drain` from any thread, and from the callback.
     """
 
     def __init__(
@@ -94,12 +94,12 @@ class Subscription(Backlog[Msg]):
 
     @property
     def subject(self) -> str:
-        """What it was subscribed to, wildcards and all."""
+        """The subject of the subscription, with its wildcards."""
         return self._subject
 
     @property
     def queue(self) -> str | None:
-        """The queue group, of which each message reaches one member."""
+        """The name of the queue group. Each message reaches one member."""
         return self._queue
 
     def __iter__(self) -> Messages:
@@ -112,9 +112,11 @@ class Subscription(Backlog[Msg]):
         return Messages(self._mailbox, self)
 
     def unsubscribe(self, after: int | None = None) -> None:
-        """End it, and drop what is not read; or end it after `after` messages in all.
+        """End the subscription. Does not block, and a second call does nothing.
 
-        Does not block. A second call does nothing.
+        Args:
+            after: End after this number of messages in all, and keep the buffered ones.
+                Default: end now, and drop the messages that you have not read.
         """
         if after is None:
             self._mailbox.close(discard=True)
@@ -129,12 +131,18 @@ class Subscription(Backlog[Msg]):
             self._session.unsubscribe(self._mailbox.sid, after=after)
 
     def drain(self, timeout: float = 30.0) -> None:
-        """Receive what the server has sent, and end; nothing is dropped.
+        """End the subscription without losing a message that the server has sent.
 
-        Blocks until the server confirms, at most `timeout` seconds, and with a callback
-        until its last call has returned, unless called from the callback itself. An
-        iterator or `next` then gets what is left, and the end. Raises
-        `DrainTimeoutError`.
+        Blocks until the server confirms the end, and with a callback until its last
+        call has returned. The callback itself may call `drain`, which then does not
+        wait for it. An iterator or `next` gets the remaining messages, and then the
+        end.
+
+        Args:
+            timeout: Seconds to wait. Default: 30.
+
+        Raises:
+            DrainTimeoutError: The drain did not end in time.
         """
         self._drain(timeout)
 

@@ -5,10 +5,11 @@ Error
     │   ├── DrainTimeoutError         a drain did not finish in time
     │   ├── WriteTimeoutError         the write buffer stayed full
     │   ├── StallTimeoutError         a publisher's window stayed full
-    │   └── IngestTimeoutError        a fast ingest was not answered in time
+    │   ├── IngestTimeoutError        a fast ingest was not answered in time
+    │   └── HandlerTimeoutError       a handler of a worker took too long
     ├── ConnectionError               the connection (also builtins.ConnectionError)
     │   ├── NoServersError            no server of the pool could be connected to
-    │   ├── ConnectionClosedError     the connection is closed, by you or for good
+    │   ├── ConnectionClosedError     the connection is closed
     │   ├── ConnectionLostError       it broke while this call was waiting
     │   │   ├── StaleConnectionError  the server stopped answering pings
     │   │   └── AtomicBatchLostError  with a batch that was not committed
@@ -19,11 +20,11 @@ Error
     │   ├── ServerLimitError          the server refuses connections or payloads
     │   ├── IngestConnectionError     a fast ingest lost its connection
     │   └── ForkedProcessError        the connection belongs to the parent process
-    ├── ConfigError                   an option that cannot be (also ValueError)
-    │   ├── PipelineFileError         a pipeline's file with lines that cannot be
-    │   └── InvalidBucketNameError  InvalidKeyError
-    ├── InvalidSubjectError           a subject that cannot be sent (also ValueError)
-    ├── InvalidHeaderError            a header that cannot be sent (also ValueError)
+    ├── ConfigError                   an option is not valid (also ValueError)
+    │   ├── PipelineFileError         the file of a pipeline is not valid
+    │   └── InvalidBucketNameError  InvalidKeyError  InvalidObjectNameError
+    ├── InvalidSubjectError           a subject is not valid (also ValueError)
+    ├── InvalidHeaderError            a header is not valid (also ValueError)
     ├── MaxPayloadError               larger than the server accepts (also ValueError)
     ├── NoRespondersError             nobody listens on the subject of a request
     ├── NoReplySubjectError           the message has nobody to respond to
@@ -32,8 +33,11 @@ Error
     ├── SubscriptionClosedError       the subscription has ended
     ├── ConcurrentUseError            a second thread on an object made for one
     ├── BlockingCallError             a blocking call on the connection's own thread
-    ├── PipelineError                 a pipeline on Spark began and failed
-    ├── CallbackError                 a callback of yours raised; `__cause__` is what it raised
+    ├── PipelineError                 a pipeline on Spark started and failed
+    ├── WorkerError                   the processes of a worker cannot run
+    ├── CallbackError                 your callback raised `__cause__`
+    ├── ServiceError                  a service answered with an error
+    ├── ServiceReplyError             the reply of a service is not of the type asked for
     └── JetStreamError
         ├── APIError                  an error reply of the server, by err_code: see below
         ├── UnsupportedFeatureError   the server is too old for what was asked
@@ -52,12 +56,12 @@ Error
         ├── PublisherError            messages of a publisher were not acknowledged
         ├── PublisherClosedError      the publisher was closed
         ├── NotJetStreamMessageError  an ack or metadata of a message that has none
-        ├── NoCachedInfoError         nothing is known yet of what was bound without asking
+        ├── NoCachedInfoError         bound without a request: call `info()` first
         ├── AmbiguousSubjectError     several streams match a subject
         ├── IncompleteListError       some streams or consumers did not answer for a list
         ├── DirectGetError            a direct get was refused, or broken off
         │   └── DirectGetNotAllowedError  TooManyResultsError
-        ├── SubscribeError            the consumer that is there does not fit a subscription
+        ├── SubscribeError            the existing consumer does not fit
         │   ├── DuplicateSubscriptionError  somebody is subscribed to it already
         │   ├── ConsumerKindError     pull where it pushes, or the reverse
         │   │   └── PullRequiredError  PushRequiredError
@@ -67,6 +71,8 @@ Error
         │   ├── FilterMismatchError   it is for other subjects
         │   └── ConfigMismatchError   it is set up otherwise: `differences`
         ├── ConsumerDeletedError      deleted while it was being read
+        ├── MessageGivenUpError       a message used up its attempts
+        ├── DeadLetterError           a dead letter could not be stored
         ├── MissedHeartbeatError      the server has been silent for too long
         ├── OrderedConsumerResetError  an ordered consumer goes on with a new consumer
         ├── MessageGapError           messages that a push consumer has sent have not come
@@ -77,8 +83,18 @@ Error
         ├── BadBucketError            the stream is no key-value bucket
         ├── ReadOnlyBucketError       a mirror of a bucket cannot be written to
         ├── CodecError                a key or a value that a codec cannot decode
+        │   └── BadObjectInfoError    an info in an object store that is none
+        ├── LinkError                 a link in an object store that cannot be followed
+        ├── ObjectReadError           an object that could not be read whole
+        │   ├── DigestMismatchError   its bytes are not those that were put
+        │   ├── ObjectIncompleteError  chunks of it are missing
+        │   └── ObjectChangedError    it was replaced or deleted while it was read
+        ├── ObjectExistsError         the name of a rename or a link is taken
+        ├── UnclearPutError           a put or a change of an object may be done or not
+        ├── ChunkOrderError           the server stored chunks in another order
         ├── LockLostError             a lock on a key was not renewed in time
         ├── LockNotHeldError          a lock on a key was not acquired
+        ├── HandlerTimeoutError
         └── PullError                 the server refused or ended a pull
 
 An error reply has a class for its condition, found by the reply's `err_code`, below a class
@@ -89,8 +105,10 @@ APIError
     │   ├── StreamNotFoundError
     │   │   └── BucketNotFoundError
     │   ├── MessageNotFoundError
-    │   │   └── KeyNotFoundError      (also KeyError)
-    │   │       └── KeyDeletedError
+    │   │   ├── KeyNotFoundError      (also KeyError)
+    │   │   │   └── KeyDeletedError
+    │   │   └── ObjectNotFoundError
+    │   │       └── ObjectDeletedError
     │   ├── AccountNotFoundError
     │   └── ConsumerNotFoundError
     │       └── ConsumerDoesNotExistError
@@ -269,6 +287,7 @@ from .client import (
     SubscriptionClosedError as SubscriptionClosedError,
     TimeoutError as TimeoutError,
     TLSError as TLSError,
+    WorkerError as WorkerError,
     WriteTimeoutError as WriteTimeoutError,
 )
 from .jetstream import (
@@ -282,6 +301,7 @@ from .jetstream import (
     ConsumerDeletedError as ConsumerDeletedError,
     ConsumerKindError as ConsumerKindError,
     DataLossError as DataLossError,
+    DeadLetterError as DeadLetterError,
     DeliverGroupError as DeliverGroupError,
     DeliverGroupFeatureError as DeliverGroupFeatureError,
     DirectGetError as DirectGetError,
@@ -289,6 +309,7 @@ from .jetstream import (
     DuplicateSubscriptionError as DuplicateSubscriptionError,
     FailedMessage as FailedMessage,
     FilterMismatchError as FilterMismatchError,
+    HandlerTimeoutError as HandlerTimeoutError,
     IncompleteListError as IncompleteListError,
     IngestClosedError as IngestClosedError,
     IngestConnectionError as IngestConnectionError,
@@ -298,6 +319,7 @@ from .jetstream import (
     JetStreamError as JetStreamError,
     Lost as Lost,
     MessageGapError as MessageGapError,
+    MessageGivenUpError as MessageGivenUpError,
     MessagesLostError as MessagesLostError,
     MessagesUnconfirmedError as MessagesUnconfirmedError,
     MissedHeartbeatError as MissedHeartbeatError,
@@ -335,6 +357,24 @@ from .keyvalue import (
     LockNotHeldError as LockNotHeldError,
     ReadOnlyBucketError as ReadOnlyBucketError,
     WrongRevisionError as WrongRevisionError,
+)
+from .objects import (
+    BadObjectInfoError as BadObjectInfoError,
+    ChunkOrderError as ChunkOrderError,
+    DigestMismatchError as DigestMismatchError,
+    InvalidObjectNameError as InvalidObjectNameError,
+    LinkError as LinkError,
+    ObjectChangedError as ObjectChangedError,
+    ObjectDeletedError as ObjectDeletedError,
+    ObjectExistsError as ObjectExistsError,
+    ObjectIncompleteError as ObjectIncompleteError,
+    ObjectNotFoundError as ObjectNotFoundError,
+    ObjectReadError as ObjectReadError,
+    UnclearPutError as UnclearPutError,
+)
+from .service import (
+    ServiceError as ServiceError,
+    ServiceReplyError as ServiceReplyError,
 )
 
 # They are known by this module's name, in tracebacks and in pickles too.

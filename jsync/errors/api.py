@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 class APIError(JetStreamError):
     """An error reply of the JetStream API.
 
-    Known `err_code`s have a class of their own; an unknown one is this class itself.
+    A known `err_code` has a class of its own. An unknown `err_code` raises this class.
     """
 
     by_err_code: ClassVar[dict[int, type[APIError]]] = {}
@@ -44,33 +44,33 @@ class APIError(JetStreamError):
 
 
 class NotFoundError(APIError):
-    """What was asked for is not there."""
+    """The stream, consumer or message does not exist."""
 
 
 class StreamNotFoundError(NotFoundError, err_codes=(10059, 10096)):
-    """There is no stream of that name. Create it, or look at the account and domain."""
+    """There is no stream of that name. Create it, or check the account and the domain."""
 
 
 class ConsumerNotFoundError(NotFoundError, err_codes=(10014,)):
-    """There is no consumer of that name, or it went for not being used."""
+    """There is no consumer of that name, or it expired because nobody used it."""
 
 
 class ConsumerDoesNotExistError(ConsumerNotFoundError, err_codes=(10149,)):
-    """An update of a consumer that does not exist. Create it."""
+    """You updated a consumer that does not exist. Create it."""
 
 
 class MessageNotFoundError(NotFoundError, err_codes=(10037, 10043)):
-    """The stream has no such message: it never had, or it is deleted or expired."""
+    """The stream has no such message, or the message was deleted or has expired."""
 
 
 class AccountNotFoundError(NotFoundError, err_codes=(10035,)):
-    """The server that is to hold it does not know the account."""
+    """The server that should hold the stream does not know the account."""
 
 
 class AlreadyExistsError(APIError):
     """A stream or consumer of that name exists with another configuration.
 
-    `differences` has the fields that differ: `{name: (asked for, existing)}`.
+    `differences` has the fields that differ: `{name: (requested, existing)}`.
     """
 
     def __init__(
@@ -87,30 +87,42 @@ class AlreadyExistsError(APIError):
 
 
 class StreamNameInUseError(AlreadyExistsError, err_codes=(10058,)):
-    """A stream of that name exists with another configuration. Update it, or rename."""
+    """A stream of that name exists with another configuration.
+
+    Update it, or use another name.
+    """
 
 
 class ConsumerExistsError(AlreadyExistsError, err_codes=(10148, 10013, 10105, 10106)):
-    """A consumer of that name exists with another configuration. Update it, or rename."""
+    """A consumer of that name exists with another configuration.
+
+    Update it, or use another name.
+    """
 
 
 class SubjectOverlapError(APIError, err_codes=(10065,)):
-    """Another stream already takes some of these subjects. Take others, or source it."""
+    """Another stream has some of these subjects. Use other subjects, or source that stream."""
 
 
 # JetStream itself ----------------------------------------------------------------------
 
 
 class JetStreamNotEnabledError(APIError, err_codes=(10076,)):
-    """The server runs without JetStream. Start it with `-js`, or look at the domain."""
+    """The server runs without JetStream. Start it with `-js`, or check the domain."""
 
 
 class JetStreamNotEnabledForAccountError(APIError, err_codes=(10039,)):
-    """The server has JetStream, but not for this account: its configuration says so."""
+    """JetStream is not enabled for this account.
+
+    Enable it in the configuration of the server.
+    """
 
 
 class JetStreamUnavailableError(APIError, err_codes=(10007, 10008, 10009, 10063)):
-    """No leader, or one that is behind, as during an election. Try again in a second."""
+    """There is no leader, or the leader is behind, as during an election.
+
+    Retry in a second.
+    """
 
 
 class StreamOfflineError(JetStreamUnavailableError, err_codes=(10118, 10194)):
@@ -122,7 +134,7 @@ class ConsumerOfflineError(JetStreamUnavailableError, err_codes=(10119, 10195)):
 
 
 class RequiredAPILevelError(APIError, err_codes=(10185,)):
-    """The server's API level is under the `Nats-Required-Api-Level` of the request."""
+    """The API level of the server is below the `Nats-Required-Api-Level` of the request."""
 
 
 class BadRequestError(
@@ -132,18 +144,18 @@ class BadRequestError(
         *(10016, 10017, 10018, 10020, 10131, 10225),
     ),
 ):
-    """The server could not make sense of the request, or its parts contradict."""
+    """The server did not understand the request, or its parts contradict each other."""
 
 
 class InvalidJSONError(BadRequestError, err_codes=(10025,)):
-    """The server could not read the request's JSON.
+    """The server could not read the JSON of the request.
 
-    From 2.12 on this is what a server says of fields that are newer than it is.
+    Servers from 2.12 on answer this for fields that are newer than they are.
     """
 
 
 class PedanticError(BadRequestError, err_codes=(10157,)):
-    """In pedantic mode the server refuses what it would have corrected otherwise."""
+    """In pedantic mode, the server rejects values that it would correct otherwise."""
 
 
 # Limits --------------------------------------------------------------------------------
@@ -154,33 +166,39 @@ class LimitExceededError(APIError, err_codes=(10053,)):
 
 
 class MaximumStreamsError(LimitExceededError, err_codes=(10027,)):
-    """The account has as many streams as it may. Delete some, or raise its limit."""
+    """The account has its maximum number of streams. Delete some, or raise the limit."""
 
 
 class MaximumConsumersError(LimitExceededError, err_codes=(10026,)):
-    """The stream or account has as many consumers as it may. Delete some, or allow more."""
+    """The stream or the account has its maximum number of consumers.
+
+    Delete some, or raise the limit.
+    """
 
 
 class AccountResourcesExceededError(LimitExceededError, err_codes=(10002, 10120)):
-    """The account has no room left, or no limits for so many replicas."""
+    """The account has no room left, or no limits for that number of replicas."""
 
 
 class InsufficientResourcesError(LimitExceededError, err_codes=(10023, 10028, 10047)):
-    """The servers have no memory, disk or peers left for it. Free some, or ask less."""
+    """The servers have too little memory or disk, or too few peers.
+
+    Free some, or request less.
+    """
 
 
 class NoSuitablePeersError(InsufficientResourcesError, err_codes=(10005,)):
-    """No servers fit `num_replicas` and `placement`. Ask for fewer, or other tags."""
+    """No servers fit `num_replicas` and `placement`. Request fewer replicas, or other tags."""
 
 
 class MessageTooLargeError(LimitExceededError, err_codes=(10054, 10097)):
-    """Larger than the stream's `max_msg_size`, or headers of more than 64 KiB."""
+    """The message is larger than `max_msg_size` of the stream, or its headers than 64 KiB."""
 
 
 class TooManyRequestsError(LimitExceededError, err_codes=(10167,)):
-    """More is published than the stream can store. The message is not stored.
+    """Clients publish more than the stream can store. The message is not stored.
 
-    Publishers wait and send it again until their timeout. Keep fewer bytes in flight.
+    Publishers wait and send the message again until their timeout. Keep fewer bytes in flight.
     """
 
 
@@ -201,21 +219,24 @@ class InvalidStreamConfigError(
         *(10155, 10156),
     ),
 ):
-    """A field, a combination or a change that no stream may have; the words say which."""
+    """A field, a combination of fields or a change is not valid for a stream.
+
+    The message says which.
+    """
 
 
 class StreamLimitExceededError(
     InvalidStreamConfigError, LimitExceededError, err_codes=(10122,)
 ):
-    """The stream's `max_bytes` is more than the account allows a stream."""
+    """`max_bytes` of the stream exceeds the limit that the account has for a stream."""
 
 
 class StreamMoveInProgressError(APIError, err_codes=(10124, 10226)):
-    """The stream is on its way to other servers. Wait until it is there."""
+    """The stream is moving to other servers. Wait until it has arrived."""
 
 
 class ReplicasNotSupportedError(APIError, err_codes=(10074,)):
-    """`num_replicas` above 1 on a server without a cluster."""
+    """`num_replicas` is above 1, but the server has no cluster."""
 
 
 class InvalidConsumerConfigError(
@@ -229,19 +250,22 @@ class InvalidConsumerConfigError(
         *(10218, 10219, 10220, 10221, 10222),
     ),
 ):
-    """A field or a combination that no consumer may have; the words say which."""
+    """A field or a combination of fields is not valid for a consumer.
+
+    The message says which.
+    """
 
 
 class ConsumerLimitExceededError(
     InvalidConsumerConfigError, LimitExceededError, err_codes=(10121, 10125, 10153)
 ):
-    """More than the stream's `consumer_limits`, the account or the server allows."""
+    """The consumer exceeds a limit of the stream (`consumer_limits`), the account or the server."""
 
 
 class DuplicateFilterSubjectsError(
     InvalidConsumerConfigError, err_codes=(10136, 10137)
 ):
-    """Both `filter_subject` and `filter_subjects`. Give one."""
+    """You gave both `filter_subject` and `filter_subjects`. Give one."""
 
 
 class OverlappingFilterSubjectsError(InvalidConsumerConfigError, err_codes=(10138,)):
@@ -249,51 +273,57 @@ class OverlappingFilterSubjectsError(InvalidConsumerConfigError, err_codes=(1013
 
 
 class EmptyFilterError(InvalidConsumerConfigError, err_codes=(10139,)):
-    """An empty string among `filter_subjects`. Leave it out; no filter is all subjects."""
+    """One of `filter_subjects` is empty.
+
+    Leave it out. Without a filter, the consumer gets all subjects.
+    """
 
 
 class PriorityGroupError(
     InvalidConsumerConfigError,
     err_codes=(10159, 10160, 10161, 10162, 10178, 10196, 10197),
 ):
-    """A priority group that the consumer does not or may not have."""
+    """The consumer does not have that priority group, or may not have one."""
 
 
 class WorkQueueConsumerError(
     InvalidConsumerConfigError, err_codes=(10098, 10099, 10100, 10101)
 ):
-    """A work queue's consumers have to be explicit, for all, and to share no subject."""
+    """Consumers of a work queue need explicit acks and `deliver_policy` `all`.
+
+    Each subject has at most one consumer.
+    """
 
 
 class InvalidResetError(APIError, err_codes=(10204,)):
-    """The consumer cannot be reset to that sequence: it has to be where it may start."""
+    """The consumer cannot be reset to that sequence, which is before its start."""
 
 
 # What was tried and failed -------------------------------------------------------------
 
 
 class OperationFailedError(APIError, err_codes=(10051,)):
-    """The server tried, and failed; the words say why."""
+    """The server tried, and failed. The message has the reason."""
 
 
 class StreamCreateError(OperationFailedError, err_codes=(10049,)):
-    """The stream could not be created; the words say why."""
+    """The stream could not be created. The message has the reason."""
 
 
 class StreamUpdateError(OperationFailedError, err_codes=(10069,)):
-    """The stream could not be updated; the words say why."""
+    """The stream could not be updated. The message has the reason."""
 
 
 class StreamDeleteError(OperationFailedError, err_codes=(10050,)):
-    """The stream could not be deleted; the words say why."""
+    """The stream could not be deleted. The message has the reason."""
 
 
 class StreamPurgeError(OperationFailedError, err_codes=(10110,)):
-    """The stream could not be purged: it has `deny_purge` for instance."""
+    """The stream could not be purged. It may have `deny_purge`."""
 
 
 class MessageDeleteError(OperationFailedError, err_codes=(10057,)):
-    """The message could not be deleted: it is not there, or the stream has `deny_delete`."""
+    """The message could not be deleted. It does not exist, or the stream has `deny_delete`."""
 
 
 class ConsumerCreateError(OperationFailedError, err_codes=(10012,)):
@@ -301,95 +331,101 @@ class ConsumerCreateError(OperationFailedError, err_codes=(10012,)):
 
 
 class ConsumerStoreError(OperationFailedError, err_codes=(10104,)):
-    """The state of the consumer could not be stored. Look at the server's disk and log."""
+    """The server could not store the state of the consumer. Check its disk and its log."""
 
 
 # Publishing ----------------------------------------------------------------------------
 
 
 class StreamStoreError(OperationFailedError, err_codes=(10077,)):
-    """The message could not be stored: the stream is full and discards what is new."""
+    """The message could not be stored. The stream is full and discards new messages."""
 
 
 class StreamSealedError(APIError, err_codes=(10109,)):
-    """The stream is sealed: nothing can be added, deleted or purged any more."""
+    """The stream is sealed. Nothing can be added, deleted or purged."""
 
 
 class RollupError(OperationFailedError, err_codes=(10111,)):
-    """`Nats-Rollup` of a word that is not known, or without `allow_rollup_hdrs`."""
+    """The value of `Nats-Rollup` is unknown, or the stream has no `allow_rollup_hdrs`."""
 
 
 class DuplicateMessageConflictError(APIError, err_codes=(10158,)):
-    """Another message with the same id is being stored. This one is not stored.
+    """Another message with the same id is being stored. This message is not stored.
 
-    Publish it again: the ack says `duplicate` once the other one is stored.
+    Publish it again. Its ack has `duplicate` once the other message is stored.
     """
 
 
 class SourceHeaderError(APIError, err_codes=(10227,)):
-    """`Nats-Stream-Source` is the server's own header. Leave it out."""
+    """The header `Nats-Stream-Source` belongs to the server. Leave it out."""
 
 
 class WrongExpectationError(APIError):
-    """The stream is not as the message's `expected_` options say; nothing was stored."""
+    """The stream does not match the `expected_` options of the message. Nothing was stored."""
 
 
 class WrongLastSequenceError(WrongExpectationError, err_codes=(10071, 10164)):
-    """The stream or subject has another last sequence. Read it again, then decide."""
+    """The stream or the subject has another last sequence. Read it again, then decide."""
 
 
 class WrongLastMsgIDError(WrongExpectationError, err_codes=(10070,)):
-    """The last message of the stream has another id than expected."""
+    """The last message of the stream has another id than you expected."""
 
 
 class StreamMismatchError(WrongExpectationError, err_codes=(10060,)):
-    """The message reached another stream than the expected one."""
+    """The message reached another stream than you expected."""
 
 
 class FeatureDisabledError(APIError):
-    """The stream does not allow it. Update the stream, and then publish again."""
+    """The stream does not allow it. Update the stream, then publish again."""
 
 
 class MessageTTLError(APIError):
-    """Something is wrong with the `ttl` of a message."""
+    """The `ttl` of a message is not valid."""
 
 
 class MessageTTLDisabledError(
     MessageTTLError, FeatureDisabledError, err_codes=(10166,)
 ):
-    """A `ttl`, but the stream has no `allow_msg_ttl`: update it."""
+    """You gave a `ttl`, but the stream has no `allow_msg_ttl`. Update the stream."""
 
 
 class MessageTTLInvalidError(MessageTTLError, err_codes=(10165,)):
-    """A `ttl` that the server does not understand: whole seconds from 1, or never."""
+    """The server does not understand the `ttl`. Give whole seconds from 1, or never."""
 
 
 class MessageCounterError(APIError):
-    """Something is wrong with the `incr` of a message."""
+    """The `incr` of a message is not valid."""
 
 
 class MessageIncrDisabledError(
     MessageCounterError, FeatureDisabledError, err_codes=(10168,)
 ):
-    """An `incr`, but the stream has no `allow_msg_counter`, which only creating it can set."""
+    """You gave an `incr`, but the stream has no `allow_msg_counter`.
+
+    Only its creation can set that.
+    """
 
 
 class MessageIncrInvalidError(MessageCounterError, err_codes=(10169, 10170, 10171)):
-    """On a stream with `allow_msg_counter` a message has to be an `incr` and no data."""
+    """On a stream with `allow_msg_counter`, every message needs an `incr` and no data."""
 
 
 class MessageCounterBrokenError(MessageCounterError, err_codes=(10172,)):
-    """What the stream stored last for this counter is no number. Purge the subject."""
+    """The last message of this counter holds no number. Purge the subject."""
 
 
 class MessageScheduleError(APIError):
-    """Something is wrong with the `schedule` options of a message."""
+    """The `schedule` options of a message are not valid."""
 
 
 class MessageSchedulesDisabledError(
     MessageScheduleError, FeatureDisabledError, err_codes=(10188,)
 ):
-    """A `schedule`, but the stream has no `allow_msg_schedules`: update it."""
+    """You gave a `schedule`, but the stream has no `allow_msg_schedules`.
+
+    Update the stream.
+    """
 
 
 class MessageScheduleInvalidError(
@@ -403,7 +439,7 @@ class MessageScheduleInvalidError(
 
 
 class AtomicPublishError(APIError):
-    """The server refused an atomic batch; nothing of it is stored."""
+    """The server rejected an atomic batch. Nothing of it is stored."""
 
 
 class AtomicPublishDisabledError(
@@ -417,14 +453,18 @@ class AtomicPublishMissingSeqError(AtomicPublishError, err_codes=(10175,)):
 
 
 class AtomicPublishIncompleteBatchError(AtomicPublishError, err_codes=(10176,)):
-    """The server does not have the whole batch: a message was lost, or it took too long.
+    """The server does not have the whole batch. Nothing of it is stored.
 
-    So it is too when the batch was committed already, and this is a second try.
+    A message was lost, or the batch took too long. The error also comes if you commit a batch
+    a second time.
     """
 
 
 class AtomicPublishUnsupportedHeaderError(AtomicPublishError, err_codes=(10177,)):
-    """A header that no message of a batch may have, `expected_last_msg_id` for one."""
+    """A message of a batch has a header that batches do not allow.
+
+    One of them is `expected_last_msg_id`.
+    """
 
 
 class AtomicPublishInvalidBatchIDError(AtomicPublishError, err_codes=(10179,)):
@@ -434,25 +474,25 @@ class AtomicPublishInvalidBatchIDError(AtomicPublishError, err_codes=(10179,)):
 class AtomicPublishTooLargeBatchError(
     AtomicPublishError, LimitExceededError, err_codes=(10199,)
 ):
-    """More messages than a batch may have, 1000 unless the server is set up otherwise."""
+    """The batch has too many messages. The default limit of a server is 1000."""
 
 
 class AtomicPublishInvalidBatchCommitError(AtomicPublishError, err_codes=(10200,)):
-    """A commit that the server does not know, such as `eob` before nats-server 2.14."""
+    """The server does not know this kind of commit, such as `eob` before nats-server 2.14."""
 
 
 class AtomicPublishDuplicateMessageError(AtomicPublishError, err_codes=(10201,)):
-    """A message id is twice in the batch, or the stream has stored it already."""
+    """A message id stands twice in the batch, or the stream has stored it already."""
 
 
 class AtomicPublishTooManyInflightError(
     AtomicPublishError, TooManyRequestsError, err_codes=(10210,)
 ):
-    """The stream or server has as many open batches as it may have. Try again later."""
+    """The stream or the server has its maximum number of open batches. Retry later."""
 
 
 class BatchPublishError(APIError):
-    """The server refused a fast-ingest batch, or a message of it."""
+    """The server rejected a fast ingest, or one of its messages."""
 
 
 class BatchPublishDisabledError(
@@ -470,10 +510,10 @@ class BatchPublishInvalidBatchIDError(BatchPublishError, err_codes=(10207,)):
 
 
 class BatchPublishUnknownBatchIDError(BatchPublishError, err_codes=(10208,)):
-    """The server knows no such batch: it has ended, or was idle for too long."""
+    """The server does not know the batch. It has ended, or was idle for too long."""
 
 
 class BatchPublishTooManyInflightError(
     BatchPublishError, TooManyRequestsError, err_codes=(10211,)
 ):
-    """The stream or server has as many open batches as it may have. Try again later."""
+    """The stream or the server has its maximum number of open batches. Retry later."""

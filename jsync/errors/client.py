@@ -21,11 +21,11 @@ def _rebuild(
 
 
 class Error(Exception):
-    r"""The root of every error that jsync raises on purpose.
+    r"""The base of every error that jsync raises on purpose.
 
-    `str(error)` is safe to print and to log. Errors carry words of servers and subjects of
-    strangers, so control characters in them become escapes such as `\u001b`. The attributes
-    and `args` have the text as it came.
+    `str(error)` is safe to print and to log. Errors quote servers and subjects of strangers,
+    so control characters become escapes such as `\u001b`. The attributes and `args` keep the
+    original text.
     """
 
     def __str__(self) -> str:
@@ -38,46 +38,47 @@ class Error(Exception):
 
 
 class TimeoutError(Error, builtins.TimeoutError):
-    """A deadline passed before the call was done.
+    """The deadline of a call passed.
 
-    Reading is safe to try again, and so is a publish with a `msg_id`: anything else may have
-    happened on the server all the same.
+    You can safely repeat a read, and a publish with a `msg_id`. The server may have done any
+    other operation.
     """
 
 
 class DrainTimeoutError(TimeoutError):
-    """A drain did not finish in time; what was left has been dropped by the close.
+    """A drain did not finish in time. The close dropped the messages that were left.
 
-    Look for a callback that does not return, or give `drain_timeout` more.
+    Look for a callback that does not return, or raise `drain_timeout`.
     """
 
 
 class WriteTimeoutError(TimeoutError):
-    """The write buffer stayed full for `write_timeout`: the server reads too slowly.
+    """The write buffer stayed full for `write_timeout`, so the message was not sent.
 
-    The message was not sent. Publish less, or give `write_buffer_size` more.
+    The server reads too slowly. Publish less, or raise `write_buffer_size`.
     """
 
 
 class StallTimeoutError(TimeoutError):
-    """A message waited for `stall_timeout` and could not be published.
+    """A message waited for `stall_timeout` and was not published.
 
-    The publisher's window stayed full, or its connection lost. The message was not sent:
-    publish it again.
+    The window of the publisher stayed full, or its connection was lost. The message was not
+    sent, so you can publish it again.
     """
 
 
 class ConnectionError(Error, builtins.ConnectionError):
-    """Something is wrong with the connection itself.
+    """The connection failed.
 
-    As such, a server that refused it, cannot be reached, or hung up; the words say which.
+    Subclasses name the reason. Without a subclass, a server refused the connection, hung up,
+    or cannot be reached. The message says which.
     """
 
 
 class NoServersError(ConnectionError):
-    """No server could be connected to. `errors` maps each server's URL to its failure.
+    """No server accepted the connection. `errors` maps the URL of each server to its error.
 
-    Look at those: usually a server that does not run, or another port.
+    Look at `errors`. Often the server does not run, or uses another port.
     """
 
     def __init__(
@@ -88,84 +89,84 @@ class NoServersError(ConnectionError):
 
 
 class ConnectionClosedError(ConnectionError):
-    """The connection is closed. `__cause__` says why when it was not closed by you.
+    """The connection is closed. If you did not close it, `__cause__` has the reason.
 
-    Call `connect` again. A connection closes by itself if every server refused the
-    credentials twice, if a `max_reconnects` that you set is used up, or without
-    `allow_reconnect`.
+    Call `connect` again. A connection closes by itself if every server refused the credentials
+    twice, if a `max_reconnects` that you set is used up, or without `allow_reconnect`.
     """
 
 
 class ConnectionLostError(ConnectionError):
-    """The connection broke while this call was waiting; it is made again by itself.
+    """The connection was lost while this call waited. jsync reconnects by itself.
 
-    What was asked for may or may not have happened on the server: ask, or do it again where
-    twice does no harm.
+    The server may or may not have done the operation. Check, or repeat the operation if it is
+    safe to do twice.
     """
 
 
 class StaleConnectionError(ConnectionLostError):
-    """The server left `max_pings_out` pings unanswered, or called us stale.
+    """The server left `max_pings_out` pings unanswered, or reported a stale connection.
 
-    The network lost the line without a word, or the server is stuck. `ping_interval` says how
-    soon that is noticed.
+    The network dropped the connection in silence, or the server is stuck. `ping_interval`
+    decides how soon jsync notices.
     """
 
 
 class ReconnectBufferFullError(ConnectionError):
-    """More than `reconnect_buffer_size` bytes were published while disconnected.
+    """You published more than `reconnect_buffer_size` bytes while disconnected.
 
-    The message was not kept. Publish it again once `is_connected`, or give it more.
+    The message was dropped. Publish it again once `is_connected` is true, or raise
+    `reconnect_buffer_size`.
     """
 
 
 class ProtocolError(ConnectionError):
-    """The peer sent something that is not the NATS protocol.
+    """The peer does not speak the NATS protocol.
 
-    Look at host and port: something else listens there. 4222 is usual for clients.
+    Check host and port. Something else may listen there. Clients usually use port 4222.
     """
 
 
 class AuthenticationError(ConnectionError):
     """The server refused the credentials, or they have expired or been revoked.
 
-    The server's log says more. A server that refuses the same credentials twice in a row is
-    not tried again, unless you set `ignore_auth_error_abort`.
+    The log of the server says more. jsync does not retry a server that refuses the same
+    credentials twice in a row, unless you set `ignore_auth_error_abort`.
     """
 
 
 class TLSError(ConnectionError):
-    """The TLS handshake failed: certificate, hostname, or one side without TLS.
+    """The TLS handshake failed: the certificate, the host name, or one side without TLS.
 
-    `tls_ca` names an authority of your own, `tls_hostname` the name in the certificate,
-    `tls_handshake_first` suits a server that begins with TLS.
+    Set `tls_ca` for an authority of your own, `tls_hostname` for the name in the certificate,
+    or `tls_handshake_first` for a server that begins with TLS.
     """
 
 
 class ServerLimitError(ConnectionError):
-    """The server ended the connection for one of its limits.
+    """The server closed the connection because of a limit.
 
-    Too many connections or subscriptions, too large a message, or this client reads too
-    slowly; the words say which, and its configuration has them.
+    The connection count, the subscription count, the size of a message or the speed of your
+    reader exceeds the configuration of the server. The message says which.
     """
 
 
 class ForkedProcessError(ConnectionError):
-    """The connection was made before a fork; the child has to connect anew.
+    """The connection was made before a fork. Connect again in the child.
 
-    So connect in what your server runs in each worker, after the fork.
+    A web server has a hook that runs in each worker after the fork.
     """
 
 
 class ConfigError(Error, ValueError):
-    """An option, or a combination of options, that cannot be. Nothing was sent.
+    """An option, or a combination of options, is not valid. Nothing was sent.
 
-    The words say which, and what would do.
+    The message names the option and a valid value.
     """
 
 
 class PipelineFileError(ConfigError):
-    """A pipeline's file that cannot be run: a line of the message for each problem."""
+    """The file of a pipeline is not valid. The message has one line for each problem."""
 
     def __init__(
         self, message: str, *, problems: Sequence[tuple[int, str]] = ()
@@ -176,47 +177,47 @@ class PipelineFileError(ConfigError):
 
 
 class PipelineError(Error):
-    """A pipeline began and failed; `__cause__` is what Spark raised."""
+    """A pipeline started and failed. `__cause__` is the error of Spark."""
 
 
 class InvalidSubjectError(Error, ValueError):
     """The subject is empty, too long, or has an empty token, white space, or a wildcard.
 
-    A server closes the connection for a command of more than 4096 bytes, if it is not set
-    up otherwise (`max_control_line`); so a subject may have 4000, and 4040 with its reply
-    or queue.
+    A subject may have 4000 bytes, and 4040 together with its reply subject or queue. Servers
+    close the connection for a command of more than 4096 bytes (`max_control_line`).
     """
 
 
 class InvalidHeaderError(Error, ValueError):
-    """A header name or value that the wire cannot carry.
+    """A header has a name or a value that NATS cannot carry.
 
-    Names are of visible ASCII without a colon; neither may have a line break.
+    Names consist of visible ASCII characters without a colon. Names and values have no line
+    breaks.
     """
 
 
 class MaxPayloadError(Error, ValueError):
-    """Headers and payload together are larger than the server's `max_payload`.
+    """Headers and payload together exceed the `max_payload` of the server. Nothing was sent.
 
-    That is `Connection.max_payload`, 1 MiB by default. Nothing was sent: make it smaller.
+    `Connection.max_payload` has the limit, 1 MiB by default. Send smaller messages.
     """
 
 
 class NoRespondersError(Error):
-    """Nobody is subscribed to the subject of a request (status 503).
+    """Nobody subscribes to the subject of a request (status 503).
 
-    Is the service running, and the subject right? Of a pull: there is no such consumer.
+    Check the subject, and whether the service runs. For a pull, the consumer does not exist.
     """
 
 
 class NoReplySubjectError(Error):
-    """`respond` on a message that was not sent as a request."""
+    """You called `respond` on a message that is not a request."""
 
 
 class PermissionsError(Error):
-    """The account may not publish or subscribe there. `subject` says where.
+    """The account may not publish or subscribe to `subject`.
 
-    The server's configuration or the user's JWT has to allow it.
+    Allow it in the configuration of the server, or in the JWT of the user.
     """
 
     def __init__(self, message: str, *, subject: str = "", operation: str = "") -> None:
@@ -227,10 +228,10 @@ class PermissionsError(Error):
 
 
 class SlowConsumerError(Error):
-    """A subscription's backlog is at its limit and messages are being dropped.
+    """The backlog of a subscription reached its limit, and messages are dropped.
 
-    Reported once an episode: an episode ends when the backlog has halved. Read faster, share
-    the work in a queue group, raise `max_pending_messages`, or store them in a stream.
+    jsync reports this once, and again after the backlog has halved. Read faster, share the
+    work in a queue group, raise `max_pending_messages`, or store the messages in a stream.
     """
 
     def __init__(self, message: str, *, subject: str = "", dropped: int = 0) -> None:
@@ -241,23 +242,30 @@ class SlowConsumerError(Error):
 
 
 class SubscriptionClosedError(Error):
-    """The subscription was unsubscribed or drained, and its backlog is empty."""
+    """The subscription has ended, and its backlog is empty."""
 
 
 class ConcurrentUseError(Error, RuntimeError):
-    """A second thread waits on an object that only one thread may read at a time.
+    """A second thread reads an object that only one thread may read at a time.
 
-    Give each thread its own, or take `consume(workers=n)`.
+    Give each thread an object of its own, or use `consume(workers=n)`.
     """
 
 
 class BlockingCallError(Error, RuntimeError):
-    """A blocking call where it would wait for itself; do it on another thread.
+    """A blocking call would wait for itself. Make the call on another thread.
 
-    From the connection's I/O thread, as in a finaliser, or of a handler that waits for its own
-    end.
+    The call came from the I/O thread of the connection (in a finalizer), or from a handler
+    that waits for its own end.
+    """
+
+
+class WorkerError(Error):
+    """The processes of a worker cannot run. Their logs have the reason.
+
+    Five processes in a row ended before they handled messages, or one cannot be set up.
     """
 
 
 class CallbackError(Error):
-    """One of your callbacks raised. `__cause__` is the exception."""
+    """One of your callbacks raised an exception. `__cause__` has it."""

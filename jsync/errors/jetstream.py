@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 
 class JetStreamError(Error):
-    """Something is wrong in JetStream rather than in the connection."""
+    """An error of JetStream, not of the connection."""
 
 
 class UnsupportedFeatureError(JetStreamError):
-    """The server is older than what was asked of it. Use a newer one, or do without."""
+    """The server is too old for this feature. Use the server version in `since`."""
 
     def __init__(
         self,
@@ -41,9 +41,9 @@ class UnsupportedFeatureError(JetStreamError):
 
 
 class AtomicBatchUnsupportedError(UnsupportedFeatureError):
-    """The server of the stream is older than nats-server 2.12: it takes no atomic batches.
+    """The server is older than nats-server 2.12, so it has no atomic batches.
 
-    Such a server stores each message that it gets at once.
+    Such a server would store each message at once.
     """
 
     def __init__(
@@ -61,28 +61,26 @@ class AtomicBatchUnsupportedError(UnsupportedFeatureError):
 
 
 class AtomicBatchError(JetStreamError):
-    """An atomic batch was not committed, or not for certain. `__cause__` says why."""
+    """An atomic batch was not committed, or may not be. `__cause__` has the reason."""
 
 
 class AtomicBatchClosedError(AtomicBatchError):
-    """The batch has ended: no more can be added, and it cannot be committed again.
-
-    Begin another one.
-    """
+    """The batch has ended. You cannot add to it or commit it again. Begin a new one."""
 
 
 class AtomicBatchLostError(AtomicBatchError, ConnectionLostError):
-    """The connection broke before the commit was sent: nothing of the batch is stored.
+    """The connection was lost before the commit was sent, so nothing is stored.
 
-    Send it again, in a new batch.
+    Send the messages again, in a new batch.
     """
 
 
 class UnclearCommitError(AtomicBatchError):
-    """The commit of a batch was sent, and no answer came: all of it is stored, or nothing.
+    """The answer to a commit did not arrive. Either all messages are stored, or none.
 
-    `resolve` asks the stream. Or add each message with a `msg_id` and send the whole batch
-    again: `AtomicPublishDuplicateMessageError` then says that it was stored before.
+    `resolve` asks the stream. You can also give each message a `msg_id` and send the whole
+    batch again. `AtomicPublishDuplicateMessageError` then tells you that the first batch was
+    stored.
     """
 
     def __init__(
@@ -131,10 +129,10 @@ class Unconfirmed(NamedTuple):
 
 
 class IngestError(JetStreamError):
-    """A fast ingest ended before its end. `__cause__` says why.
+    """A fast ingest ended early. `__cause__` has the reason.
 
-    Sequences count the messages added to it, from 1. Each message is in `lost`, or in
-    `unconfirmed_ranges`, or else it is stored.
+    Sequences count the added messages from 1. Each message is in `lost`, or in
+    `unconfirmed_ranges`, or it is stored.
     """
 
     def __init__(
@@ -171,23 +169,23 @@ class IngestError(JetStreamError):
 
 
 class IngestTimeoutError(IngestError, TimeoutError):
-    """A fast ingest was not answered in time.
+    """The server did not answer a fast ingest in time.
 
-    As with any `IngestError`, `unconfirmed` says what may be stored or not.
+    `unconfirmed` has the messages that may be stored.
     """
 
 
 class IngestConnectionError(IngestError, ConnectionError):
-    """The connection of a fast ingest was lost for too long, or closed.
+    """The connection of a fast ingest was closed, or lost for too long.
 
-    As with any `IngestError`, `unconfirmed` says what may be stored or not.
+    `unconfirmed` has the messages that may be stored.
     """
 
 
 class IngestUnsupportedError(UnsupportedFeatureError):
-    """The server of the stream is older than nats-server 2.14: it has no fast ingest.
+    """The server is older than nats-server 2.14, so it has no fast ingest.
 
-    It has stored the first message as any other.
+    The server has stored the first message as a normal message.
     """
 
     def __init__(self, message: str, *, stored: Any = None) -> None:
@@ -197,13 +195,13 @@ class IngestUnsupportedError(UnsupportedFeatureError):
 
 
 class IngestClosedError(JetStreamError):
-    """The ingest has been ended or abandoned, or what is asked for comes with its end."""
+    """The ingest has ended, or you asked for a result that it has only at its end."""
 
 
 class MessagesUnconfirmedError(JetStreamError):
-    """Messages of a fast ingest with `gaps="ok"` may be stored or not; it goes on.
+    """Messages of a fast ingest with `gaps="ok"` may be stored. The ingest continues.
 
-    From `first` to `last`, counted from 1 as they were added.
+    The messages are `first` to `last`, counted from 1 in the order you added them.
     """
 
     def __init__(self, message: str, *, first: int = 0, last: int = 0) -> None:
@@ -213,9 +211,9 @@ class MessagesUnconfirmedError(JetStreamError):
 
 
 class MessagesLostError(JetStreamError):
-    """Messages of a fast ingest with `gaps="ok"` were not stored; it goes on.
+    """Messages of a fast ingest with `gaps="ok"` were not stored. The ingest continues.
 
-    From `first` to `last`, counted from 1 as they were added.
+    The messages are `first` to `last`, counted from 1 in the order you added them.
     """
 
     def __init__(self, message: str, *, first: int = 0, last: int = 0) -> None:
@@ -225,9 +223,10 @@ class MessagesLostError(JetStreamError):
 
 
 class NoStreamResponseError(JetStreamError):
-    """No stream took the message: no stream listens on its subject, or JetStream is off.
+    """No stream took the message, so it is not stored.
 
-    Look at the subject, the account and the domain. The message is not stored.
+    No stream has the subject, or JetStream is off. Check the subject, the account and the
+    domain.
     """
 
 
@@ -248,8 +247,8 @@ class FailedMessage(NamedTuple):
 class PublisherError(JetStreamError):
     """Messages of a publisher were not acknowledged.
 
-    `failures` are those whose errors nobody had seen yet, the first thousand of `count`,
-    in the order in which they failed.
+    `failures` has the messages whose errors nobody has seen, in the order of their failures:
+    the first thousand of `count`.
     """
 
     def __init__(
@@ -265,19 +264,19 @@ class PublisherError(JetStreamError):
 
 
 class PublisherClosedError(JetStreamError):
-    """The publisher was closed; the ack of what was on its way has not been waited for."""
+    """The publisher was closed before the ack arrived, or before you published."""
 
 
 class NotJetStreamMessageError(JetStreamError):
-    """The message did not come from a consumer, so it has neither ack nor metadata."""
+    """The message did not come from a consumer, so it has no ack and no metadata."""
 
 
 class NoCachedInfoError(JetStreamError):
-    """The consumer was bound without asking the server: call `info()` first."""
+    """The consumer was bound without a request. Call `info()` first."""
 
 
 class AmbiguousSubjectError(JetStreamError):
-    """More than one stream matches the subject. `streams` are their names: give `stream`."""
+    """Several streams match the subject. `streams` has their names. Give `stream`."""
 
     def __init__(self, message: str, *, streams: list[str] | None = None) -> None:
         super().__init__(message)
@@ -285,9 +284,10 @@ class AmbiguousSubjectError(JetStreamError):
 
 
 class IncompleteListError(JetStreamError):
-    """Some did not answer, being offline or without a leader; all others were given.
+    """Some streams or consumers are missing from a list.
 
-    Ask again later for those that are `missing`.
+    They are offline or have no leader. You got all others. Ask again later for those in
+    `missing`.
     """
 
     def __init__(self, message: str, *, missing: list[str] | None = None) -> None:
@@ -297,7 +297,7 @@ class IncompleteListError(JetStreamError):
 
 
 class DirectGetError(JetStreamError):
-    """A direct get was refused or broken off. `status` is its number (ADR-31)."""
+    """A direct get was rejected or interrupted. `status` is its number (ADR-31)."""
 
     def __init__(self, message: str, *, status: int = 0) -> None:
         super().__init__(message)
@@ -305,71 +305,71 @@ class DirectGetError(JetStreamError):
 
 
 class DirectGetNotAllowedError(DirectGetError):
-    """Nobody answers direct gets: the stream has to be set to `allow_direct`."""
+    """Nobody answers direct gets. Set `allow_direct` on the stream."""
 
 
 class TooManyResultsError(DirectGetError):
-    """More than 1024 subjects match: ask for fewer, or read with a consumer."""
+    """More than 1024 subjects match. Ask for fewer, or read with a consumer."""
 
 
 class SubscribeError(JetStreamError):
-    """The consumer that is there does not fit the subscription: nothing was changed."""
+    """The existing consumer does not fit the subscription. Nothing was changed."""
 
 
 class DuplicateSubscriptionError(SubscribeError):
-    """Somebody is subscribed to the consumer already. Join as a queue group, or wait."""
+    """Another subscription uses the consumer. Join as a queue group, or wait."""
 
 
 class ConsumerKindError(SubscribeError):
-    """The consumer pushes and was to be pulled from, or the reverse."""
+    """You asked for a pull consumer and the existing one pushes, or the reverse."""
 
 
 class PullRequiredError(ConsumerKindError):
-    """It is a pull consumer: use `pull_subscribe`, or its `messages` and `fetch`."""
+    """The consumer is a pull consumer. Use `pull_subscribe`, or its `messages` and `fetch`."""
 
 
 class PushRequiredError(ConsumerKindError):
-    """It is a push consumer: use `subscribe`."""
+    """The consumer is a push consumer. Use `subscribe`."""
 
 
 class DeliverGroupError(SubscribeError):
-    """The consumer's deliver group and the subscription's queue do not fit together."""
+    """The deliver group of the consumer differs from the queue of the subscription."""
 
 
 class QueueRequiredError(DeliverGroupError):
-    """The consumer is for a queue group: subscribe with `queue=`."""
+    """The consumer is for a queue group. Subscribe with `queue=`."""
 
 
 class OtherDeliverGroupError(DeliverGroupError):
-    """The consumer is for another queue group: take its name as `queue=`."""
+    """The consumer is for another queue group. Give its name as `queue=`."""
 
 
 class NoDeliverGroupError(DeliverGroupError):
-    """The consumer was created without a deliver group, so that no queue can share it.
+    """The consumer has no deliver group, so a queue cannot share it.
 
     Subscribe without `queue`, or create another consumer.
     """
 
 
 class DeliverGroupFeatureError(DeliverGroupError):
-    """The consumer has flow control or heartbeats, of which a group sees a part each.
+    """A consumer for a queue group cannot have flow control or heartbeats.
 
-    Create it without them.
+    Each member would see only some of them. Create the consumer without them.
     """
 
 
 class FilterMismatchError(SubscribeError):
-    """The consumer is for other subjects than the subscription.
+    """The consumer filters other subjects than you subscribe to.
 
-    Subscribe to what it filters by, or leave the subject out.
+    Subscribe to its filter, or leave the subject out.
     """
 
 
 class ConfigMismatchError(SubscribeError):
-    """The consumer is set up otherwise than it was asked for; it was not changed.
+    """The existing consumer has another configuration. It was not changed.
 
-    `differences` has the fields: `{name: (asked for, as it is)}`. Ask for what is there, or
-    change it by `update_consumer`.
+    `differences` has the fields: `{name: (requested, existing)}`. Ask for the existing values,
+    or call `update_consumer`.
     """
 
     def __init__(
@@ -383,33 +383,33 @@ class ConfigMismatchError(SubscribeError):
 
 
 class ConsumerDeletedError(JetStreamError):
-    """The consumer was deleted, or became a push consumer, while it was being read.
+    """The consumer was deleted, or became a push consumer, while you read it.
 
-    An ephemeral one goes when it is not used for its `inactive_threshold`.
+    The server deletes an ephemeral consumer that nobody uses for `inactive_threshold`.
     """
 
 
 class MissedHeartbeatError(JetStreamError):
-    """No heartbeat of a consumer for twice its interval; consuming goes on by itself.
+    """A consumer sent no heartbeat for twice its interval. Consuming continues by itself.
 
-    Of a push consumer for three times its interval, unless set otherwise (ADR-15). Often a
-    server that is busy or gone, or a consumer that was deleted.
+    A push consumer may miss three intervals, unless you set another number (ADR-15). Often the
+    server is busy or gone, or the consumer was deleted.
     """
 
 
 class OrderedConsumerResetError(JetStreamError):
-    """An ordered consumer lost its consumer and goes on with a new one; nothing is lost.
+    """An ordered consumer was replaced by a new one. Nothing is lost.
 
-    A warning to `on_error`, whose `__cause__` is what happened. Raised when no new one
-    could be made in `max_reset_attempts` attempts.
+    This is a warning to `on_error`, and `__cause__` has the reason. It is raised if jsync
+    could not create a new consumer in `max_reset_attempts` attempts.
     """
 
 
 class PullError(JetStreamError):
-    """The server refused a pull, or ended it early. `status` is its number.
+    """The server rejected a pull, or ended it early. `status` is its number.
 
-    The words are the server's: a limit of the consumer, such as `max_waiting`, a message
-    larger than `max_bytes`, a leader that changed. `messages` and `consume` pull again.
+    The message is from the server: a limit of the consumer such as `max_waiting`, a message
+    larger than `max_bytes`, or a change of leader. `messages` and `consume` retry.
     """
 
     def __init__(self, message: str, *, status: int = 0) -> None:
@@ -418,9 +418,9 @@ class PullError(JetStreamError):
 
 
 class MessageGapError(JetStreamError):
-    """Messages that a push consumer has sent have not come (ADR-15).
+    """Messages of a push consumer did not arrive (ADR-15).
 
-    A warning to `on_error`. With acks they are sent again after the consumer's `ack_wait`.
+    This is a warning to `on_error`. With acks, the server sends them again after `ack_wait`.
     """
 
     def __init__(
@@ -444,9 +444,9 @@ class MessageGapError(JetStreamError):
 
 
 class PushError(JetStreamError):
-    """The server has sent an error to a push subscription. `status` is its number.
+    """The server sent an error to a push subscription. `status` is its number.
 
-    The words are the server's; the subscription goes on.
+    The message is from the server. The subscription continues.
     """
 
     def __init__(self, message: str, *, status: int = 0) -> None:
@@ -454,16 +454,75 @@ class PushError(JetStreamError):
         self.status = status
 
 
+class MessageGivenUpError(JetStreamError):
+    """A message used up its attempts, and was terminated. Consuming continues.
+
+    This is a warning to `on_error` of `consume(retry=...)` and of workers. With a
+    `dead_letter` subject, the message was stored there first. `__cause__` has the last
+    exception of the handler.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        stream: str = "",
+        consumer: str = "",
+        sequence: int = 0,
+        attempts: int = 0,
+        dead_letter: str | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.stream = stream
+        self.consumer = consumer
+        self.sequence = sequence
+        """Its sequence in the stream."""
+        self.attempts = attempts
+        self.dead_letter = dead_letter
+        """The subject of its dead letter; None: there is none."""
+
+
+class DeadLetterError(JetStreamError):
+    """A dead letter was not stored, so the server delivers the message again.
+
+    This is a warning to `on_error`. `__cause__` has the reason. Often no stream takes the
+    subject of the dead letters, or the message is too large to carry more headers.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        stream: str = "",
+        consumer: str = "",
+        sequence: int = 0,
+        dead_letter: str = "",
+    ) -> None:
+        super().__init__(message)
+        self.stream = stream
+        self.consumer = consumer
+        self.sequence = sequence
+        """The sequence of the message in the stream."""
+        self.dead_letter = dead_letter
+        """The subject that its dead letter was for."""
+
+
+class HandlerTimeoutError(JetStreamError, TimeoutError):
+    """A handler of a worker took longer than its `time_limit`. Its message is retried.
+
+    This is a warning to `on_error`. Python cannot end a thread, so the handler keeps its
+    thread until it returns, and its result is ignored. Give your handler deadlines of its own.
+    """
+
+
 class DataLossError(JetStreamError):
-    """A stream lost messages that Spark had still to read, or had written before. `stream` is its name.
+    """A stream lost messages that Spark had still to read, or had written before.
 
-    Of a source: by a limit, a purge, a delete of the first messages, or since the stream was
-    recreated or restored from older data. Raised by `jsync.spark`, unless its option
-    failOnDataLoss is false.
-
-    Of an exactly-once sink: the stream was recreated or restored from older data since the
-    batch before, whose rows may be missing. The message says which keys to delete to go on.
-    failOnDataLoss has no effect there.
+    `stream` is its name. A source lost messages by a limit, a purge or a delete, or because
+    the stream was recreated or restored from older data. `failOnDataLoss=false` accepts that.
+    The stream of an exactly-once sink was recreated or restored from older data since the last
+    batch, so rows may be missing. The message names the keys to delete before you continue.
+    `failOnDataLoss` does not apply there.
     """
 
     def __init__(self, message: str, *, stream: str = "") -> None:
@@ -472,11 +531,12 @@ class DataLossError(JetStreamError):
 
 
 class CheckpointError(JetStreamError):
-    """A checkpoint of Spark that this query cannot go on from."""
+    """This query cannot continue from the checkpoint of Spark."""
 
 
 class ReplayTooLateError(CheckpointError):
-    """A batch of Spark that was broken off is written again so late that its stream may
-    have forgotten which ids it has: rows would be stored twice. The message says what to
-    do; a longer `duplicate_window` of the stream leaves more time.
+    """Spark repeats an interrupted batch so late that the stream may have forgotten its ids.
+
+    The rows could be stored twice. The message tells you how to continue. A longer
+    `duplicate_window` of the stream leaves more time.
     """

@@ -13,25 +13,31 @@ from .jetstream import JetStreamError
 
 
 class InvalidBucketNameError(ConfigError):
-    """A bucket cannot have that name. Use letters, digits, `-` and `_`."""
+    """The name of a bucket or an object store is not valid.
+
+    Use letters, digits, `-` and `_`.
+    """
 
 
 class InvalidKeyError(ConfigError):
-    """A key or a filter that cannot be. Nothing was sent.
+    """A key or a filter is not valid. Nothing was sent.
 
-    Use letters, digits and `-/_=.` in a key. It cannot begin or end with a dot, or have two
-    dots in a row. A filter may have the wildcards `*` and `>` as well.
+    Use letters, digits and `-/_=.` in a key. A key cannot begin or end with a dot, or have two
+    dots in a row. A filter may also have the wildcards `*` and `>`.
     """
 
 
 class BucketNotFoundError(StreamNotFoundError):
-    """There is no bucket of that name. Create it, or check the account and the domain."""
+    """There is no bucket, or no object store, of that name.
+
+    Create it, or check the account and the domain.
+    """
 
 
 class BucketExistsError(StreamNameInUseError):
-    """A bucket of that name exists with another configuration.
+    """A bucket, or an object store, of that name exists with another configuration.
 
-    Bind to it with `key_value`, or change it with `update_key_value`.
+    Bind to it with `key_value` or `object_store`, or change it.
     """
 
 
@@ -94,9 +100,9 @@ class KeyExistsError(WrongRevisionError):
 
 
 class CodecError(JetStreamError):
-    """A key or a value of a bucket that its codec cannot decode. Read it without the codec.
+    """The codec of a bucket cannot decode a key or a value.
 
-    A watch goes on with the next entry.
+    Read the entry without the codec. A watch continues with the next entry.
     """
 
     def __init__(self, message: str, *, key: str = "", revision: int = 0) -> None:

@@ -1,76 +1,159 @@
-"""Advisories of abandoned batches, as they come."""
+"""A subscription to advisories of servers."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from time import monotonic
+from typing import TYPE_CHECKING, Generic, cast
 
+from ..checks import callback as check_callback, seconds
+from ..core.closing import Closing
+from ..core.deadline import deadline_after
 from ..core.single import Single
 from ..core.subscription import subscribe
-from ..errors import JetStreamError
+from ..errors import ConfigError, JetStreamError
 from ..models import BatchAbandoned, check_name
+from ..models.advisory import KINDS, Advisory
 from .replies import decoded
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from types import TracebackType
-    from typing import Self
+    from collections.abc import Callable, Iterator
 
+    from typing_extensions import TypeVar
+
+    from .._fast import Msg
+    from ..checks import Seconds
     from ..core.session import Owner
 
-SUBJECT = "$JS.EVENT.ADVISORY.STREAM.BATCH_ABANDONED"
+    Told = TypeVar("Told", bound=Advisory, default=Advisory)
+else:
+    from typing import TypeVar
+
+    Told = TypeVar("Told")
+
+PREFIX = "$JS.EVENT.ADVISORY"
 
 
-class BatchAdvisories(Single):
-    """What `JetStream.batch_advisories` gives: iterate, or call `next`.
+class Advisories(Closing, Single, Generic[Told]):
+    """Events of the server. `JetStream.advisories` returns it.
 
-    For one reading thread at a time; `close` may be called from any. They are messages of
-    core NATS: those of the time while the connection is lost do not come.
+    Iterate over it, or call `next`, from one thread at a time. Any thread may call
+    `close`. With a callback, the thread of the callback reads. Events that happen while
+    the connection is lost do not arrive.
     """
 
-    def __init__(self, owner: Owner, stream: str | None) -> None:
-        if stream is not None:
-            check_name(stream, "stream")
-        self._stream = stream
-        self._subscription = subscribe(owner, f"{SUBJECT}.{stream or '*'}")
+    def __init__(
+        self,
+        owner: Owner,
+        kinds: tuple[type[Told], ...],
+        stream: str | None = None,
+        consumer: str | None = None,
+        callback: Callable[[Told], object] | None = None,
+    ) -> None:
+        given: tuple[object, ...] = kinds
+        for kind in given:
+            if not (isinstance(kind, type) and issubclass(kind, Advisory)):
+                raise ConfigError(
+                    f"{kind!r} is no type of advisories; give one of jsync.models"
+                )
+        for name, value in (("stream", stream), ("consumer", consumer)):
+            if value is not None:
+                check_name(value, name)
+        if consumer is not None and stream is None:
+            raise ConfigError("consumer: name its stream as well")
+        check_callback(callback, "callback")
+        self._kinds = kinds or (Advisory,)
+        self._stream, self._consumer = stream, consumer
+        # A single subject is all that an account has to allow.
+        where = self._kinds[0].where if len(self._kinds) == 1 else Advisory.where
+        where = where.format(stream=stream or "*", consumer=consumer or "*")
+        self._subscription = subscribe(
+            owner,
+            f"{PREFIX}.{where}",
+            callback=None if callback is None else self._called(callback),
+        )
 
-    def next(self, timeout: float | None = 5.0) -> BatchAbandoned:
-        """Block until the next one has come, at most `timeout` seconds; None is for ever.
+    def _called(self, callback: Callable[[Told], object]) -> Callable[[Msg], None]:
+        def call(msg: Msg) -> None:
+            advisory = self._wanted(msg)
+            if advisory is not None:
+                callback(advisory)
 
-        Raises `TimeoutError`, `SubscriptionClosedError` after `close`, and what a
-        subscription raises: `PermissionsError`, `ConnectionClosedError`.
+        return call
+
+    def _wanted(self, msg: Msg) -> Told | None:
+        advisory = read_advisory(msg.data)
+        if not isinstance(advisory, self._kinds):
+            return None
+        for name, wanted in (("stream", self._stream), ("consumer", self._consumer)):
+            if wanted is not None:
+                of = getattr(advisory, name, advisory.extra.get(name))
+                if of != wanted:
+                    return None
+        return cast("Told", advisory)
+
+    def next(self, timeout: Seconds | None = 5.0) -> Told:
+        """Block until the next event has come.
+
+        Args:
+            timeout: Seconds to wait. None: no limit.
+
+        Returns:
+            The event.
+
+        Raises:
+            TimeoutError: No event came in time.
+            SubscriptionClosedError: The subscription was closed.
+            PermissionsError: You may not subscribe to the events.
+            ConnectionClosedError: The connection was closed.
         """
-        return read_advisory(self._subscription.next(timeout).data)
+        if timeout is None:
+            deadline = None
+        else:
+            deadline = deadline_after(seconds(timeout, "timeout"))
+        while True:
+            left = None if deadline is None else max(0.0, deadline - monotonic())
+            advisory = self._wanted(self._subscription.next(left))
+            if advisory is not None:
+                return advisory
 
-    def __iter__(self) -> Iterator[BatchAbandoned]:
-        """Advisories, without end until it is closed or fails."""
+    def __iter__(self) -> Iterator[Told]:
+        """Iterate over the advisories, until the subscription is closed or fails."""
         for msg in self._subscription:
-            yield read_advisory(msg.data)
+            advisory = self._wanted(msg)
+            if advisory is not None:
+                yield advisory
 
     def close(self) -> None:
-        """End it: who waits gets the end, or `SubscriptionClosedError`. Does not block."""
+        """End the subscription. Does not block.
+
+        Iterations end, and a waiting `next` raises.
+
+        Raises:
+            SubscriptionClosedError: Raised by a waiting `next`.
+        """
         self._subscription.unsubscribe()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         stream = f" of {self._stream!r}" if self._stream else ""
         state = "active" if self._subscription.is_active else "ended"
         return (
-            f"<BatchAdvisories{stream} {state}, {self._subscription.pending} pending>"
+            f"<{type(self).__name__}{stream} {state}, "
+            f"{self._subscription.pending} pending>"
         )
 
 
-def read_advisory(data: bytes) -> BatchAbandoned:
+class BatchAdvisories(Advisories[BatchAbandoned]):
+    """Advisories of atomic batches. `JetStream.batch_advisories` returns it."""
+
+    def __init__(self, owner: Owner, stream: str | None) -> None:
+        super().__init__(owner, (BatchAbandoned,), stream)
+
+
+def read_advisory(data: bytes) -> Advisory:
+    """Decode the advisory in a message, as its own type if jsync knows the type."""
     try:
-        return BatchAbandoned.from_wire(decoded(data))
+        fields = decoded(data)
+        name = str(fields.get("type", "")).rpartition(".")[2]
+        return KINDS.get(name, Advisory).from_wire(fields)
     except JetStreamError as error:
         raise JetStreamError(f"not an advisory: {data[:100]!r}") from error

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from .._fast import check_publish_subject
+from .._fast import Mailbox, check_publish_subject
 from ..checks import seconds
 from ..core.requests import request
 from ..errors import (
@@ -34,7 +34,7 @@ from .versions import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from ..checks import Seconds
     from ..core.session import Owner
@@ -138,14 +138,17 @@ class API:
         try:
             msg = request(self.session, f"{self.prefix}.{subject}", data, timeout)
         except NoRespondersError as nobody:
-            error = JetStreamNotEnabledError(
-                f"nobody answers on {self.prefix}: JetStream is off on this server, or "
-                "the domain or prefix is wrong",
-                code=503,
-                err_code=10076,
-            )
-            raise error from nobody
+            raise self.nobody() from nobody
         return read_reply(msg.data, subject)
+
+    def nobody(self) -> JetStreamNotEnabledError:
+        """The error when nobody answers for JetStream."""
+        return JetStreamNotEnabledError(
+            f"nobody answers on {self.prefix}: JetStream is off on this server, or the "
+            "domain or prefix is wrong",
+            code=503,
+            err_code=10076,
+        )
 
     def _line(self) -> Line:
         """The line of the servers that answer here, asked once for each connection."""
@@ -200,3 +203,90 @@ class API:
 
     def __repr__(self) -> str:
         return f"<API {self.prefix}>"
+
+
+Answer = dict[str, Any] | Exception
+"""A reply, or the error that came in its place."""
+
+
+def reply_of(answer: Answer) -> dict[str, Any]:
+    """The reply, or raise the error that came in its place."""
+    if isinstance(answer, Exception):
+        raise answer
+    return answer
+
+
+class Inquiry:
+    """One request, sent when it is made; `then(answer)` is called on the I/O thread.
+
+    Once, with the reply or with what `API.request` would raise, at the latest after the
+    API's timeout. Not at all after `cancel`, nor when the connection breaks or closes:
+    who asks has to hear of that by itself.
+    """
+
+    def __init__(
+        self,
+        api: API,
+        subject: str,
+        payload: Mapping[str, Any] | None,
+        then: Callable[[Answer], object],
+    ) -> None:
+        self._api = api
+        self._session = session = api.session
+        self._then: Callable[[Answer], object] | None = then
+        self._subject = f"{api.prefix}.{subject}"
+        self._box = Mailbox(session.outbox, 0, subject=self._subject)
+        self._box.on_first = self._arrived
+        session.open_replies()
+        self._token = session.replies.add(self._box)
+        self._timer = session.call_later(api.timeout, self._late)
+        data = b"" if payload is None else _json(payload)
+        reply = f"{session.replies.prefix}{self._token}"
+        try:
+            session.outbox.publish(self._subject, data, reply, request=True)
+        except BaseException:
+            self.cancel()
+            raise
+
+    def answer_to(self, then: Callable[[Answer], object]) -> bool:
+        """Have another callback called, unless one has been; whether it will be."""
+        if self._then is None:
+            return False
+        self._then = then
+        return True
+
+    def cancel(self) -> None:
+        """Forget it; from any thread."""
+        self._then = None
+        self._timer.cancel()
+        self._session.replies.discard(self._token)
+
+    def _arrived(self) -> None:
+        msg = self._box.get(0)
+        if msg is None:
+            return
+        answer: Answer
+        if msg.status == 503 and not msg.data:
+            answer = self._api.nobody()
+        else:
+            try:
+                answer = read_reply(msg.data)
+            except JetStreamError as error:
+                answer = error
+        self._answer(answer)
+
+    def _late(self) -> None:
+        failure = self._box.failure  # the permission to ask is missing, for one
+        self._answer(
+            failure
+            or LateError(f"no reply to {self._subject!r} within {self._api.timeout} s")
+        )
+
+    def _answer(self, answer: Answer) -> None:
+        then = self._then
+        self.cancel()
+        if then is not None:
+            then(answer)
+
+    def __repr__(self) -> str:
+        return f"<Inquiry {self._subject} {'open' if self._then else 'ended'}>"

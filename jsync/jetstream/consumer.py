@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from .._fast import Pin
-from ..checks import callback as check_callback, count, seconds
+from ..checks import callback as check_callback, count, seconds, word
 from ..errors import ConfigError, TimeoutError as LateError
-from . import management
-from .managed import ManagedConsumer
+from .management import ManagedConsumer
 from .pulls.arrow import AHEAD_BYTES, MOST_ROWS, ArrowBatches, arrow_batches
 from .pulls.driver import ContinuousPull
 from .pulls.engine import consume_limits, fetch_request, idle_seconds
@@ -20,6 +19,8 @@ from .pulls.faces import (
 from .pulls.fetch import Batch, PullOfOne, SinglePull
 from .pulls.inbox import Source
 from .pulls.priority import claim
+from .retries.driver import Retrier
+from .versions import UNPIN
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -31,12 +32,14 @@ if TYPE_CHECKING:
     )
     from .api import API
     from .pulls.faces import OnException
+    from .retries.engine import Retry
 
 
 class Consumer(ManagedConsumer):
-    """A pull consumer, as `create_consumer` and `consumer` of streams and `JetStream` give.
+    """A pull consumer. Any thread may use it.
 
-    Any thread may use it. Each call has a pull of its own, and its subscription to itself.
+    `create_consumer` and `consumer` of `Stream` and `JetStream` return it. Each call
+    makes its own pull requests, and no two calls share a subscription.
     """
 
     def __init__(
@@ -47,12 +50,20 @@ class Consumer(ManagedConsumer):
         self._idle: list[PullOfOne] = []  # of the last `next`, one at most
 
     def unpin(self, group: str, *, timeout: Seconds | None = None) -> None:
-        """Have another client of a priority group pinned; blocks.
+        """Let the server pin another client of a priority group. Blocks.
 
-        Raises `PriorityGroupError` for a group that it does not have. Needs nats-server
-        2.11.
+        Needs nats-server 2.11. (ADR-42)
+
+        Args:
+            group: The name of the priority group.
+            timeout: Seconds to wait. Default: the context's.
+
+        Raises:
+            PriorityGroupError: The consumer has no such group.
+            ConsumerNotFoundError: The consumer does not exist.
+            UnsupportedFeatureError: The server is too old. Nothing is sent.
         """
-        management.unpin_consumer(self._api, self._stream, self._name, group, timeout)
+        self._request("UNPIN", {"group": word(group, "group")}, UNPIN, timeout)
 
     # Pulling --------------------------------------------------------------------------
 
@@ -66,11 +77,31 @@ class Consumer(ManagedConsumer):
         min_ack_pending: int | None = None,
         priority: int | None = None,
     ) -> JetStreamMsg:
-        """Pull one message and block until it has come, at most `timeout` seconds.
+        """Pull one message, and block until it has come.
 
-        Raises `TimeoutError` when there is none, and otherwise what `fetch` raises or
-        leaves in `Batch.error`. In a loop this is one round trip for each message: prefer
-        `fetch`. The other options are those of `fetch`.
+        Each call takes one round trip. To read many messages, prefer `fetch` or
+        `messages`.
+
+        Args:
+            timeout: Seconds to wait.
+            idle_heartbeat: Seconds between heartbeats of the server. See `fetch`.
+            group: The priority group to pull as. See `fetch`.
+            min_pending: Only while at least this number of messages wait. See `fetch`.
+            min_ack_pending: Only while at least this number of acks are missing. See
+                `fetch`.
+            priority: The priority of this pull. See `fetch`.
+
+        Returns:
+            The message.
+
+        Raises:
+            TimeoutError: No message came in time.
+            ConsumerDeletedError: The consumer was deleted.
+            NoRespondersError: There is no such consumer.
+            PullError: The server rejects the pull, ends it early, or has gone silent.
+            ConnectionLostError: The connection broke.
+            ConfigError: The arguments cannot be combined. Nothing is sent.
+            UnsupportedFeatureError: The server is too old for priority groups.
         """
         timeout = seconds(timeout, "timeout")
         if idle_heartbeat is not None:
@@ -129,30 +160,49 @@ class Consumer(ManagedConsumer):
         min_ack_pending: int | None = None,
         priority: int | None = None,
     ) -> Batch:
-        """Pull up to `max_messages`, or up to `max_bytes`; give what comes as it comes.
+        """Pull a batch of messages, and iterate over them as they come.
 
-        The pull is sent at the call, which does not block but while reconnecting. The
-        batch ends when it is full or the server ends it after `timeout` seconds, perhaps
-        empty. `max_bytes` counts as the server does: subject, reply, headers, payload.
-        While the server is silent for twice `idle_heartbeat` seconds (by default 5 when
-        `timeout` is 10 or longer, else none) the pull is given up.
+        The call sends the pull and does not block, except while reconnecting. Iterating
+        blocks. The batch ends when it is full, or when the server ends it after
+        `timeout` seconds. It may be empty.
 
-        A consumer with priority groups (ADR-42, nats-server 2.11) is pulled from as a
-        member of `group`. By its policy: `overflow` serves this pull only while at least
-        `min_pending` messages wait to be delivered, or `min_ack_pending` for their acks;
-        `prioritized` (2.12) serves pulls of `priority` 0 first, 9 last; `pinned_client`
-        serves one client alone until that stops pulling. That client is this object: what
-        it is known by is kept here, so that its next call goes on with it, and a pull
-        refused because another is pinned by now waits in the line again.
+        The errors below are raised by iterating, after the messages that have come,
+        except for `ConfigError` and `UnsupportedFeatureError`. An end that is no
+        failure, such as a leader change, is only in `Batch.error`.
 
-        While iterating raises, after the messages that have come: `ConsumerDeletedError`,
-        `PullError` when the server refuses the pull or its heartbeats stay away,
-        `NoRespondersError` when there is no such consumer, which has been looked for twice
-        again by then, within half a second, and `ConnectionLostError`. An end
-        for which nobody is to blame, as a leader change, is in `Batch.error` alone.
-        Raises `ConfigError` before anything is sent, also for what the consumer's
-        configuration, as of `cached_info`, excludes, and `UnsupportedFeatureError` when
-        the server is too old for priority groups.
+        Priority groups need nats-server 2.11 (ADR-42). With the policy `pinned_client`,
+        the server serves one client alone until that client stops pulling. That client
+        is this object, so its next call stays pinned. A pull that is rejected because
+        another client is pinned waits in line again.
+
+        Args:
+            max_messages: The most messages of the batch.
+            max_bytes: The most bytes of the batch: subject, reply, headers and payload.
+                Give `max_messages` or `max_bytes`, not both.
+            timeout: Seconds until the server ends the batch.
+            idle_heartbeat: Seconds between heartbeats of the server. The pull fails
+                after twice this time without any. Default: 5 if `timeout` is 10 or
+                longer, otherwise none.
+            group: The priority group to pull as.
+            min_pending: With the policy `overflow`: serve this pull only while at least
+                this number of messages wait to be delivered.
+            min_ack_pending: With the policy `overflow`: serve this pull only while at
+                least this number of messages wait for their acks.
+            priority: With the policy `prioritized`: 0 is served first, 9 last. Needs
+                nats-server 2.12.
+
+        Returns:
+            The batch.
+
+        Raises:
+            ConsumerDeletedError: The consumer was deleted.
+            NoRespondersError: There is no such consumer. jsync retried twice before,
+                within half a second.
+            PullError: The server rejects the pull, or its heartbeats are missing.
+            ConnectionLostError: The connection broke.
+            ConfigError: The arguments cannot be combined, or do not fit the consumer's
+                `cached_info`. Nothing is sent.
+            UnsupportedFeatureError: The server is too old for priority groups.
         """
         timeout = seconds(timeout, "timeout")
         request = fetch_request(max_messages, max_bytes, timeout, idle_heartbeat)
@@ -170,9 +220,23 @@ class Consumer(ManagedConsumer):
         min_ack_pending: int | None = None,
         priority: int | None = None,
     ) -> Batch:
-        """Like `fetch`, but of what the stream has now: the server does not wait.
+        """Pull the messages that the stream has now. The server does not wait for more.
 
-        Its answer is waited for at most `timeout` seconds, by default the context's.
+        The rest is as with `fetch`, errors included.
+
+        Args:
+            max_messages: The most messages of the batch.
+            max_bytes: The most bytes of the batch. Give `max_messages` or `max_bytes`,
+                not both.
+            timeout: Seconds to wait for the answer. Default: the context's.
+            group: The priority group to pull as. See `fetch`.
+            min_pending: Only while at least this number of messages wait. See `fetch`.
+            min_ack_pending: Only while at least this number of acks are missing. See
+                `fetch`.
+            priority: The priority of this pull. See `fetch`.
+
+        Returns:
+            The batch.
         """
         wait = self._api.seconds(timeout)
         request = fetch_request(max_messages, max_bytes, wait, 0.0, no_wait=True)
@@ -196,19 +260,43 @@ class Consumer(ManagedConsumer):
         priority: int | None = None,
         on_error: Callable[[Exception], object] | None = None,
     ) -> MessagesContext:
-        """Messages without end, prefetched, to iterate over; does not block.
+        """Iterate over messages without end, prefetched. Does not block.
 
-        Up to `max_messages` (500 by default) or `max_bytes` are asked for ahead, and
-        more when `threshold_messages` or `threshold_bytes` (half of it) are left. A pull
-        lasts `expires` seconds; `idle_heartbeat` seconds (half of that, at most 30) is
-        how often the server says that it is there. After `stop_after` messages it ends,
-        and so it does, while connected, when the iteration has waited `idle_timeout`
-        seconds for a message in vain. For priority groups see `fetch`.
+        The iteration continues through reconnects, leader changes and missing
+        heartbeats. It ends only if you stop it, if the consumer is deleted, or if the
+        connection closes.
 
-        It goes on through reconnects, leader changes and lost heartbeats, and ends only
-        when it is stopped, the consumer is deleted, or the connection closes. Warnings
-        go to the log (`jsync.consume`) and to `on_error`, by default the connection's, on
-        the callback thread: `MissedHeartbeatError`, `PullError`, `NoRespondersError`.
+        Args:
+            max_messages: Messages to prefetch. Default: 500.
+            max_bytes: Bytes to prefetch, instead of `max_messages`.
+            threshold_messages: Request more when the number of buffered messages falls
+                to this value. Default: half of `max_messages`.
+            threshold_bytes: Request more when the buffered bytes fall to this value.
+                Default: half of `max_bytes`.
+            expires: Seconds that a pull lasts. Default: 30.
+            idle_heartbeat: Seconds between heartbeats of the server. Default: half of
+                `expires`, at most 30.
+            stop_after: End after this number of messages.
+            idle_timeout: End if no message came for this number of seconds while
+                connected.
+            group: The priority group to pull as. See `fetch`.
+            min_pending: Only while at least this number of messages wait. See `fetch`.
+            min_ack_pending: Only while at least this number of acks are missing. See
+                `fetch`.
+            priority: The priority of the pulls. See `fetch`.
+            on_error: Called with `MissedHeartbeatError`, `PullError` or
+                `NoRespondersError`, on the connection's callback thread. They do not
+                end the iteration, and are logged to `jsync.consume`. Default: the
+                connection's `on_error`.
+
+        Returns:
+            The messages, to be used in a `with` statement.
+
+        Raises:
+            ConfigError: The arguments cannot be combined. Nothing is sent.
+            ConsumerDeletedError: Raised by iterating: the consumer was deleted.
+            ConnectionClosedError: The connection is closed.
+            UnsupportedFeatureError: The server is too old for priority groups.
         """
         idle_timeout = idle_seconds(idle_timeout)
         limits = consume_limits(
@@ -242,16 +330,34 @@ class Consumer(ManagedConsumer):
         priority: int | None = None,
         on_error: Callable[[Exception], object] | None = None,
     ) -> ArrowBatches:
-        """Messages without end as Arrow record batches, prefetched; does not block.
+        """Iterate over Arrow record batches without end, prefetched. Does not block.
 
-        Without an object for each message: see `ArrowBatch` for the columns, of which
-        `columns` names those that are wanted, in that order, and for the acks. A batch has
-        `max_rows` messages, or those that have come within `max_wait` seconds behind its
-        first one; also less than `max_rows` when no more can come before it is handed over:
-        half of what is asked for ahead, or the consumer's `max_ack_pending`.
+        `ArrowBatch` describes the columns and the acks. A batch may have fewer than
+        `max_rows` messages if no more can come before your acks: half of the prefetched
+        messages, or the consumer's `max_ack_pending`. The rest is as with `messages`,
+        errors included.
 
-        Ahead is asked for `max_messages` or `max_bytes`, 16 MiB by default. Everything
-        else is as with `messages`.
+        Args:
+            columns: The names of the columns, in their order. Default: all.
+            max_rows: Messages of a batch at most.
+            max_wait: Seconds to wait for more messages after the first one of a batch.
+            max_messages: Messages to prefetch, instead of `max_bytes`.
+            max_bytes: Bytes to prefetch. Default: 16 MiB.
+            expires: Seconds that a pull lasts. Default: 30.
+            idle_heartbeat: Seconds between heartbeats of the server. Default: half of
+                `expires`, at most 30.
+            stop_after: End after this number of messages.
+            idle_timeout: End if no message came for this number of seconds while
+                connected.
+            group: The priority group to pull as. See `fetch`.
+            min_pending: Only while at least this number of messages wait. See `fetch`.
+            min_ack_pending: Only while at least this number of acks are missing. See
+                `fetch`.
+            priority: The priority of the pulls. See `fetch`.
+            on_error: Called with errors that do not end the iteration. See `messages`.
+
+        Returns:
+            The batches, to be used in a `with` statement.
         """
         if max_messages is None and max_bytes is None:
             max_bytes = AHEAD_BYTES
@@ -294,26 +400,58 @@ class Consumer(ManagedConsumer):
         workers: int = 1,
         on_exception: OnException = "continue",
         nak_delay: Seconds | None = None,
+        retry: Retry | None = None,
         on_error: Callable[[Exception], object] | None = None,
     ) -> ConsumeContext:
-        """Have `handler` called with each message, on a thread of its own.
+        """Call a handler with each message, on a thread of its own. Does not block.
 
-        With several `workers` it is called on so many threads, at the same time, and the
-        order of the messages is kept no longer. Everything else is as with `messages`. A
-        handler that raises is reported to `on_error` as `CallbackError`, and logged with
-        its traceback. `on_exception` says what happens to its message:
+        The handler acknowledges the messages. If the handler raises, `on_error` gets a
+        `CallbackError`, and the traceback is logged. The rest is as with `messages`.
 
-        - `continue`: the message gets no ack.
-        - `nak`: the server redelivers it, at once or after `nak_delay` seconds.
-        - `term`: the server does not deliver it again.
-        - `stop`: consuming ends.
+        The server gives a message up after `max_deliver` deliveries. With
+        `on_exception="nak"` and without `nak_delay` this takes milliseconds, so jsync
+        emits a `RuntimeWarning` if the consumer's `cached_info` has a `max_deliver`.
 
-        The server gives a message up after `max_deliver` failures. With `nak` and without
-        `nak_delay` this takes milliseconds, so jsync emits a `RuntimeWarning` if the
-        consumer's `cached_info` has a `max_deliver`.
+        Args:
+            handler: Called with each message.
+            max_messages: Messages to prefetch. Default: 500.
+            max_bytes: Bytes to prefetch, instead of `max_messages`.
+            threshold_messages: Request more when the number of buffered messages falls
+                to this value. Default: half of `max_messages`.
+            threshold_bytes: Request more when the buffered bytes fall to this value.
+                Default: half of `max_bytes`.
+            expires: Seconds that a pull lasts. Default: 30.
+            idle_heartbeat: Seconds between heartbeats of the server. Default: half of
+                `expires`, at most 30.
+            stop_after: End after this number of messages.
+            group: The priority group to pull as. See `fetch`.
+            min_pending: Only while at least this number of messages wait. See `fetch`.
+            min_ack_pending: Only while at least this number of acks are missing. See
+                `fetch`.
+            priority: The priority of the pulls. See `fetch`.
+            workers: Threads that call the handler at the same time. With several, the
+                order of the messages is lost.
+            on_exception: The fate of a message whose handler raised. `continue` sends
+                no ack. `nak` has the server redeliver the message. `term` ends its
+                deliveries. `stop` ends the consuming.
+            nak_delay: Seconds until the redelivery, with `nak`. Default: at once.
+            retry: Deliver failed messages again with growing delays, and end them as
+                dead letters. See `Retry`. `on_error` gets `MessageGivenUpError` for each
+                message that ended, and `DeadLetterError` if its dead letter could not be
+                stored.
+            on_error: Called with errors that do not end the consuming, on the
+                connection's callback thread. Default: the connection's `on_error`.
+
+        Returns:
+            The running handler, to be used in a `with` statement.
+
+        Raises:
+            ConfigError: The arguments cannot be combined. Nothing is sent.
+            ConnectionClosedError: The connection is closed.
+            UnsupportedFeatureError: The server is too old for priority groups.
         """
         config = None if self._info is None else self._info.config
-        delay = check_exception(on_exception, nak_delay, config)
+        delay = check_exception(on_exception, nak_delay, retry, config)
         if not callable(handler):
             raise ConfigError("handler has to be callable")
         workers = count(workers, "workers", 1)
@@ -330,8 +468,11 @@ class Consumer(ManagedConsumer):
         check_callback(on_error, "on_error")
         pull = ContinuousPull(source, limits, on_error, readers=workers)
         session = self._api.session
+        retrier = None
+        if retry is not None:
+            retrier = Retrier(session, retry, config, self._api.timeout, pull.report)
         return ConsumeContext(
-            pull, handler, on_exception, session, self.name, workers, delay
+            pull, handler, on_exception, session, self.name, workers, delay, retrier
         )
 
     def _source(

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ..compat.nats_py import Subscribing
 from ..models import check_name
 from . import management
-from .advisory import BatchAdvisories
+from .advisory import Advisories, BatchAdvisories
 from .api import API, api_prefix
 from .atomic.batch import AtomicBatch
 from .atomic.engine import MAX_MESSAGES
@@ -15,14 +16,12 @@ from .consumer import Consumer
 from .ingest.driver import FastIngest
 from .ingest.engine import DEFAULT_FLOW, DEFAULT_WINDOW_BYTES, IngestEngine
 from .keyvalue.manager import KeyValueManager
-from .ordered.consumer import ordered_consumer
+from .objects.manager import ObjectStoreManager
 from .publishing.options import newer_options, publish_headers
 from .publishing.publish import RETRIES, RETRY_SECONDS, publish
 from .publishing.publisher import Publisher
-from .push.consumer import push_consumer, put_push_consumer
 from .stored import get as stored
-from .stream import Stream, consumers, known_stream, put_consumer
-from .subscribing import Subscribing
+from .stream import Stream, known_stream
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -40,6 +39,7 @@ if TYPE_CHECKING:
         StreamConfig,
     )
     from ..models.publish import PublishOptions
+    from .advisory import Told
     from .atomic.batch import BatchMessage
     from .ingest.engine import Gaps
     from .ordered.consumer import OrderedConsumer, OrderedOptions
@@ -47,15 +47,22 @@ if TYPE_CHECKING:
     from .push.consumer import PushConsumer
 
 
-class JetStream(Subscribing, KeyValueManager):
-    """JetStream on a connection. Any thread may use it; making one costs nothing.
+class JetStream(Subscribing, KeyValueManager, ObjectStoreManager):
+    """JetStream on a connection: streams, consumers and publishing.
 
-    What asks the server blocks for at most `timeout` seconds, by default those of
-    `Connection.jetstream`, and while reconnecting waits for the connection first. Besides
-    what each call says it raises `TimeoutError`, `ConnectionLostError`,
-    `ConnectionClosedError`, `PermissionsError`, `JetStreamNotEnabledError` where nobody
-    answers, as with a wrong domain, and `JetStreamUnavailableError` while there is no
-    leader. So do the objects that it gives.
+    Any thread may use the context. Calls that ask the server block for at most
+    `timeout` seconds. By default this is the timeout of `Connection.jetstream`. While
+    reconnecting, they wait for the connection first. Besides the errors that each call
+    names, these calls and the calls of the objects that they return raise:
+
+    Raises:
+        TimeoutError: The server did not answer in time.
+        ConnectionLostError: The connection broke before the answer.
+        ConnectionClosedError: The connection is closed.
+        PermissionsError: You may not use this part of the API.
+        JetStreamNotEnabledError: Nobody answers. JetStream is off, or the domain is
+            wrong.
+        JetStreamUnavailableError: JetStream has no leader now.
     """
 
     def __init__(
@@ -70,9 +77,16 @@ class JetStream(Subscribing, KeyValueManager):
         self._lookup = StreamLookup(self._api)
 
     def account_info(self, *, timeout: Seconds | None = None) -> AccountInfo:
-        """What the account has of JetStream, and may have; blocks.
+        """Get the limits and the use of JetStream by your account. Blocks.
 
-        Raises `JetStreamNotEnabledForAccountError` when it has none.
+        Args:
+            timeout: Seconds to wait. Default: the context's.
+
+        Returns:
+            The limits and the present use.
+
+        Raises:
+            JetStreamNotEnabledForAccountError: Your account may not use JetStream.
         """
         return management.account_info(self._api, timeout)
 
@@ -86,13 +100,24 @@ class JetStream(Subscribing, KeyValueManager):
         timeout: Seconds | None = None,
         **fields: Any,
     ) -> Stream:
-        """Create a stream from a `StreamConfig`, or from its fields as keywords.
+        """Create a stream. Blocks until the server has answered.
 
-        Blocks. One with the same name and configuration is returned as it is; with
-        another configuration raises `StreamNameInUseError`, which names the fields that
-        differ and has them as `differences`. Raises `ConfigError` before
-        anything is sent, `UnsupportedFeatureError` for fields that the server is too old
-        for, and `APIError` for what it refuses.
+        If the stream exists with the same configuration, nothing is changed.
+
+        Args:
+            config: A `StreamConfig`, a mapping, or an object with `as_dict()`.
+            timeout: Seconds to wait. Default: the context's.
+            **fields: The fields of `StreamConfig` as keywords, instead of `config`.
+
+        Returns:
+            The stream.
+
+        Raises:
+            StreamNameInUseError: The stream exists with another configuration. The
+                error's `differences` has the fields that differ.
+            ConfigError: A field has a value that is not allowed. Nothing is sent.
+            UnsupportedFeatureError: The server is too old for a field. Nothing is sent.
+            APIError: The server rejects the configuration.
         """
         info = management.create_stream(self._api, config, fields, timeout)
         return known_stream(self._api, info)
@@ -105,12 +130,24 @@ class JetStream(Subscribing, KeyValueManager):
         timeout: Seconds | None = None,
         **fields: Any,
     ) -> Stream:
-        """Give a stream a whole configuration, or change what keywords name. Blocks.
+        """Change the configuration of a stream. Blocks until the server has answered.
 
-        `name` says which. A configuration replaces all, so that what is unset gets the
-        server's default; keywords leave the rest as it is, None unsets. Raises
-        `StreamNotFoundError`, `UnsupportedFeatureError` for fields that the server is too
-        old for, and `APIError` for what cannot be changed.
+        Args:
+            config: A whole configuration. Fields that are not set get the server's
+                default.
+            timeout: Seconds to wait. Default: the context's.
+            **fields: The name of the stream as `name`, and the fields to change. All
+                other fields stay as they are. None resets a field to the server's
+                default.
+
+        Returns:
+            The stream.
+
+        Raises:
+            StreamNotFoundError: There is no stream of that name.
+            ConfigError: A field has a value that is not allowed. Nothing is sent.
+            UnsupportedFeatureError: The server is too old for a field. Nothing is sent.
+            APIError: The server rejects the change.
         """
         info = management.update_stream(self._api, config, fields, timeout)
         return known_stream(self._api, info)
@@ -123,17 +160,40 @@ class JetStream(Subscribing, KeyValueManager):
         timeout: Seconds | None = None,
         **fields: Any,
     ) -> Stream:
-        """Have a stream be like this, whether or not there is one yet. Blocks.
+        """Create a stream, or give an existing stream this configuration. Blocks.
 
-        Keywords are a whole configuration, as with `create_stream`.
+        Args:
+            config: A `StreamConfig`, a mapping, or an object with `as_dict()`.
+            timeout: Seconds to wait. Default: the context's.
+            **fields: The fields of `StreamConfig` as keywords, instead of `config`.
+                They are a whole configuration: other fields get the server's default.
+
+        Returns:
+            The stream.
+
+        Raises:
+            ConfigError: A field has a value that is not allowed. Nothing is sent.
+            UnsupportedFeatureError: The server is too old for a field. Nothing is sent.
+            APIError: The server rejects the configuration or the change.
         """
         info = management.create_or_update_stream(self._api, config, fields, timeout)
         return known_stream(self._api, info)
 
     def stream(self, name: str, *, timeout: Seconds | None = None) -> Stream:
-        """The stream of that name; blocks. Raises `StreamNotFoundError`.
+        """Get an existing stream, with its info. Blocks.
 
-        `bind_stream` asks nothing.
+        `bind_stream` does the same without asking the server.
+
+        Args:
+            name: The name of the stream.
+            timeout: Seconds to wait. Default: the context's.
+
+        Returns:
+            The stream.
+
+        Raises:
+            StreamNotFoundError: There is no stream of that name.
+            ConfigError: No stream may have that name. Nothing is sent.
         """
         info = management.stream_info(self._api, name, timeout=timeout)
         return known_stream(self._api, info)
@@ -200,20 +260,35 @@ class JetStream(Subscribing, KeyValueManager):
         )
 
     def delete_stream(self, name: str, *, timeout: Seconds | None = None) -> None:
-        """Delete a stream with all its messages and consumers; blocks.
+        """Delete a stream with all its messages and consumers. Blocks.
 
-        Raises `StreamNotFoundError`.
+        Args:
+            name: The name of the stream.
+            timeout: Seconds to wait. Default: the context's.
+
+        Raises:
+            StreamNotFoundError: There is no stream of that name.
         """
         management.delete_stream(self._api, name, timeout)
 
     def streams(
         self, *, subject: str | None = None, timeout: Seconds | None = None
     ) -> Iterator[Stream]:
-        """Iterate over the streams, or those that take some of `subject`, by name.
+        """Iterate over the streams, in the order of their names.
 
-        Iterating blocks, at most `timeout` seconds for each page of 256. Those that do
-        not answer, being offline or without a leader, are named at the end by an
-        `IncompleteListError`.
+        Iterating blocks for each page of 256 streams.
+
+        Args:
+            subject: Only the streams that store messages of this subject, wildcards
+                allowed. Default: all.
+            timeout: Seconds to wait for each page. Default: the context's.
+
+        Returns:
+            An iterator over the streams.
+
+        Raises:
+            IncompleteListError: Raised at the end, if some streams did not answer. They
+                are offline or have no leader, and the error names them.
         """
         infos = management.streams(self._api, subject, timeout)
         return (known_stream(self._api, info) for info in infos)
@@ -221,19 +296,36 @@ class JetStream(Subscribing, KeyValueManager):
     def stream_names(
         self, *, subject: str | None = None, timeout: Seconds | None = None
     ) -> Iterator[str]:
-        """Iterate over the names of streams, or those that take some of `subject`.
+        """Iterate over the names of the streams.
 
-        Iterating blocks, at most `timeout` seconds for each page of 1024.
+        Iterating blocks for each page of 1024 names.
+
+        Args:
+            subject: Only the streams that store messages of this subject, wildcards
+                allowed. Default: all.
+            timeout: Seconds to wait for each page. Default: the context's.
+
+        Returns:
+            An iterator over the names.
         """
         return management.stream_names(self._api, subject, timeout)
 
     def stream_name_by_subject(
         self, subject: str, *, timeout: Seconds | None = None
     ) -> str:
-        """The name of the stream that takes `subject`; blocks.
+        """Find the stream that stores the messages of a subject. Blocks.
 
-        Raises `StreamNotFoundError` when there is none, and `AmbiguousSubjectError` when
-        several streams take what a subject with wildcards matches.
+        Args:
+            subject: The subject, wildcards allowed.
+            timeout: Seconds to wait. Default: the context's.
+
+        Returns:
+            The name of the stream.
+
+        Raises:
+            StreamNotFoundError: No stream stores messages of the subject.
+            AmbiguousSubjectError: Several streams store messages that match the
+                subject.
         """
         return management.stream_name_by_subject(self._api, subject, timeout)
 
@@ -248,8 +340,21 @@ class JetStream(Subscribing, KeyValueManager):
         timeout: Seconds | None = None,
         **fields: Any,
     ) -> Consumer:
-        """`Stream.create_consumer`, without asking for the stream first."""
-        return put_consumer(self._api, stream, "create", config, fields, timeout)
+        """Create a pull consumer, without asking for the stream first. Blocks.
+
+        `Stream.create_consumer` has the details and the errors.
+
+        Args:
+            stream: The name of the stream.
+            config: A `ConsumerConfig`, a mapping, or an object with `as_dict()`.
+            timeout: Seconds to wait. Default: the context's.
+            **fields: The fields of `ConsumerConfig` as keywords, instead of `config`.
+
+        Returns:
+            The consumer.
+        """
+        bound = self.bind_stream(stream)
+        return bound.create_consumer(config, timeout=timeout, **fields)
 
     def update_consumer(
         self,
@@ -260,8 +365,23 @@ class JetStream(Subscribing, KeyValueManager):
         timeout: Seconds | None = None,
         **fields: Any,
     ) -> Consumer:
-        """`Stream.update_consumer`, without asking for the stream first."""
-        return put_consumer(self._api, stream, "update", config, fields, timeout)
+        """Change a pull consumer, without asking for the stream first. Blocks.
+
+        `Stream.update_consumer` has the details and the errors.
+
+        Args:
+            stream: The name of the stream.
+            config: A whole configuration. Fields that are not set get the server's
+                default.
+            timeout: Seconds to wait. Default: the context's.
+            **fields: The name of the consumer as `durable_name` or `name`, and the
+                fields to change.
+
+        Returns:
+            The consumer.
+        """
+        bound = self.bind_stream(stream)
+        return bound.update_consumer(config, timeout=timeout, **fields)
 
     def create_or_update_consumer(
         self,
@@ -272,8 +392,21 @@ class JetStream(Subscribing, KeyValueManager):
         timeout: Seconds | None = None,
         **fields: Any,
     ) -> Consumer:
-        """`Stream.create_or_update_consumer`, without asking for the stream first."""
-        return put_consumer(self._api, stream, "", config, fields, timeout)
+        """Create a pull consumer, or give an existing one this configuration. Blocks.
+
+        `Stream.create_or_update_consumer` has the details and the errors.
+
+        Args:
+            stream: The name of the stream.
+            config: A `ConsumerConfig`, a mapping, or an object with `as_dict()`.
+            timeout: Seconds to wait. Default: the context's.
+            **fields: The fields of `ConsumerConfig` as keywords, instead of `config`.
+
+        Returns:
+            The consumer.
+        """
+        bound = self.bind_stream(stream)
+        return bound.create_or_update_consumer(config, timeout=timeout, **fields)
 
     def create_push_consumer(
         self,
@@ -284,8 +417,21 @@ class JetStream(Subscribing, KeyValueManager):
         timeout: Seconds | None = None,
         **fields: Any,
     ) -> PushConsumer:
-        """`Stream.create_push_consumer`, without asking for the stream first."""
-        return put_push_consumer(self._api, stream, "create", config, fields, timeout)
+        """Create a push consumer, without asking for the stream first. Blocks.
+
+        `Stream.create_push_consumer` has the details and the errors.
+
+        Args:
+            stream: The name of the stream.
+            config: A `ConsumerConfig`, a mapping, or an object with `as_dict()`.
+            timeout: Seconds to wait. Default: the context's.
+            **fields: The fields of `ConsumerConfig` as keywords, instead of `config`.
+
+        Returns:
+            The consumer.
+        """
+        bound = self.bind_stream(stream)
+        return bound.create_push_consumer(config, timeout=timeout, **fields)
 
     def update_push_consumer(
         self,
@@ -296,8 +442,23 @@ class JetStream(Subscribing, KeyValueManager):
         timeout: Seconds | None = None,
         **fields: Any,
     ) -> PushConsumer:
-        """`Stream.update_push_consumer`, without asking for the stream first."""
-        return put_push_consumer(self._api, stream, "update", config, fields, timeout)
+        """Change a push consumer, without asking for the stream first. Blocks.
+
+        `Stream.update_push_consumer` has the details and the errors.
+
+        Args:
+            stream: The name of the stream.
+            config: A whole configuration. Fields that are not set get the server's
+                default.
+            timeout: Seconds to wait. Default: the context's.
+            **fields: The name of the consumer as `durable_name` or `name`, and the
+                fields to change.
+
+        Returns:
+            The consumer.
+        """
+        bound = self.bind_stream(stream)
+        return bound.update_push_consumer(config, timeout=timeout, **fields)
 
     def create_or_update_push_consumer(
         self,
@@ -308,20 +469,58 @@ class JetStream(Subscribing, KeyValueManager):
         timeout: Seconds | None = None,
         **fields: Any,
     ) -> PushConsumer:
-        """`Stream.create_or_update_push_consumer`, without asking for the stream first."""
-        return put_push_consumer(self._api, stream, "", config, fields, timeout)
+        """Create a push consumer, or give an existing one this configuration. Blocks.
+
+        `Stream.create_or_update_push_consumer` has the details and the errors.
+
+        Args:
+            stream: The name of the stream.
+            config: A `ConsumerConfig`, a mapping, or an object with `as_dict()`.
+            timeout: Seconds to wait. Default: the context's.
+            **fields: The fields of `ConsumerConfig` as keywords, instead of `config`.
+
+        Returns:
+            The consumer.
+        """
+        bound = self.bind_stream(stream)
+        return bound.create_or_update_push_consumer(config, timeout=timeout, **fields)
 
     def push_consumer(
         self, stream: str, name: str, *, timeout: Seconds | None = None
     ) -> PushConsumer:
-        """`Stream.push_consumer`, without asking for the stream first."""
-        return push_consumer(self._api, stream, name, timeout)
+        """Get an existing push consumer, without asking for the stream first. Blocks.
+
+        Args:
+            stream: The name of the stream.
+            name: The name of the consumer.
+            timeout: Seconds to wait. Default: the context's.
+
+        Returns:
+            The consumer.
+
+        Raises:
+            ConsumerNotFoundError: The stream has no consumer of that name.
+            StreamNotFoundError: There is no stream of that name.
+            PullRequiredError: It is a pull consumer.
+        """
+        return self.bind_stream(stream).push_consumer(name, timeout=timeout)
 
     def consumer(self, stream: str, name: str) -> Consumer:
-        """Bind to a consumer; asks nothing, so that it may not exist.
+        """Bind to a pull consumer without asking the server.
 
-        For one that another account exports, too, of which only `CONSUMER.MSG.NEXT` may
-        be there to be imported. `Stream.consumer` asks for its info.
+        The consumer may not exist. You can also use a consumer that another account
+        exports, even if you may only import `CONSUMER.MSG.NEXT`. `Stream.consumer` asks
+        for the info of the consumer.
+
+        Args:
+            stream: The name of the stream.
+            name: The name of the consumer.
+
+        Returns:
+            The consumer.
+
+        Raises:
+            ConfigError: No stream or consumer may have that name. Nothing is sent.
         """
         check_name(stream, "stream")
         check_name(name, "consumer")
@@ -332,34 +531,71 @@ class JetStream(Subscribing, KeyValueManager):
         stream: str,
         **options: Unpack[OrderedOptions],
     ) -> OrderedConsumer:
-        """`Stream.ordered_consumer`, without asking for the stream first."""
-        return ordered_consumer(self._api, stream, options)
+        """Read a stream in exact order, without asking for the stream first. Blocks.
+
+        `Stream.ordered_consumer` has the details and the errors.
+
+        Args:
+            stream: The name of the stream.
+            **options: The options of `OrderedOptions`.
+
+        Returns:
+            The ordered consumer.
+        """
+        return self.bind_stream(stream).ordered_consumer(**options)
 
     def delete_consumer(
         self, stream: str, name: str, *, timeout: Seconds | None = None
     ) -> None:
-        """Delete a consumer; blocks. Raises `ConsumerNotFoundError`."""
-        management.delete_consumer(self._api, stream, name, timeout)
+        """Delete a consumer. Blocks.
+
+        Args:
+            stream: The name of the stream.
+            name: The name of the consumer.
+            timeout: Seconds to wait. Default: the context's.
+
+        Raises:
+            ConsumerNotFoundError: The stream has no consumer of that name.
+            StreamNotFoundError: There is no stream of that name.
+        """
+        self.bind_stream(stream).delete_consumer(name, timeout=timeout)
 
     def consumers(
         self, stream: str, *, timeout: Seconds | None = None
     ) -> Iterator[Consumer]:
-        """Iterate over the consumers of a stream, by name.
+        """Iterate over the consumers of a stream, in the order of their names.
 
-        Iterating blocks, at most `timeout` seconds for each page of 256. Those that do
-        not answer, being offline or without a leader, are named at the end by an
-        `IncompleteListError`.
+        Iterating blocks for each page of 256 consumers.
+
+        Args:
+            stream: The name of the stream.
+            timeout: Seconds to wait for each page. Default: the context's.
+
+        Returns:
+            An iterator over the consumers.
+
+        Raises:
+            IncompleteListError: Raised at the end, if some consumers did not answer.
+                They are offline or have no leader, and the error names them.
+            StreamNotFoundError: There is no stream of that name.
         """
-        return consumers(self._api, stream, timeout)
+        return self.bind_stream(stream).consumers(timeout=timeout)
 
     def consumer_names(
         self, stream: str, *, timeout: Seconds | None = None
     ) -> Iterator[str]:
-        """Iterate over the names of a stream's consumers.
+        """Iterate over the names of the consumers of a stream.
 
-        Iterating blocks, at most `timeout` seconds for each page of 1024.
+        Iterating blocks for each page of 1024 names.
+
+        Args:
+            stream: The name of the stream.
+            timeout: Seconds to wait for each page. Default: the context's.
+
+        Returns:
+            An iterator over the names.
         """
-        return management.consumer_names(self._api, stream, timeout)
+        return self.bind_stream(stream).consumer_names(timeout=timeout)
 
     # Publishing -----------------------------------------------------------------------
 
@@ -375,10 +611,9 @@ class JetStream(Subscribing, KeyValueManager):
     ) -> PubAck:
         """Publish a message and block until its stream has stored it.
 
-        Two answers mean that the message was not stored, and it is sent again after them.
-        If no stream answers, as during an election, it is sent again `retry_attempts`
-        times. If the server is too busy, it is sent again with a growing wait until
-        `timeout`.
+        Two answers mean that the message was not stored, and jsync retries after them.
+        If no stream answers, as during an election, it retries `retry_attempts` times.
+        If the server is too busy, it retries with a growing wait until `timeout`.
 
         Args:
             subject: The subject to publish to.
@@ -393,14 +628,21 @@ class JetStream(Subscribing, KeyValueManager):
             The ack of the stream.
 
         Raises:
-            ConfigError, InvalidSubjectError, InvalidHeaderError, MaxPayloadError,
-                UnsupportedFeatureError: Before anything is sent.
-            NoStreamResponseError: No stream takes the subject. The message is not stored.
+            ConfigError: An option has a value that is not allowed. Nothing is sent.
+            InvalidSubjectError: Nothing can be published to the subject. Nothing is
+                sent.
+            InvalidHeaderError: A header cannot be sent. Nothing is sent.
+            MaxPayloadError: The message is too large for the server. Nothing is sent.
+            UnsupportedFeatureError: The server is too old for an option. Nothing is
+                sent.
+            NoStreamResponseError: No stream takes the subject. The message is not
+                stored.
             APIError: The stream rejects the message. The message is not stored.
-            TooManyRequestsError: The server was too busy until `timeout`. The message is
-                not stored.
-            TimeoutError, ConnectionLostError: The message may have been stored. Only a
-                `msg_id` makes it safe to publish it again.
+            TooManyRequestsError: The server was too busy until `timeout`. The message
+                is not stored.
+            TimeoutError: The message may have been stored. Only a `msg_id` makes it
+                safe to publish it again.
+            ConnectionLostError: The same.
         """
         headers = None
         if options:
@@ -421,14 +663,14 @@ class JetStream(Subscribing, KeyValueManager):
         *,
         window: int = 4000,
         window_bytes: int = 8 << 20,
-        ack_timeout: float = 30.0,
-        stall_timeout: float = 30.0,
+        ack_timeout: Seconds = 30.0,
+        stall_timeout: Seconds = 30.0,
         resend: bool = False,
         retry_attempts: int | None = None,
-        retry_wait: float = RETRY_SECONDS,
+        retry_wait: Seconds = RETRY_SECONDS,
         on_error: OnError | None = None,
     ) -> Publisher:
-        """Make a publisher that does not wait for each ack; asks nothing of the server.
+        """Make a publisher that does not wait for each ack. Sends nothing.
 
         A message that does not fit into the window waits for room. While there is no
         connection, new messages wait as well. Nothing is dropped, and nothing is kept to
@@ -462,7 +704,7 @@ class JetStream(Subscribing, KeyValueManager):
             stall_timeout: Seconds that a message waits for room or for the connection
                 before `publish` raises `StallTimeoutError`.
             resend: Send messages again after a lost connection.
-            retry_attempts: Retries while no stream answers; -1 retries until
+            retry_attempts: Retries while no stream answers. -1 retries until
                 `ack_timeout`. None: -1 with `resend`, otherwise 0, which keeps the order.
             retry_wait: Seconds between these retries, above 0.
             on_error: Called as `on_error(future, error)` for every failure, on the
@@ -494,15 +736,22 @@ class JetStream(Subscribing, KeyValueManager):
         max_messages: int | None = MAX_MESSAGES,
         timeout: Seconds | None = None,
     ) -> AtomicBatch:
-        """A batch to add messages to, of which the stream stores all or none (ADR-50).
+        """Begin a batch of messages. The stream stores all of them or none.
 
-        Sends nothing by itself. The stream has to `allow_atomic`; its server is
-        nats-server 2.12 or later. With `ack_first` the second `add` waits until the server
-        has acknowledged the first message, before more are sent. Without it that is left
-        out where the API says that the stream takes batches, which is asked for once per
-        stream and connection. `max_messages` is the limit of a server that is not set up
-        otherwise, checked here, or None. `timeout` in seconds is the default of the batch's
-        calls, by default that of this context.
+        The call sends nothing. The stream needs `allow_atomic`, and nats-server 2.12.
+        (ADR-50)
+
+        Args:
+            ack_first: Have the second `add` wait until the server has acknowledged the
+                first message. If False, jsync asks the API once for each stream and
+                connection whether the stream takes batches, and skips this wait if so.
+            max_messages: The most messages of the batch, which jsync checks. Default:
+                the server's default limit. None: no check.
+            timeout: The default timeout of the batch's calls, in seconds. Default: the
+                context's.
+
+        Returns:
+            The batch, to be used in a `with` statement.
         """
         return AtomicBatch(
             self._api,
@@ -519,25 +768,73 @@ class JetStream(Subscribing, KeyValueManager):
         max_messages: int | None = MAX_MESSAGES,
         timeout: Seconds | None = None,
     ) -> PubAck:
-        """Publish messages of which the stream stores all or none; blocks for its ack.
+        """Publish several messages, of which the stream stores all or none. Blocks.
 
-        A message is `(subject, data)`, or `(subject, data, options)` with the options of
-        `publish` in a dict. All are checked first, then sent in one write, once it is known
-        that the stream takes batches: asked of the API, once per stream and connection, or
-        found out by the first message. Raises like `AtomicBatch.add` and `commit`: with
-        an `UnclearCommitError` it may have been stored, and the error's `resolve()` finds
-        out. No messages are a `ConfigError`.
+        jsync checks all messages first, and sends them in one write. Before that, it
+        asks the API once for each stream and connection whether the stream takes
+        batches, or finds it out by the first message. The call raises the errors of
+        `AtomicBatch.add` and `AtomicBatch.commit`, too.
+
+        Args:
+            messages: Tuples of `(subject, data)` or `(subject, data, options)`. The
+                options are a dict with the options of `publish`.
+            max_messages: The most messages, which jsync checks. Default: the server's
+                default limit. None: no check.
+            timeout: Seconds to wait. Default: the context's.
+
+        Returns:
+            The ack of the stream.
+
+        Raises:
+            UnclearCommitError: The batch may have been stored. The error's `resolve()`
+                finds out.
+            ConfigError: There are no messages, or an option is not allowed.
         """
         batch = self.atomic_batch(
             ack_first=False, max_messages=max_messages, timeout=timeout
         )
         return batch.publish_all(messages, self._api.seconds(timeout))
 
-    def batch_advisories(self, stream: str | None = None) -> BatchAdvisories:
-        """Listen for the atomic batches that streams give up, of all or of one `stream`.
+    def advisories(
+        self,
+        *kinds: type[Told],
+        stream: str | None = None,
+        consumer: str | None = None,
+        callback: Callable[[Told], object] | None = None,
+    ) -> Advisories[Told]:
+        """Listen for advisories: the events that servers publish. Does not block.
 
-        Does not block; what happened before is not told. The account has to be allowed
-        `$JS.EVENT.ADVISORY.STREAM.BATCH_ABANDONED.*`. Since nats-server 2.12 (ADR-50).
+        Earlier events are not included. You need the permission to subscribe to
+        `$JS.EVENT.ADVISORY.>`, or with one kind to the subject of that kind.
+
+        Args:
+            *kinds: Types of `jsync.models`, such as `MaxDeliveries`. Default: all of them,
+                and an `Advisory` for each type that jsync does not know.
+            stream: Only advisories of this stream.
+            consumer: Only advisories of this consumer of the stream.
+            callback: Called with each advisory, on its own thread. Default: iterate, or
+                call `next`.
+
+        Returns:
+            The advisories. Leave the `with` block, or call `close`, to end them.
+
+        Raises:
+            ConfigError: An argument is not valid. Nothing is sent.
+        """
+        return Advisories(self._api.owner, kinds, stream, consumer, callback)
+
+    def batch_advisories(self, stream: str | None = None) -> BatchAdvisories:
+        """Listen for atomic batches that streams have abandoned. Does not block.
+
+        You get only the events that happen after the call. Your account needs
+        permission to subscribe to `$JS.EVENT.ADVISORY.STREAM.BATCH_ABANDONED.*`. Needs
+        nats-server 2.12. (ADR-50)
+
+        Args:
+            stream: The name of a stream. Default: all streams.
+
+        Returns:
+            An iterator over the events, to be used in a `with` statement.
         """
         return BatchAdvisories(self._api.owner, stream)
 
@@ -552,17 +849,19 @@ class JetStream(Subscribing, KeyValueManager):
         resume_bytes: int = 64 << 20,
         on_error: Callable[[Exception], object] | None = None,
     ) -> FastIngest:
-        """Begin to add messages to a stream with `allow_batched`, as fast as it takes them.
+        """Begin to add messages to a stream as fast as possible. Does not block.
 
-        Does not block: the first `add` asks the stream. Since nats-server 2.14 (ADR-50).
+        The stream needs `allow_batched`, and nats-server 2.14. The first `add` finds
+        out whether it has them. (ADR-50)
 
-        The stream acknowledges messages in groups of `flow`. At most `outstanding` groups
-        may be unacknowledged, which limits the rate to that many messages per round trip.
-        On a connection with a long round trip, raise `outstanding`: servers accept 32.
+        The stream acknowledges messages in groups of `flow`. At most `outstanding`
+        groups may be unacknowledged, which limits the rate to that many messages per
+        round trip. On a connection with a long round trip, raise `outstanding`: servers
+        accept 32.
 
         A stream rejects messages while 128 MiB from all of its publishers wait to be
-        stored. `window_bytes` keeps this ingest below that limit. For large messages the
-        ingest asks for more acks.
+        stored. `window_bytes` keeps this ingest below that limit. For large messages
+        the ingest asks for more acks.
 
         Args:
             gaps: What to do when messages are lost or rejected. `"fail"` sends lost
@@ -570,12 +869,16 @@ class JetStream(Subscribing, KeyValueManager):
                 calls `on_error` with `MessagesLostError` or `MessagesUnconfirmedError`.
             flow: Messages to an ack, up to 500. The stream may choose fewer.
             outstanding: Acks that may be missing at a time.
-            window_bytes: Bytes that may be unacknowledged. A larger message is sent alone.
+            window_bytes: Bytes that may be unacknowledged. A larger message is sent
+                alone.
             ack_timeout: Seconds that the stream may be silent while the ingest waits. A
                 lost connection may take 10 seconds more.
             resume_bytes: Bytes of unacknowledged messages to keep for a retry.
-            on_error: Called on the connection's callback thread. Default: the connection's
-                `on_error`.
+            on_error: Called on the connection's callback thread. Default: the
+                connection's `on_error`.
+
+        Returns:
+            The ingest, to be used in a `with` statement.
 
         Raises:
             ConfigError: An argument is out of its range.

@@ -11,7 +11,7 @@ import secrets
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
-from ..checks import patience, seconds, whole, word
+from ..checks import patience, seconds, whole
 from ..errors import (
     AlreadyExistsError,
     AmbiguousSubjectError,
@@ -21,6 +21,7 @@ from ..errors import (
     ConsumerNotFoundError,
     Error,
     JetStreamNotEnabledError,
+    NoCachedInfoError,
     StreamNameInUseError,
     StreamNotFoundError,
 )
@@ -37,7 +38,7 @@ from ..models import (
 )
 from ..models.codec import wire_time
 from .replies import part_of
-from .versions import PAUSE, RESET, UNPIN
+from .versions import PAUSE, RESET
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
 
     from ..checks import Seconds
     from .api import API
+    from .versions import Needs
 
     Action = Literal["create", "update", ""]
 
@@ -416,34 +418,6 @@ def consumer_names(api: API, stream: str, timeout: Seconds | None) -> Iterator[s
     return api.pages(f"CONSUMER.NAMES.{stream}", "consumers", str, {}, timeout)
 
 
-def pause_consumer(
-    api: API,
-    stream: str,
-    consumer: str,
-    until: datetime | Seconds,
-    timeout: Seconds | None,
-) -> ConsumerPause:
-    return _pause(api, stream, consumer, {"pause_until": _moment(until)}, timeout)
-
-
-def resume_consumer(
-    api: API, stream: str, consumer: str, timeout: Seconds | None
-) -> ConsumerPause:
-    return _pause(api, stream, consumer, {}, timeout)
-
-
-def _pause(
-    api: API,
-    stream: str,
-    consumer: str,
-    wanted: dict[str, str],
-    timeout: Seconds | None,
-) -> ConsumerPause:
-    subject = f"CONSUMER.PAUSE.{_which(stream, consumer)}"
-    reply = api.request(subject, wanted, needs=PAUSE, timeout=timeout)
-    return ConsumerPause.from_wire(reply)
-
-
 def _moment(until: datetime | Seconds) -> str:
     if isinstance(until, datetime):
         return wire_time(until, "until")
@@ -456,33 +430,192 @@ def _moment(until: datetime | Seconds) -> str:
         raise ConfigError(f"until: {until!r} seconds are past all calendars") from error
 
 
-def unpin_consumer(
-    api: API, stream: str, consumer: str, group: str, timeout: Seconds | None
-) -> None:
-    wanted = {"group": word(group, "group")}
-    subject = f"CONSUMER.UNPIN.{_which(stream, consumer)}"
-    api.request(subject, wanted, needs=UNPIN, timeout=timeout)
-
-
-def reset_consumer(
-    api: API,
-    stream: str,
-    consumer: str,
-    sequence: int | None,
-    timeout: Seconds | None,
-) -> ConsumerReset:
-    where = _which(stream, consumer)
-    wanted = None if sequence is None else {"seq": whole(sequence, "sequence", 0)}
-    api.require(RESET)
-    # Nobody answers for a consumer that there is not, so that is asked first; where only
-    # the reset is imported, there is nobody to ask.
-    with contextlib.suppress(JetStreamNotEnabledError):
-        consumer_info(api, stream, consumer, timeout)
-    reply = api.request(f"CONSUMER.RESET.{where}", wanted, needs=RESET, timeout=timeout)
-    return ConsumerReset.from_wire(reply)
-
-
 def _which(stream: str, consumer: str) -> str:
     check_name(stream, "stream")
     check_name(consumer, "consumer")
     return f"{stream}.{consumer}"
+
+
+class ManagedConsumer:
+    """The calls that pull and push consumers share."""
+
+    def __init__(
+        self, api: API, stream: str, name: str, info: ConsumerInfo | None = None
+    ) -> None:
+        """One that is bound without `info` asks the server nothing."""
+        self._api = api
+        self._stream = stream
+        self._name = name
+        self._info = info
+
+    @property
+    def name(self) -> str:
+        """The name of the consumer on the server."""
+        return self._name
+
+    @property
+    def stream_name(self) -> str:
+        """The name of the stream that this consumer reads from."""
+        return self._stream
+
+    @property
+    def cached_info(self) -> ConsumerInfo:
+        """The latest info that the server gave. Asks nothing.
+
+        Raises:
+            NoCachedInfoError: The server was not asked yet, as after
+                `JetStream.consumer`.
+        """
+        if self._info is None:
+            raise NoCachedInfoError(
+                f"consumer {self._name} was bound without asking the server: call info()"
+            )
+        return self._info
+
+    @property
+    def config(self) -> ConsumerConfig:
+        """The configuration of the consumer, from `cached_info`."""
+        return self.cached_info.config
+
+    def info(self, *, timeout: Seconds | None = None) -> ConsumerInfo:
+        """Get the configuration and the state of the consumer from the server. Blocks.
+
+        Args:
+            timeout: Seconds to wait. Default: the context's.
+
+        Returns:
+            The info, which `cached_info` keeps.
+
+        Raises:
+            ConsumerNotFoundError: The consumer does not exist.
+        """
+        self._info = consumer_info(self._api, self._stream, self._name, timeout)
+        return self._info
+
+    def update(
+        self,
+        config: ConsumerConfig | object | None = None,
+        /,
+        *,
+        timeout: Seconds | None = None,
+        **changes: Any,
+    ) -> ConsumerInfo:
+        """Change the configuration of the consumer. Blocks.
+
+        Args:
+            config: A whole configuration. Fields that are not set get the server's
+                default.
+            timeout: Seconds to wait. Default: the context's.
+            **changes: The fields to change. All other fields stay as they are. None
+                resets a field to the server's default.
+
+        Returns:
+            The info of the consumer.
+
+        Raises:
+            ConsumerNotFoundError: The consumer does not exist.
+            ConfigError: A field has a value that is not allowed. Nothing is sent.
+            UnsupportedFeatureError: The server is too old for a field. Nothing is sent.
+            APIError: The server rejects the change.
+        """
+        self._info = put_consumer(
+            self._api, self._stream, "update", config, changes, timeout, name=self._name
+        )
+        return self._info
+
+    def pause(
+        self, until: datetime | Seconds, *, timeout: Seconds | None = None
+    ) -> ConsumerPause:
+        """Pause the consumer: the server sends no messages for a time. Blocks.
+
+        Pulls wait meanwhile. Needs nats-server 2.11.
+
+        Args:
+            until: The end of the pause: an aware datetime, or seconds from now. jsync
+                adds these seconds to the time of this machine, and the server ends the
+                pause by its own clock.
+            timeout: Seconds to wait. Default: the context's.
+
+        Returns:
+            The state of the pause.
+
+        Raises:
+            ConfigError: `until` is not a time. Nothing is sent.
+            ConsumerNotFoundError: The consumer does not exist.
+            UnsupportedFeatureError: The server is too old. Nothing is sent.
+        """
+        return self._pause({"pause_until": _moment(until)}, timeout)
+
+    def resume(self, *, timeout: Seconds | None = None) -> ConsumerPause:
+        """End a pause. Blocks.
+
+        Does nothing without a pause. Needs nats-server 2.11.
+
+        Args:
+            timeout: Seconds to wait. Default: the context's.
+
+        Returns:
+            The state of the pause.
+
+        Raises:
+            ConsumerNotFoundError: The consumer does not exist.
+            UnsupportedFeatureError: The server is too old. Nothing is sent.
+        """
+        return self._pause({}, timeout)
+
+    def _pause(self, wanted: dict[str, str], timeout: Seconds | None) -> ConsumerPause:
+        reply = self._request("PAUSE", wanted, PAUSE, timeout)
+        return ConsumerPause.from_wire(reply)
+
+    def reset(
+        self, sequence: int | None = None, *, timeout: Seconds | None = None
+    ) -> ConsumerReset:
+        """Let the consumer continue from another message of the stream. Blocks.
+
+        The server redelivers all messages from there on, acknowledged or not. Needs
+        nats-server 2.14.
+
+        Args:
+            sequence: The stream sequence to continue from. None and 0 mean the message
+                after the ack floor.
+            timeout: Seconds to wait. Default: the context's.
+
+        Returns:
+            The new state of the consumer.
+
+        Raises:
+            InvalidResetError: The consumer starts after that sequence, or its
+                `deliver_policy` has no fixed start, such as `new`.
+            ConsumerNotFoundError: The consumer does not exist.
+            UnsupportedFeatureError: The server is too old. Nothing is sent.
+        """
+        wanted = None if sequence is None else {"seq": whole(sequence, "sequence", 0)}
+        self._api.require(RESET)
+        # Nobody answers for a consumer that there is not, so that is asked first; where
+        # only the reset is imported, there is nobody to ask.
+        with contextlib.suppress(JetStreamNotEnabledError):
+            consumer_info(self._api, self._stream, self._name, timeout)
+        reply = self._request("RESET", wanted, RESET, timeout)
+        self._info = reset = ConsumerReset.from_wire(reply)
+        return reset
+
+    def delete(self, *, timeout: Seconds | None = None) -> None:
+        """Delete the consumer on the server. Blocks.
+
+        Args:
+            timeout: Seconds to wait. Default: the context's.
+
+        Raises:
+            ConsumerNotFoundError: The consumer does not exist.
+        """
+        delete_consumer(self._api, self._stream, self._name, timeout)
+
+    def _request(
+        self,
+        what: str,
+        payload: Mapping[str, Any] | None,
+        needs: Needs,
+        timeout: Seconds | None,
+    ) -> dict[str, Any]:
+        subject = f"CONSUMER.{what}.{_which(self._stream, self._name)}"
+        return self._api.request(subject, payload, needs=needs, timeout=timeout)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..checks import whole
 from ..errors import NoCachedInfoError
+from ..models import StoredMessage
 from . import management
 from .consumer import Consumer
 from .ordered.arrow import READ_ROWS, ArrowRange
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
     from ..checks import Seconds
     from ..models import (
         ConsumerConfig,
-        ConsumerInfo,
-        StoredMessage,
         StreamConfig,
         StreamInfo,
     )
@@ -41,9 +40,9 @@ if TYPE_CHECKING:
 
 
 class Stream:
-    """A stream, as `JetStream.create_stream`, `stream` or `bind_stream` gives it.
+    """A stream. Any thread may use it.
 
-    Any thread may use it.
+    `JetStream.create_stream`, `JetStream.stream` and `JetStream.bind_stream` return it.
     """
 
     def __init__(self, api: API, name: str, info: StreamInfo | None = None) -> None:
@@ -54,15 +53,16 @@ class Stream:
 
     @property
     def name(self) -> str:
-        """Its name on the server."""
+        """The name of the stream."""
         return self._name
 
     @property
     def cached_info(self) -> StreamInfo:
-        """What the server last said of it; asks nothing.
+        """The latest info that the server gave. Asks nothing.
 
-        Raises `NoCachedInfoError` when nothing has been asked yet, as after
-        `JetStream.bind_stream`.
+        Raises:
+            NoCachedInfoError: The server was not asked yet, as after
+                `JetStream.bind_stream`.
         """
         if self._info is None:
             raise NoCachedInfoError(
@@ -72,7 +72,7 @@ class Stream:
 
     @property
     def config(self) -> StreamConfig:
-        """Its configuration, as of `cached_info`."""
+        """The configuration of the stream, from `cached_info`."""
         return self.cached_info.config
 
     # The stream -----------------------------------------------------------------------
@@ -84,11 +84,21 @@ class Stream:
         subjects_filter: str | None = None,
         timeout: Seconds | None = None,
     ) -> StreamInfo:
-        """Ask the server; blocks. Raises `StreamNotFoundError`.
+        """Get the configuration and the state of the stream from the server. Blocks.
 
-        With `deleted_details`, `state.deleted` has the sequences that are gone. With
-        `subjects_filter`, `>` for all, `state.subjects` has how many messages each
-        matching subject has; they are asked for 100,000 at a time.
+        Args:
+            deleted_details: Also get the sequences of deleted messages, as
+                `state.deleted`.
+            subjects_filter: Also get the number of messages of each subject that
+                matches, as `state.subjects`. `>` matches all. One request is needed for
+                every 100,000 subjects.
+            timeout: Seconds to wait. Default: the context's.
+
+        Returns:
+            The info, which `cached_info` keeps.
+
+        Raises:
+            StreamNotFoundError: The stream does not exist.
         """
         self._info = management.stream_info(
             self._api,
@@ -107,9 +117,23 @@ class Stream:
         timeout: Seconds | None = None,
         **changes: Any,
     ) -> StreamInfo:
-        """Give it a whole configuration, or change what keywords name. Blocks.
+        """Change the configuration of the stream. Blocks until the server has answered.
 
-        Like `JetStream.update_stream`.
+        Args:
+            config: A whole configuration. Fields that are not set get the server's
+                default.
+            timeout: Seconds to wait. Default: the context's.
+            **changes: The fields to change. All other fields stay as they are. None
+                resets a field to the server's default.
+
+        Returns:
+            The info of the stream.
+
+        Raises:
+            StreamNotFoundError: The stream does not exist.
+            ConfigError: A field has a value that is not allowed. Nothing is sent.
+            UnsupportedFeatureError: The server is too old for a field. Nothing is sent.
+            APIError: The server rejects the change.
         """
         self._info = management.update_stream(
             self._api, config, changes, timeout, name=self.name
@@ -124,11 +148,24 @@ class Stream:
         keep: int | None = None,
         timeout: Seconds | None = None,
     ) -> int:
-        """Delete messages, and return how many; blocks.
+        """Delete all messages of the stream, or some of them. Blocks.
 
-        All of them, or those whose subject matches `subject`, wildcards allowed; of these
-        only the ones before `sequence`, or all but the last `keep`: `ConfigError` for both.
-        Raises `StreamPurgeError` when the stream has `deny_purge`, `StreamSealedError`.
+        Args:
+            subject: Only messages of this subject, wildcards allowed. Default: all.
+            sequence: Only messages before this sequence.
+            keep: Keep this number of the latest messages. You can give `sequence` or
+                `keep`, not both.
+            timeout: Seconds to wait. Default: the context's.
+
+        Returns:
+            The number of deleted messages.
+
+        Raises:
+            ConfigError: You gave both `sequence` and `keep`, or a value that is not
+                allowed.
+            StreamPurgeError: The stream has `deny_purge`.
+            StreamSealedError: The stream is sealed.
+            StreamNotFoundError: The stream does not exist.
         """
         return management.purge_stream(
             self._api,
@@ -140,9 +177,13 @@ class Stream:
         )
 
     def delete(self, *, timeout: Seconds | None = None) -> None:
-        """Delete it with all its messages and consumers; blocks.
+        """Delete the stream with all its messages and consumers. Blocks.
 
-        Raises `StreamNotFoundError`.
+        Args:
+            timeout: Seconds to wait. Default: the context's.
+
+        Raises:
+            StreamNotFoundError: The stream does not exist.
         """
         management.delete_stream(self._api, self.name, timeout)
 
@@ -158,16 +199,30 @@ class Stream:
         direct: bool = True,
         timeout: Seconds | None = None,
     ) -> StoredMessage:
-        """One message: at a sequence, the last of a subject, or the next one. Blocks.
+        """Get one message: by its sequence, or by its subject. Blocks.
 
-        `next_by_subject` gives the first that matches at or after `sequence`, or at or
-        after `start_time` (nats-server 2.11), or of all; subjects may have wildcards.
-        Raises `MessageNotFoundError`, and `ConfigError` for what cannot be combined.
+        If the stream has `allow_direct`, any server with a replica or a mirror may
+        answer. This is fast, but that server may lag behind the latest publishes. A
+        stream from `bind_stream` asks its leader, until you call `info`.
 
-        A stream with `allow_direct` is read by a direct get: whichever server has a
-        replica or a mirror answers, which is quick, and may be a moment behind what was
-        last published. `direct=False` asks the leader. So does a stream that was bound
-        without asking, until you call `info`.
+        Args:
+            sequence: The sequence of the message.
+            last_by_subject: Get the last message of this subject, wildcards allowed.
+            next_by_subject: Get the first message of this subject at or after
+                `sequence` or `start_time`. Wildcards are allowed.
+            start_time: Get the first message at or after this time. Needs nats-server
+                2.11.
+            direct: False asks the leader. True asks any replica or mirror. Default:
+                True if the stream has `allow_direct`.
+            timeout: Seconds to wait. Default: the context's.
+
+        Returns:
+            The message.
+
+        Raises:
+            MessageNotFoundError: The stream has no such message.
+            StreamNotFoundError: The stream does not exist.
+            ConfigError: The arguments cannot be combined. Nothing is sent.
         """
         direct = direct and self._info is not None and bool(self.config.allow_direct)
         return stored.get_message(
@@ -194,20 +249,36 @@ class Stream:
         max_bytes: int = PAGE_BYTES,
         timeout: Seconds | None = None,
     ) -> Iterator[StoredMessage]:
-        """Iterate over the messages of a subject, wildcards allowed, in their order.
+        """Iterate over the stored messages of a subject, without a consumer.
 
-        From `sequence` or `start_time`, or the first, until there is none left, what is
-        published meanwhile included; or until `up_to_sequence`, that one included, the
-        last before `up_to_time`, or `max_messages`. They are asked for as they are
-        iterated over, `batch` messages or `max_bytes` at a time, which is what is held in
-        memory at most. Unlike a consumer this leaves no trace on the server, and has
-        neither acks nor redeliveries. The iterator is for one thread at a time.
+        The iteration ends after the last message, messages that are published meanwhile
+        included. jsync requests the messages while you iterate, so that only one
+        request's messages are in memory. Use the iterator from one thread at a time.
 
-        Iterating blocks, `timeout` seconds at most for each message. What does not come,
-        for a lost connection or a server that ended, is asked for again from there; then
-        raises `TimeoutError`, or `ConnectionLostError` when it is lost again and again.
-        `DirectGetNotAllowedError` says that the stream has no `allow_direct`. Needs
-        nats-server 2.11 (ADR-31).
+        Iterating blocks. If the connection or the server is lost, jsync continues after
+        the last message that you got. The stream needs `allow_direct`, and nats-server
+        2.11. (ADR-31)
+
+        Args:
+            subject: The subject, wildcards allowed. Default: all.
+            sequence: Start at this sequence. Default: the first message.
+            start_time: Start at this time, instead of `sequence`.
+            up_to_sequence: End after this sequence.
+            up_to_time: End before this time.
+            max_messages: End after this number of messages.
+            batch: Messages of each request.
+            max_bytes: Bytes of each request.
+            timeout: Seconds to wait for each message. Default: the context's.
+
+        Returns:
+            An iterator over the messages.
+
+        Raises:
+            DirectGetNotAllowedError: The stream has no `allow_direct`.
+            TimeoutError: No message came in time.
+            ConnectionLostError: The connection was lost repeatedly.
+            UnsupportedFeatureError: The server is older than 2.11. Nothing is sent.
+            ConfigError: The arguments cannot be combined. Nothing is sent.
         """
         pages = Range(
             subject,
@@ -231,16 +302,35 @@ class Stream:
         max_bytes: int = PAGE_BYTES,
         timeout: Seconds | None = None,
     ) -> Iterator[StoredMessage]:
-        """Iterate over the last message of each subject that matches, oldest first.
+        """Iterate over the last message of each subject that matches, the oldest first.
 
-        Each subject comes once: with its last message up to `up_to_sequence`, or before
-        `up_to_time`, if that is still there; else with what is its last when its part of
-        the answer is made. Everything else is as with `get_messages`. Raises
-        `TooManyResultsError` when more than 1024 subjects match. Needs nats-server 2.11
-        (ADR-31).
+        You get each subject once. With `up_to_sequence` or `up_to_time` you get the
+        last message before that limit. If that message is deleted while you iterate,
+        you get the last message of its subject instead. Iterating blocks, as with
+        `get_messages`. The stream needs `allow_direct`, and nats-server 2.11. (ADR-31)
+
+        Args:
+            subjects: A subject, or several, wildcards allowed.
+            up_to_sequence: Only messages up to this sequence.
+            up_to_time: Only messages before this time.
+            batch: Messages of each request.
+            max_bytes: Bytes of each request.
+            timeout: Seconds to wait for each message. Default: the context's.
+
+        Returns:
+            An iterator over the messages.
+
+        Raises:
+            TooManyResultsError: More than 1024 subjects match.
+            DirectGetNotAllowedError: The stream has no `allow_direct`.
+            TimeoutError: No message came in time.
+            ConnectionLostError: The connection was lost repeatedly.
+            UnsupportedFeatureError: The server is older than 2.11. Nothing is sent.
+            ConfigError: The arguments cannot be combined. Nothing is sent.
         """
         pages = LastOfEach(
             subjects,
+            StoredMessage.from_answer,
             up_to_sequence=up_to_sequence,
             up_to_time=up_to_time,
             batch=batch,
@@ -261,20 +351,36 @@ class Stream:
         inactive_threshold: float | None = None,
         timeout: Seconds | None = None,
     ) -> ArrowRange:
-        """The messages from sequence `start` to `end`, both included, as Arrow.
+        """Read a range of the stream as Arrow columns, in exact order.
 
-        Without an object for each message; what has been deleted is not in it. By default
-        from the first to the last that the stream holds now, of all subjects: for that the
-        call asks for the stream, which blocks, `timeout` seconds at most, and raises
-        `StreamNotFoundError`. What it returns is read when something takes it, as
-        `pyarrow.table(...)`, `polars.DataFrame(...)` and DuckDB do, or by iterating over it.
-        It reads as an `OrderedConsumer` does, in exact order, whatever happens to the
-        server; `max_bytes` are asked for ahead. See `ArrowBatch` for the columns, of which
-        `columns` names those that are wanted, in that order; a batch has `max_rows` or
-        fewer. With `headers_only` no payloads are sent: `data` is empty, and the headers
-        have its size as `Nats-Msg-Size`. If the program crashes, the server deletes the
-        consumer after `inactive_threshold` seconds: by default 30, or less if the stream's
-        `consumer_limits` say so.
+        jsync reads the range when you pass the result to `pyarrow.table(...)`,
+        `polars.DataFrame(...)` or DuckDB, or when you iterate over it. Reading
+        continues through reconnects, as with an `OrderedConsumer`. Deleted messages are
+        left out. `ArrowBatch` describes the columns.
+
+        Without `start` or `end` the call asks the server for the stream, which blocks.
+
+        Args:
+            start: The first sequence to read. Default: the first message of the stream.
+            end: The last sequence to read. Default: the last message at the time of the
+                call.
+            columns: The names of the columns, in their order. Default: all.
+            filter_subjects: A subject, or several, wildcards allowed. Default: all.
+            headers_only: Send no payloads. `data` is empty, and the header
+                `Nats-Msg-Size` has the size.
+            max_rows: Messages of a batch at most.
+            max_bytes: Bytes to prefetch.
+            inactive_threshold: Seconds after which the server deletes the consumer if
+                your program crashes. Default: 30, or less if the stream's
+                `consumer_limits` say so.
+            timeout: Seconds that a request may take. Default: the context's.
+
+        Returns:
+            The range, which can be read more than once.
+
+        Raises:
+            StreamNotFoundError: The stream does not exist.
+            ConfigError: An argument is not allowed. Nothing is sent.
         """
         start = whole(1 if start is None else start, "start", 1)
         if end is not None:
@@ -295,10 +401,17 @@ class Stream:
         )
 
     def delete_message(self, sequence: int, *, timeout: Seconds | None = None) -> None:
-        """Delete one message; blocks. On the disk it may stay until it is overwritten.
+        """Delete one message. Blocks.
 
-        Raises `MessageNotFoundError`, `MessageDeleteError` when the stream has
-        `deny_delete`.
+        The bytes of the message may stay on the disk until the server overwrites them.
+
+        Args:
+            sequence: The sequence of the message.
+            timeout: Seconds to wait. Default: the context's.
+
+        Raises:
+            MessageNotFoundError: The stream has no such message.
+            MessageDeleteError: The stream has `deny_delete`.
         """
         stored.delete_message(
             self._api, self.name, sequence, erase=False, timeout=timeout
@@ -307,7 +420,16 @@ class Stream:
     def secure_delete_message(
         self, sequence: int, *, timeout: Seconds | None = None
     ) -> None:
-        """Like `delete_message`, and overwrite it with random bytes; slower."""
+        """Delete one message, and overwrite it with random bytes. Slower, and blocks.
+
+        Args:
+            sequence: The sequence of the message.
+            timeout: Seconds to wait. Default: the context's.
+
+        Raises:
+            MessageNotFoundError: The stream has no such message.
+            MessageDeleteError: The stream has `deny_delete`.
+        """
         stored.delete_message(
             self._api, self.name, sequence, erase=True, timeout=timeout
         )
@@ -322,18 +444,43 @@ class Stream:
         timeout: Seconds | None = None,
         **fields: Any,
     ) -> Consumer:
-        """Create a consumer from a `ConsumerConfig`, or from its fields as keywords.
+        """Create a pull consumer. Blocks until the server has answered.
 
-        Blocks. A durable one with the same name and configuration is returned as it is;
-        with another configuration raises `ConsumerExistsError`, which names the fields
-        that differ and has them as `differences`. So does any second one
-        that has a `name` without an `inactive_threshold`: servers compare with the
-        threshold that they have put in. Without `durable_name` or `name` it gets a
-        random name, and goes when it is not used for `inactive_threshold` seconds.
-        Raises `ConfigError` before anything is sent, `UnsupportedFeatureError` for fields
-        that the server is too old for, and `APIError` for what it refuses.
+        If a durable consumer exists with the same configuration, nothing is changed.
+        Without `durable_name` or `name` the consumer gets a random name, and the server
+        deletes it after `inactive_threshold` seconds without use.
+
+        Args:
+            config: A `ConsumerConfig`, a mapping, or an object with `as_dict()`.
+            timeout: Seconds to wait. Default: the context's.
+            **fields: The fields of `ConsumerConfig` as keywords, instead of `config`.
+
+        Returns:
+            The consumer.
+
+        Raises:
+            ConsumerExistsError: The consumer exists with another configuration. The
+                error's `differences` has the fields that differ. A consumer with a
+                `name` and without an `inactive_threshold` always differs, because
+                servers compare with their own threshold.
+            StreamNotFoundError: The stream does not exist.
+            ConfigError: A field has a value that is not allowed. Nothing is sent.
+            UnsupportedFeatureError: The server is too old for a field. Nothing is sent.
+            APIError: The server rejects the configuration.
         """
-        return put_consumer(self._api, self.name, "create", config, fields, timeout)
+        return self._put("create", config, fields, timeout)
+
+    def _put(
+        self,
+        action: Action,
+        config: object | None,
+        fields: dict[str, Any],
+        timeout: Seconds | None,
+    ) -> Consumer:
+        info = management.put_consumer(
+            self._api, self.name, action, config, fields, timeout
+        )
+        return Consumer(self._api, info.stream_name, info.name, info)
 
     def update_consumer(
         self,
@@ -343,13 +490,26 @@ class Stream:
         timeout: Seconds | None = None,
         **fields: Any,
     ) -> Consumer:
-        """Give a consumer a whole configuration, or change what keywords name. Blocks.
+        """Change the configuration of a pull consumer. Blocks.
 
-        `durable_name` or `name` says which. A configuration replaces all, so that what is
-        unset gets the server's default; keywords leave the rest as it is, None unsets.
-        Raises `ConsumerNotFoundError`, and `APIError` for what cannot be changed.
+        Args:
+            config: A whole configuration. Fields that are not set get the server's
+                default.
+            timeout: Seconds to wait. Default: the context's.
+            **fields: The name of the consumer as `durable_name` or `name`, and the
+                fields to change. All other fields stay as they are. None resets a field
+                to the server's default.
+
+        Returns:
+            The consumer.
+
+        Raises:
+            ConsumerNotFoundError: The stream has no consumer of that name.
+            ConfigError: A field has a value that is not allowed. Nothing is sent.
+            UnsupportedFeatureError: The server is too old for a field. Nothing is sent.
+            APIError: The server rejects the change.
         """
-        return put_consumer(self._api, self.name, "update", config, fields, timeout)
+        return self._put("update", config, fields, timeout)
 
     def create_or_update_consumer(
         self,
@@ -359,16 +519,40 @@ class Stream:
         timeout: Seconds | None = None,
         **fields: Any,
     ) -> Consumer:
-        """Have a consumer be like this, whether or not there is one yet. Blocks.
+        """Create a pull consumer, or give an existing one this configuration. Blocks.
 
-        Keywords are a whole configuration, as with `create_consumer`.
+        Args:
+            config: A `ConsumerConfig`, a mapping, or an object with `as_dict()`.
+            timeout: Seconds to wait. Default: the context's.
+            **fields: The fields of `ConsumerConfig` as keywords, instead of `config`.
+                They are a whole configuration: other fields get the server's default.
+
+        Returns:
+            The consumer.
+
+        Raises:
+            StreamNotFoundError: The stream does not exist.
+            ConfigError: A field has a value that is not allowed. Nothing is sent.
+            UnsupportedFeatureError: The server is too old for a field. Nothing is sent.
+            APIError: The server rejects the configuration or the change.
         """
-        return put_consumer(self._api, self.name, "", config, fields, timeout)
+        return self._put("", config, fields, timeout)
 
     def consumer(self, name: str, *, timeout: Seconds | None = None) -> Consumer:
-        """The consumer of that name; blocks. Raises `ConsumerNotFoundError`."""
+        """Get an existing pull consumer, with its info. Blocks.
+
+        Args:
+            name: The name of the consumer.
+            timeout: Seconds to wait. Default: the context's.
+
+        Returns:
+            The consumer.
+
+        Raises:
+            ConsumerNotFoundError: The stream has no consumer of that name.
+        """
         info = management.consumer_info(self._api, self.name, name, timeout)
-        return known_consumer(self._api, info)
+        return Consumer(self._api, info.stream_name, info.name, info)
 
     def create_push_consumer(
         self,
@@ -378,9 +562,17 @@ class Stream:
         timeout: Seconds | None = None,
         **fields: Any,
     ) -> PushConsumer:
-        """Create a consumer that the server pushes: one with a `deliver_subject`. Blocks.
+        """Create a push consumer, to whose `deliver_subject` the server sends. Blocks.
 
-        Everything else is as with `create_consumer`.
+        Everything else is as with `create_consumer`, errors included.
+
+        Args:
+            config: A `ConsumerConfig`, a mapping, or an object with `as_dict()`.
+            timeout: Seconds to wait. Default: the context's.
+            **fields: The fields of `ConsumerConfig` as keywords, instead of `config`.
+
+        Returns:
+            The consumer.
         """
         return put_push_consumer(
             self._api, self.name, "create", config, fields, timeout
@@ -394,7 +586,20 @@ class Stream:
         timeout: Seconds | None = None,
         **fields: Any,
     ) -> PushConsumer:
-        """Change a push consumer; blocks. As `update_consumer`."""
+        """Change the configuration of a push consumer. Blocks.
+
+        Everything else is as with `update_consumer`, errors included.
+
+        Args:
+            config: A whole configuration. Fields that are not set get the server's
+                default.
+            timeout: Seconds to wait. Default: the context's.
+            **fields: The name of the consumer as `durable_name` or `name`, and the
+                fields to change.
+
+        Returns:
+            The consumer.
+        """
         return put_push_consumer(
             self._api, self.name, "update", config, fields, timeout
         )
@@ -407,18 +612,35 @@ class Stream:
         timeout: Seconds | None = None,
         **fields: Any,
     ) -> PushConsumer:
-        """Have a push consumer be like this, whether or not there is one yet. Blocks.
+        """Create a push consumer, or give an existing one this configuration. Blocks.
 
-        As `create_or_update_consumer`.
+        Everything else is as with `create_or_update_consumer`, errors included.
+
+        Args:
+            config: A `ConsumerConfig`, a mapping, or an object with `as_dict()`.
+            timeout: Seconds to wait. Default: the context's.
+            **fields: The fields of `ConsumerConfig` as keywords, instead of `config`.
+
+        Returns:
+            The consumer.
         """
         return put_push_consumer(self._api, self.name, "", config, fields, timeout)
 
     def push_consumer(
         self, name: str, *, timeout: Seconds | None = None
     ) -> PushConsumer:
-        """The push consumer of that name; blocks.
+        """Get an existing push consumer, with its info. Blocks.
 
-        Raises `ConsumerNotFoundError`, and `PullRequiredError` for a pull consumer.
+        Args:
+            name: The name of the consumer.
+            timeout: Seconds to wait. Default: the context's.
+
+        Returns:
+            The consumer.
+
+        Raises:
+            ConsumerNotFoundError: The stream has no consumer of that name.
+            PullRequiredError: It is a pull consumer.
         """
         return push_consumer(self._api, self.name, name, timeout)
 
@@ -428,56 +650,71 @@ class Stream:
     ) -> OrderedConsumer:
         """Read the stream in exact order, each message once, whatever happens.
 
-        The call blocks while it creates the first consumer. With `deliver_policy="new"` you
-        read every message that is published after the call. If the consumer is lost, jsync
-        recreates it, and you miss no message and get none twice. With `last_per_subject`
-        there is one exception: if a subject got a newer message before you read the old
-        one, you get only the newer message.
+        The call blocks while it creates the first consumer. With `deliver_policy="new"`
+        you read every message that is published after the call. If the consumer is
+        lost, jsync recreates it, and you miss no message and get none twice. With
+        `last_per_subject` there is one exception: if a subject got a newer message
+        before you read the old one, you get only the newer message.
 
-        Raises `StreamNotFoundError`, `ConfigError` before anything is sent, and
-        `APIError` for what the server refuses.
+        Args:
+            **options: The options of `OrderedOptions`.
+
+        Returns:
+            The ordered consumer, to be used in a `with` statement.
+
+        Raises:
+            StreamNotFoundError: The stream does not exist.
+            ConfigError: An option has a value that is not allowed. Nothing is sent.
+            APIError: The server rejects the consumer.
         """
         return ordered_consumer(self._api, self.name, options)
 
     def delete_consumer(self, name: str, *, timeout: Seconds | None = None) -> None:
-        """Delete a consumer; blocks. Raises `ConsumerNotFoundError`."""
+        """Delete a consumer. Blocks.
+
+        Args:
+            name: The name of the consumer.
+            timeout: Seconds to wait. Default: the context's.
+
+        Raises:
+            ConsumerNotFoundError: The stream has no consumer of that name.
+        """
         management.delete_consumer(self._api, self.name, name, timeout)
 
     def consumers(self, *, timeout: Seconds | None = None) -> Iterator[Consumer]:
-        """Iterate over its consumers; see `JetStream.consumers`."""
-        return consumers(self._api, self.name, timeout)
+        """Iterate over the consumers of the stream, in the order of their names.
+
+        Iterating blocks for each page of 256 consumers.
+
+        Args:
+            timeout: Seconds to wait for each page. Default: the context's.
+
+        Returns:
+            An iterator over the consumers.
+
+        Raises:
+            IncompleteListError: Raised at the end, if some consumers did not answer.
+                They are offline or have no leader, and the error names them.
+        """
+        infos = management.consumers(self._api, self.name, timeout)
+        return (Consumer(self._api, self.name, info.name, info) for info in infos)
 
     def consumer_names(self, *, timeout: Seconds | None = None) -> Iterator[str]:
-        """Iterate over the names of its consumers; see `JetStream.consumer_names`."""
+        """Iterate over the names of the consumers of the stream.
+
+        Iterating blocks for each page of 1024 names.
+
+        Args:
+            timeout: Seconds to wait for each page. Default: the context's.
+
+        Returns:
+            An iterator over the names.
+        """
         return management.consumer_names(self._api, self.name, timeout)
 
     def __repr__(self) -> str:
         return f"<Stream {self.name!r}>"
 
 
-# What `JetStream` does as well, without asking for the stream first -------------------
-
-
 def known_stream(api: API, info: StreamInfo) -> Stream:
     return Stream(api, info.config.name or "", info)
-
-
-def known_consumer(api: API, info: ConsumerInfo) -> Consumer:
-    return Consumer(api, info.stream_name, info.name, info)
-
-
-def put_consumer(
-    api: API,
-    stream: str,
-    action: Action,
-    config: object | None,
-    fields: dict[str, Any],
-    timeout: Seconds | None,
-) -> Consumer:
-    info = management.put_consumer(api, stream, action, config, fields, timeout)
-    return known_consumer(api, info)
-
-
-def consumers(api: API, stream: str, timeout: Seconds | None) -> Iterator[Consumer]:
-    infos = management.consumers(api, stream, timeout)
-    return (known_consumer(api, info) for info in infos)

@@ -33,6 +33,8 @@ RESET: Final[Needs] = {"resetting of consumers": (2, 14)}
 GET_BY_TIME: Final[Needs] = {"getting a message by its time": (2, 11)}
 FAST_INGEST: Final[Needs] = {"fast ingest": (2, 14)}
 DIRECT_BATCH: Final[Needs] = {"batched direct get": (2, 11)}
+PENDING_BEHIND: Final[Needs] = {"exact counts of direct gets": (2, 12)}
+"""nats-server 2.11 counts a message itself among those that follow it."""
 PRIORITY_GROUPS: Final[Needs] = {"priority groups": (2, 11)}
 PRIORITIES: Final[Needs] = {"priorities of pulls": (2, 12)}
 

@@ -1,29 +1,29 @@
-"""What an account has of JetStream, and may have."""
+"""The use of JetStream by an account, and its limits."""
 
 from .model import Model
 
 
 class AccountLimits(Model, kw_only=True, frozen=True):
-    """What the account may have; -1 is no limit."""
+    """The limits of an account. -1: no limit."""
 
     max_memory: int = 0
-    """Bytes in memory."""
+    """The most bytes in memory."""
     max_storage: int = 0
-    """Bytes in files."""
+    """The most bytes in files."""
     max_streams: int = 0
     max_consumers: int = 0
     max_ack_pending: int = 0
-    """Messages that one consumer may leave without an ack. Since nats-server 2.8."""
+    """The most unacknowledged messages of one consumer. Since nats-server 2.8."""
     memory_max_stream_bytes: int = 0
-    """Bytes of one stream in memory. Since nats-server 2.8."""
+    """The most bytes of one stream in memory. Since nats-server 2.8."""
     storage_max_stream_bytes: int = 0
-    """Bytes of one stream in files. Since nats-server 2.8."""
+    """The most bytes of one stream in files. Since nats-server 2.8."""
     max_bytes_required: bool = False
-    """Whether every stream has to have `max_bytes`. Since nats-server 2.7."""
+    """Whether every stream needs `max_bytes`. Since nats-server 2.7."""
 
 
 class Tier(Model, kw_only=True, frozen=True):
-    """What the account has of one tier, `R1` or `R3`."""
+    """The use of one tier, `R1` or `R3`, by an account."""
 
     memory: int = 0
     """Bytes in memory."""
@@ -44,18 +44,18 @@ class APIStats(Model, kw_only=True, frozen=True):
     level: int = 0
     """The API level: 1 is nats-server 2.11, 2 and 3 are 2.12, 4 is 2.14, 5 is 2.15."""
     total: int = 0
-    """Requests."""
+    """The number of requests."""
     errors: int = 0
-    """Those that were answered with an error."""
+    """The number of requests that failed."""
     inflight: int = 0
-    """Those that are being answered. Since nats-server 2.7."""
+    """The number of requests in progress. Since nats-server 2.7."""
 
 
 class AccountInfo(Tier, kw_only=True, frozen=True):
-    """The account's JetStream, as `$JS.API.INFO` gives it; the sum of its tiers, if any."""
+    """The use and the limits of an account, as the sum of its tiers."""
 
     domain: str | None = None
     """The JetStream domain."""
     api: APIStats = APIStats()
     tiers: dict[str, Tier] | None = None
-    """By name, `R1` and `R3`; the limits are here then. Since nats-server 2.8."""
+    """The tiers by name, `R1` and `R3`, with their limits. Since nats-server 2.8."""

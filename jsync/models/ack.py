@@ -14,34 +14,35 @@ class ApiErrorReply(Model, kw_only=True, frozen=True):
     code: int = 0
     """HTTP-like: 400, 404, 503."""
     err_code: int = 0
-    """The server's own number of the error, 10003 for instance. Since nats-server 2.3."""
+    """The server's number of the error, such as 10003. Since nats-server 2.3."""
     description: str = ""
-    """The server's words."""
+    """The server's description of the error."""
 
 
 class PubAck(msgspec.Struct, frozen=True, gc=False):
-    """A stream has stored the message, or the batch."""
+    """The ack of a stream that has stored a message or a batch."""
 
     stream: str = ""
-    """The stream that stored it."""
+    """The name of the stream."""
     seq: int = 0
-    """The sequence it has there, or the batch's last message."""
+    """The sequence of the message, or of the last message of a batch."""
     duplicate: bool = False
-    """Whether the stream had it already (`msg_id`); `seq` is the first one's."""
+    """Whether the stream already had the `msg_id`. `seq` is then the first
+    message's."""
     domain: str | None = None
-    """The JetStream domain, when there is one. Since nats-server 2.4."""
+    """The JetStream domain, if there is one. Since nats-server 2.4."""
     batch: str | None = None
     """The id of the batch. Since nats-server 2.12."""
     count: int | None = None
-    """How many messages the batch had. Since nats-server 2.12."""
+    """The number of messages of the batch. Since nats-server 2.12."""
     val: str | None = None
-    """The counter's new value as it is on the wire. Since nats-server 2.12."""
+    """The new value of the counter, as text. Since nats-server 2.12."""
     error: dict[str, Any] | None = None
     """None: this is for `decode_pub_ack`, which gives it in place of the ack."""
 
     @property
     def value(self) -> int | None:
-        """The counter's new value, however large, on a stream with `allow_msg_counter`."""
+        """The new value of the counter, on a stream with `allow_msg_counter`."""
         return None if self.val is None else int(self.val)
 
     def __repr__(self) -> str:

@@ -18,21 +18,21 @@ class PeerInfo(Model, kw_only=True, frozen=True):
     name: str = ""
     """The server's name."""
     current: bool = False
-    """Whether it was seen lately and has everything."""
+    """Whether the server was seen lately and has all data."""
     offline: bool = False
-    """Whether it has not been seen lately."""
+    """Whether the server was not seen lately."""
     active: Seconds = 0.0
-    """Seconds since it was last seen."""
+    """Seconds since the server was last seen."""
     lag: int = 0
-    """Operations that it is behind."""
+    """The number of operations that the server lags behind."""
     peer: str = ""
-    """Its id in the cluster. Since nats-server 2.9.1."""
+    """The id of the server in the cluster. Since nats-server 2.9.1."""
     pending: bool = False
-    """Whether it is still to join. Since nats-server 2.15."""
+    """Whether the server has not joined yet. Since nats-server 2.15."""
 
 
 class MoveOrigin(Model, kw_only=True, frozen=True):
-    """What was before a move. Since nats-server 2.15."""
+    """The settings before a move. Since nats-server 2.15."""
 
     replicas: int = 0
     placement: Placement | None = None
@@ -40,18 +40,18 @@ class MoveOrigin(Model, kw_only=True, frozen=True):
 
 
 class MoveStatus(Model, kw_only=True, frozen=True):
-    """What a move waits for. Since nats-server 2.15."""
+    """The state of a move. Since nats-server 2.15."""
 
     description: str = ""
     """The server's words."""
     type: MoveStep | None = None
-    """What has to change for the move to go on."""
+    """The step that must change before the move continues."""
     err: str | None = None
-    """What went wrong."""
+    """The error of the move."""
 
 
 class DesiredClusterInfo(Model, kw_only=True, frozen=True):
-    """The servers that are to hold it, while it is being moved. Since nats-server 2.15."""
+    """The target servers of a move. Since nats-server 2.15."""
 
     name: str | None = None
     """The cluster's name."""
@@ -68,19 +68,19 @@ class ClusterInfo(Model, kw_only=True, frozen=True):
     name: str | None = None
     """The cluster's name."""
     raft_group: str | None = None
-    """Since nats-server 2.10.4."""
+    """The name of the raft group. Since nats-server 2.10.4."""
     leader: str | None = None
-    """The leader's name; None while there is none."""
+    """The name of the leader. None while there is no leader."""
     leader_since: datetime | None = None
-    """Since nats-server 2.11.9."""
+    """When this leader was elected. Since nats-server 2.11.9."""
     system_account: bool = False
     """Whether replication goes through the system account. Since nats-server 2.11.9."""
     traffic_account: str | None = None
     """The account that replication goes through. Since nats-server 2.11.9."""
     replicas: list[PeerInfo] | None = None
-    """The others."""
+    """The other servers."""
     desired: DesiredClusterInfo | None = None
-    """Where it is to be, while it is being moved. Since nats-server 2.15."""
+    """The target servers, during a move. Since nats-server 2.15."""
 
     @property
     def is_of_leader(self) -> bool:

@@ -30,132 +30,158 @@ _PRIORITY_TIMEOUT: Final = 120.0
 
 
 class ConsumerConfig(Model, kw_only=True, frozen=True):
-    """How a consumer is set up. What is not set has the server's default.
+    """The configuration of a consumer. Unset fields have the server's default.
 
-    But for `ack_policy`, which is `explicit` here: the server's default is to expect no
-    acks.
+    `ack_policy` is an exception: here the default is `explicit`, while the server's is
+    `none`.
     """
 
     durable_name: str | None = None
-    """Its name, when it is to outlast its users. Default: not durable.
+    """The name of a consumer that stays while nobody uses it. Default: not durable.
 
     Since nats-server 2.2.
     """
     name: str | None = None
-    """Its name, without white space or any of `.*>/\\`. Default: the server makes one.
+    """The name, without white space or any of `.*>/\\`. Default: a random name.
 
     Since nats-server 2.9.
     """
     description: str | None = None
-    """Words for people, 4 KiB at most. Default: none. Since nats-server 2.3.3."""
+    """A human-readable description, up to 4 KiB. Default: none.
+
+    Since nats-server 2.3.3.
+    """
     deliver_policy: DeliverPolicy | None = None
-    """Where in the stream it starts. Default: `all`. Since nats-server 2.2."""
+    """The first message to deliver. Default: `all`. Since nats-server 2.2."""
     opt_start_seq: Count | None = None
     """The sequence to start from, with `by_start_sequence`. Since nats-server 2.2."""
     opt_start_time: datetime | None = None
     """The time to start from, with `by_start_time`. Since nats-server 2.2."""
     ack_policy: Annotated[AckPolicy, Since(flow_control="2.14")] = "explicit"
-    """Which messages are acknowledged. jsync's default: `explicit`, the server's: `none`.
+    """The messages that need acks. Default: `explicit`, unlike the server's `none`.
 
     Since nats-server 2.2, `flow_control` since 2.14.
     """
     ack_wait: PositiveSeconds | None = None
-    """Seconds after which a message without an ack is sent again. Default: 30.
+    """Seconds until the server redelivers a message without an ack. Default: 30.
 
     Since nats-server 2.2.
     """
     max_deliver: int | None = None
-    """How often a message is sent at most. Default: -1, any number.
+    """The most deliveries of one message. Default: -1, no limit.
 
     Since nats-server 2.2.
     """
     backoff: list[PositiveSeconds] | None = None
-    """Seconds to wait before each time it is sent again, in place of `ack_wait`.
+    """Seconds to wait before each redelivery, instead of `ack_wait`.
 
     Default: none. Since nats-server 2.7.1.
     """
     filter_subject: str | None = None
-    """The one subject it is for, wildcards allowed. Default: all. Since nats-server 2.2."""
+    """The subject to deliver, wildcards allowed. Default: all.
+
+    Since nats-server 2.2.
+    """
     filter_subjects: list[str] | None = None
-    """The subjects it is for, in place of `filter_subject`. Default: all.
+    """The subjects to deliver, instead of `filter_subject`. Default: all.
 
     Since nats-server 2.10.
     """
     replay_policy: ReplayPolicy | None = None
-    """As fast as it goes, or at the pace of storing. Default: `instant`.
+    """The pace: `instant`, or `original` as stored. Default: `instant`.
 
     Since nats-server 2.2.
     """
     rate_limit_bps: Count | None = None
-    """Bits a second at most; push only. Default: 0, any. Since nats-server 2.2."""
+    """The most bits a second, for push consumers. Default: 0, no limit.
+
+    Since nats-server 2.2.
+    """
     sample_freq: str | None = None
-    """The percentage of acks to report on, `100` for instance. Default: none.
+    """The percentage of acks to report as advisories, such as `100`. Default: none.
 
     Since nats-server 2.2.
     """
     max_waiting: int | None = None
-    """Pulls that may wait at a time; pull only. Default: 512. Since nats-server 2.2."""
+    """The most waiting pulls, for pull consumers. Default: 512.
+
+    Since nats-server 2.2.
+    """
     max_ack_pending: int | None = None
-    """Messages that may wait for their acks; -1 is any number. Default: 1000.
+    """The most messages that wait for their acks. -1: no limit. Default: 1000.
 
     Since nats-server 2.2.
     """
     flow_control: bool | None = None
-    """Slow down with its reader; push only. Default: False. Since nats-server 2.2."""
+    """Wait for slow readers, for push consumers. Default: False.
+
+    Since nats-server 2.2.
+    """
     headers_only: bool | None = None
-    """Send no payloads, but their size as `Nats-Msg-Size`. Default: False.
+    """Deliver no payloads, only their size as `Nats-Msg-Size`. Default: False.
 
     Since nats-server 2.6.2.
     """
     max_batch: int | None = None
-    """Messages that one pull may ask for. Default: 0, any number. Since nats-server 2.7."""
+    """The most messages of one pull. Default: 0, no limit. Since nats-server 2.7."""
     max_expires: PositiveSeconds | None = None
-    """Seconds that one pull may wait. Default: 0, any number. Since nats-server 2.7."""
+    """The most seconds of one pull. Default: 0, no limit. Since nats-server 2.7."""
     max_bytes: int | None = None
-    """Bytes that one pull may ask for. Default: 0, any number. Since nats-server 2.8.3."""
+    """The most bytes of one pull. Default: 0, no limit. Since nats-server 2.8.3."""
     deliver_subject: str | None = None
-    """Where to send messages to; makes it a push consumer. Default: pull.
+    """The subject to push messages to. Default: none, a pull consumer.
 
     Since nats-server 2.2.
     """
     deliver_group: str | None = None
     """The queue group of a push consumer. Default: none. Since nats-server 2.4."""
     idle_heartbeat: Seconds | None = None
-    """Seconds of silence until a heartbeat; push only. Default: 0, none.
+    """Seconds between heartbeats, for push consumers. Default: 0, no heartbeats.
 
     Since nats-server 2.2.
     """
     inactive_threshold: Seconds | None = None
-    """Seconds without use after which it goes. Default: 5, never for a durable one.
+    """Seconds without use until the server deletes the consumer.
 
-    Since nats-server 2.7; for durable ones since 2.9.
+    Default: 5, or never for a durable consumer.
+
+    Since nats-server 2.7, for durable consumers since 2.9.
     """
     num_replicas: int | None = None
-    """Servers that hold it. Default: 0, as many as the stream. Since nats-server 2.8.3."""
+    """The number of servers that store its state. Default: 0, those of the stream.
+
+    Since nats-server 2.8.3.
+    """
     mem_storage: bool | None = None
-    """Keep its state in memory. Default: as the stream. Since nats-server 2.8.3."""
+    """Store the state in memory. Default: as the stream does.
+
+    Since nats-server 2.8.3.
+    """
     direct: bool | None = None
-    """The server's own, for mirrors and sources. Since nats-server 2.2."""
+    """Used by servers for mirrors and sources. Since nats-server 2.2."""
     sourcing: Annotated[bool | None, Since("2.14")] = None
-    """The server's own, for mirrors and sources. Since nats-server 2.14."""
+    """Used by servers for mirrors and sources. Since nats-server 2.14."""
     metadata: dict[str, str] | None = None
-    """Your own notes, 128 KiB at most; `_nats.` is the server's. Since nats-server 2.10."""
+    """Your own notes, up to 128 KiB. Keys with `_nats.` belong to the server.
+
+    Since nats-server 2.10.
+    """
     pause_until: Annotated[datetime | None, Since("2.11")] = None
-    """Send nothing until then. Default: not paused. Since nats-server 2.11."""
+    """The end of the pause. Default: not paused. Since nats-server 2.11."""
     priority_groups: Annotated[list[str] | None, Since("2.11")] = None
-    """The groups that pulls are for, of which there can be one now.
+    """The priority groups of the consumer. Servers allow one.
 
     Since nats-server 2.11.
     """
     priority_policy: Annotated[
         PriorityPolicy | None, Since("2.11", none="2.10", prioritized="2.12")
     ] = None
-    """Who of a group is served. Default: `none`.
+    """The rule that chooses the pull to serve. Default: `none`.
 
     Since nats-server 2.11, `prioritized` since 2.12.
     """
     priority_timeout: Annotated[Seconds | None, Since("2.11")] = None
-    """Seconds after which a silent pinned client loses its place. Default: 120.
+    """Seconds until a silent pinned client loses its pin. Default: 120.
 
     Since nats-server 2.11.
     """

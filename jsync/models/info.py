@@ -15,57 +15,57 @@ class LostStreamData(Model, kw_only=True, frozen=True):
     """Messages that the server could not recover."""
 
     msgs: list[int] | None = None
-    """Their sequences."""
+    """The sequences of these messages."""
     bytes: Count = 0
-    """Their size."""
+    """The bytes of these messages."""
 
 
 class StreamState(Model, kw_only=True, frozen=True):
-    """What a stream holds."""
+    """The state of a stream."""
 
     messages: Count = 0
-    """Messages in it."""
+    """The number of stored messages."""
     bytes: Count = 0
-    """Their size, as the server stores them."""
+    """The bytes of these messages in storage."""
     first_seq: Count = 0
-    """The sequence of the first message; one past `last_seq` when there is none."""
+    """The sequence of the first message. `last_seq` + 1 for an empty stream."""
     first_ts: datetime | None = None
     """When the first message was stored."""
     last_seq: Count = 0
-    """The sequence of the last message that was stored, deleted or not."""
+    """The sequence of the last message, deleted or not."""
     last_ts: datetime | None = None
     """When the last message was stored."""
     num_subjects: Count = 0
-    """Different subjects in it. Since nats-server 2.7.2."""
+    """The number of different subjects. Since nats-server 2.7.2."""
     subjects: dict[str, int] | None = None
-    """Messages of each subject, when asked for. Since nats-server 2.7.2."""
+    """The number of messages of each subject, on request. Since nats-server 2.7.2."""
     num_deleted: Count = 0
     """Messages deleted between the first and the last. Since nats-server 2.2.2."""
     deleted: list[int] | None = None
-    """Their sequences, when asked for."""
+    """The sequences of deleted messages, on request."""
     lost: LostStreamData | None = None
     """Messages that the server could not recover."""
     consumer_count: Count = 0
-    """Consumers it has."""
+    """The number of consumers."""
 
 
 class StreamSourceInfo(Model, kw_only=True, frozen=True):
-    """How the copying from a mirror's origin, or from a source, is going."""
+    """The state of copying from a mirror's origin, or from a source."""
 
     name: str = ""
-    """The stream that is copied."""
+    """The name of the copied stream."""
     external: External | None = None
-    """Where it is, when in another account or domain."""
+    """The account or domain of that stream, if it is another one."""
     lag: int = 0
-    """Messages still to be copied."""
+    """The number of messages that are not copied yet."""
     active: Seconds | None = None
-    """Seconds since something was last heard of it; negative for never."""
+    """Seconds since the last sign of life. Negative: never."""
     error: ApiErrorReply | None = None
-    """Why it cannot be copied."""
+    """The error that prevents copying."""
     filter_subject: str | None = None
     """The subjects that are copied. Since nats-server 2.10."""
     subject_transforms: list[SubjectTransform] | None = None
-    """Their new subjects. Since nats-server 2.10."""
+    """The new subjects of copied messages. Since nats-server 2.10."""
 
 
 class StreamAlternate(Model, kw_only=True, frozen=True):
@@ -77,37 +77,37 @@ class StreamAlternate(Model, kw_only=True, frozen=True):
 
 
 class StreamInfo(Model, kw_only=True, frozen=True):
-    """A stream, as `STREAM.INFO`, `STREAM.CREATE` and `STREAM.UPDATE` give it."""
+    """The configuration and the state of a stream, as the server returns them."""
 
     config: StreamConfig = StreamConfig()
-    """How it is set up."""
+    """The configuration of the stream."""
     state: StreamState = StreamState()
-    """What it holds."""
+    """The state of the stream."""
     created: datetime | None = None
-    """When it was created."""
+    """When the stream was created."""
     ts: datetime | None = None
-    """The server's time when it gave this. Since nats-server 2.10."""
+    """The time of this info, by the server's clock. Since nats-server 2.10."""
     domain: str | None = None
     """The JetStream domain. Since nats-server 2.6."""
     cluster: ClusterInfo | None = None
-    """The servers that hold it."""
+    """The servers that store the stream."""
     mirror: StreamSourceInfo | None = None
-    """How the copying from its origin is going."""
+    """The state of copying from its origin."""
     sources: list[StreamSourceInfo] | None = None
-    """How the copying from its sources is going, in any order."""
+    """The state of copying from each source, in any order."""
     alternates: list[StreamAlternate] | None = None
     """Streams with the same messages, the nearest first. Since nats-server 2.8."""
     did_create: bool = False
-    """Whether this request created it. Since nats-server 2.6."""
+    """Whether this request created the stream. Since nats-server 2.6."""
     total: int = 0
-    """Subjects there are, when asked for `state.subjects`; one reply has 100,000.
+    """The number of subjects, if `state.subjects` was requested.
 
     Since nats-server 2.9.
     """
     offset: int = 0
-    """The number of the first of them here. Since nats-server 2.9."""
+    """The offset of the first subject in this reply. Since nats-server 2.9."""
     limit: int = 0
-    """How many of them one reply has at most. Since nats-server 2.9."""
+    """The most subjects of one reply. Since nats-server 2.9."""
 
 
 class SequenceInfo(Model, kw_only=True, frozen=True):
@@ -126,58 +126,58 @@ class PriorityGroupState(Model, kw_only=True, frozen=True):
 
     group: str = ""
     pinned_client_id: str | None = None
-    """The id that the pinned client sends along."""
+    """The id that the pinned client sends with its pulls."""
     pinned_ts: datetime | None = None
-    """When it was pinned."""
+    """When the client was pinned."""
 
 
 class ConsumerInfo(Model, kw_only=True, frozen=True):
-    """A consumer, as `CONSUMER.INFO` and `CONSUMER.CREATE` give it."""
+    """The configuration and the state of a consumer, as the server returns them."""
 
     stream_name: str = ""
     name: str = ""
     config: ConsumerConfig = ConsumerConfig()
-    """How it is set up."""
+    """The configuration of the consumer."""
     created: datetime | None = None
-    """When it was created."""
+    """When the consumer was created."""
     ts: datetime | None = None
-    """The server's time when it gave this. Since nats-server 2.10."""
+    """The time of this info, by the server's clock. Since nats-server 2.10."""
     delivered: SequenceInfo = SequenceInfo()
-    """The last message that was sent."""
+    """The last delivered message."""
     ack_floor: SequenceInfo = SequenceInfo()
-    """The last message up to which all are acknowledged."""
+    """The last message before the first unacknowledged one."""
     num_ack_pending: Count = 0
-    """Messages that wait for their acks."""
+    """The number of delivered messages without an ack."""
     num_redelivered: Count = 0
-    """Messages that were sent more than once and wait for their acks."""
+    """The number of redelivered messages without an ack."""
     num_waiting: Count = 0
-    """Pulls that wait."""
+    """The number of waiting pulls."""
     num_pending: Count = 0
-    """Messages still to be sent for the first time."""
+    """The number of messages that are not delivered yet."""
     cluster: ClusterInfo | None = None
-    """The servers that hold it."""
+    """The servers that store the consumer's state."""
     push_bound: bool = False
-    """Whether somebody listens to a push consumer. Since nats-server 2.4."""
+    """Whether a push consumer has a subscriber. Since nats-server 2.4."""
     paused: bool = False
-    """Whether it is paused. Since nats-server 2.11."""
+    """Whether the consumer is paused. Since nats-server 2.11."""
     pause_remaining: Seconds | None = None
-    """Seconds that it stays paused. Since nats-server 2.11."""
+    """Seconds until the pause ends. Since nats-server 2.11."""
     priority_groups: list[PriorityGroupState] | None = None
-    """Who is pinned. Since nats-server 2.11."""
+    """The pinned client of each group. Since nats-server 2.11."""
 
 
 class ConsumerPause(Model, kw_only=True, frozen=True):
-    """What pausing or resuming a consumer came to. Since nats-server 2.11."""
+    """The result of pausing or resuming a consumer. Since nats-server 2.11."""
 
     paused: bool = False
     pause_until: datetime | None = None
-    """None when it is not paused."""
+    """The end of the pause. None if the consumer is not paused."""
     pause_remaining: Seconds | None = None
-    """Seconds that it stays paused."""
+    """Seconds until the pause ends."""
 
 
 class ConsumerReset(ConsumerInfo, kw_only=True, frozen=True):
     """A consumer that has been reset. Since nats-server 2.14."""
 
     reset_seq: Count = 0
-    """The stream sequence that it goes on from."""
+    """The stream sequence that the consumer continues from."""

@@ -1,8 +1,17 @@
 """What every configuration and reply is: a Struct that reads and writes JetStream's JSON."""
 
 import functools
+import inspect
 from collections.abc import Mapping
-from typing import Annotated, Any, NamedTuple, Self, get_args, get_origin
+from typing import (
+    Annotated,
+    Any,
+    NamedTuple,
+    Self,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 import msgspec
 
@@ -30,7 +39,27 @@ class Field(NamedTuple):
         return None if self.is_blank(value) else self.codec.write(value)
 
 
-class Model(msgspec.Struct, kw_only=True, frozen=True, eq=False):
+class ModelMeta(msgspec.StructMeta):
+    @property
+    def __signature__(self) -> inspect.Signature:
+        """The public fields as keywords with plain types, for `help`."""
+        hints = get_type_hints(self)
+        blank = self()
+        return inspect.Signature(
+            [
+                inspect.Parameter(
+                    name,
+                    inspect.Parameter.KEYWORD_ONLY,
+                    default=getattr(blank, name),
+                    annotation=hints[name],
+                )
+                for name in self.__struct_fields__
+                if not name.startswith("_")
+            ]
+        )
+
+
+class Model(msgspec.Struct, metaclass=ModelMeta, kw_only=True, frozen=True, eq=False):
     """A part of JetStream's JSON: seconds and datetimes here, nanoseconds and RFC 3339 there.
 
     Attributes have the names of the wire. One that is None is unset, and is not sent: the
@@ -40,13 +69,15 @@ class Model(msgspec.Struct, kw_only=True, frozen=True, eq=False):
     """
 
     extra: dict[str, Any] = {}
-    """Fields that this jsync does not know, a newer server's, as they are on the wire."""
+    """Fields that this jsync does not know, a newer server's, as they are on the
+    wire."""
     _read: dict[str, tuple[Any, Any]] = {}
 
     def to_wire(self) -> dict[str, Any]:
         """The JSON object, with the fields that are set.
 
-        Raises `ConfigError` for a value that the wire cannot carry.
+        Raises:
+            ConfigError: A value does not fit the protocol.
         """
         wire = dict(self.extra)
         for name, field in fields_of(type(self)).items():
@@ -64,16 +95,33 @@ class Model(msgspec.Struct, kw_only=True, frozen=True, eq=False):
 
     @classmethod
     def from_wire(cls, data: Mapping[str, Any]) -> Self:
-        """Read a JSON object that a server sent, which never fails.
+        """Read a JSON object that a server sent. Never fails.
 
-        What is missing has its default, and what is not known is in `extra`. A value that
-        makes no sense counts as missing, and goes back as it came.
+        Missing fields get their defaults, and `extra` has the unknown ones. A value
+        that makes no sense counts as missing.
+
+        Args:
+            data: The JSON object, durations in nanoseconds.
+
+        Returns:
+            The object.
         """
         return cls.read(data, strict=False)
 
     @classmethod
     def read(cls, data: Mapping[str, Any], strict: bool) -> Self:
-        """`from_wire`; when strict a value that makes no sense raises `ConfigError`."""
+        """Read a JSON object, and check it if you want that.
+
+        Args:
+            data: The JSON object, durations in nanoseconds.
+            strict: Raise an error for a value that makes no sense.
+
+        Returns:
+            The object.
+
+        Raises:
+            ConfigError: A value makes no sense, and `strict` is set.
+        """
         fields = fields_of(cls)
         values: dict[str, Any] = {}
         extra: dict[str, Any] = {}
@@ -103,12 +151,19 @@ class Model(msgspec.Struct, kw_only=True, frozen=True, eq=False):
 
     @classmethod
     def of(cls, config: object | None, fields: Mapping[str, Any]) -> Self:
-        """Make a checked one of a whole configuration or of keywords, not of both.
+        """Make a checked object of a whole configuration or of keywords, not of both.
 
-        A configuration is one of this class; a mapping, which is the same as keywords
-        (seconds and datetimes; `from_wire` is for the wire's own form); or an object with
-        `as_dict()`, such as nats-py's, which gives the wire's form. Raises `ConfigError`,
-        which names the field.
+        Args:
+            config: An object of this class, a mapping (durations in seconds, times as
+                datetimes), or an object with `as_dict()`, such as nats-py's.
+            fields: The fields, instead of `config`.
+
+        Returns:
+            The checked object.
+
+        Raises:
+            ConfigError: A field has a value that is not allowed. The error names the
+                field.
         """
         if config is None:
             return cls._from_keywords(fields)
@@ -133,13 +188,28 @@ class Model(msgspec.Struct, kw_only=True, frozen=True, eq=False):
         return cls.read(msgspec.to_builtins(as_dict()), strict=True)._checked()
 
     def replace(self, **changes: Any) -> Self:
-        """A copy with some fields changed: `config.replace(max_age=60)`."""
+        """Make a copy with some fields changed: `config.replace(max_age=60)`.
+
+        Args:
+            **changes: The fields to change.
+
+        Returns:
+            The copy.
+        """
         return msgspec.structs.replace(self, **changes)
 
     def changed(self, changes: Mapping[str, Any]) -> Self:
-        """A checked copy with some fields changed; None is a field's default.
+        """Make a checked copy with some fields changed.
 
-        Raises `ConfigError`, which names the field.
+        Args:
+            changes: The fields to change. None resets a field to its default.
+
+        Returns:
+            The copy.
+
+        Raises:
+            ConfigError: A field has a value that is not allowed. The error names the
+                field.
         """
         self._check_keywords(changes)
         fields = fields_of(type(self))
@@ -150,11 +220,17 @@ class Model(msgspec.Struct, kw_only=True, frozen=True, eq=False):
         return self.replace(**values)._checked()
 
     def differences(self, other: Self) -> dict[str, tuple[Any, Any]]:
-        """The fields in which the two differ for a server: `{name: (mine, theirs)}`.
+        """Compare with another object, as a server does.
 
-        An unset field is as good as the server's default, where neither server nor
-        account sets limits. Metadata of the server's own (`_nats.`) does not count, nor
-        does what only the other one has in `extra`.
+        An unset field is the same as the server's default, if neither server nor
+        account sets limits. Metadata of the server itself (`_nats.`) does not count,
+        nor do fields that only the other object has in `extra`.
+
+        Args:
+            other: The object to compare with.
+
+        Returns:
+            The fields that differ: `{name: (mine, theirs)}`.
         """
         mine, theirs = self._settled(), other._settled()
         found = {
@@ -169,8 +245,30 @@ class Model(msgspec.Struct, kw_only=True, frozen=True, eq=False):
                 found[name] = (value, other.extra.get(name))
         return found
 
+    def changes_from(self, other: Self) -> dict[str, Any]:
+        """Find the fields that have another value than in another object.
+
+        Args:
+            other: The object to compare with.
+
+        Returns:
+            The fields and their values in this object.
+        """
+        return {
+            name: getattr(self, name)
+            for name in fields_of(type(self))
+            if getattr(self, name) != getattr(other, name)
+        }
+
     def matches(self, other: Self) -> bool:
-        """Whether there are no `differences`."""
+        """Whether there are no `differences`.
+
+        Args:
+            other: The object to compare with.
+
+        Returns:
+            True if both are the same for a server.
+        """
         return not self.differences(other)
 
     def _settled(self) -> dict[str, Any]:
@@ -186,9 +284,15 @@ class Model(msgspec.Struct, kw_only=True, frozen=True, eq=False):
         return settled
 
     def newer_than(self, line: Line = OLDEST) -> dict[str, Line]:
-        """What is set that servers of `line` do not know, and the lines that brought it.
+        """Find the fields that are set and that older servers do not know.
 
-        Only what is newer than nats-server 2.10 is told.
+        Only fields that are newer than nats-server 2.10 are found.
+
+        Args:
+            line: The version of the server, as `(2, 11)`.
+
+        Returns:
+            The fields and values, and the versions that introduced them.
         """
         newer: dict[str, Line] = {}
         for name, field in fields_of(type(self)).items():

@@ -9,62 +9,64 @@ if TYPE_CHECKING:
     from ..headers import HeadersLike
 
 TTL: TypeAlias = float | Literal["never"]
-"""Whole seconds, or never."""
+"""A time to live: whole seconds, or `"never"`."""
 Schedule: TypeAlias = datetime | timedelta | str
-"""Once at a time, again and again at an interval, or a pattern of the server's."""
+"""A schedule: a time, an interval, or a pattern of the server."""
 
 
 class PublishOptions(TypedDict, total=False):
-    """The options of a message. `None` is the same as not to give one."""
+    """The options of a message. None is the same as leaving the option out."""
 
     headers: HeadersLike | None
-    """Headers of your own. One that an option stands for is refused here."""
+    """Your own headers. Headers that have an option of their own are rejected here."""
 
     msg_id: str | None
-    """The stream drops what it has stored already within its `duplicate_window`; the ack
-    says so."""
+    """The id of the message. Within its `duplicate_window` the stream drops a second message
+    with the same id, and the ack says so."""
 
     expected_stream: str | None
-    """Refuse the message (`StreamMismatchError`) when another stream takes it."""
+    """Reject the message (`StreamMismatchError`) if another stream stores it."""
     expected_last_sequence: int | None
-    """Refuse it (`WrongLastSequenceError`) unless the stream ends at that sequence."""
+    """Reject the message (`WrongLastSequenceError`) unless the last message of the stream
+    has this sequence."""
     expected_last_subject_sequence: int | None
-    """Refuse it (`WrongLastSequenceError`) unless that is the sequence of the last message
-    of the subject; 0: unless there is none."""
+    """Reject the message (`WrongLastSequenceError`) unless the last message of the subject
+    has this sequence. 0: unless the subject has no message."""
     expected_last_subject: str | None
-    """The subject that the former is for, wildcards allowed; by default the message's own.
-    Since nats-server 2.11."""
+    """The subject of `expected_last_subject_sequence`, wildcards allowed. Default: the
+    subject of the message. Since nats-server 2.11."""
     expected_last_msg_id: str | None
-    """Refuse it (`WrongLastMsgIDError`) unless the last message has that id."""
+    """Reject the message (`WrongLastMsgIDError`) unless the last message has this
+    id."""
 
     ttl: TTL | None
-    """Seconds, a whole number from 1, until the message expires; `"never"` excepts it from
-    the stream's `max_age`. The stream has to `allow_msg_ttl`. Since nats-server 2.11
-    (ADR-43)."""
+    """Whole seconds, from 1, until the message expires. With `"never"` the stream's
+    `max_age` does not apply. The stream needs `allow_msg_ttl`. Since nats-server 2.11.
+    (ADR-43)"""
 
     schedule: Schedule | None
-    """Keep the message, and have the server publish it to `schedule_target` later (ADR-51).
+    """Store the message, and have the server publish it to `schedule_target` later.
 
-    An aware `datetime` is once, a `timedelta` from a second is again and again, and a str
-    is a pattern as it stands: six fields of cron, seconds first, or `@hourly`, `@daily`,
-    `@weekly`, `@monthly`, `@yearly`, `@every 90s`. Another message on the subject takes
-    its place. The stream has to `allow_msg_schedules`. Since nats-server 2.12, all but the
-    `datetime` since 2.14."""
+    An aware `datetime` publishes once. A `timedelta`, from one second, publishes
+    repeatedly. A str is a pattern: six fields of cron, seconds first, or `@hourly`,
+    `@daily`, `@weekly`, `@monthly`, `@yearly`, `@every 90s`. Another message on the
+    subject replaces the schedule. The stream needs `allow_msg_schedules`. Since
+    nats-server 2.12, `timedelta` and str since 2.14. (ADR-51)"""
     schedule_target: str | None
-    """The subject to publish to: another one of the same stream."""
+    """The subject to publish to: another subject of the same stream."""
     schedule_source: str | None
-    """Publish what the last message of that subject holds, if there is one. Since
+    """Publish the payload of the last message of this subject, if there is one. Since
     nats-server 2.14."""
     schedule_ttl: TTL | None
-    """The `ttl` of what is published."""
+    """The `ttl` of the published messages."""
     schedule_time_zone: str | None
-    """The zone of a cron pattern, `Europe/Prague` for instance; UTC by default. Since
+    """The time zone of a cron pattern, such as `Europe/Prague`. Default: UTC. Since
     nats-server 2.14."""
     schedule_rollup: bool | None
-    """Let each message that is published replace all before it on `schedule_target`. Since
+    """Let each published message replace all earlier ones on `schedule_target`. Since
     nats-server 2.14."""
 
     incr: int | None
-    """Add so much to the counter on the subject, however large; the ack has its new value.
-    The message has no payload, the stream has to `allow_msg_counter`. Since nats-server
-    2.12 (ADR-49)."""
+    """Add this number to the counter of the subject. The ack has the new value. The message
+    has no payload, and the stream needs `allow_msg_counter`. Since nats-server 2.12.
+    (ADR-49)"""

@@ -11,12 +11,13 @@ from .since import Since
 
 
 class SubjectTransform(Model, kw_only=True, frozen=True):
-    """Messages of one subject are stored under another. Since nats-server 2.10."""
+    """A rule to store messages under another subject. Since nats-server 2.10."""
 
     src: str | None = ""
     """The subject to match, wildcards allowed. Default: all."""
     dest: str | None = None
-    """The new subject, where `{{wildcard(1)}}` stands for what a wildcard matched."""
+    """The new subject. `{{wildcard(1)}}` stands for the text that a wildcard
+    matched."""
 
     def to_wire(self) -> dict[str, Any]:
         # The schemas of the API require both fields.
@@ -30,12 +31,12 @@ class SubjectTransform(Model, kw_only=True, frozen=True):
 
 
 class Republish(Model, kw_only=True, frozen=True):
-    """Messages are published again once they are stored. Since nats-server 2.8.3."""
+    """A rule to publish stored messages again. Since nats-server 2.8.3."""
 
     src: str | None = None
     """The subjects to publish again, wildcards allowed. Default: all."""
     dest: str | None = None
-    """The subject to publish to, where `{{wildcard(1)}}` may stand."""
+    """The subject to publish to. It may have `{{wildcard(1)}}`."""
     headers_only: bool | None = None
     """Leave the payload out. Default: False."""
 
@@ -50,9 +51,9 @@ class External(Model, kw_only=True, frozen=True):
     """A stream in another account or domain. Since nats-server 2.2."""
 
     api: str | None = None
-    """The prefix of that JetStream's API, `$JS.<domain>.API` for instance."""
+    """The prefix of the other JetStream's API, such as `$JS.<domain>.API`."""
     deliver: str | None = None
-    """The prefix of the subjects that it delivers to. Default: none."""
+    """The prefix of the subjects for delivery. Default: none."""
 
     def _check(self) -> None:
         if not self.api:
@@ -66,9 +67,9 @@ class SourceConsumer(Model, kw_only=True, frozen=True):
     """A durable consumer of yours to read a source with. Since nats-server 2.14."""
 
     name: str | None = None
-    """The consumer; it has ack policy `flow_control`."""
+    """The name of the consumer, whose ack policy is `flow_control`."""
     deliver_subject: str | None = None
-    """Where it delivers to."""
+    """The subject that the consumer delivers to."""
 
     def _check(self) -> None:
         if self.name is not None:
@@ -81,7 +82,7 @@ class StreamSource(Model, kw_only=True, frozen=True):
     """A stream to copy from, as a mirror or as a source. Since nats-server 2.2."""
 
     name: str | None = None
-    """The stream to copy."""
+    """The name of the stream to copy."""
     opt_start_seq: Count | None = None
     """The sequence to start from. Default: the first."""
     opt_start_time: datetime | None = None
@@ -89,14 +90,14 @@ class StreamSource(Model, kw_only=True, frozen=True):
     filter_subject: str | None = None
     """Copy only these subjects, wildcards allowed. Default: all."""
     subject_transforms: list[SubjectTransform] | None = None
-    """Copy only what matches one of these, under its new subject.
+    """Rules: only matching messages are copied, under their new subjects.
 
     Since nats-server 2.10.
     """
     external: External | None = None
-    """Where the stream is, when in another account or domain. Default: this one."""
+    """The account or domain of the stream. Default: this one."""
     consumer: Annotated[SourceConsumer | None, Since("2.14")] = None
-    """A consumer of yours to copy with. Default: the server makes one.
+    """Your consumer to copy with. Default: the server creates one.
 
     Since nats-server 2.14.
     """

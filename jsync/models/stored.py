@@ -7,7 +7,7 @@ from typing import Any, Final, Self
 
 import msgspec
 
-from .._fast import Msg, parse_headers
+from .._fast import DirectAnswer, Msg, parse_headers, read_direct
 from ..errors import JetStreamError, ProtocolError
 from ..headers import Headers
 
@@ -20,24 +20,32 @@ _ADDED_IN_BATCHES: Final = _ADDED | {"Nats-Num-Pending", "Nats-Last-Sequence"}
 
 
 class StoredMessage(msgspec.Struct, frozen=True, kw_only=True):
-    """A message as a stream holds it, got without a consumer: it has no ack."""
+    """A stored message, read without a consumer. You cannot acknowledge it."""
 
     subject: str
     sequence: int
-    """Its sequence in the stream."""
+    """The sequence of the message in the stream."""
     data: bytes = b""
     headers: Headers | None = None
-    """None when it has none."""
+    """The headers. None if there are none."""
     timestamp: datetime
-    """When the stream stored it: aware, UTC, microseconds."""
+    """When the stream stored the message: aware, UTC, microseconds."""
     stream: str
-    """The stream that gave it: the one that was asked, or a mirror of it."""
+    """The name of the stream that answered: the requested one, or its mirror."""
 
     @classmethod
     def from_api(cls, stream: str, message: Mapping[str, Any]) -> Self:
         """Read the `message` of a `STREAM.MSG.GET` reply.
 
-        Raises `JetStreamError` for what is none.
+        Args:
+            stream: The name of the stream.
+            message: The JSON object.
+
+        Returns:
+            The message.
+
+        Raises:
+            JetStreamError: The object is not a message.
         """
         try:
             block = base64.b64decode(message.get("hdrs") or "")
@@ -54,28 +62,42 @@ class StoredMessage(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def from_direct(cls, msg: Msg, *, batched: bool = False) -> Self:
-        """Read a reply to a direct get, of one message or of a batch.
+        """Read a reply to a direct get.
 
-        Raises `JetStreamError` for what is none.
+        Args:
+            msg: The reply.
+            batched: Whether it is one of several replies.
+
+        Returns:
+            The message.
+
+        Raises:
+            JetStreamError: The reply is not a message, or ends several replies.
         """
-        headers = msg.headers or Headers()
-        added = _ADDED_IN_BATCHES if batched else _ADDED
-        own = {
-            # A message that was republished here has such headers of its own, too.
-            name: headers.get_all(name)[: -1 if name in added else None]
-            for name in headers
-        }
-        try:
-            return cls(
-                subject=last(headers, "Nats-Subject"),
-                sequence=_sequence(last(headers, "Nats-Sequence")),
-                data=msg.data,
-                headers=Headers(own) or None,
-                timestamp=_time(last(headers, "Nats-Time-Stamp")),
-                stream=last(headers, "Nats-Stream"),
-            )
-        except _WRONG as error:
-            raise JetStreamError(f"not a stored message: {error!r}") from error
+        answer = direct_answer(msg, batched=batched)
+        if answer is None:
+            raise JetStreamError("not a stored message: one of several it is not")
+        return cls.from_answer(msg, answer)
+
+    @classmethod
+    def from_answer(cls, msg: Msg, answer: DirectAnswer) -> Self:
+        """Make the message of a reply to a direct get that has been read.
+
+        Args:
+            msg: The reply.
+            answer: The fields that were read from its headers.
+
+        Returns:
+            The message.
+        """
+        return cls(
+            subject=answer.subject,
+            sequence=answer.sequence,
+            data=msg.data,
+            headers=_own(msg, answer) if answer.has_own else None,
+            timestamp=answer.timestamp,
+            stream=answer.stream,
+        )
 
     def __repr__(self) -> str:
         return (
@@ -84,12 +106,26 @@ class StoredMessage(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-def last(headers: Headers, name: str) -> str:
-    """The value that the server put behind those of the message; raises `KeyError`."""
-    values = headers.get_all(name)
-    if not values:
-        raise KeyError(name)
-    return values[-1]
+def direct_answer(msg: Msg, *, batched: bool) -> DirectAnswer | None:
+    """Read a reply to a direct get of one message, or of several (`batched`).
+
+    None: one of several it is not. Raises `JetStreamError` for what is no stored message.
+    """
+    try:
+        return read_direct(msg, batched=batched)
+    except ValueError as error:
+        raise JetStreamError(f"not a stored message: {error}") from error
+
+
+def _own(msg: Msg, answer: DirectAnswer) -> Headers | None:
+    headers = msg.headers or Headers()
+    added = _ADDED_IN_BATCHES if answer.batched else _ADDED
+    own = {
+        # A message that was republished here has such headers of its own, too.
+        name: headers.get_all(name)[: -1 if name in added else None]
+        for name in headers
+    }
+    return Headers(own) or None
 
 
 _WRONG: Final = (KeyError, TypeError, ValueError, OverflowError, ProtocolError)

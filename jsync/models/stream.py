@@ -45,121 +45,159 @@ _REQUIRED: Final[dict[str, Any]] = {
 
 
 class Placement(Model, kw_only=True, frozen=True):
-    """Where a stream is to live. Since nats-server 2.2."""
+    """The servers that may store a stream. Since nats-server 2.2."""
 
     cluster: str | None = None
-    """The name of a cluster. Default: the one that is asked."""
+    """The name of a cluster. Default: the cluster of the connection."""
     tags: list[str] | None = None
-    """Tags that a server has to have, all of them. Default: none."""
+    """Tags that each of the servers must have, all of them. Default: none."""
     preferred: Annotated[str | None, Since("2.11")] = None
-    """The server that should lead; refused for streams. Since nats-server 2.11."""
+    """The preferred leader. Servers reject it for streams. Since nats-server 2.11."""
 
 
 class ConsumerLimits(Model, kw_only=True, frozen=True):
     """Defaults and limits of a stream's consumers. Since nats-server 2.10."""
 
     inactive_threshold: Seconds | None = None
-    """Seconds after which an unused consumer goes. Default: 0, no limit."""
+    """Seconds after which an unused consumer is deleted. Default: 0, no limit."""
     max_ack_pending: int | None = None
-    """Messages that may wait for their acks. Default: 0, no limit."""
+    """Messages of a consumer that may wait for their acks. Default: 0, no limit."""
 
 
 class StreamConfig(Model, kw_only=True, frozen=True):
-    """How a stream is set up. What is not set has the server's default."""
+    """The configuration of a stream. Unset fields have the server's default."""
 
     name: str | None = None
-    """Its name, without white space or any of `.*>/\\`. Since nats-server 2.2."""
+    """The name, without white space or any of `.*>/\\`. Since nats-server 2.2."""
     description: str | None = None
-    """Words for people, 4 KiB at most. Default: none. Since nats-server 2.3.3."""
-    subjects: list[str] | None = None
-    """What it stores, wildcards allowed. Default: its name. Since nats-server 2.2."""
-    retention: Retention | None = None
-    """When messages go: at a limit, when all consumers have acked, when one has.
+    """A human-readable description, up to 4 KiB. Default: none.
 
-    Default: `limits`. Since nats-server 2.2.
+    Since nats-server 2.3.3.
+    """
+    subjects: list[str] | None = None
+    """The subjects to store, wildcards allowed. Default: the name of the stream.
+
+    Since nats-server 2.2.
+    """
+    retention: Retention | None = None
+    """When messages are removed.
+
+    `limits`: a limit is reached. `interest`: every consumer has acked. `workqueue`: one
+    consumer has acked. Default: `limits`. Since nats-server 2.2.
     """
     max_consumers: int | None = None
-    """Consumers it may have. Default: -1, any number. Since nats-server 2.2."""
+    """The most consumers. Default: -1, no limit. Since nats-server 2.2."""
     max_msgs: int | None = None
-    """Messages it may hold. Default: -1, any number. Since nats-server 2.2."""
+    """The most messages. Default: -1, no limit. Since nats-server 2.2."""
     max_bytes: int | None = None
-    """Bytes it may hold. Default: -1, any number. Since nats-server 2.2."""
+    """The most bytes. Default: -1, no limit. Since nats-server 2.2."""
     max_age: PositiveSeconds | None = None
-    """Seconds that a message may stay, from 0.1. Default: 0, for ever.
+    """Seconds after which a message expires, from 0.1. Default: 0, never.
 
     Since nats-server 2.2.
     """
     max_msgs_per_subject: int | None = None
-    """Messages of one subject. Default: -1, any number. Since nats-server 2.3."""
+    """The most messages of one subject. Default: -1, no limit.
+
+    Since nats-server 2.3.
+    """
     max_msg_size: int | None = None
-    """Bytes of one message, with its headers. Default: -1, any. Since nats-server 2.2."""
+    """The most bytes of one message with its headers. Default: -1, no limit.
+
+    Since nats-server 2.2.
+    """
     discard: Discard | None = None
-    """At a limit, drop `old` messages or refuse `new` ones. Default: `old`.
+    """At a limit, drop `old` messages or reject `new` ones. Default: `old`.
 
     Since nats-server 2.2.
     """
     discard_new_per_subject: bool | None = None
-    """With `discard="new"`, refuse at `max_msgs_per_subject` as well.
+    """With `discard="new"`, also reject messages above `max_msgs_per_subject`.
 
     Default: False. Since nats-server 2.9.1.
     """
     storage: Storage | None = None
-    """Default: `file`. Cannot be changed. Since nats-server 2.2."""
+    """The storage: `file` or `memory`. Default: `file`. Cannot be changed.
+
+    Since nats-server 2.2.
+    """
     num_replicas: int | None = None
-    """Servers that hold it, at most 5. Default: 1. Since nats-server 2.2."""
+    """The number of servers that store the stream, up to 5. Default: 1.
+
+    Since nats-server 2.2.
+    """
     no_ack: bool | None = None
-    """Acknowledge no publish. Default: False. Since nats-server 2.2."""
+    """Send no acks to publishers. Default: False. Since nats-server 2.2."""
     duplicate_window: PositiveSeconds | None = None
-    """Seconds for which a `msg_id` is remembered. Default: 120, but `max_age` at most.
+    """Seconds in which a second message with the same `msg_id` is a duplicate.
+
+    Default: 120, but at most `max_age`.
 
     Since nats-server 2.2.
     """
     placement: Placement | None = None
-    """Where it is to live. Default: anywhere. Since nats-server 2.2."""
+    """The servers that may store the stream. Default: any. Since nats-server 2.2."""
     mirror: StreamSource | None = None
-    """The one stream it is a copy of; it has no subjects then. Since nats-server 2.2."""
+    """The stream to copy as a mirror. A mirror has no subjects.
+
+    Since nats-server 2.2.
+    """
     sources: list[StreamSource] | None = None
     """Streams to copy messages from. Default: none. Since nats-server 2.2."""
     sealed: bool | None = None
-    """Nothing may be added or taken, for good. Only by an update.
+    """Nobody can ever add or remove messages again. Only for updates.
 
     Since nats-server 2.6.2.
     """
     deny_delete: bool | None = None
-    """Messages cannot be deleted, for good. Default: False. Since nats-server 2.6.2."""
+    """Nobody can delete messages, permanently. Default: False.
+
+    Since nats-server 2.6.2.
+    """
     deny_purge: bool | None = None
-    """It cannot be purged, for good. Default: False. Since nats-server 2.6.2."""
+    """Nobody can purge the stream, permanently. Default: False.
+
+    Since nats-server 2.6.2.
+    """
     allow_rollup_hdrs: bool | None = None
-    """A message may replace all before it (`Nats-Rollup`). Default: False.
+    """Messages may replace all earlier ones (`Nats-Rollup`). Default: False.
 
     Since nats-server 2.6.2.
     """
     republish: Republish | None = None
-    """Publish what is stored on other subjects. Default: no. Since nats-server 2.8.3."""
+    """The subjects to publish stored messages on again. Default: none.
+
+    Since nats-server 2.8.3.
+    """
     allow_direct: bool | None = None
-    """Every replica may answer a get. Default: False. Since nats-server 2.9."""
+    """Every replica may answer direct gets. Default: False. Since nats-server 2.9."""
     mirror_direct: bool | None = None
-    """A mirror answers gets for its origin. Default: as the origin's `allow_direct`.
+    """A mirror may answer direct gets for its origin.
+
+    Default: the origin's `allow_direct`.
 
     Since nats-server 2.9.
     """
     compression: Compression | None = None
-    """How files are compressed. Default: `none`. Since nats-server 2.10."""
+    """The compression of files. Default: `none`. Since nats-server 2.10."""
     first_seq: Count | None = None
     """The sequence of the first message. Default: 1. Since nats-server 2.10."""
     subject_transform: SubjectTransform | None = None
-    """Store messages under other subjects. Default: no. Since nats-server 2.10."""
+    """The new subjects of stored messages. Default: none. Since nats-server 2.10."""
     consumer_limits: ConsumerLimits | None = None
-    """Defaults and limits of its consumers. Default: none. Since nats-server 2.10."""
+    """Defaults and limits of the consumers. Default: none. Since nats-server 2.10."""
     metadata: dict[str, str] | None = None
-    """Your own notes, 128 KiB at most; `_nats.` is the server's. Since nats-server 2.10."""
+    """Your own notes, up to 128 KiB. Keys with `_nats.` belong to the server.
+
+    Since nats-server 2.10.
+    """
     allow_msg_ttl: Annotated[bool | None, Since("2.11")] = None
-    """A message may have its own time to live (`Nats-TTL`). Default: False.
+    """Messages may have their own time to live (`Nats-TTL`). Default: False.
 
     Since nats-server 2.11.
     """
     subject_delete_marker_ttl: Annotated[PositiveSeconds | None, Since("2.11")] = None
-    """Seconds that a marker stays where a subject's last message expired, from 1.
+    """Seconds, from 1, that a marker for the expired last message of a subject stays.
 
     Default: 0, no markers. Since nats-server 2.11.
     """
@@ -169,19 +207,21 @@ class StreamConfig(Model, kw_only=True, frozen=True):
     Since nats-server 2.12.
     """
     allow_atomic: Annotated[bool | None, Since("2.12")] = None
-    """Atomic batches may be published. Default: False. Since nats-server 2.12."""
+    """Publishers may send atomic batches. Default: False. Since nats-server 2.12."""
     allow_msg_schedules: Annotated[bool | None, Since("2.12")] = None
-    """Messages may be scheduled (`Nats-Schedule`). Default: False.
+    """Publishers may schedule messages (`Nats-Schedule`). Default: False.
 
     Since nats-server 2.12.
     """
     persist_mode: Annotated[PersistMode | None, Since("2.12", default="2.10")] = None
-    """`async` acknowledges before it is on the disk. Default: `default`.
+    """The time of the ack. `async`: before the message is on the disk.
+
+    Default: `default`, after that.
 
     Since nats-server 2.12.
     """
     allow_batched: Annotated[bool | None, Since("2.14")] = None
-    """Fast-ingest batches may be published. Default: False. Since nats-server 2.14."""
+    """Publishers may use fast ingest. Default: False. Since nats-server 2.14."""
 
     def to_request(self) -> dict[str, Any]:
         """The JSON object of a request, with every field that its schema requires."""

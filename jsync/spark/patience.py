@@ -24,28 +24,35 @@ PATIENCE: Final = 30.0
 PAUSE: Final = 0.1
 
 AWAY: Final = (
-    ConnectionClosedError,
     ConnectionLostError,
     JetStreamUnavailableError,
     LateError,
     NoServersError,
     NoStreamResponseError,
 )
-"""Nobody answers for the moment. A wrong password or certificate is not among them."""
+"""Nobody answers for the moment. A wrong password or certificate is not among them, nor is
+a closed connection, which never comes back by itself."""
 
 
 def patiently(ask: Callable[[], T], seconds: float = PATIENCE) -> T:
     """Return the result of `ask`, called again while nobody can answer. Blocks.
 
     Args:
-        ask: A call that may be made twice.
+        ask: A call that may be made twice. If the connection is closed, `ask` has one
+            chance to make another one.
         seconds: After so many the last error is raised.
     """
     until = monotonic() + seconds
+    closed = False
     while True:
         try:
             return ask()
+        except ConnectionClosedError:
+            if closed or monotonic() >= until:
+                raise
+            closed = True
         except AWAY:
             if monotonic() >= until:
                 raise
+            closed = False
             sleep(PAUSE)

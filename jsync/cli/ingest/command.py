@@ -111,7 +111,7 @@ class Wish(NamedTuple):
     "--subject",
     required=True,
     metavar="TEMPLATE",
-    help="Where to: flights.{carrier}.{origin} takes tokens from columns.",
+    help="The subject. flights.{carrier}.{origin} takes tokens from columns.",
 )
 @click.option(
     "--stream",
@@ -124,7 +124,7 @@ class Wish(NamedTuple):
     "--format",
     "form",
     type=click.Choice(FORMATS),
-    help="What the files are, if their names do not tell.",
+    help="The format of the files. Default: by their names.",
 )
 @click.option(
     "--id",
@@ -134,9 +134,9 @@ class Wish(NamedTuple):
 )
 @click.option("--no-ids", is_flag=True, help="No message ids: quicker, and once only.")
 @click.option(
-    "--source", metavar="NAME", help="What ids begin with, in place of the file's name."
+    "--source", metavar="NAME", help="The prefix of ids, instead of the file's name."
 )
-@click.option("--resume", is_flag=True, help="Go on behind what the stream has.")
+@click.option("--resume", is_flag=True, help="Continue after the last stored row.")
 @click.option("--data", metavar="COLUMN", help="Send this column, not all as JSON.")
 @click.option("--delimiter", metavar="CHARACTER", help="Between the columns of CSV.")
 @click.option(
@@ -146,12 +146,16 @@ class Wish(NamedTuple):
     "--infer", is_flag=True, help="Numbers and true and false of CSV as such."
 )
 @click.option(
-    "--null", "nulls", multiple=True, metavar="TEXT", help="No value, in CSV."
+    "--null",
+    "nulls",
+    multiple=True,
+    metavar="TEXT",
+    help="The text for a missing value in CSV.",
 )
 @click.option(
     "--replace-with",
     metavar="TEXT",
-    help="Stands for what cannot be in a token of a subject.",
+    help="Replaces characters that no subject token may have.",
 )
 @click.option("--skip-bad", is_flag=True, help="Leave out rows that cannot be sent.")
 @click.option(
@@ -159,20 +163,21 @@ class Wish(NamedTuple):
     "how",
     type=click.Choice(["auto", "ingest", "async"]),
     default="auto",
-    help="Fast ingest, or an ack for each; auto is ingest where the stream allows it.",
+    help="Fast ingest, or an ack for each message. Default: ingest if the stream allows it.",
 )
 @click.option("--no-progress", is_flag=True, help="Show no bar.")
 @click.pass_obj
 def ingest(settings: Settings, /, **options: Any) -> int | None:
     """Rows of files into a stream.
 
-    NDJSON, CSV, TSV, Parquet and lines, compressed by gzip, bzip2, xz or zip or not; `-`
-    is standard input, which is lines if --format does not say otherwise. A line of NDJSON
-    is a message as it stands, a row of CSV or Parquet a JSON object.
+    The formats are NDJSON, CSV, TSV, Parquet and lines, also compressed by gzip, bzip2,
+    xz or zip. `-` is the standard input, read as lines unless you give --format. A line
+    of NDJSON is published unchanged, a row of CSV or Parquet as a JSON object.
 
-    Ctrl-C ends it, once what was sent is stored. The same command again sends again, and
-    the stream leaves out what it has, within its duplicate window (2 minutes, mostly);
-    with --resume it goes on behind the last row that the stream has, at any time.
+    Ctrl-C ends the command once all sent messages are stored. If you repeat the
+    command, it sends all rows again, and the stream drops duplicates within its
+    duplicate window (by default 2 minutes). With --resume the command continues after
+    the last stored row, at any time.
     """
     wish = _wish(options)
     wish.check()

@@ -28,32 +28,33 @@ if TYPE_CHECKING:
 
 
 class AtomicBatch(Single, AtomicAdder):
-    """A batch of which a stream stores all messages or none, from `JetStream.atomic_batch`.
+    """A batch of messages. The stream stores all of them or none.
 
-    As a context manager it commits at the end, and is discarded when the body raises,
-    whose exception is never masked. An `add` that failed makes the end raise
-    `AtomicBatchError` even if its error was caught; nothing happens there when the batch
-    is empty, or has been committed or discarded before.
+    `JetStream.atomic_batch` returns it. The end of a `with` block commits the batch. If
+    the block raises, the batch is discarded. If an `add` failed and you caught the
+    error, the end raises `AtomicBatchError`. An empty batch, and one that you have
+    committed or discarded, does nothing at the end.
 
-    The last message is held back and sent with the commit, so that servers without a
-    commit of its own (2.12) do as well; the others are sent as they are added. Nothing is
-    kept for a reconnect: a batch goes on after one only if the server had acknowledged
-    all that was sent, and fails otherwise, with `AtomicBatchLostError`.
+    Messages are sent as you add them, except for the last one, which is sent with the
+    commit. If the connection is lost, the batch continues only if the server had
+    acknowledged all messages that were sent. Otherwise it fails with
+    `AtomicBatchLostError`.
 
-    A server forgets a batch when no message has come for ten seconds (nats-server 2.12:
-    ten seconds after the first one), when the leader of the stream changes, and when it is
-    restarted; the next acknowledged message or the commit raises
-    `AtomicPublishIncompleteBatchError` then. A stream has at most 50 open batches
-    (`AtomicPublishTooManyInflightError`; the former error on 2.12).
+    A server drops a batch ten seconds after its last message (nats-server 2.12: after
+    its first message), when the leader of the stream changes, and when it restarts. The
+    next acknowledged message or the commit then raises
+    `AtomicPublishIncompleteBatchError`. A stream has at most 50 open batches, otherwise
+    you get `AtomicPublishTooManyInflightError`, or on 2.12
+    `AtomicPublishIncompleteBatchError`.
 
-    A stream that has too much to store drops messages (`TooManyRequestsError`). `add` and
-    `commit` then send the message that they wait for again, until it is taken or the time
-    is over. One that was dropped and asked for no acknowledgement shows at the commit:
-    `AtomicPublishIncompleteBatchError`. Nothing is stored then. The batch does not keep
-    its messages: send all of them again, in a new batch.
+    A stream that has too much to store drops messages (`TooManyRequestsError`). `add`
+    and `commit` then retry the message that they wait for, until the stream takes it or
+    the time is over. If the stream dropped a message that asked for no acknowledgement,
+    the commit raises `AtomicPublishIncompleteBatchError`, and nothing is stored. The
+    batch does not keep its messages: send all of them again, in a new batch.
 
-    Any thread may use it, one at a time: a second one gets `ConcurrentUseError`. Any thread
-    may `discard` it meanwhile.
+    Only one thread at a time may use a batch, another one gets `ConcurrentUseError`.
+    Any thread may call `discard` meanwhile.
     """
 
     def __init__(
@@ -74,19 +75,20 @@ class AtomicBatch(Single, AtomicAdder):
 
     @property
     def id(self) -> str:
-        """What the server knows it by: the `Nats-Batch-Id` of its messages."""
+        """The id of the batch: the `Nats-Batch-Id` of its messages."""
         return self._engine.id
 
     @property
     def state(self) -> BatchState:
-        """What has become of it."""
+        """The state of the batch."""
         return self._engine.state
 
     @property
     def pub_ack(self) -> PubAck | None:
-        """The ack of the commit: `seq` is the last message's, `count` how many there are.
+        """The ack of the commit. None until committed.
 
-        The batch has the sequences from `seq - count + 1` to `seq`. None until committed.
+        `seq` is the sequence of the last message, `count` the number of messages. The
+        batch has the sequences from `seq - count + 1` to `seq`.
         """
         return self._engine.pub_ack
 
@@ -150,19 +152,32 @@ class AtomicBatch(Single, AtomicAdder):
         timeout: float | None = None,
         **options: Unpack[PublishOptions],
     ) -> PubAck:
-        """Commit, with a last message when a `subject` is given; returns the ack.
+        """Commit the batch. Blocks until the stream has stored it.
 
-        Blocks until the stream has stored the batch, at most `timeout` seconds. When no
-        message is held back, since the last was added with `ack`, the commit is one of its
-        own, which nats-server 2.14 has; an older one refuses it
-        (`AtomicPublishInvalidBatchCommitError`). An empty batch is a `ConfigError`.
+        The server checks the messages now. If the call raises an `APIError`, nothing is
+        stored. The call raises the errors of `add`, too.
 
-        The server checks the messages now, and stores nothing if it raises an `APIError`:
-        `WrongLastSequenceError`, `AtomicPublishDuplicateMessageError`, and others;
-        `AtomicPublishIncompleteBatchError` also when it refused a message that asked for
-        no acknowledgement, such as one above the stream's `max_msg_size`. When the
-        answer does not come, `UnclearCommitError`: see `resolve`. It raises what `add`
-        raises too.
+        Args:
+            subject: The subject of a last message. Default: no further message. If the
+                last `add` had `ack`, a commit without a message needs nats-server 2.14.
+            data: The payload of that message.
+            timeout: Seconds to wait. Default: the batch's.
+            **options: The options of that message, as with `add`.
+
+        Returns:
+            The ack of the stream.
+
+        Raises:
+            UnclearCommitError: No answer came. `resolve` finds out whether the batch is
+                stored.
+            ConfigError: The batch is empty.
+            WrongLastSequenceError: An expected sequence is wrong.
+            AtomicPublishDuplicateMessageError: The stream has a `msg_id` already.
+            AtomicPublishIncompleteBatchError: The server rejected a message that asked
+                for no acknowledgement, or has lost the batch.
+            AtomicPublishInvalidBatchCommitError: The server is too old to commit
+                without a message.
+            APIError: The stream rejects the batch for another reason.
         """
         deadline = self._deadline(timeout)
         with self._turn:
@@ -173,11 +188,11 @@ class AtomicBatch(Single, AtomicAdder):
             return self._driver.commit(deadline, self.resolve)
 
     def discard(self) -> None:
-        """Give the batch up: nothing of it is stored. Does not block.
+        """Abandon the batch: nothing of it is stored. Does not block.
 
-        The server is told, so that it can take another batch in its place. A batch that
-        has ended stays as it is, and a commit that is under way on another thread is not
-        stopped. A batch that is dropped while it is open is given up like this.
+        jsync tells the server, which frees the room for another batch. A batch that has
+        ended stays as it is, and a running commit of another thread is not stopped. If
+        you drop an open batch, Python discards it.
         """
         self._session.outbox.check_process()
         if self._driver.give_up(BatchState.DISCARDED):
@@ -185,19 +200,25 @@ class AtomicBatch(Single, AtomicAdder):
             self._driver.release()
 
     def resolve(self, timeout: float | None = None) -> PubAck | None:
-        """Find out what became of a commit whose answer did not come; blocks.
+        """Find out whether a commit without an answer was stored. Blocks.
 
-        Returns the `PubAck` when the batch is in the stream, and None when it is certain
-        that it is not and never will be: then it is safe to send it again, in a new batch.
-        Otherwise, raises `UnclearCommitError`, which says what is in the way; `TimeoutError`
-        or `ConnectionLostError`, after which it may be called again.
+        jsync first makes the server reject any part of the batch that may still be
+        under way. Then it looks for the last message of the batch, and for its other
+        messages. You need permission for `STREAM.INFO` and `STREAM.MSG.GET` of the API.
+        The result is certain only if the stream has removed no message since. A
+        replicated stream also needs a leader with a majority.
 
-        The server is first made to refuse what may still be under way of the batch, then
-        asked for the last message of the commit's subject, which tells by its headers
-        (`Nats-Batch-Id`), and then for every nth message since the stream was last heard
-        of, n being the size of the batch. Nothing found is certain only if the stream has
-        removed no message since; on a replicated stream, if the leader says that a
-        majority has all it has. It needs `STREAM.INFO` and `STREAM.MSG.GET` of the API.
+        Args:
+            timeout: Seconds to wait. Default: the batch's.
+
+        Returns:
+            The ack if the batch is stored. None if it is certain that it never will be:
+            then you can safely send it again, in a new batch.
+
+        Raises:
+            UnclearCommitError: The answer is still unknown. The error names the reason.
+            TimeoutError: The server did not answer in time. You can call this again.
+            ConnectionLostError: The connection broke. You can call this again.
         """
         deadline = self._deadline(timeout)
         with self._turn:
@@ -240,7 +261,15 @@ class AtomicBatch(Single, AtomicAdder):
     def publish_all(
         self, messages: Iterable[BatchMessage], timeout: float | None
     ) -> PubAck:
-        """What `JetStream.publish_batch` does."""
+        """Add all messages and commit them. `JetStream.publish_batch` calls this.
+
+        Args:
+            messages: Tuples of `(subject, data)` or `(subject, data, options)`.
+            timeout: Seconds to wait.
+
+        Returns:
+            The ack of the stream.
+        """
         deadline = self._deadline(timeout)
         driver, rest = self._driver, iter(messages)
         with self._turn:

@@ -44,7 +44,7 @@ UNSUPPORTED: Final = {
 
 
 class BatchState(Enum):
-    """What has become of an atomic batch."""
+    """The state of an atomic batch."""
 
     OPEN = "open"
     """Messages may be added."""

@@ -74,36 +74,37 @@ _UNSUPPORTED: Final = {
 
 
 class FastIngest(Single, MessageAdder):
-    """Messages into a stream, as fast as it takes them, with a few acks for all of them.
+    """Messages into a stream, as fast as it takes them, with few acks.
 
-    Use it in a `with` block: its end waits until all is stored, and raises if that cannot
-    be known. When the body raises, what has been added stays stored, and the batch is
-    ended without waiting.
+    `JetStream.fast_ingest` returns it. Use it in a `with` block: its end waits until
+    all messages are stored, and raises if that is not certain. If the block raises,
+    messages that you have added stay stored, and the ingest ends without waiting.
 
-    With `gaps="fail"` the stream stores exactly the messages that you added, in that order.
-    Messages of other publishers may be stored between them. If the connection or the
-    stream's leader is lost, the ingest finds out how much is stored. It continues after the
-    last stored message with another batch.
+    With `gaps="fail"` the stream stores exactly the messages that you added, in that
+    order. Messages of other publishers may be stored between them. If the connection or
+    the stream's leader is lost, the ingest finds out how many messages are stored, and
+    continues after the last one with another batch.
 
-    The server knows how much is stored for about ten seconds, and not after a restart. A
-    former leader may report less than the stream stores in the end, so the ingest also asks
-    the stream: `STREAM.INFO`, and `STREAM.MSG.GET` if the stream is replicated and has other
-    publishers. The answer stays unknown if messages were deleted meanwhile, if they cannot
-    be told from those of other publishers, or if these requests are not permitted. Then
-    `IngestError` says which messages are stored and which are unknown, and nothing is sent
-    twice. If every message has a `msg_id`, the ingest sends them again instead, and the
-    stream drops duplicates.
+    The server knows this number for about ten seconds, and not after a restart. A
+    former leader may report less than the stream stores in the end, so the ingest also
+    asks the stream: `STREAM.INFO`, and `STREAM.MSG.GET` if the stream is replicated and
+    has other publishers. The answer stays unknown if messages were deleted meanwhile,
+    if they cannot be told from those of other publishers, or if these requests are not
+    permitted. Then `IngestError` says which messages are stored and which are unknown,
+    and nothing is sent twice. If every message has a `msg_id`, the ingest sends them
+    again instead, and the stream drops duplicates.
 
-    With `gaps="ok"` messages that do not arrive, or that the stream refuses, are told to
-    `on_error`, and the ingest goes on. `lost` has those that are surely not stored: you can
-    send them again. `unconfirmed_ranges` has those that may be stored. One thing nobody
-    tells: a refusal that was on its way when the connection was lost.
+    With `gaps="ok"` the ingest reports lost and rejected messages to `on_error`, and
+    continues. `lost` has the messages that are certainly not stored: you can send them
+    again. `unconfirmed_ranges` has the messages that may be stored. If the connection
+    is lost, these are all messages that the stream had neither acknowledged nor
+    reported as missing.
 
-    A stream that has too much to store refuses messages. The ingest then waits, and sends
-    them again; with `gaps="ok"` it waits, and they are `lost`.
+    A stream that has too much to store rejects messages. The ingest then waits, and
+    sends them again. With `gaps="ok"` it waits, and they are `lost`.
 
-    For one thread at a time: while a call waits, one of another thread raises
-    `ConcurrentUseError`; `abandon` may be called from any.
+    Use an ingest from one thread at a time: a second one gets `ConcurrentUseError`. Any
+    thread may call `abandon`.
     """
 
     def __init__(
@@ -156,10 +157,17 @@ class FastIngest(Single, MessageAdder):
     def add_many(
         self, subjects: str | Iterable[str], payloads: Iterable[Data]
     ) -> FastPubAck:
-        """Add many messages at once: to one subject, or to as many subjects as payloads.
+        """Add many messages at once, several times faster than `add`.
 
-        As `add` for each of them, and several times faster. All are looked at before the
-        first is sent.
+        All messages are checked before the first is sent. Blocks and raises like `add`.
+
+        Args:
+            subjects: One subject for all messages, or one for each payload.
+            payloads: The payloads.
+
+        Returns:
+            The number of the last message in this ingest, and the last acknowledged
+            number.
         """
         self._add_rows(*self._writer.checked_many(subjects, payloads))
         return self._writer.last
@@ -172,10 +180,20 @@ class FastIngest(Single, MessageAdder):
         data: str,
         **columns: Unpack[MessageColumns],
     ) -> int:
-        """Add the rows of a table in their order, and return how many those were.
+        """Add the rows of a table in order, several times faster than `add`.
 
-        As `add` for each of them, and several times faster. `Publisher.publish_arrow` says
-        what tables and columns may be; there is no `expected_last_msg_id` here.
+        Blocks and raises like `add`.
+
+        Args:
+            table: Any object with `__arrow_c_stream__`, of pyarrow, polars or DuckDB.
+            subject: The name of a text column with the subjects. If there is no such
+                column: the subject of all rows.
+            data: The name of the column with the payloads, text or binary.
+            **columns: The names of further columns, as `MessageColumns` lists them,
+                without `expected_last_msg_id`.
+
+        Returns:
+            The number of rows.
         """
         source = arrow_source(table, subject, data, columns, _UNSUPPORTED)
 
@@ -213,9 +231,12 @@ class FastIngest(Single, MessageAdder):
     # Ending -----------------------------------------------------------------------------
 
     def close(self) -> PubAck:
-        """End it, and block until all is stored; the ack of the whole.
+        """End the ingest, and block until all messages are stored.
 
-        Raises as `add` does. A second call returns the same, or raises the same.
+        Raises like `add`. A second call returns or raises the same.
+
+        Returns:
+            The ack of all messages.
         """
         with self._writer:
             self._run(end=True)
@@ -225,9 +246,17 @@ class FastIngest(Single, MessageAdder):
     def commit(
         self, subject: str, data: Data = b"", **options: Unpack[PublishOptions]
     ) -> PubAck:
-        """Add a last message and end with it; blocks as `close` does.
+        """Add a last message and end the ingest. Blocks and raises as `close` does.
 
-        It saves the round trip of the first answer when it is the only message.
+        If it is the only message, this saves one round trip.
+
+        Args:
+            subject: The subject to publish to.
+            data: The payload.
+            **options: The options of `PublishOptions`, without `expected_last_msg_id`.
+
+        Returns:
+            The ack of all messages.
         """
         headers = self._headers_of(subject, data, options) if options else None
         operation = Operation.COMMIT
@@ -241,21 +270,29 @@ class FastIngest(Single, MessageAdder):
         return self.pub_ack
 
     def abandon(self) -> None:
-        """End it without waiting; what has been added is stored, as far as it arrives.
+        """End the ingest without waiting, from any thread. Does not block.
 
-        From any thread, and then a call that waits there raises `IngestClosedError`. Does
-        not block.
+        Messages that arrive at the stream stay stored. A call that waits on another
+        thread raises an error.
+
+        Raises:
+            IngestClosedError: Raised by a call that waits on another thread.
         """
         self._fail(IngestClosedError("the ingest was abandoned"))
         self._leave()
 
     @property
     def pub_ack(self) -> PubAck:
-        """The ack of the whole, once it has ended: `count` is of all that was added.
+        """The ack of all messages, after the end.
 
-        The sequence is that of the last message; it and the stream are missing where the
-        server's last answer was lost and all is known to be stored. With `gaps="ok"` less
-        may be: see `lost`. Raises `IngestClosedError` before the end, and what ended it.
+        `count` is the number of added messages. `seq` is the sequence of the last
+        message. It and `stream` are missing if the server's last answer was lost and
+        all messages are known to be stored. With `gaps="ok"` fewer messages may be
+        stored: see `lost`.
+
+        Raises:
+            IngestClosedError: The ingest has not ended.
+            IngestError: The ingest ended with an error.
         """
         if self._engine.state is State.FAILED:
             raise self._engine.error()
@@ -270,12 +307,12 @@ class FastIngest(Single, MessageAdder):
 
     @property
     def acked(self) -> int:
-        """All up to this one are stored; with `gaps="ok"` they were received."""
+        """The last stored message. With `gaps="ok"`: the last received one."""
         return self._engine.acked
 
     @property
     def lost(self) -> tuple[Lost, ...]:
-        """Messages that are surely not stored, with `gaps="ok"`.
+        """Messages that are certainly not stored, with `gaps="ok"`.
 
         The first 10,000 ranges, in order. You can send these messages again.
         """
@@ -283,23 +320,23 @@ class FastIngest(Single, MessageAdder):
 
     @property
     def lost_count(self) -> int:
-        """How many messages that is, beyond the first 10,000 ranges too."""
+        """The number of lost messages, even beyond the first 10,000 ranges."""
         return self._engine.missing.lost_count
 
     @property
     def unconfirmed_ranges(self) -> tuple[Unconfirmed, ...]:
         """Messages that may be stored or not, with `gaps="ok"`.
 
-        The first 10,000 ranges, in order. They were under way when the server was
-        restarted, when the connection was lost twice in a row, or when a stream with
-        replicas changed its leader. If you send them again, some may be stored twice,
-        unless each has a `msg_id`.
+        The first 10,000 ranges, in order. They were under way when the connection was
+        lost, when the server was restarted, or when the stream lost its leader. At most two
+        windows are under way at a time: 1000 messages with the default `outstanding`. If
+        you send them again, some may be stored twice, unless each has a `msg_id`.
         """
         return tuple(self._engine.missing.unconfirmed)
 
     @property
     def unconfirmed_count(self) -> int:
-        """How many messages that is, beyond the first 10,000 ranges too."""
+        """The number of unconfirmed messages, even beyond the first 10,000 ranges."""
         return self._engine.missing.unconfirmed_count
 
     # The turns of the caller's thread -----------------------------------------------------

@@ -190,11 +190,12 @@ class IngestEngine(IngestCounts):
         self._unsettled = self._final = False
         # Up to here a batch before it may have stored more than is known.
         self._doubt = 0
-        # Pings behind all that was sent that have brought nothing, and where the connection
-        # was lost last: refusals may have been lost with it, and nobody repeats those.
-        self._vain_pings = self._cut = 0
-        # Up to here a reconnect may have shown a gap, and nobody has heard of it.
-        self._unheard = 0
+        # Pings behind all that was sent that have brought nothing.
+        self._vain_pings = 0
+        # With `gaps="ok"`, where the connection or the leader was lost last: reports of
+        # gaps and refusals up to here may be lost too, and the stream repeats none.
+        self._cut = 0
+        self._loss: Exception | None = None
 
     @property
     def highest(self) -> int:
@@ -313,7 +314,7 @@ class IngestEngine(IngestCounts):
         self._refusal = self.busy = None
         self._nobody = self._exact = False
         self._unsettled = self._final = False
-        self._vain_pings = self._cut = self._unheard = 0
+        self._vain_pings = self._cut = 0
         self.rebase()
         self._go(State.IDLE)  # last: where Ctrl-C comes before it, it is done again
 
@@ -324,19 +325,19 @@ class IngestEngine(IngestCounts):
         return told
 
     def disconnected(self, sent: int) -> None:
-        """The connection broke behind so many messages.
-
-        A gap is told once, to what is first sent on the next one. With `gaps="ok"`, when
-        that breaks before a word of it has come, nobody knows what was lost.
-        """
-        if self.gaps != "ok" or self.state in SILENT:
-            return
-        if self._unheard:
-            error = ConnectionLostError(
-                "lost twice before the stream said what arrived"
+        """The connection broke behind so many messages."""
+        if self.state not in SILENT:
+            self._lose_reports(
+                sent,
+                ConnectionLostError(
+                    "the connection was lost before the stream acknowledged them"
+                ),
             )
-            self._miss(self.received + 1, self._unheard, error, doubtful=True)
-        self._unheard = self._cut = sent
+
+    def _lose_reports(self, sent: int, loss: Exception) -> None:
+        """Gaps and refusals among so many messages may have been reported in vain."""
+        if self.gaps == "ok":
+            self._cut, self._loss = sent, loss
 
     def _cause_of_break(self) -> Exception:
         if self.busy is not None:
@@ -412,8 +413,6 @@ class IngestEngine(IngestCounts):
         """
         if self.state in SILENT:
             return  # late words about a batch that is over
-        if answer.operation is Operation.PING or answer.sequence > self._unheard:
-            self._unheard = 0
         match answer.kind:
             case Kind.FLOW:
                 self._flow(answer)
@@ -445,7 +444,7 @@ class IngestEngine(IngestCounts):
             self._vain_pings += 1
         # One that answers a ping, or comes late, may be behind the others.
         if answer.seq >= self.received:
-            self._receive(min(answer.seq, self.sent))
+            self._pass(min(answer.seq, self.sent))
             self.msgs = answer.msgs or self.msgs or 1
         if self.state in (State.STARTING, State.BLOCKED):
             self._go(State.OPEN)
@@ -507,11 +506,7 @@ class IngestEngine(IngestCounts):
         )
         if self.gaps == "ok":
             self._not_arrived(count + 1, self.sent)
-            error = ConnectionLostError(
-                "refusals may have been lost with the connection"
-            )
-            self._miss(self.received + 1, self._cut, error, doubtful=True)
-            self._receive(self.sent)
+            self._pass(self.sent)
         else:
             self._receive(min(max(count, self.received), self.sent))
         self.pub_ack = msgspec.structs.replace(ack, count=number)
@@ -657,6 +652,13 @@ class IngestEngine(IngestCounts):
             return
         if stores and self.gaps == "ok":
             self._miss(answer.sequence, answer.sequence, None)
+        if self.state is not State.BLOCKED:
+            self._lose_reports(
+                self.sent,
+                NoStreamResponseError(
+                    "the stream lost its leader before it acknowledged them"
+                ),
+            )
         self._block()
 
     def _block(self) -> None:
@@ -666,6 +668,16 @@ class IngestEngine(IngestCounts):
     def blocked_error(self) -> Exception:
         """Why it is blocked, when that has lasted too long."""
         return self._cause_of_break()
+
+    def _pass(self, received: int) -> None:
+        """The server has looked at all up to `received`, and has said so.
+
+        It has stored them, except those that it has reported. If the connection or the
+        leader was lost while they were under way, nobody knows which are stored.
+        """
+        cut = min(received, self._cut)
+        self._miss(self.received + 1, cut, self._loss, doubtful=True)
+        self._receive(received)
 
     def _receive(self, received: int) -> None:
         """The server acknowledges all up to `received`."""

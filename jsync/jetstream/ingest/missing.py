@@ -100,4 +100,4 @@ def _first(missing: Lost | Unconfirmed) -> int:
 def _same(one: Exception | None, other: Exception | None) -> bool:
     if isinstance(one, APIError) and isinstance(other, APIError):
         return one.err_code == other.err_code
-    return one is None and other is None
+    return one is other

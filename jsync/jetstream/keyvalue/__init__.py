@@ -3,10 +3,10 @@
 The parts, lowest first:
 
     codecs      keys and values in another form (ADR-54); pure
+    aesgcm      values encrypted, each for its key alone
     engine      names, subjects, entries, and what a message of a bucket means; pure
     config      the configuration of a bucket, as the stream that it is; pure
     status      what a bucket holds and how it is set up; pure
-    driver      an ordered consumer read as entries, on the user's thread or its own
     watch       the changes of keys, one by one
     markers     delete markers removed
     live        a local copy of a bucket that its changes keep current

@@ -19,12 +19,18 @@ from ...errors import (
 from ..management import stream_info
 from ..publishing.options import newer_options, publish_headers
 from ..publishing.publish import publish
-from ..stored.engine import MOST_SUBJECTS, LastOfEach
+from ..stored.engine import MOST_SUBJECTS
 from ..stored.get import get_message, get_messages
-from .codecs import Coded, KeyCodec, Value, ValueCodec
-from .driver import no_bucket, open_changes
+from ..watching.driver import open_changes
+from .codecs import Coded, KeyCodec, Value, ValueCipher, ValueCodec
 from .election import Election
-from .engine import DELETE_HEADERS, PURGE_HEADERS, revision_in
+from .engine import (
+    DELETE_HEADERS,
+    PURGE_HEADERS,
+    LastEntries,
+    no_bucket,
+    revision_in,
+)
 from .lease import check_ttl
 from .live import Live
 from .lock import Lock
@@ -33,7 +39,7 @@ from .status import KeyValueStatus
 from .watch import Watch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from ...core.requests import Data
     from ...errors import LockLostError
@@ -66,30 +72,46 @@ class KeyValue(Generic[Value]):
 
     @overload
     def with_codec(
-        self, values: None = None, *, keys: KeyCodec | None = None
+        self,
+        *values: ValueCipher,
+        keys: KeyCodec | Sequence[KeyCodec] | None = None,
     ) -> KeyValue[bytes]: ...
 
     @overload
     def with_codec(
-        self, values: ValueCodec[Coded], *, keys: KeyCodec | None = None
+        self,
+        first: ValueCodec[Coded],
+        /,
+        *values: ValueCodec[bytes] | ValueCipher,
+        keys: KeyCodec | Sequence[KeyCodec] | None = None,
     ) -> KeyValue[Coded]: ...
 
     def with_codec(
-        self, values: ValueCodec[Any] | None = None, *, keys: KeyCodec | None = None
+        self,
+        *values: ValueCodec[Any] | ValueCipher,
+        keys: KeyCodec | Sequence[KeyCodec] | None = None,
     ) -> KeyValue[Any]:
-        """The same bucket with values or keys in another form than it stores.
+        """Get the same bucket with values or keys in another form than it stores.
 
-        All calls take and give the form of the codecs, filters and watches included. Locks
-        and elections take keys as the bucket has them. A value that cannot be decoded
-        raises `CodecError`. A watch goes on after it.
+        All calls take and return the form of the codecs, filters and watches included.
+        Locks and elections take keys as the bucket stores them. A watch continues after
+        a value that cannot be decoded.
 
         Args:
-            values: A codec of values: `JSON(User)`, `MsgPack(User)`, or your own with
-                `encode(value)` and `decode(data)`. Default: bytes as they are.
-            keys: A codec of keys: `PathKeys()`, `Base64Keys()`, or your own. Default: keys
-                as they are.
+            *values: Codecs of values: `JSON(User)`, `MsgPack(User)`, `AESGCM(key)`, or
+                your own with `encode(value)` and `decode(data)`. Several of them are
+                applied one after the other, and undone in reverse. Default: bytes as
+                they are.
+            keys: A codec of keys: `PathKeys()`, `Base64Keys()`, or your own, or a list
+                of them. Default: keys as they are.
+
+        Returns:
+            The bucket with these codecs.
+
+        Raises:
+            CodecError: Raised by reading: a value cannot be decoded.
         """
-        layout = self._layout.coded(values, keys)
+        layout: Layout[Any] = self._layout.coded(values, keys)
         return KeyValue(self._api, layout, direct=self._direct)
 
     # Writing --------------------------------------------------------------------------
@@ -97,20 +119,25 @@ class KeyValue(Generic[Value]):
     def put(
         self, key: str, value: Value | Data = b"", *, timeout: float | None = None
     ) -> int:
-        """Store a value, whatever the key has now.
+        """Store a value, whatever the present value of the key.
+
+        Args:
+            key: The key.
+            value: The value.
+            timeout: Seconds to wait.
 
         Returns:
             The revision.
 
         Raises:
-            InvalidKeyError: There can be no such key; nothing was sent.
-            ReadOnlyBucketError: The bucket is a mirror; nothing was sent.
-            TimeoutError: No answer came, so it may be stored or not.
+            InvalidKeyError: The key is not allowed. Nothing is sent.
+            ReadOnlyBucketError: The bucket is a mirror. Nothing is sent.
+            TimeoutError: No answer came. The value may have been stored.
             ConnectionLostError: The same.
         """
         seconds = self._api.seconds(timeout)
         subject = self._subject(key)
-        data = self._layout.data(value)
+        data = self._layout.data(key, value)
         return publish(self._api.session, subject, data, None, seconds).seq
 
     def create(
@@ -121,23 +148,23 @@ class KeyValue(Generic[Value]):
         ttl: TTL | None = None,
         timeout: float | None = None,
     ) -> int:
-        """Store a value if the key has none: it never had, or was deleted or purged.
+        """Store a value if the key has none, or was deleted or purged.
 
         Args:
             key: The key.
             value: The value.
             ttl: Whole seconds after which the value expires, or `"never"`. The bucket
                 needs a `limit_marker_ttl`. Since nats-server 2.11.
-            timeout: Seconds to wait at most.
+            timeout: Seconds to wait.
 
         Returns:
             The revision.
 
         Raises:
-            KeyExistsError: The key has a value; its `revision` says which.
-            InvalidKeyError: There can be no such key; nothing was sent.
-            ReadOnlyBucketError: The bucket is a mirror; nothing was sent.
-            UnsupportedFeatureError: The server is too old for a `ttl`; nothing was sent.
+            KeyExistsError: The key has a value. The error has its `revision`.
+            InvalidKeyError: The key is not allowed. Nothing is sent.
+            ReadOnlyBucketError: The bucket is a mirror. Nothing is sent.
+            UnsupportedFeatureError: The server is too old for a `ttl`. Nothing is sent.
             MessageTTLDisabledError: The bucket has no `limit_marker_ttl`.
         """
         deadline = deadline_after(self._api.seconds(timeout))
@@ -149,7 +176,7 @@ class KeyValue(Generic[Value]):
             }
             try:
                 return self._publish(
-                    key, self._layout.data(value), options, deadline - monotonic()
+                    key, self._layout.data(key, value), options, deadline - monotonic()
                 )
             except WrongLastSequenceError as error:
                 entry = self._newest(key, deadline)
@@ -177,19 +204,19 @@ class KeyValue(Generic[Value]):
         Args:
             key: The key.
             value: The value.
-            last: The revision that the key has to be at; 0: it has to have none.
-            timeout: Seconds to wait at most.
+            last: The expected revision of the key. 0: the key has none.
+            timeout: Seconds to wait.
 
         Returns:
             The revision.
 
         Raises:
-            WrongRevisionError: The key is at another revision, which it says.
-            InvalidKeyError: There can be no such key; nothing was sent.
-            ReadOnlyBucketError: The bucket is a mirror; nothing was sent.
+            WrongRevisionError: The key is at another revision. The error names it.
+            InvalidKeyError: The key is not allowed. Nothing is sent.
+            ReadOnlyBucketError: The bucket is a mirror. Nothing is sent.
         """
         options: PublishOptions = {"expected_last_subject_sequence": last}
-        return self._write(key, self._layout.data(value), options, timeout)
+        return self._write(key, self._layout.data(key, value), options, timeout)
 
     def delete(
         self, key: str, *, last: int | None = None, timeout: float | None = None
@@ -198,16 +225,16 @@ class KeyValue(Generic[Value]):
 
         Args:
             key: The key.
-            last: The revision that the key has to be at. Default: any.
-            timeout: Seconds to wait at most.
+            last: The expected revision of the key. Default: any.
+            timeout: Seconds to wait.
 
         Returns:
             The revision of the delete marker.
 
         Raises:
-            WrongRevisionError: The key is at another revision, which it says.
-            InvalidKeyError: There can be no such key; nothing was sent.
-            ReadOnlyBucketError: The bucket is a mirror; nothing was sent.
+            WrongRevisionError: The key is at another revision. The error names it.
+            InvalidKeyError: The key is not allowed. Nothing is sent.
+            ReadOnlyBucketError: The bucket is a mirror. Nothing is sent.
         """
         options: PublishOptions = {
             "headers": DELETE_HEADERS,
@@ -229,17 +256,17 @@ class KeyValue(Generic[Value]):
             key: The key.
             ttl: Whole seconds after which the marker goes, too. The bucket needs a
                 `limit_marker_ttl`. Since nats-server 2.11. Default: it stays.
-            last: The revision that the key has to be at. Default: any.
-            timeout: Seconds to wait at most.
+            last: The expected revision of the key. Default: any.
+            timeout: Seconds to wait.
 
         Returns:
             The revision of the marker.
 
         Raises:
-            WrongRevisionError: The key is at another revision, which it says.
-            InvalidKeyError: There can be no such key; nothing was sent.
-            ReadOnlyBucketError: The bucket is a mirror; nothing was sent.
-            UnsupportedFeatureError: The server is too old for a `ttl`; nothing was sent.
+            WrongRevisionError: The key is at another revision. The error names it.
+            InvalidKeyError: The key is not allowed. Nothing is sent.
+            ReadOnlyBucketError: The bucket is a mirror. Nothing is sent.
+            UnsupportedFeatureError: The server is too old for a `ttl`. Nothing is sent.
             MessageTTLDisabledError: The bucket has no `limit_marker_ttl`.
         """
         options: PublishOptions = {
@@ -252,7 +279,7 @@ class KeyValue(Generic[Value]):
     def purge_deletes(
         self, *, older_than: float = MARKERS_STAY, timeout: float | None = None
     ) -> int:
-        """Remove delete markers, and what is left of the history of their keys.
+        """Remove delete markers, and the remaining history of their keys.
 
         A value that is put meanwhile stays.
 
@@ -323,14 +350,14 @@ class KeyValue(Generic[Value]):
         Args:
             key: The key.
             revision: Get this revision of it, if it is kept. Default: the last one.
-            timeout: Seconds to wait at most.
+            timeout: Seconds to wait.
 
         Raises:
             KeyNotFoundError: The key has no value, or not that revision.
             KeyDeletedError: The key was deleted or purged, or its value has expired. It is
                 a `KeyNotFoundError`, too.
             BucketNotFoundError: The bucket was deleted.
-            InvalidKeyError: There can be no such key; nothing was sent.
+            InvalidKeyError: The key is not allowed. Nothing is sent.
         """
         self._layout.key(key)
         deadline = self._api.seconds(timeout)
@@ -352,33 +379,36 @@ class KeyValue(Generic[Value]):
             The entries by key. Keys without a value are left out.
 
         Raises:
-            InvalidKeyError: One of them cannot be a key; nothing was sent.
-            UnsupportedFeatureError: nats-server is older than 2.11; nothing was sent.
-            DirectGetNotAllowedError: The bucket was made without direct gets.
+            InvalidKeyError: One of them cannot be a key. Nothing is sent.
+            UnsupportedFeatureError: nats-server is older than 2.11. Nothing is sent.
+            DirectGetNotAllowedError: The bucket does not allow direct gets.
         """
         if isinstance(keys, str):
             raise ConfigError(f"keys: several keys, not {keys!r}; use get for one key")
         layout = self._layout
-        subjects = list(dict.fromkeys(layout.read + layout.key(key) for key in keys))
+        subjects = layout.subjects(keys)
         found: dict[str, Entry[Value]] = {}
         for first in range(0, len(subjects), MOST_SUBJECTS):
-            pages = LastOfEach(subjects[first : first + MOST_SUBJECTS])
-            for message in get_messages(self._api, layout.stream, pages, timeout):
-                entry = layout.entry(message)
+            pages = LastEntries(layout, subjects[first : first + MOST_SUBJECTS])
+            for entry in get_messages(self._api, layout.stream, pages, timeout):
                 if entry.operation == "PUT":
                     found[entry.key] = entry
         return found
 
     def history(self, key: str, *, timeout: float | None = None) -> list[Entry[Value]]:
-        """Get all revisions of a key that are kept, delete markers included.
+        """Get all kept revisions of a key, delete markers included.
+
+        Args:
+            key: The key.
+            timeout: Seconds to wait.
 
         Returns:
             The entries, the oldest first.
 
         Raises:
-            KeyNotFoundError: There are none.
+            KeyNotFoundError: The bucket has no revision of the key.
             BucketNotFoundError: The bucket was deleted.
-            InvalidKeyError: There can be no such key; nothing was sent.
+            InvalidKeyError: The key is not allowed. Nothing is sent.
         """
         self._layout.key(key)
         changes = open_changes(
@@ -391,16 +421,16 @@ class KeyValue(Generic[Value]):
         return entries
 
     def keys(self, *filters: str, timeout: float | None = None) -> Iterator[str]:
-        """Iterate over the keys that have a value; the server filters them.
+        """Iterate over the keys that have a value. The server filters them.
 
         No list is kept. So a key that is put again while you iterate may come twice.
 
         Args:
             *filters: Keys or patterns, `db.>` or `*.port` for instance. Default: all.
-            timeout: Seconds to wait until the server has begun at most.
+            timeout: Seconds to wait until the server has begun.
 
         Raises:
-            InvalidKeyError: A filter that cannot be; nothing was sent.
+            InvalidKeyError: A filter is not allowed. Nothing is sent.
             BucketNotFoundError: The bucket was deleted.
         """
         self._layout.filters(filters)
@@ -414,8 +444,7 @@ class KeyValue(Generic[Value]):
             timeout=timeout,
         )
         with Watch(changes) as watch:
-            for entry in watch.initial():
-                yield entry.key
+            yield from watch._initial_keys()
 
     def watch(
         self,
@@ -429,7 +458,7 @@ class KeyValue(Generic[Value]):
         on_error: Callable[[Exception], object] | None = None,
         timeout: float | None = None,
     ) -> Watch[Value]:
-        """Watch keys: what they have now, then each change, once and in order.
+        """Watch keys: their present values, then each change, once and in order.
 
         Args:
             *filters: Keys or patterns, `db.>` or `*.port` for instance. Default: all.
@@ -442,10 +471,10 @@ class KeyValue(Generic[Value]):
                 reported to `on_error`, and the watch goes on. Default: you iterate.
             on_error: Called with each error that does not end the watch. Default: that of
                 the connection, or the log.
-            timeout: Seconds to wait until the server has begun at most.
+            timeout: Seconds to wait until the server has begun.
 
         Raises:
-            InvalidKeyError: A filter that cannot be; nothing was sent.
+            InvalidKeyError: A filter is not allowed. Nothing is sent.
             BucketNotFoundError: The bucket was deleted.
         """
         if callback is not None and not callable(callback):
@@ -480,7 +509,7 @@ class KeyValue(Generic[Value]):
 
         Raises:
             TimeoutError: The copy was not complete in time.
-            InvalidKeyError: A filter that cannot be; nothing was sent.
+            InvalidKeyError: A filter is not allowed. Nothing is sent.
             BucketNotFoundError: The bucket was deleted.
         """
         seconds = self._api.seconds(timeout)
@@ -506,13 +535,13 @@ class KeyValue(Generic[Value]):
             key: The key. Do not use it for anything else.
             ttl: Whole seconds, from 2, until another holder can get the lock if this one
                 goes without releasing it.
-            timeout: Seconds that `with` waits for the lock at most. Default: for ever.
+            timeout: Seconds that `with` waits for the lock at most. Default: no limit.
             on_lost: Called on a thread of the lock if the lock is lost. Default: the
                 `on_error` of the connection, or the log.
 
         Raises:
-            InvalidKeyError: There can be no such key.
-            ConfigError: A `ttl` that cannot be.
+            InvalidKeyError: The key is not allowed.
+            ConfigError: The `ttl` is not allowed.
             ReadOnlyBucketError: The bucket is a mirror.
         """
         plain = self.with_codec()
@@ -551,10 +580,10 @@ class KeyValue(Generic[Value]):
             on_lost: Called when the leadership is lost or given up: stop the work.
 
         Raises:
-            InvalidKeyError: There can be no such key.
-            ConfigError: A `ttl` that cannot be.
+            InvalidKeyError: The key is not allowed.
+            ConfigError: The `ttl` is not allowed.
             ReadOnlyBucketError: The bucket is a mirror.
-            UnsupportedFeatureError: nats-server is older than 2.11; nothing was sent.
+            UnsupportedFeatureError: nats-server is older than 2.11. Nothing is sent.
             MessageTTLDisabledError: The bucket has no `limit_marker_ttl`.
         """
         for name, callback in (("on_elected", on_elected), ("on_lost", on_lost)):
@@ -567,7 +596,13 @@ class KeyValue(Generic[Value]):
         return Election(self._api.session, make, on_elected, on_lost)
 
     def status(self, *, timeout: float | None = None) -> KeyValueStatus:
-        """Ask what the bucket holds and how it is set up.
+        """Get the contents and the configuration of the bucket from the server. Blocks.
+
+        Args:
+            timeout: Seconds to wait.
+
+        Returns:
+            The status.
 
         Raises:
             BucketNotFoundError: The bucket was deleted.

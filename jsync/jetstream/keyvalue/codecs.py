@@ -6,14 +6,14 @@ Pure: no socket, thread or clock.
 from __future__ import annotations
 
 import base64
-from typing import TYPE_CHECKING, Final, Generic, Protocol
+from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, cast
 
 import msgspec
 
 from ...errors import ConfigError, InvalidKeyError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from typing_extensions import TypeVar
 
@@ -29,29 +29,167 @@ _ROOT: Final = "_root_"
 
 
 class ValueCodec(Protocol[Value]):
-    """What a codec of values has."""
+    """The methods of a codec of values."""
 
     def encode(self, value: Value, /) -> bytes:
-        """The bytes that the bucket stores."""
+        """Encode a value.
+
+        Args:
+            value: The value.
+
+        Returns:
+            The bytes to store.
+        """
 
     def decode(self, data: bytes, /) -> Value:
-        """The value of such bytes; raises `ValueError` if there is none."""
+        """Decode a value.
+
+        Args:
+            data: The stored bytes.
+
+        Returns:
+            The value.
+
+        Raises:
+            ValueError: The bytes are not an encoded value.
+        """
 
 
 class KeyCodec(Protocol):
-    """What a codec of keys has."""
+    """The methods of a codec of keys."""
 
     def encode(self, key: str, /) -> str:
-        """The key that the bucket has; raises `InvalidKeyError` if there can be none."""
+        """Encode a key of yours.
+
+        Args:
+            key: Your key.
+
+        Returns:
+            The key that the bucket stores.
+
+        Raises:
+            InvalidKeyError: The key cannot be encoded.
+        """
 
     def decode(self, key: str, /) -> str:
-        """The key of such a key; raises `ValueError` if there is none."""
+        """Decode a stored key.
+
+        Args:
+            key: The key that the bucket stores.
+
+        Returns:
+            Your key.
+
+        Raises:
+            ValueError: The key is not an encoded key.
+        """
 
     def encode_filter(self, keys: str, /) -> str:
-        """The filter that matches the keys that the bucket has, as `keys` matches yours.
+        """Encode a filter, so that it matches the stored keys as `keys` matches yours.
 
-        Raises `InvalidKeyError` if there is none.
+        Args:
+            keys: A filter of your keys.
+
+        Returns:
+            The filter of stored keys.
+
+        Raises:
+            InvalidKeyError: The filter cannot be encoded.
         """
+
+
+class ValueCipher(Protocol):
+    """A codec of values that binds each value to its place.
+
+    The place is the subject of the key, `$KV.<bucket>.<key>`. A mirror of a bucket has
+    the same places.
+    """
+
+    def encrypt(self, data: bytes, place: str, /) -> bytes:
+        """Encrypt a value.
+
+        Args:
+            data: The value.
+            place: The subject of the key.
+
+        Returns:
+            The bytes to store.
+        """
+
+    def decrypt(self, data: bytes, place: str, /) -> bytes:
+        """Decrypt a value.
+
+        Args:
+            data: The stored bytes.
+            place: The subject of the key.
+
+        Returns:
+            The value.
+
+        Raises:
+            ValueError: The bytes were not encrypted for that place.
+        """
+
+
+class ValueChain(Generic[Value]):
+    """Codecs of values, one after the other; back the other way round."""
+
+    def __init__(
+        self, codecs: tuple[ValueCodec[Value] | ValueCodec[bytes] | ValueCipher, ...]
+    ) -> None:
+        steps = [*map(_step, codecs)]
+        self._there = [encode for encode, _ in steps]
+        self._back = [decode for _, decode in reversed(steps)]
+
+    def encode(self, value: Value, place: str) -> bytes:
+        """The bytes that the bucket stores there."""
+        data: Any = value
+        for encode in self._there:
+            data = encode(data, place)
+        return cast("bytes", data)
+
+    def decode(self, data: bytes, place: str) -> Value:
+        """The value of the bytes that it stores there; raises `ValueError`."""
+        value: Any = data
+        for decode in self._back:
+            value = decode(value, place)
+        return cast("Value", value)
+
+
+def _step(codec: Any) -> tuple[Callable[[Any, str], Any], Callable[[Any, str], Any]]:
+    if hasattr(codec, "encrypt") and hasattr(codec, "decrypt"):
+        return codec.encrypt, codec.decrypt
+    if hasattr(codec, "encode") and hasattr(codec, "decode"):
+        return (
+            lambda value, _: codec.encode(value),
+            lambda data, _: codec.decode(data),
+        )
+    raise ConfigError(f"not a codec of values: {codec!r}; it needs encode and decode")
+
+
+class KeyChain:
+    """Codecs of keys, one after the other; back the other way round."""
+
+    def __init__(self, codecs: Sequence[KeyCodec]) -> None:
+        self._codecs = tuple(codecs)
+
+    def encode(self, key: str, /) -> str:
+        """The key that the bucket has."""
+        for codec in self._codecs:
+            key = codec.encode(key)
+        return key
+
+    def decode(self, key: str, /) -> str:
+        """The key of such a key."""
+        for codec in reversed(self._codecs):
+            key = codec.decode(key)
+        return key
+
+    def encode_filter(self, keys: str, /) -> str:
+        """The filter of keys that the bucket has."""
+        for codec in self._codecs:
+            keys = codec.encode_filter(keys)
+        return keys
 
 
 class JSON(Generic[Value]):
@@ -62,11 +200,25 @@ class JSON(Generic[Value]):
         self._decode = msgspec.json.Decoder(kind).decode
 
     def encode(self, value: Value, /) -> bytes:
-        """The value as JSON."""
+        """Encode a value as JSON.
+
+        Args:
+            value: The value.
+
+        Returns:
+            The bytes to store.
+        """
         return _encoded(self._encode, value)
 
     def decode(self, data: bytes, /) -> Value:
-        """The value of JSON, which has to fit the type."""
+        """Decode a value from JSON, and check its type.
+
+        Args:
+            data: The stored bytes.
+
+        Returns:
+            The value.
+        """
         return self._decode(data)
 
 
@@ -78,32 +230,93 @@ class MsgPack(Generic[Value]):
         self._decode = msgspec.msgpack.Decoder(kind).decode
 
     def encode(self, value: Value, /) -> bytes:
-        """The value as MessagePack."""
+        """Encode a value as MessagePack.
+
+        Args:
+            value: The value.
+
+        Returns:
+            The bytes to store.
+        """
         return _encoded(self._encode, value)
 
     def decode(self, data: bytes, /) -> Value:
-        """The value of MessagePack, which has to fit the type."""
+        """Decode a value from MessagePack, and check its type.
+
+        Args:
+            data: The stored bytes.
+
+        Returns:
+            The value.
+        """
         return self._decode(data)
+
+
+class Base64:
+    """Values as URL-safe base64."""
+
+    def encode(self, value: bytes, /) -> bytes:
+        """Encode a value as base64.
+
+        Args:
+            value: The value.
+
+        Returns:
+            The bytes to store.
+        """
+        return _encoded(base64.urlsafe_b64encode, value)
+
+    def decode(self, data: bytes, /) -> bytes:
+        """Decode a value from base64.
+
+        Args:
+            data: The stored bytes.
+
+        Returns:
+            The value.
+        """
+        return base64.b64decode(data, b"-_", validate=True)
 
 
 class PathKeys:
     """Keys as paths: `/etc/hosts` is `_root_.etc.hosts` in the bucket.
 
-    A trailing slash is left out. A filter is a path with `*` and `>` for words.
+    A trailing separator is left out. A filter is a path with `*` and `>` for words.
+
+    Args:
+        separator: The character between the words of your keys. Default: a slash.
     """
 
+    def __init__(self, separator: str = "/") -> None:
+        self._separator = _one_character(separator)
+
     def encode(self, key: str, /) -> str:
-        """The key of a path."""
-        if "." in _text(key):
+        """Encode a path as a key.
+
+        Args:
+            key: The path.
+
+        Returns:
+            The key.
+        """
+        mark = self._separator
+        if "." in _text(key).replace(mark, ""):
             raise InvalidKeyError(
                 f"not a path that can be a key: {key!r}; use one without dots"
             )
-        words = key.removesuffix("/")
-        return (_ROOT + words if words.startswith("/") else words).replace("/", ".")
+        words = key.removesuffix(mark)
+        return (_ROOT + words if words.startswith(mark) else words).replace(mark, ".")
 
     def decode(self, key: str, /) -> str:
-        """The path of a key."""
-        return key.replace(".", "/").removeprefix(_ROOT)
+        """Decode a key to a path.
+
+        Args:
+            key: The key.
+
+        Returns:
+            The path.
+        """
+        return key.replace(".", self._separator).removeprefix(_ROOT)
 
     encode_filter = encode
 
@@ -112,15 +325,36 @@ class Base64Keys:
     """Keys of any text, as URL-safe base64. A filter is a whole key, or `>` for all."""
 
     def encode(self, key: str, /) -> str:
-        """The key of a text."""
+        """Encode a text as a key.
+
+        Args:
+            key: The text.
+
+        Returns:
+            The key.
+        """
         return base64.urlsafe_b64encode(_text(key).encode()).decode()
 
     def decode(self, key: str, /) -> str:
-        """The text of a key."""
+        """Decode a key to a text.
+
+        Args:
+            key: The key.
+
+        Returns:
+            The text.
+        """
         return base64.b64decode(key, b"-_", validate=True).decode()
 
     def encode_filter(self, keys: str, /) -> str:
-        """A whole key, or `>`: in base64 no pattern matches a part."""
+        """Encode a filter: a whole key, or `>`. In base64 no pattern matches a part.
+
+        Args:
+            keys: The filter.
+
+        Returns:
+            The filter of encoded keys.
+        """
         if keys == ">":
             return keys
         if {"*", ">"} & {*_text(keys).split(".")}:
@@ -130,13 +364,19 @@ class Base64Keys:
         return self.encode(keys)
 
 
+def _one_character(separator: object) -> str:
+    if isinstance(separator, str) and len(separator) == 1 and separator not in "*>":
+        return separator
+    raise ConfigError(f"separator: one character, not {separator!r}")
+
+
 def _text(key: object) -> str:
     if isinstance(key, str) and key:
         return key
     raise InvalidKeyError(f"not a key: {key!r}; it has to be a text")
 
 
-def _encoded(encode: Callable[[Value], bytes], value: Value) -> bytes:
+def _encoded(encode: Callable[[Coded], bytes], value: Coded) -> bytes:
     try:
         return encode(value)
     except (TypeError, ValueError, OverflowError) as error:

@@ -28,34 +28,34 @@ _DUPLICATE_WINDOW: Final = 120.0
 
 
 class KeyValueConfig(Model, kw_only=True, frozen=True):
-    """How a bucket is set up. A field that is not set has its default."""
+    """The configuration of a bucket. Fields that are not set have their default."""
 
     bucket: str | None = None
-    """Its name, of letters, digits, `-` and `_`."""
+    """The name of the bucket: letters, digits, `-` and `_`."""
     description: str | None = None
     """A human-readable description, up to 4 KiB. Default: none."""
     max_value_size: int | None = None
-    """Bytes of one value, with its headers. Default: -1, any."""
+    """The most bytes of one value with its headers. Default: -1, no limit."""
     history: Annotated[int, msgspec.Meta(ge=1, le=MOST_HISTORY)] | None = None
     """Revisions kept for each key, from 1 to 64. Default: 1."""
     ttl: PositiveSeconds | None = None
-    """Seconds that a revision stays. Default: 0, for ever."""
+    """Seconds after which a revision expires. Default: 0, never."""
     max_bytes: int | None = None
-    """Bytes that the bucket may hold. Default: -1, any number."""
+    """The most bytes of the bucket. Default: -1, no limit."""
     storage: Storage | None = None
-    """`file` or `memory`. Default: `file`."""
+    """The storage: `file` or `memory`. Default: `file`."""
     replicas: int | None = None
-    """Servers that hold it, at most 5. Default: 1."""
+    """The number of servers that store the bucket, up to 5. Default: 1."""
     placement: Placement | None = None
-    """Where the bucket is to live. Default: anywhere."""
+    """The servers that may store the bucket. Default: any."""
     republish: Republish | None = None
-    """Publish each change on another subject as well. Default: no."""
+    """The subject to publish each change on again. Default: none."""
     mirror: StreamSource | None = None
-    """The one bucket that this is a read-only copy of, by name."""
+    """The bucket to copy as a read-only mirror."""
     sources: list[StreamSource] | None = None
     """Buckets to copy keys from. A source with transforms may be any stream."""
     compression: bool | None = None
-    """Compress the files. Default: False."""
+    """Whether the files are compressed. Default: False."""
     limit_marker_ttl: PositiveSeconds | None = None
     """Seconds, from 1, that a marker stays where a value expired, so that watches hear of
     it. It also allows `ttl` with `create` and `purge`. Default: 0, neither.
@@ -63,13 +63,22 @@ class KeyValueConfig(Model, kw_only=True, frozen=True):
     Since nats-server 2.11.
     """
     metadata: dict[str, str] | None = None
-    """Your own notes, up to 128 KiB. `_nats.` is the server's."""
+    """Your own notes, up to 128 KiB. Keys with `_nats.` belong to the server."""
 
     @classmethod
     def of(cls, config: object | None, fields: Any) -> Self:
-        """Make a checked one of a whole configuration or of keywords, not of both.
+        """Make a checked object of a whole configuration or of keywords, not of both.
 
-        A configuration of nats-py is one, too. Raises `ConfigError`, which names the field.
+        Args:
+            config: A `KeyValueConfig`, a mapping, or a configuration of nats-py.
+            fields: The fields, instead of `config`.
+
+        Returns:
+            The checked object.
+
+        Raises:
+            ConfigError: A field has a value that is not allowed. The error names the
+                field.
         """
         checked = super().of(config, fields)
         if not checked.extra:
@@ -92,7 +101,14 @@ class KeyValueConfig(Model, kw_only=True, frozen=True):
 
     @classmethod
     def of_stream(cls, config: StreamConfig) -> Self:
-        """The configuration of the bucket that a stream is."""
+        """Read the configuration of a bucket from that of its stream.
+
+        Args:
+            config: The configuration of the stream.
+
+        Returns:
+            The configuration of the bucket.
+        """
         own = config.metadata or {}
         metadata = {k: v for k, v in own.items() if not k.startswith("_nats.")}
         return cls(
@@ -114,7 +130,7 @@ class KeyValueConfig(Model, kw_only=True, frozen=True):
         )
 
     def stream(self) -> StreamConfig:
-        """The stream that the bucket is, the same as nats.go makes of it."""
+        """The configuration of the bucket's stream, the same as nats.go creates."""
         ttl = self.ttl or 0.0
         config = StreamConfig(
             name=f"{STREAM_PREFIX}{self.bucket}",

@@ -60,7 +60,7 @@ class Election(Single):
 
     @property
     def token(self) -> int:
-        """The revision that the leadership was got with; each leader has a higher one.
+        """The revision of this leadership. Each later leader has a higher one.
 
         Raises:
             LockLostError: The leadership was lost.
@@ -69,7 +69,7 @@ class Election(Single):
         return self._lock.token
 
     def stop(self, timeout: float = 30.0) -> None:
-        """Give the leadership up, and the candidacy; a second call does nothing.
+        """Give up the leadership and the candidacy. A second call does nothing.
 
         Args:
             timeout: Seconds to wait at most until a callback has returned.

@@ -7,27 +7,31 @@ from __future__ import annotations
 
 import copy
 import re
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeAlias, cast
 
 import msgspec
 
+from ..._fast import is_key, read_entries
 from ...errors import (
+    BucketNotFoundError,
     CodecError,
     InvalidBucketNameError,
     InvalidKeyError,
     KeyDeletedError,
     KeyNotFoundError,
 )
-from .codecs import Value
+from ..stored.engine import LastOfEach
+from .codecs import KeyChain, Value, ValueChain
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
-    from ..._fast import JetStreamMsg, Metadata
+    from ..._fast import DirectAnswer, Mailbox, Msg
     from ...core.requests import Data
     from ...models import StoredMessage, StreamConfig
-    from .codecs import Coded, KeyCodec, ValueCodec
+    from .codecs import Coded, KeyCodec, ValueCipher, ValueCodec
 
 Operation: TypeAlias = Literal["PUT", "DEL", "PURGE"]
 
@@ -41,7 +45,6 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
 _DEFAULT_API: Final = "$JS.API"
 _BUCKET: Final = re.compile(r"[a-zA-Z0-9_-]+")
-_KEY: Final = re.compile(r"[-/_=a-zA-Z0-9]+(?:\.[-/_=a-zA-Z0-9]+)*")
 _FILTER: Final = re.compile(r"(?:(?:[-/_=a-zA-Z0-9]+|\*)\.)*(?:[-/_=a-zA-Z0-9]+|\*|>)")
 _BY_WORD: Final[Mapping[str, Operation]] = {"DEL": "DEL", "PURGE": "PURGE"}
 _BY_REASON: Final[Mapping[str, Operation]] = {
@@ -57,19 +60,19 @@ class Entry(msgspec.Struct, Generic[Value], frozen=True, kw_only=True, gc=False)
     bucket: str
     key: str
     value: Value
-    """If `operation` is not `PUT`, or a watch leaves values out: empty, None with a codec."""
+    """The value. Empty, or None with a codec, if the entry has none."""
     revision: int
-    """The number of this change in its bucket; a later change has a higher one."""
+    """The number of this change in the bucket. Later changes have higher numbers."""
     timestamp_us: int
-    """When the bucket stored it, in microseconds since 1970."""
+    """When the bucket stored the entry, in microseconds since 1970."""
     delta: int = 0
-    """How many entries the watch or the history had behind this one; 0 from a get."""
+    """The number of entries that follow in the watch or the history. 0 from a get."""
     operation: Operation = "PUT"
-    """`PUT`; `DEL` for a delete, `PURGE` for a purge or an expired value."""
+    """`PUT`, `DEL` for a delete, or `PURGE` for a purge or an expired value."""
 
     @property
     def created(self) -> datetime:
-        """When the bucket stored it: aware, UTC."""
+        """When the bucket stored the entry: aware, UTC."""
         return _EPOCH + timedelta(microseconds=self.timestamp_us)
 
 
@@ -84,8 +87,8 @@ def check_bucket(bucket: object) -> str:
 
 def check_key(key: object) -> str:
     """A key, without wildcards; raises `InvalidKeyError`."""
-    if isinstance(key, str) and _KEY.fullmatch(key):
-        return key
+    if is_key(key):
+        return cast("str", key)
     raise InvalidKeyError(
         f"not a key: {key!r}; use letters, digits and -/_=, and single dots between them"
     )
@@ -127,6 +130,8 @@ class Layout(Generic[Value]):
         "write",
     )
 
+    make = Entry
+
     def __init__(self, config: StreamConfig, api_prefix: str) -> None:
         self.stream = config.name or ""
         self.bucket = self.stream.removeprefix(STREAM_PREFIX)
@@ -141,10 +146,15 @@ class Layout(Generic[Value]):
         if config.mirror is not None:
             self.origin = (config.mirror.name or "").removeprefix(STREAM_PREFIX)
             self.read = _mirrored(config, self.origin)
-        self._values: ValueCodec[Value] | None = None
+        self._values: ValueChain[Value] | None = None
         self._keys: KeyCodec | None = None
         if api_prefix != _DEFAULT_API:
             self.write = f"{api_prefix}.{self.read}"
+
+    @property
+    def prefix(self) -> str:
+        """What the subjects of entries begin with."""
+        return self.read
 
     def filters(self, keys: tuple[str, ...]) -> list[str]:
         """The subjects of keys or patterns, of all keys when there are none."""
@@ -153,22 +163,32 @@ class Layout(Generic[Value]):
         return [self.read + check_filter(key) for key in keys] or [self.read + ">"]
 
     def coded(
-        self, values: ValueCodec[Coded] | None, keys: KeyCodec | None
+        self,
+        values: tuple[ValueCodec[Coded] | ValueCodec[bytes] | ValueCipher, ...] = (),
+        keys: KeyCodec | Sequence[KeyCodec] | None = None,
     ) -> Layout[Coded]:
         """The same bucket with keys and values in another form."""
         layout = cast("Layout[Coded]", copy.copy(self))
-        layout._values, layout._keys = values, keys
+        layout._values = ValueChain(values) if values else None
+        layout._keys = KeyChain(keys) if isinstance(keys, Sequence) else keys
         return layout
 
     def key(self, key: str) -> str:
         """The key that the bucket has."""
         return check_key(key if self._keys is None else self._keys.encode(key))
 
-    def data(self, value: Value | Data) -> Data:
-        """The bytes that the bucket has."""
+    def subjects(self, keys: Iterable[str]) -> list[str]:
+        """The subjects of keys as the stream has them, each once."""
+        some, prefix = list(keys), self.read
+        if self._keys is not None or not all(map(is_key, some)):
+            some = [self.key(key) for key in some]  # raises, if it is for one of them
+        return list(dict.fromkeys([prefix + key for key in some]))
+
+    def data(self, key: str, value: Value | Data) -> Data:
+        """The bytes that the bucket has for that key."""
         if self._values is None:
             return cast("Data", value)
-        return self._values.encode(cast("Value", value))
+        return self._values.encode(cast("Value", value), self.read + self.key(key))
 
     def entry(self, message: StoredMessage) -> Entry[Value]:
         """The entry that a stored message is; raises `CodecError`."""
@@ -184,26 +204,50 @@ class Layout(Generic[Value]):
             operation=operation,
         )
 
-    def change(
-        self, msg: JetStreamMsg, metadata: Metadata, *, bare: bool
-    ) -> Entry[Value]:
-        """The entry that a message of a consumer is, `bare` if it has no value.
-
-        Raises `CodecError`.
-        """
-        subject, revision = msg.subject, metadata.stream_sequence
-        operation = operation_of(msg.headers)
+    def found(self, msg: Msg, answer: DirectAnswer) -> Entry[Value]:
+        """The entry that one of several messages got is; raises `CodecError`."""
+        subject, revision, operation = answer.subject, answer.sequence, answer.operation
         return Entry(
             bucket=self.bucket,
             key=self._key_of(subject, revision),
-            value=self._value_of(
-                subject, msg.data, "DEL" if bare else operation, revision
-            ),
+            value=self._value_of(subject, msg.data, operation, revision),
             revision=revision,
-            timestamp_us=metadata.timestamp_ns // 1000,
-            delta=metadata.num_pending,
+            timestamp_us=answer.timestamp_us,
             operation=operation,
         )
+
+    def decoder(
+        self, *, bare: bool, ignore_deletes: bool = False
+    ) -> Callable[[Entry], Entry[Value]] | None:
+        """Takes an entry from the form of the bucket, `bare` if it has no value.
+
+        None if that is the form. The decoder raises `CodecError`.
+        """
+        if self._keys is None and self._values is None:
+            return None
+
+        def decoded(entry: Entry) -> Entry[Value]:
+            subject, revision = self.read + entry.key, entry.revision
+            operation: Operation = "DEL" if bare else entry.operation
+            return Entry(
+                bucket=entry.bucket,
+                key=self._key_of(subject, revision),
+                value=self._value_of(subject, entry.value, operation, revision),
+                revision=revision,
+                timestamp_us=entry.timestamp_us,
+                delta=entry.delta,
+                operation=entry.operation,
+            )
+
+        return decoded
+
+    def label(self, entry: Entry[Value]) -> str:
+        """What to call it in an error."""
+        return entry.key
+
+    def gone(self) -> BucketNotFoundError:
+        """The error for a bucket that does not exist."""
+        return no_bucket(self.bucket)
 
     def _key_of(self, subject: str, revision: int) -> str:
         key = subject[len(self.read) :]
@@ -222,7 +266,7 @@ class Layout(Generic[Value]):
         if operation != "PUT":
             return cast("Value", None)
         try:
-            return self._values.decode(data)
+            return self._values.decode(data, subject)
         except (ValueError, msgspec.MsgspecError) as error:
             key = self._key_of(subject, revision)
             raise self._not_decoded("value of key", key, revision, error) from error
@@ -269,48 +313,38 @@ def _mirrored(config: StreamConfig, origin: str) -> str:
     return f"$KV.{origin}."
 
 
-class Initial:
-    """Where a watch is among the entries that were in the bucket when it began.
+class LastEntries(LastOfEach["Entry[Value]"]):
+    """The last entries of keys, each once, got by direct gets of many."""
 
-    The server says how many there were. An entry may be replaced or deleted before it is
-    sent. So the end is an entry with none behind it. Or, once as many have come, what the
-    bucket ends at by then: whatever has replaced one of them is not behind that.
+    def __init__(self, layout: Layout[Value], subjects: list[str]) -> None:
+        super().__init__(subjects, layout.found)
+        self._layout = layout
+        self._decoded = layout.decoder(bare=False)
 
-    The server may be a replica that is behind the leader, which has had `least` by then.
-    So the end does not come before that revision.
-    """
+    def take_ready(self, mailbox: Mailbox) -> list[Entry[Value]]:
+        """The entries at hand."""
+        layout, given = self._layout, self._given
+        stored: list[Entry]
+        stored, last, pending = read_entries(
+            mailbox, self._previous, Entry, layout.bucket, layout.read
+        )
+        if stored:
+            self._reached(last, pending)
+        if given:
+            stored = [entry for entry in stored if layout.read + entry.key not in given]
+        given.update([layout.read + entry.key for entry in stored])
+        if self._decoded is None:
+            return cast("list[Entry[Value]]", stored)
+        return [self._decoded(entry) for entry in stored]
 
-    def __init__(self, expected: int, least: int = 0) -> None:
-        self._missing = expected
-        self._least = least
-        self._last: int | None = None
-        self.done = not expected and not least
-        """Whether all of them have come."""
 
-    def came(self, revision: int, delta: int) -> bool:
-        """An entry has come, with `delta` behind it.
-
-        Returns:
-            Whether to ask for the last revision of the bucket, and tell `ends_at`.
-        """
-        self._missing -= 1
-        if delta == 0:
-            self.done = revision >= self._least
-        elif self._last is not None:
-            self.done = revision >= self._last
-        return self._missing <= 0 and not self.done and self._last is None
-
-    def ends_at(self, last: int, revision: int) -> None:
-        """The bucket's last revision, and that of the entry that came last."""
-        self._last = last
-        self.done = self.done or revision >= last
-
-    def all_came(self) -> None:
-        """The server has nothing left to send."""
-        self.done = True
-
-    def __repr__(self) -> str:
-        return f"<Initial {'done' if self.done else f'{self._missing} missing'}>"
+def no_bucket(bucket: str) -> BucketNotFoundError:
+    return BucketNotFoundError(
+        f"no such bucket: {bucket!r}; create it, or check the account and the domain",
+        code=404,
+        err_code=10059,
+        description="stream not found",
+    )
 
 
 def revision_in(description: str) -> int | None:

@@ -7,7 +7,7 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from ..._fast import Waiter
-from ...core.deadline import deadline_after
+from ...checks import seconds
 from ...core.single import Single
 from ...errors import (
     SubscriptionClosedError,
@@ -20,8 +20,9 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
+    from ...checks import Seconds
     from ...errors import CodecError
-    from .driver import Changes
+    from ..watching.driver import Changes
     from .engine import Entry
 
 TICK = 1.0
@@ -31,15 +32,21 @@ HEARD = 15.0
 
 
 class Live(Single, Mapping[str, Value]):
-    """The values of a bucket's keys, kept here: reading asks nobody and waits for nothing.
+    """A copy of keys and values in memory: reading never waits for the server.
 
-    Any thread may read it. Leaving the `with` block stops it; what it holds stays.
+    `KeyValue.live` returns it. Any thread may read it. Leaving the `with` block stops
+    the watch behind it, and the copy keeps its values.
     """
 
-    def __init__(self, changes: Changes[Value], bucket: str, timeout: float) -> None:
+    def __init__(
+        self, changes: Changes[Entry[Value]], bucket: str, timeout: float
+    ) -> None:
         self._changes = changes
         self._bucket = bucket
         self._entries: dict[str, Entry[Value]] = {}
+        # Beside them: of many keys each object on the way to a value is a cache miss.
+        # Whatever is here has its entry, too, at any moment.
+        self._values: dict[str, Value] = {}
         self._waiting: dict[Waiter, int] = {}
         self._revision = 0
         self._known = changes.last_arrival
@@ -60,24 +67,34 @@ class Live(Single, Mapping[str, Value]):
     # Reading --------------------------------------------------------------------------
 
     def __getitem__(self, key: str) -> Value:
-        return self._entries[key].value
+        return self._values[key]
 
     def __iter__(self) -> Iterator[str]:
         """Iterate over the keys that it has at this moment."""
-        return iter(self._entries.copy())
+        return iter(self._values.copy())
 
     def __len__(self) -> int:
-        return len(self._entries)
+        return len(self._values)
 
     def __contains__(self, key: object) -> bool:
-        return key in self._entries
+        return key in self._values
 
     def entry(self, key: str) -> Entry[Value]:
-        """The entry of a key, with its revision; raises `KeyError`."""
+        """Get the entry of a key, with its revision.
+
+        Args:
+            key: The key.
+
+        Returns:
+            The entry.
+
+        Raises:
+            KeyError: The key has no value.
+        """
         return self._entries[key]
 
     def entries(self) -> dict[str, Entry[Value]]:
-        """All entries by key, as of one moment."""
+        """Get all entries by key, as of one moment."""
         return self._entries.copy()
 
     # How current it is ----------------------------------------------------------------
@@ -89,7 +106,7 @@ class Live(Single, Mapping[str, Value]):
 
     @property
     def is_current(self) -> bool:
-        """Whether it had every change when the server was last heard of, just now.
+        """Whether the copy has every change, as far as the server has said.
 
         False while disconnected, and after that until the server says that nothing is
         missing.
@@ -99,27 +116,27 @@ class Live(Single, Mapping[str, Value]):
 
     @property
     def age(self) -> float:
-        """Seconds since it was current for certain: no change since then is missing.
+        """Seconds since the copy was certainly current: no earlier change is missing.
 
-        A server that has nothing new says so every 5 seconds.
+        A server without news says so every 5 seconds.
         """
         if self._changes.is_current:
             self._known = max(self._known, self._changes.last_arrival)
         return max(0.0, monotonic() - self._known)
 
-    def wait_for(self, revision: int, timeout: float = 5.0) -> None:
-        """Block until it has a revision, of your own put for instance, or a later one.
+    def wait_for(self, revision: int, timeout: Seconds = 5.0) -> None:
+        """Block until the copy has a revision, of your own put for instance.
 
         Args:
-            revision: The revision, of a key that it watches.
-            timeout: Seconds to wait at most.
+            revision: The revision, of a key that is watched.
+            timeout: Seconds to wait.
 
         Raises:
             TimeoutError: The revision has not come in time.
-            SubscriptionClosedError: It was stopped.
-            Error: What has ended it.
+            SubscriptionClosedError: The watch was stopped.
+            Error: The error that ended the watch.
         """
-        deadline_after(timeout)
+        timeout = seconds(timeout, "timeout")
         waiter = Waiter(self._changes.outbox, local=True)
         self._waiting[waiter] = revision
         try:
@@ -142,16 +159,22 @@ class Live(Single, Mapping[str, Value]):
     # Its watch, on a thread of its own ------------------------------------------------
 
     def _apply(self, entry: Entry[Value]) -> None:
+        key = entry.key
         if entry.operation == "PUT":
-            self._entries[entry.key] = entry
+            self._entries[key] = entry
+            self._values[key] = entry.value
         else:
-            self._entries.pop(entry.key, None)
+            self._remove(key)
         self._reached(entry.revision)
 
     def _drop(self, error: CodecError) -> None:
         """The key has another value now, and nobody knows which."""
-        self._entries.pop(error.key, None)
+        self._remove(error.key)
         self._reached(error.revision)
+
+    def _remove(self, key: str) -> None:
+        self._values.pop(key, None)
+        self._entries.pop(key, None)
 
     def _reached(self, revision: int) -> None:
         self._revision = revision
@@ -172,13 +195,16 @@ class Live(Single, Mapping[str, Value]):
 
     # The end --------------------------------------------------------------------------
 
-    def stop(self, timeout: float = 30.0) -> None:
-        """End the watch; what the copy holds stays. A second call does nothing.
+    def stop(self, timeout: Seconds = 30.0) -> None:
+        """End the watch. The copy keeps its values, and a second call does nothing.
+
+        Args:
+            timeout: Seconds to wait.
 
         Raises:
             DrainTimeoutError: The watch has not ended in time.
         """
-        self._changes.stop(timeout)
+        self._changes.stop(seconds(timeout, "timeout"))
 
     def __enter__(self) -> Self:
         return self

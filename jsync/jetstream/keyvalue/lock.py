@@ -118,7 +118,7 @@ class Lock(Single):
 
     @property
     def token(self) -> int:
-        """The revision that the lock was got with; each holder has a higher one.
+        """The revision of this holding. Each later holder has a higher one.
 
         Raises:
             LockLostError: The lock was lost.
@@ -133,7 +133,7 @@ class Lock(Single):
 
     @property
     def remaining(self) -> float:
-        """Seconds for which you hold it if it is not renewed; 0 if you do not hold it."""
+        """Seconds until the lock ends without a renewal. 0 if you do not hold it."""
         lease, moment = self._lease, now()
         if lease is None or not lease.is_held(moment):
             return 0.0
@@ -143,14 +143,14 @@ class Lock(Single):
         """Get the lock, and wait for it if another one has it.
 
         Args:
-            timeout: Seconds to wait at most; None waits for ever, 0 tries once.
+            timeout: Seconds to wait. None: no limit. 0: try once.
 
         Returns:
             Whether you hold it now.
 
         Raises:
             ConcurrentUseError: This object holds it already.
-            UnsupportedFeatureError: nats-server is older than 2.11; nothing was sent.
+            UnsupportedFeatureError: nats-server is older than 2.11. Nothing is sent.
             MessageTTLDisabledError: The bucket has no `limit_marker_ttl`.
         """
         if self._lease is not None:
@@ -177,7 +177,7 @@ class Lock(Single):
         return True
 
     def cancel(self) -> None:
-        """Have an `acquire` that waits on another thread give up; no later one waits."""
+        """End an `acquire` that waits on another thread. Later ones do not wait."""
         self._cancelled = True
         if self._watch is not None:
             self._watch.stop()

@@ -10,18 +10,16 @@ from ...errors import (
     StreamNameInUseError,
     StreamNotFoundError,
 )
-from ...models.model import fields_of
 from .. import management
 from .bucket import KeyValue
 from .config import KeyValueConfig
-from .driver import no_bucket
-from .engine import STREAM_PREFIX, Layout, check_bucket
+from .engine import STREAM_PREFIX, Layout, check_bucket, no_bucket
 from .status import KeyValueStatus
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ...models import StreamConfig, StreamInfo
+    from ...models import StreamInfo
     from ..api import API
 
 _ALL = "$KV.*.>"
@@ -40,16 +38,24 @@ class KeyValueManager:
         timeout: float | None = None,
         **fields: Any,
     ) -> KeyValue:
-        """Create a bucket from a `KeyValueConfig`, or from its fields as keywords.
+        """Create a bucket. Blocks until the server has answered.
 
-        Blocks. If the bucket exists with the same configuration, nothing is changed.
+        If the bucket exists with the same configuration, nothing is changed.
+
+        Args:
+            config: A `KeyValueConfig`, a mapping, or a configuration of nats-py.
+            timeout: Seconds to wait. Default: the context's.
+            **fields: The fields of `KeyValueConfig` as keywords, instead of `config`.
+
+        Returns:
+            The bucket.
 
         Raises:
-            BucketExistsError: It exists with another configuration.
-            ConfigError: A field that cannot be; nothing was sent.
-            InvalidBucketNameError: A name that cannot be; nothing was sent.
-            UnsupportedFeatureError: The server is too old for a field.
-            APIError: The server refuses it.
+            BucketExistsError: The bucket exists with another configuration.
+            ConfigError: A field has a value that is not allowed. Nothing is sent.
+            InvalidBucketNameError: No bucket may have that name. Nothing is sent.
+            UnsupportedFeatureError: The server is too old for a field. Nothing is sent.
+            APIError: The server rejects the configuration.
         """
         wanted = KeyValueConfig.of(config, fields)
         try:
@@ -66,23 +72,30 @@ class KeyValueManager:
         timeout: float | None = None,
         **fields: Any,
     ) -> KeyValue:
-        """Give a bucket a whole configuration, or change the fields that keywords name.
+        """Change the configuration of a bucket. Blocks until the server has answered.
 
-        Blocks. `bucket` says which. A configuration replaces all, and an unset field gets
-        its default. Keywords leave all other fields as they are; None unsets a field.
+        Args:
+            config: A whole configuration. Fields that are not set get their default.
+            timeout: Seconds to wait. Default: the context's.
+            **fields: The name of the bucket as `bucket`, and the fields to change. All
+                other fields stay as they are. None resets a field to its default.
+
+        Returns:
+            The bucket.
 
         Raises:
             BucketNotFoundError: There is no bucket of that name.
-            ConfigError: A field that cannot be; nothing was sent.
-            UnsupportedFeatureError: The server is too old for a field.
-            APIError: The server refuses it, the storage of a bucket for instance.
+            ConfigError: A field has a value that is not allowed. Nothing is sent.
+            UnsupportedFeatureError: The server is too old for a field. Nothing is sent.
+            APIError: The server rejects the change, of the storage for instance.
         """
         wanted = KeyValueConfig.of(config, fields)
         try:
             if config is None:
                 stream = f"{STREAM_PREFIX}{wanted.bucket}"
                 info = management.stream_info(self._api, stream, timeout=timeout)
-                changes = _changes(info.config, fields)
+                before = KeyValueConfig.of_stream(info.config)
+                changes = before.changed(fields).stream().changes_from(before.stream())
                 info = management.update_stream(
                     self._api, None, {"name": stream, **changes}, timeout
                 )
@@ -100,14 +113,21 @@ class KeyValueManager:
         timeout: float | None = None,
         **fields: Any,
     ) -> KeyValue:
-        """Create a bucket, or give the existing one this configuration; blocks.
+        """Create a bucket, or give an existing bucket this configuration. Blocks.
 
-        Keywords are a whole configuration, as with `create_key_value`.
+        Args:
+            config: A `KeyValueConfig`, a mapping, or a configuration of nats-py.
+            timeout: Seconds to wait. Default: the context's.
+            **fields: The fields of `KeyValueConfig` as keywords, instead of `config`.
+                They are a whole configuration: other fields get their default.
+
+        Returns:
+            The bucket.
 
         Raises:
-            ConfigError: A field that cannot be; nothing was sent.
-            UnsupportedFeatureError: The server is too old for a field.
-            APIError: The server refuses it, the storage of a bucket for instance.
+            ConfigError: A field has a value that is not allowed. Nothing is sent.
+            UnsupportedFeatureError: The server is too old for a field. Nothing is sent.
+            APIError: The server rejects the change, of the storage for instance.
         """
         wanted = KeyValueConfig.of(config, fields).stream()
         return self._bound(
@@ -115,12 +135,19 @@ class KeyValueManager:
         )
 
     def key_value(self, bucket: str, *, timeout: float | None = None) -> KeyValue:
-        """Bind to an existing bucket; blocks. Nothing is created.
+        """Get an existing bucket. Blocks, and creates nothing.
+
+        Args:
+            bucket: The name of the bucket.
+            timeout: Seconds to wait. Default: the context's.
+
+        Returns:
+            The bucket.
 
         Raises:
             BucketNotFoundError: There is no bucket of that name.
-            BadBucketError: Its stream is not one of a bucket.
-            InvalidBucketNameError: A name that cannot be; nothing was sent.
+            BadBucketError: The stream of that name is no bucket.
+            InvalidBucketNameError: No bucket may have that name. Nothing is sent.
         """
         stream = STREAM_PREFIX + check_bucket(bucket)
         try:
@@ -135,11 +162,15 @@ class KeyValueManager:
         return self._bound(info)
 
     def delete_key_value(self, bucket: str, *, timeout: float | None = None) -> None:
-        """Delete a bucket with all its keys; blocks.
+        """Delete a bucket with all its keys. Blocks.
+
+        Args:
+            bucket: The name of the bucket.
+            timeout: Seconds to wait. Default: the context's.
 
         Raises:
             BucketNotFoundError: There is no bucket of that name.
-            InvalidBucketNameError: A name that cannot be; nothing was sent.
+            InvalidBucketNameError: No bucket may have that name. Nothing is sent.
         """
         stream = STREAM_PREFIX + check_bucket(bucket)
         try:
@@ -150,8 +181,14 @@ class KeyValueManager:
     def key_value_names(self, *, timeout: float | None = None) -> Iterator[str]:
         """Iterate over the names of the buckets.
 
-        Mirrors are left out: they have no subjects that the server could find them by.
-        Iterating blocks, at most `timeout` seconds for each page of 1024.
+        Mirrors are left out, because the server cannot find them by a subject.
+        Iterating blocks for each page of 1024 names.
+
+        Args:
+            timeout: Seconds to wait for each page. Default: the context's.
+
+        Returns:
+            An iterator over the names.
         """
         for name in management.stream_names(self._api, _ALL, timeout):
             if name.startswith(STREAM_PREFIX):
@@ -160,11 +197,20 @@ class KeyValueManager:
     def key_value_statuses(
         self, *, timeout: float | None = None
     ) -> Iterator[KeyValueStatus]:
-        """Iterate over the buckets: what each holds and how it is set up.
+        """Iterate over the buckets: their contents and their configuration.
 
-        Mirrors are left out: they have no subjects that the server could find them by.
-        Iterating blocks, at most `timeout` seconds for each page of 256. Buckets that do
-        not answer are named at the end by an `IncompleteListError`.
+        Mirrors are left out, because the server cannot find them by a subject.
+        Iterating blocks for each page of 256 buckets.
+
+        Args:
+            timeout: Seconds to wait for each page. Default: the context's.
+
+        Returns:
+            An iterator over the statuses.
+
+        Raises:
+            IncompleteListError: Raised at the end, if some buckets did not answer. The
+                error names them.
         """
         for info in management.streams(self._api, _ALL, timeout):
             if (info.config.name or "").startswith(STREAM_PREFIX):
@@ -182,15 +228,5 @@ def _exists(wanted: KeyValueConfig, error: StreamNameInUseError) -> BucketExists
         code=error.code,
         err_code=error.err_code,
         description=error.description,
+        differences=error.differences,
     )
-
-
-def _changes(config: StreamConfig, fields: dict[str, Any]) -> dict[str, Any]:
-    """The fields of its stream that change with those of a bucket."""
-    current = KeyValueConfig.of_stream(config)
-    before, after = current.stream(), current.changed(fields).stream()
-    return {
-        name: getattr(after, name)
-        for name in fields_of(type(after))
-        if getattr(before, name) != getattr(after, name)
-    }

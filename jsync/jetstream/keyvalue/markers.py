@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ...errors import ConfigError
 from ..management import purge_stream
-from .driver import open_changes
+from ..watching.driver import open_changes
 from .watch import Watch
 
 if TYPE_CHECKING:

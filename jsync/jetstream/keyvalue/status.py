@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class KeyValueStatus:
-    """What a bucket holds and how it is set up, as of the moment it was asked for."""
+    """The contents and the configuration of a bucket, at the time of the call."""
 
     def __init__(self, info: StreamInfo) -> None:
         self.stream_info = info
@@ -26,12 +26,12 @@ class KeyValueStatus:
 
     @property
     def values(self) -> int:
-        """Entries that it holds, history and delete markers included."""
+        """The number of entries, history and delete markers included."""
         return self.stream_info.state.messages
 
     @property
     def bytes(self) -> int:
-        """Bytes that they take."""
+        """The bytes of these entries."""
         return self.stream_info.state.bytes
 
     @property
@@ -41,12 +41,12 @@ class KeyValueStatus:
 
     @property
     def ttl(self) -> float | None:
-        """Seconds that a revision stays; None: for ever."""
+        """Seconds after which a revision expires. None: never."""
         return self.config.ttl
 
     @property
     def limit_marker_ttl(self) -> float | None:
-        """Seconds that a marker stays where a value expired; None: there are none."""
+        """Seconds that the marker of an expired value stays. None: no markers."""
         return self.config.limit_marker_ttl
 
     @property
@@ -56,12 +56,12 @@ class KeyValueStatus:
 
     @property
     def backing_store(self) -> str:
-        """What holds it: always `JetStream`."""
+        """The kind of store: always `JetStream`."""
         return "JetStream"
 
     @property
     def metadata(self) -> dict[str, str]:
-        """Your own notes on it."""
+        """Your own notes on the bucket."""
         return dict(self.config.metadata or {})
 
     def __repr__(self) -> str:

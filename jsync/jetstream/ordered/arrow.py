@@ -6,8 +6,9 @@ import secrets
 from math import inf
 from typing import TYPE_CHECKING
 
-from ..._fast import Columns, arrow_schema, arrow_stream
+from ..._fast import Columns, RowsReader, arrow_schema, arrow_stream
 from ...checks import whole
+from ...core.closing import Closing
 from ...core.deadline import deadline_after
 from ...core.single import Single
 from ..pulls.engine import consume_limits
@@ -18,10 +19,7 @@ from .place import Place
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
-    from types import TracebackType
-    from typing import Self
 
-    from ..._fast import ArrowBatch
     from ...checks import Seconds
     from ..api import API
 
@@ -29,11 +27,11 @@ READ_ROWS = 50_000
 
 
 class ArrowRange:
-    """A range of a stream as Arrow: what `Stream.read_arrow` returns.
+    """A range of a stream as Arrow columns. `Stream.read_arrow` returns it.
 
-    Nothing is read before it is asked for: each iteration, and each `__arrow_c_stream__`,
-    reads the range anew, batch after batch, and holds no more than what is on its way.
-    Any thread may use it.
+    Nothing is read in advance. Each iteration, and each call of `__arrow_c_stream__`,
+    reads the whole range, batch after batch, and keeps only the batches on their way in
+    memory. Any thread may use it.
     """
 
     def __init__(
@@ -112,25 +110,20 @@ class _RangePull(OrderedPull):
         super().stop()
 
 
-class ArrowReading(Single):
+class ArrowReading(Closing, Single, RowsReader):
     """One reading of a range: an iterator of `ArrowBatch`, for one thread at a time.
 
     Leaving it early through `with`, `close`, or by dropping it, gives its consumer back.
+    Iterating raises `StreamNotFoundError`, `ConnectionClosedError`, and what else ends an
+    `OrderedConsumer`.
     """
 
     def __init__(self, begin: Callable[[], _RangePull] | None) -> None:
         self._begin = begin  # until it has begun
         self._pull: _RangePull | None = None
 
-    def __iter__(self) -> Self:
-        return self
-
-    def __next__(self) -> ArrowBatch:
-        """The next batch; blocks.
-
-        Raises `StreamNotFoundError`, `ConnectionClosedError`, and what else ends an
-        `OrderedConsumer`.
-        """
+    def _fill(self, _: None) -> None:
+        """Wait for the next batch and take it; take none at the end."""
         if self._begin is not None:
             # Not before: a read that Ctrl-C has cut short has not come to its end.
             self._pull = self._begin()
@@ -140,30 +133,18 @@ class ArrowReading(Single):
             mailbox = pull.mailbox
             mailbox.await_rows(*pull.fill, inf)
             if len(mailbox):
-                batch = mailbox.take_rows()
-                if len(batch):
-                    return batch
+                if self._take(mailbox):
+                    return
             elif mailbox.closed:
                 raise_failure(mailbox)
-                break
-        raise StopIteration
+                return
 
     def close(self) -> None:
         """Read no more; does not block, and a second call does nothing."""
         self._begin = None
+        self._taken.clear()
         if self._pull is not None:
             self._pull.stop()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def __del__(self) -> None:
         pull = getattr(self, "_pull", None)

@@ -6,6 +6,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, cast
 
 from ..._fast import JetStreamMsg, Messages
+from ...core.closing import Closing
 from ...core.single import Single
 from ...errors import (
     BlockingCallError,
@@ -22,7 +23,6 @@ from .engine import Step
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from types import TracebackType
     from typing import Self
 
     from ..pulls.engine import PullRequest
@@ -90,9 +90,10 @@ class OrderedFetch:
         place = self._place
         if place.is_disused:
             place.retire()
+        place.retire_if_stuck(self._deadline)
         if place.cursor.name is None:
             place.create_again(self._deadline, self._report)
-            if self._ended:  # closed by another thread
+            if self._is_over():  # closed by another thread
                 place.retire()
                 return
         left = self._deadline - monotonic()
@@ -103,16 +104,17 @@ class OrderedFetch:
     def take(self) -> JetStreamMsg | None:
         """The next message, None at the end; raises what ends it for good."""
         while not self._is_over():
-            assert self._pull is not None
-            assert self._messages is not None
+            pull, messages = self._pull, self._messages
+            if pull is None or messages is None:
+                return None
             try:
-                msg = cast("JetStreamMsg", next(self._messages))
+                msg = cast("JetStreamMsg", next(messages))
             except StopIteration:
                 pass
             except (BlockingCallError, ConcurrentUseError, ForkedProcessError):
                 raise  # of who calls, and not of the pull, which may have ended
             except Error:
-                if not self._pull.inbox.mailbox.closed:
+                if not pull.inbox.mailbox.closed:
                     raise
             else:
                 self._latest = msg
@@ -122,7 +124,7 @@ class OrderedFetch:
             if self._is_over():  # closed by another thread
                 return None
             try:
-                self._go_on(self._pull)
+                self._go_on(pull)
             except BaseException as error:
                 self._ended = True
                 if isinstance(error, Exception):
@@ -154,6 +156,7 @@ class OrderedFetch:
                 raise error
             error, lost = None, False
         rest = self._rest()
+        self._place.was_silent = rest is not None
         if isinstance(error, ConnectionClosedError):
             raise error
         if lost:
@@ -261,11 +264,11 @@ class OrderedFetch:
         return f"<OrderedFetch {'ended' if self._ended else 'open'}>"
 
 
-class OrderedBatch(Single):
-    """The messages of one fetch, in exact order: iterate over it, from one thread.
+class OrderedBatch(Closing, Single):
+    """The messages of one fetch, in exact order. Iterate over it once, from one thread.
 
-    Read it to its end, or leave it through `with` or `close`. The next read of the
-    consumer starts with the messages that you did not read.
+    Read the batch to its end, or leave it through `with` or `close`. The next read of
+    the consumer starts with the messages that you did not read.
     """
 
     def __init__(self, fetch: OrderedFetch) -> None:
@@ -274,7 +277,7 @@ class OrderedBatch(Single):
 
     @property
     def error(self) -> Exception | None:
-        """Why it ended before it was full, when not for want of messages."""
+        """Why the batch ended before it was full. None if messages ran out."""
         return self._fetch.error
 
     def __iter__(self) -> Self:
@@ -298,19 +301,8 @@ class OrderedBatch(Single):
             raise
 
     def close(self) -> None:
-        """Leave the batch; does not block, and a second call does nothing."""
+        """Leave the batch. Does not block, and a second call does nothing."""
         self._fetch.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def __del__(self) -> None:
         fetch = getattr(self, "_fetch", None)

@@ -7,6 +7,7 @@ import threading
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from ...checks import callback as check_callback, seconds
+from ...core.closing import Closing
 from ...core.deadline import deadline_after
 from ...errors import (
     ConcurrentUseError,
@@ -27,8 +28,7 @@ from .place import Place
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from datetime import datetime
-    from types import TracebackType
-    from typing import Literal, Self
+    from typing import Literal
 
     from ..._fast import JetStreamMsg
     from ...checks import Seconds
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 class OrderedOptions(TypedDict, total=False):
-    """Where an ordered consumer starts, which messages it reads, and how.
+    """The options of an ordered consumer: its start, its messages, its behaviour.
 
     None is the same as leaving the option out, except for `max_reset_attempts`.
     """
@@ -46,24 +46,25 @@ class OrderedOptions(TypedDict, total=False):
     filter_subjects: str | Iterable[str] | None
     """A subject or several, wildcards allowed. Default: all."""
     deliver_policy: DeliverPolicy | None
-    """Where it starts. Default: `all`, or what the next two say."""
+    """The first message to read. Default: `all`, or as the next two options say."""
     opt_start_seq: int | None
     """The stream sequence to start from (`by_start_sequence`)."""
     opt_start_time: datetime | None
     """The time to start from (`by_start_time`): aware."""
     replay_policy: ReplayPolicy | None
-    """As fast as it goes, or at the pace of storing. Default: `instant`."""
+    """The pace: `instant`, or `original` as the messages were stored. Default:
+    `instant`."""
     headers_only: bool | None
-    """Send no payloads, but their size as `Nats-Msg-Size`. Default: False."""
+    """Deliver no payloads, only their size as `Nats-Msg-Size`. Default: False."""
     inactive_threshold: Seconds | None
     """Seconds without use after which the server deletes the consumer. The next read
     recreates it. Default: 30, or less if the stream's `consumer_limits` say so."""
     metadata: dict[str, str] | None
     """Your own notes on the consumer."""
     name_prefix: str | None
-    """What the names of its consumers begin with; random tokens follow."""
+    """The prefix of the names of its consumers. Random tokens follow."""
     max_reset_attempts: int | None
-    """How many attempts in a row to create a consumer may fail while connected. Pauses
+    """The attempts in a row to create a consumer that may fail while connected. Pauses
     between them last up to 10 seconds. Default: 60 if left out. None: never give up."""
     timeout: Seconds | None
     """Seconds that the call may block. Default: the context's."""
@@ -93,31 +94,33 @@ def ordered_consumer(
     return OrderedConsumer(place)
 
 
-class OrderedConsumer:
-    """Reads a stream in exact order, each message once, whatever happens to the server.
+class OrderedConsumer(Closing):
+    """A reader of a stream in exact order, each message once, whatever happens.
 
-    It has at most one consumer on the server at a time, without acks and in memory
-    (ADR-37). jsync creates another consumer when a message or heartbeats are missing, the
+    It has at most one consumer on the server at a time, without acks and in memory.
+    jsync creates another consumer when a message or heartbeats are missing, the
     connection was lost, or the consumer is gone. The new consumer continues after the
     last message that was received. Each time `on_error` is called with an
-    `OrderedConsumerResetError`.
+    `OrderedConsumerResetError`. (ADR-37)
 
-    Reading ends with an error only when it cannot continue:
+    The object is one place in the stream: `messages`, `consume`, `fetch` and `next`
+    each continue where the previous read ended. Only one of them may run at a time.
 
-    - `StreamNotFoundError`: the stream was deleted, or deleted and created again.
-    - `ConnectionClosedError`: the connection was closed.
-    - `OrderedConsumerResetError`: `max_reset_attempts` attempts in a row failed while
-      connected.
-    - `APIError` or `PermissionsError`: the server rejects the consumer, and a retry
-      cannot help.
+    `fetch` and `next` keep the consumer for the next read, `messages` and `consume`
+    delete it when they end. Use `with`, or call `close`, to delete it when you are
+    done. Python does the same when it collects this object, and so does closing the
+    connection.
 
-    It is one place in the stream: `messages`, `consume`, `fetch` and `next` each go on
-    where the last of them was left, and one of them at a time: else they raise
-    `ConcurrentUseError`.
-
-    `fetch` and `next` keep the consumer for the next read, `messages` and `consume` delete
-    it when they end. Use `with`, or call `close`, to delete it when you are done. Python
-    does the same when it collects this object, and so does closing the connection.
+    Raises:
+        StreamNotFoundError: Raised by reading: the stream was deleted, or deleted and
+            created again.
+        ConnectionClosedError: Raised by reading: the connection was closed.
+        OrderedConsumerResetError: Raised by reading: `max_reset_attempts` attempts in a
+            row failed while connected.
+        APIError: Raised by reading: the server rejects the consumer, and a retry cannot
+            help.
+        PermissionsError: The same.
+        ConcurrentUseError: Another read of this object is running.
     """
 
     def __init__(self, place: Place) -> None:
@@ -129,22 +132,22 @@ class OrderedConsumer:
 
     @property
     def stream_name(self) -> str:
-        """The stream that it reads."""
+        """The name of the stream."""
         return self._place.stream
 
     @property
     def name(self) -> str | None:
-        """The name of the current consumer on the server; None while there is none.
+        """The name of the current consumer on the server. None while there is none.
 
         Each consumer that follows has another name.
         """
         return self._place.cursor.name
 
     def info(self, *, timeout: Seconds | None = None) -> ConsumerInfo:
-        """Ask the server for the current consumer; blocks.
+        """Get the info of the current consumer from the server. Blocks.
 
         Args:
-            timeout: Seconds that the call may block. Default: the context's.
+            timeout: Seconds to wait. Default: the context's.
 
         Returns:
             The configuration and the state of the consumer.
@@ -166,10 +169,10 @@ class OrderedConsumer:
     # The end --------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Stop reading and delete the consumer on the server; does not block.
+        """Stop reading and delete the consumer on the server. Does not block.
 
-        Iterations that run end, and later reads raise `SubscriptionClosedError`. A delete
-        that is lost with the connection leaves the consumer until its
+        Running iterations end, and later reads raise `SubscriptionClosedError`. If the
+        connection is lost, the server deletes the consumer after its
         `inactive_threshold`. You may call this from any thread, and twice.
         """
         with self._lock:
@@ -180,17 +183,6 @@ class OrderedConsumer:
         elif reading is not None:
             reading.close()
         self._place.retire()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def _check_open(self) -> None:
         if self._closed:
@@ -203,10 +195,21 @@ class OrderedConsumer:
     def next(
         self, timeout: Seconds = 5.0, *, idle_heartbeat: Seconds | None = None
     ) -> JetStreamMsg:
-        """Pull one message and block until it has come, at most `timeout` seconds.
+        """Pull one message, and block until it has come.
 
-        Raises `TimeoutError` when there is none, and otherwise what `fetch` raises. In a
-        loop this is one round trip for each message: prefer `messages`.
+        Each call takes one round trip. To read many messages, prefer `messages`.
+
+        Args:
+            timeout: Seconds to wait.
+            idle_heartbeat: Seconds between heartbeats of the server. See `fetch`.
+
+        Returns:
+            The message.
+
+        Raises:
+            TimeoutError: No message came in time.
+            ConcurrentUseError: Another read of this object is running.
+            SubscriptionClosedError: The ordered consumer is closed.
         """
         timeout = seconds(timeout, "timeout")
         batch = self.fetch(1, timeout=timeout, idle_heartbeat=idle_heartbeat)
@@ -231,11 +234,29 @@ class OrderedConsumer:
         idle_heartbeat: Seconds | None = None,
         on_error: Callable[[Exception], object] | None = None,
     ) -> OrderedBatch:
-        """Pull up to `max_messages`, or up to `max_bytes`; give what comes as it comes.
+        """Pull a batch of messages in exact order, and iterate over them as they come.
 
-        This works like `Consumer.fetch`. If the consumer is lost, jsync recreates it and
-        continues until `timeout`. If the consumer was lost before, this call recreates it
-        first, which blocks. The next read starts with the messages that you did not read.
+        If the consumer is lost, jsync recreates it and continues until `timeout`. If it
+        was lost before the call, the call blocks while it recreates the consumer. The
+        next read starts with the messages that you did not read.
+
+        Args:
+            max_messages: The most messages of the batch.
+            max_bytes: The most bytes of the batch. Give `max_messages` or `max_bytes`,
+                not both.
+            timeout: Seconds until the batch ends.
+            idle_heartbeat: Seconds between heartbeats of the server. Default: 5 if
+                `timeout` is 10 or longer, otherwise none.
+            on_error: Called with errors that do not end the batch, on the connection's
+                callback thread. Default: the connection's `on_error`.
+
+        Returns:
+            The batch.
+
+        Raises:
+            ConfigError: The arguments cannot be combined. Nothing is sent.
+            ConcurrentUseError: Another read of this object is running.
+            SubscriptionClosedError: The ordered consumer is closed.
         """
         timeout = seconds(timeout, "timeout")
         request = fetch_request(max_messages, max_bytes, timeout, idle_heartbeat)
@@ -248,7 +269,19 @@ class OrderedConsumer:
         max_bytes: int | None = None,
         on_error: Callable[[Exception], object] | None = None,
     ) -> OrderedBatch:
-        """Like `fetch`, but of what the stream has now: the server does not wait."""
+        """Pull the messages that the stream has now. The server does not wait for more.
+
+        The rest is as with `fetch`, errors included.
+
+        Args:
+            max_messages: The most messages of the batch.
+            max_bytes: The most bytes of the batch. Give `max_messages` or `max_bytes`,
+                not both.
+            on_error: Called with errors that do not end the batch. See `fetch`.
+
+        Returns:
+            The batch.
+        """
         timeout = self._api.timeout
         request = fetch_request(max_messages, max_bytes, timeout, 0.0, no_wait=True)
         return self._fetch(request, timeout, on_error)
@@ -267,15 +300,37 @@ class OrderedConsumer:
         idle_timeout: Seconds | None = None,
         on_error: Callable[[Exception], object] | None = None,
     ) -> MessagesContext:
-        """Messages without end, prefetched, to iterate over; does not block.
+        """Iterate over messages, prefetched and in exact order. Does not block.
 
-        With `until_end` exactly those that the stream holds now, and then the iteration
-        ends: also when there are none, and when some are deleted meanwhile. For that the
-        call asks for the stream, which blocks, and may raise `StreamNotFoundError`.
+        If you stop early, the next read starts with the prefetched messages that you
+        did not read.
 
-        The other options are those of `Consumer.messages`, but that `idle_heartbeat` is
-        5 seconds, or half of `expires` when that is less. If you stop early, the next read
-        starts with the prefetched messages that you did not read.
+        Args:
+            until_end: Read the messages that the stream holds now, and then end. The
+                call blocks while it asks the server for the stream.
+            max_messages: Messages to prefetch. Default: 500.
+            max_bytes: Bytes to prefetch, instead of `max_messages`.
+            threshold_messages: Request more when the number of buffered messages falls
+                to this value. Default: half of `max_messages`.
+            threshold_bytes: Request more when the buffered bytes fall to this value.
+                Default: half of `max_bytes`.
+            expires: Seconds that a pull lasts. Default: 30.
+            idle_heartbeat: Seconds between heartbeats of the server. Default: 5, or
+                half of `expires` if that is less.
+            stop_after: End after this number of messages.
+            idle_timeout: End if no message came for this number of seconds while
+                connected.
+            on_error: Called with errors that do not end the iteration, on the
+                connection's callback thread. Default: the connection's `on_error`.
+
+        Returns:
+            The messages, to be used in a `with` statement.
+
+        Raises:
+            StreamNotFoundError: With `until_end`: the stream does not exist.
+            ConfigError: The arguments cannot be combined. Nothing is sent.
+            ConcurrentUseError: Another read of this object is running.
+            SubscriptionClosedError: The ordered consumer is closed.
         """
         limits = self._limits(
             max_messages=max_messages,
@@ -307,11 +362,33 @@ class OrderedConsumer:
         on_exception: Literal["continue", "stop"] = "continue",
         on_error: Callable[[Exception], object] | None = None,
     ) -> ConsumeContext:
-        """Have `handler` called with each message, on a thread of its own.
+        """Call a handler with each message in exact order, on a thread of its own.
 
-        Everything else is as with `messages`. A handler that raises is reported to
-        `on_error` as `CallbackError`; its message is done (`continue`), or it ends the
-        consuming (`stop`). Nothing can be given back, since there are no acks.
+        If the handler raises, `on_error` gets a `CallbackError`. A message cannot be
+        given back, since there are no acks. The rest is as with `messages`, errors
+        included.
+
+        Args:
+            handler: Called with each message, one at a time.
+            until_end: Read the messages that the stream holds now, and then end. The
+                call blocks while it asks the server for the stream.
+            max_messages: Messages to prefetch. Default: 500.
+            max_bytes: Bytes to prefetch, instead of `max_messages`.
+            threshold_messages: Request more when the number of buffered messages falls
+                to this value. Default: half of `max_messages`.
+            threshold_bytes: Request more when the buffered bytes fall to this value.
+                Default: half of `max_bytes`.
+            expires: Seconds that a pull lasts. Default: 30.
+            idle_heartbeat: Seconds between heartbeats of the server. Default: 5, or
+                half of `expires` if that is less.
+            stop_after: End after this number of messages.
+            on_exception: After an exception of the handler, `continue` with the next
+                message, or `stop`.
+            on_error: Called with errors that do not end the consuming, on the
+                connection's callback thread. Default: the connection's `on_error`.
+
+        Returns:
+            The running handler, to be used in a `with` statement.
         """
         if on_exception not in ("continue", "stop"):
             raise ConfigError(

@@ -9,14 +9,12 @@ at once.
 from __future__ import annotations
 
 import contextlib
-import threading
 from time import monotonic
 from typing import TYPE_CHECKING, cast
 
 from ..._fast import Order
 from ...errors import (
     ConnectionClosedError,
-    ConnectionLostError,
     ConsumerDeletedError,
     ConsumerNotFoundError,
     Error,
@@ -24,17 +22,18 @@ from ...errors import (
     NoRespondersError,
 )
 from ...models import ConsumerInfo
+from ..api import reply_of
 from ..pulls.driver import ContinuousPull
 from ..pulls.engine import Meaning, judge
-from .engine import Step
-from .succession import Succession, reply_of
+from .engine import State, Step
+from .row import Row
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ..._fast import JetStreamMsg, Msg
-    from ...errors import MissedHeartbeatError
-    from ..inquiry import Answer
+    from ...errors import ConnectionLostError, MissedHeartbeatError
+    from ..api import Answer
     from ..pulls.engine import ConsumeLimits, PullRequest
     from .place import Place
 
@@ -53,71 +52,64 @@ class OrderedPull(ContinuousPull):
     ) -> None:
         self._place = place
         self._cursor = place.cursor
-        self._order = place.order() if place.cursor.name else Order(0)
-        self._begun = self._live = self._settled = self._abandoned = False
-        self._was_disused = self._started = False
-        self._began_at = 0.0
-        self._loss: Exception | None = None
+        order = place.order() if place.cursor.name else Order(0)
+        self._row = Row(place, self, order)
+        # Asked for by who may neither wait nor lock, or was cut short by Ctrl-C: whoever
+        # comes first does the rest of `stop`.
+        self._abandoned = False
+        self._was_disused = False
         self._look_after = FIRST_LOOK
-        lock = threading.RLock()
-        self._succession = Succession(
-            place,
-            lock,
-            stopped=lambda: self._stopped,
-            on_made=self._on_made,
-            on_end=self.end,
-            report=self.report,
-        )
-        super().__init__(place.source(), limits, on_error, lock=lock)
+        super().__init__(place.source(), limits, on_error, lock=self._row.lock)
         self.mailbox.on_order = self._on_order
+
+    @property
+    def closed(self) -> bool:
+        """Whether nothing more is taken."""
+        return self._abandoned or self.mailbox.closed
 
     # One consumer ---------------------------------------------------------------------
 
     def begin(self) -> None:
         """Begin to read, now that somebody has what is read."""
-        self._started = True
-        self._session.call_soon(self._begin)
+        self._row.turn(State.STARTING)
+        self.session.call_soon(self._begin)
 
     def _begin(self) -> None:
-        if self._begun or self._stopped:
+        if self._row.state is not State.STARTING or self._abandoned:
             return
-        self._begun = True
-        if self._cursor.at_end:
-            self.end()
-        elif self._cursor.name is None:
-            self._go_on()
+        if self._cursor.at_end or self._cursor.name is None:
+            self._row.go_on()
         else:
             self._pull_from_it()
 
     def _pull_from_it(self) -> None:
         """The consumer is there: go on with it."""
+        row = self._row
         with self._lock:
-            if self._stopped:
+            if not row.turn(State.LIVE):
                 return
-            self._order = self.mailbox.order = self._place.order()
+            row.order = self.mailbox.order = self._place.order()
             source = self._place.source()
             self._consumer = source.consumer
             self._inbox.use(source)
-            self._live = True
-        self._began_at = self._place.used_at = monotonic()
-        self._heartbeats.resume(self._began_at)
+        row.began_at = self._place.used_at = monotonic()
+        self._heartbeats.resume(row.began_at)
         self._refill()
-        if self._cursor.until is not None:
-            self._look_after = FIRST_LOOK
-            self._look()
+        self._look_after = FIRST_LOOK
+        self._look()
 
     def _is_held(self) -> bool:
-        return not self._live or super()._is_held()
+        return self.closed or not self._row.live or super()._is_held()
 
     def _on_status(self, msg: Msg) -> None:
-        if not self._live or msg.subject != self._inbox.reply:
+        if not self._row.live or msg.subject != self._inbox.reply:
             return
         verdict = judge(msg.status or 0, msg.status_text)
         lost = verdict.meaning is Meaning.INTERRUPTED or isinstance(
             verdict.error, ConsumerDeletedError | NoRespondersError
         )
         if lost:
-            self._reset(None if self._was_disused else verdict.error)
+            self._row.reset(None if self._was_disused else verdict.error)
         else:
             super()._on_status(msg)
 
@@ -132,156 +124,119 @@ class OrderedPull(ContinuousPull):
         super()._publish(request)
 
     def _missed(self, error: MissedHeartbeatError) -> None:
-        self._reset(error)
+        self._row.reset(error)
 
     def _on_order(self) -> None:
-        order = self._order
+        order = self._row.order
         passed_over = order.take_passed_over()
         with self._lock:
             self._engine.passed_over(*passed_over)
         if order.stopped is None:
             self._refill()
-            return
-        with self._lock:
-            if self._stopped or not self._live:
-                return
-            span = self._cursor.range()
-            self._cursor.reached(order.stream_sequence, order.consumer_sequence)
-            step = self._cursor.stopped(order.stopped, span)
-        match step:
-            case Step.END:
-                self.end()
-            case Step.RESET:
-                self._reset(
-                    JetStreamError(
-                        f"a message of consumer {self._consumer} is missing behind "
-                        f"stream sequence {order.stream_sequence}"
-                    )
-                )
-            case _:
-                self._reset(None)
+        else:
+            self._row.look()
 
     # The next consumer ----------------------------------------------------------------
 
-    def _reset(self, reason: Exception | None, *, at_once: bool = False) -> None:
-        """Give the consumer up; another goes on behind what has come of it."""
-        with self._lock:
-            if self._stopped or self.mailbox.closed or self._session.closing:
-                return
-            self._live = False
-            progress = self._cursor.reached(
-                self._order.stream_sequence, self._order.consumer_sequence
-            )
-            self._engine.reset(*self._account())
-            self._place.retire()
-        self._cancel()
+    def renew(self) -> None:
+        """Nothing is pulled any more from the last consumer."""
+        self._engine.reset(*self._account())
+        self._forget_retry()
         with contextlib.suppress(ConnectionClosedError):
             self._inbox.renew()
-        if reason is not None and not self._cursor.at_end:
-            self.report(self._place.lost(reason))
-        lived = monotonic() - self._began_at
-        pause = 0.0
-        if reason is not None and not at_once:
-            pause = self._cursor.reset(progress=progress, lived=lived)
-        self._go_on(pause)
 
-    def _go_on(self, pause: float = 0.0) -> None:
-        """Have the next consumer made, if there is anything left to read."""
-        if self._cursor.at_end:
-            self.end()
-        else:
-            self._succession.begin(pause)
-
-    def _on_made(self, info: ConsumerInfo) -> None:
+    def made(self, info: ConsumerInfo) -> None:
+        """The next consumer is there: pull from it."""
         if self._cursor.until is not None and not info.num_pending:
             self.end()
         else:
             self._pull_from_it()
 
-    def _cancel(self) -> None:
-        self._succession.cancel()
-        if self._retrying is not None:
-            self._retrying.cancel()
-        self._retrying = None
-
-    # The end of what is read to its end -----------------------------------------------
+    # What is left, where nobody says so -----------------------------------------------
 
     def _look(self) -> None:
         """Ask whether anything is left: what was may be gone, and then nobody says so."""
-        if self._stopped:
+        row = self._row
+        to_end = self._cursor.until is not None
+        if row.over or not (
+            to_end or self._cursor.may_stall(row.order.stream_sequence)
+        ):
             return
-        quiet = monotonic() - max(self.mailbox.last_arrival, self._began_at)
-        first = self._look_after == FIRST_LOOK and not self._order.consumer_sequence
+        quiet = monotonic() - max(self.mailbox.last_arrival, row.began_at)
+        begins = self._look_after == FIRST_LOOK and not row.order.consumer_sequence
+        first = begins and to_end
         if quiet < self._look_after and not first:
-            self._succession.after(self._look_after - quiet + 0.001, self._look)
+            row.after(self._look_after - quiet + 0.001, self._look)
             return
-        self._look_after = min(self._look_after * 2, self._limits.idle_heartbeat)
+        # Heartbeats arrive, too: one of them must not always come before the next look.
+        self._look_after = min(self._look_after * 2, self._limits.idle_heartbeat / 2)
         where = f"{self._place.stream}.{self._cursor.name}"
-        self._succession.ask(f"CONSUMER.INFO.{where}", None, self._on_looked)
+        row.ask(f"CONSUMER.INFO.{where}", None, self._on_looked)
 
     def _on_looked(self, answer: Answer) -> None:
-        if self._stopped or not self._live:
+        row = self._row
+        if not row.live:
             return
         step = Step.WAIT
         try:
             info = ConsumerInfo.from_wire(reply_of(answer))
             with self._lock:
-                sequence = self._order.consumer_sequence
-                patience = self._heartbeats.patience
-                step = self._cursor.checked(info, sequence, monotonic(), patience)
+                step = self._cursor.checked(
+                    info,
+                    row.order.consumer_sequence,
+                    monotonic(),
+                    self._heartbeats.patience,
+                    stream_sequence=row.order.stream_sequence,
+                    waits=bool(info.num_waiting),
+                )
         except ConsumerNotFoundError as gone:
-            self._reset(gone)
+            row.reset(gone)
             return
         except Error as error:
             self.report(error)
         match step:
             case Step.END:
                 self.end()
+            case Step.NEXT:
+                row.reset(None)
             case Step.RESET:
-                self._reset(
-                    JetStreamError("what the server has sent last has not come")
+                row.reset(
+                    JetStreamError(
+                        "what the server has last, or has sent last, has not come"
+                    )
                 )
             case _:
-                self._succession.after(self._look_after, self._look)
+                row.after(self._look_after, self._look)
 
     def has_all(self, info: ConsumerInfo) -> bool:
         """Whether all that the consumer could send, as of `info`, has come."""
         with self._lock:
             return (
-                self._live
+                self._row.live
                 and info.name == self._cursor.name
                 and info.num_pending == 0
-                and info.delivered.consumer_seq <= self._order.consumer_sequence
+                and info.delivered.consumer_seq <= self._row.order.consumer_sequence
             )
-
-    def replace(self, reason: Exception | None) -> None:
-        """Have another consumer go on in place of this one; from any thread."""
-        self._session.call_soon(lambda: self._reset(reason, at_once=True))
 
     # The connection -------------------------------------------------------------------
 
     def _on_lost(self, error: ConnectionLostError) -> None:
         super()._on_lost(error)
-        if self._live:  # otherwise it is told already
-            self._loss = error
-        self._live = False
-        self._cancel()
+        self._row.lost(error)
+        self._forget_retry()
 
     def _on_connected(self) -> None:
         self._connected = monotonic()
         self._heartbeats.resume(self._connected)
-        if not self._started:
-            return
-        self._begun = True
-        loss, self._loss = self._loss, None
-        self._reset(loss, at_once=True)
+        self._row.connected()
         self._watch_heartbeats()
 
     # The end --------------------------------------------------------------------------
 
     def end(self, error: Exception | None = None) -> None:
         self._settle()
-        self._cancel()
+        self._row.cancel()
+        self._forget_retry()
         super().end(error)
 
     def stop(self) -> None:
@@ -289,14 +244,13 @@ class OrderedPull(ContinuousPull):
         rest: list[Msg] = []
         try:
             with self._lock:
-                self._stopped = True
                 self.mailbox.close()
                 self.mailbox.take_rest(rest)
                 self._settle()
                 if rest:
                     first = cast("JetStreamMsg", rest[0]).metadata.stream_sequence
                     self._cursor.rewind(first - 1)
-            self._session.call_soon(self._finish)
+            self.session.call_soon(self._finish)
         except BaseException:  # Ctrl-C: who reads next stops it
             self.mailbox.put_back(rest)
             self._abandoned = True
@@ -304,22 +258,23 @@ class OrderedPull(ContinuousPull):
 
     def drain(self) -> None:
         """Pull no more, and end after what the server has sent already."""
-        self._stopped = True
+        self._row.turn(State.ENDING)
         self._inbox.collect(bool)  # what is dropped then is read from the cursor again
         self._settle()
-        self._session.call_soon(self._finish)
+        self.session.call_soon(self._finish)
 
     def abandon(self) -> None:
-        if self._settled and not len(self.mailbox):
+        if self._row.state is State.ENDED and not len(self.mailbox):
             self._let_go()
             return
-        self._abandoned = self._stopped = True
+        self._abandoned = True
         self._place.retire()
-        self._session.call_soon(self.stop)
+        self.session.call_soon(self.stop)
 
     def release(self) -> bool:
         """Whether nobody reads it any more: then the cursor is where to go on."""
-        if self._abandoned or not self._started:  # Ctrl-C came before it began
+        # Ctrl-C may have come before it began.
+        if self._abandoned or self._row.state is State.NEW:
             self.stop()
         if not self.mailbox.closed or len(self.mailbox):
             return False
@@ -328,18 +283,16 @@ class OrderedPull(ContinuousPull):
 
     def _settle(self) -> None:
         """Leave the cursor behind all that has come; once."""
+        row = self._row
         with self._lock:
-            self._stopped = True
-            if self._settled:
-                return
-            self._cursor.reached(
-                self._order.stream_sequence, self._order.consumer_sequence
-            )
-            self._settled = True
-            self._place.retire()
+            if row.state is not State.ENDED:
+                row.note()  # first: Ctrl-C may come between
+                row.turn(State.ENDED)
+                self._place.retire()
 
     def _finish(self) -> None:
-        self._cancel()
+        self._row.cancel()
+        self._forget_retry()
         super().end()
         self._let_go()
 
@@ -347,4 +300,4 @@ class OrderedPull(ContinuousPull):
         # The cycle is taken apart here, since the collector may take long to find it.
         mailbox = self.mailbox
         mailbox.on_status = mailbox.on_credit = mailbox.on_order = None
-        self._succession.let_go()
+        self._row.let_go()

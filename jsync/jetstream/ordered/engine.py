@@ -46,6 +46,8 @@ _FIELDS: Final = (
     *("filter_subjects", "deliver_policy", "opt_start_seq", "opt_start_time"),
     *("replay_policy", "headers_only", "inactive_threshold", "metadata"),
 )
+STUCK_SECONDS: Final = 1.0
+"""How long a consumer may not send what it has before another one takes its place."""
 BEHIND: Final = 3
 """Answers that a stream is behind what was read of it before that is believed."""
 
@@ -105,6 +107,30 @@ def ordered_push_config(config: ConsumerConfig) -> ConsumerConfig:
     )
 
 
+class State(Enum):
+    """How far a read is with its row of consumers."""
+
+    NEW = "nobody has begun to read"
+    STARTING = "the I/O thread is to begin"
+    BETWEEN = "no consumer is read, and the next one is to be made"
+    LIVE = "a consumer is read"
+    ENDING = "no other consumer is made, and what is on its way is still taken"
+    ENDED = "the cursor is where the next read goes on"
+
+
+_AT_END: Final = {State.ENDING, State.ENDED}
+
+MOVES: Final = {
+    State.NEW: {State.STARTING, State.LIVE, *_AT_END},
+    State.STARTING: {State.BETWEEN, State.LIVE, *_AT_END},
+    State.BETWEEN: {State.BETWEEN, State.LIVE, *_AT_END},
+    State.LIVE: {State.BETWEEN, *_AT_END},
+    State.ENDING: {State.ENDED},
+    State.ENDED: set[State](),
+}
+"""What a state may become. Nothing goes on once it is at its end."""
+
+
 class Step(Enum):
     """What follows."""
 
@@ -144,6 +170,10 @@ class Cursor:
     subject once more, and what was read is passed over; all that is behind the snapshot
     then comes from one by sequence, since of that nothing may be left out. What was the
     last then, and was not read yet, gives way to what has followed on its subject since.
+
+    A server stops at each message of the snapshot that is gone when its turn comes, and
+    sends nothing until something wakes it (nats-server 2.10 to 2.15). So a consumer that
+    is silent below the snapshot gives way to another one.
     """
 
     def __init__(
@@ -179,6 +209,8 @@ class Cursor:
         self._idle_resets = 0
         self._behind: list[int] = []
         self._unseen: tuple[int, float] | None = None
+        # The consumer that has something to send, what it has sent last, and since when.
+        self._silent: tuple[str, int, float] | None = None
 
     def __repr__(self) -> str:
         until = "" if self.until is None else f" of {self.until}"
@@ -266,14 +298,28 @@ class Cursor:
             return Step.END
         return Step.NEXT
 
+    def may_stall(self, stream_sequence: int) -> bool:
+        """Whether its consumer may be silent although it has something to send.
+
+        `stream_sequence` is the last that has come of it.
+        """
+        return max(stream_sequence, self.position) < self._snapshot
+
     def checked(
-        self, info: ConsumerInfo, consumer_sequence: int, now: float, patience: float
+        self,
+        info: ConsumerInfo,
+        consumer_sequence: int,
+        now: float,
+        patience: float,
+        *,
+        stream_sequence: int = 0,
+        waits: bool = True,
     ) -> Step:
         """Nothing has come for a while, and the end is not reached: the server was asked.
 
-        What was there may have been deleted, or have expired. `consumer_sequence` is the
-        last that has come. What the server has sent and does not come for `patience`
-        seconds is taken for lost.
+        What was there may have been deleted, or have expired. The sequences are of the
+        last message that has come. What the server has sent and does not come for
+        `patience` seconds is taken for lost. `waits`: the server may send more.
         """
         sent = info.delivered.consumer_seq
         if sent > consumer_sequence:
@@ -282,10 +328,23 @@ class Cursor:
             lost = now - self._unseen[1] >= patience
             return Step.RESET if lost else Step.WAIT
         self._unseen = None
-        if sent < consumer_sequence or self.until is None:
+        if sent < consumer_sequence:
             return Step.WAIT
-        if info.num_pending == 0 or info.delivered.stream_seq >= self.until:
+        if self.until is not None and (
+            info.num_pending == 0 or info.delivered.stream_seq >= self.until
+        ):
             return Step.END
+        if not self.may_stall(stream_sequence):
+            return Step.WAIT
+        if info.num_pending == 0:
+            self._snapshot = 0  # nothing is left of it
+            return Step.NEXT
+        if not waits:
+            self._silent = None
+        elif self._silent is None or self._silent[:2] != (info.name, sent):
+            self._silent = info.name, sent, now
+        elif now - self._silent[2] >= STUCK_SECONDS:
+            return Step.RESET
         return Step.WAIT
 
     # Another one ----------------------------------------------------------------------

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..._fast import Mailbox, Order, encode_publish
 from ...errors import (
@@ -17,15 +18,36 @@ from ...errors import (
 from ...models import ConsumerInfo, StreamInfo
 from ..pulls.inbox import Source
 from ..pulls.priority import Claim
-from ..versions import NOTHING
+from ..versions import NOTHING, Needs
+from .engine import Step
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from typing import Any
+    from collections.abc import Callable, Generator, Mapping
 
-    from ..api import API
-    from ..versions import Needs
+    from ..api import API, Answer
     from .engine import Cursor
+
+
+class Ask(NamedTuple):
+    """A request to the API."""
+
+    subject: str
+    payload: Mapping[str, Any] | None = None
+    needs: Needs = NOTHING
+
+
+def advance(
+    steps: Generator[Ask, dict[str, Any], ConsumerInfo], answer: Answer | None
+) -> Ask:
+    """The next request, after the answer to the last one; None begins.
+
+    Raises `StopIteration` with what they have made, and the error of an answer.
+    """
+    if answer is None:
+        return next(steps)
+    if isinstance(answer, Exception):
+        return steps.throw(answer)
+    return steps.send(answer)
 
 
 class Place:
@@ -39,6 +61,8 @@ class Place:
         """Where the next consumer sends to; None: it is pulled from."""
         self.used_at = monotonic()
         """When its consumer was last made or pulled from."""
+        self.was_silent = False
+        """Whether its consumer had nothing for the last pull, as far as was seen."""
         # Commands that delete the consumers which may be there on the server.
         self._deletions: list[bytes] = []
 
@@ -47,8 +71,19 @@ class Place:
         name = self.cursor.name or self.cursor.prefix
         return Source(self.api, f"{self.stream}.{name}", False, Claim(), None)
 
-    def creation(self) -> tuple[str, dict[str, Any], Needs]:
-        """The request for the next consumer: subject, payload, what servers it needs."""
+    def creation(self) -> Generator[Ask, dict[str, Any], ConsumerInfo]:
+        """The requests that make the next consumer; returns it, see `advance`.
+
+        The cursor is not told that it has begun.
+        """
+        try:
+            reply = yield Ask(f"STREAM.INFO.{self.stream}")
+        except PermissionsError:
+            # Who may not look at the stream may still read it.
+            if self.cursor.needs_snapshot:
+                raise
+        else:
+            self.cursor.seen(StreamInfo.from_wire(reply))
         session = self.api.session
         config = self.cursor.next_config()
         if self.deliver_subject is not None:
@@ -65,7 +100,8 @@ class Place:
             "action": "create",
         }
         subject = f"CONSUMER.CREATE.{self.stream}.{config.name}"
-        return subject, payload, config.newer_than()
+        reply = yield Ask(subject, payload, config.newer_than())
+        return ConsumerInfo.from_wire(reply)
 
     def create(self, deadline: float) -> None:
         """Have the next consumer made; blocks. Raises what the server says against it."""
@@ -78,22 +114,35 @@ class Place:
 
     def make(self, deadline: float) -> ConsumerInfo:
         """The same, but the cursor is not told that it has begun."""
-        try:
-            info = self.stream_info(deadline)
-        except PermissionsError:
-            # Who may not look at the stream may still read it.
-            if self.cursor.needs_snapshot:
-                raise
-        else:
-            self.cursor.seen(info)
-        subject, payload, needs = self.creation()
-        reply = self._request(subject, payload, deadline, needs)
-        return ConsumerInfo.from_wire(reply)
+        steps = self.creation()
+        answer: Answer | None = None
+        while True:
+            try:
+                ask = advance(steps, answer)
+            except StopIteration as done:
+                info: ConsumerInfo = done.value
+                return info
+            try:
+                answer = self._request(ask, deadline)
+            except Error as error:
+                answer = error
 
     def stream_info(self, deadline: float) -> StreamInfo:
         """Ask for the stream; blocks."""
-        reply = self._request(f"STREAM.INFO.{self.stream}", None, deadline)
+        reply = self._request(Ask(f"STREAM.INFO.{self.stream}"), deadline)
         return StreamInfo.from_wire(reply)
+
+    def retire_if_stuck(self, deadline: float) -> None:
+        """Have the consumer deleted if it does not send what it has; blocks to ask."""
+        cursor, name = self.cursor, self.cursor.name
+        if name is None or not (self.was_silent and cursor.may_stall(0)):
+            return
+        with contextlib.suppress(Error):  # then the pull shows what is wrong
+            subject = f"CONSUMER.INFO.{self.stream}.{name}"
+            info = ConsumerInfo.from_wire(self._request(Ask(subject), deadline))
+            step = cursor.checked(info, cursor.consumer_sequence, monotonic(), math.inf)
+            if step is not Step.WAIT:
+                self.retire()
 
     def create_again(
         self, deadline: float, report: Callable[[Exception], object]
@@ -111,13 +160,8 @@ class Place:
                 report(error)
                 self._wait(min(pause, deadline - monotonic()))
 
-    def _request(
-        self,
-        subject: str,
-        payload: Mapping[str, Any] | None,
-        deadline: float,
-        needs: Needs = NOTHING,
-    ) -> dict[str, Any]:
+    def _request(self, ask: Ask, deadline: float) -> dict[str, Any]:
+        subject, payload, needs = ask
         while True:
             left = deadline - monotonic()
             seconds = max(0.001, min(self.api.timeout, left))

@@ -28,24 +28,26 @@ class ArrowTable(Protocol):
 
 
 class MessageColumns(TypedDict, total=False):
-    """The columns of a table that are options of its messages, by their names.
+    """The names of table columns that are options of the messages.
 
-    They are what `PublishOptions` says; null is the same as no option.
+    `PublishOptions` describes the options. A null value is the same as no option.
     """
 
     msg_id: str | None
-    """Text."""
+    """The column of ids: text."""
     headers: str | None
-    """A map, or a list of pairs, of names to values or lists of values."""
+    """The column of headers: a map, or a list of pairs, of names to values."""
     ttl: str | None
-    """Whole seconds as an integer, or text: `"never"`."""
+    """The column of times to live: whole seconds as an integer, or the text
+    `"never"`."""
     expected_stream: str | None
-    """Text; or, if the table has no such column, the name that holds for all rows."""
+    """The column of stream names: text. If there is no such column: the name for all
+    rows."""
     expected_last_sequence: str | None
-    """An integer, and so is the next one."""
+    """The column of sequences: integers. The next option is the same."""
     expected_last_subject_sequence: str | None
     expected_last_msg_id: str | None
-    """Text."""
+    """The column of ids: text."""
 
 
 def arrow_source(
@@ -55,7 +57,9 @@ def arrow_source(
     columns: MessageColumns,
     unsupported: Mapping[str, str] | None = None,
 ) -> ArrowSource:
-    """`unsupported` are the options that this way of publishing cannot carry, and why."""
+    """`unsupported` are the options that this way of publishing cannot carry, and
+    why.
+    """
     for name, why in (unsupported or {}).items():
         if columns.get(name) is not None:
             raise ConfigError(f"{name}: {why}")

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from typing import Self, Unpack
 
     from ..._fast import PubAckFuture
+    from ...checks import Seconds
     from ...core.requests import Data
     from ...headers import HeadersLike
     from ...models.publish import PublishOptions
@@ -32,14 +33,13 @@ _ONE = (bytes, bytearray, memoryview, str)
 
 
 class Publisher(Single):
-    """Publishes without waiting for each ack. What `JetStream.publisher` returns.
+    """A publisher that does not wait for each ack. `JetStream.publisher` returns it.
 
-    Any thread may publish, and each one's messages keep their order. Use it in a `with`
-    statement: its end waits for the acks, and raises `PublisherError` when some did not
-    come and nobody has seen that yet. One that is forgotten without a `close` ends once all
-    its acks have come; what failed then goes to the connection's `on_error`, or to the log
-    if the connection was closed before. It does not keep the connection, which is closed
-    when that is forgotten too.
+    Any thread may publish, and the messages of each thread keep their order. Use it in
+    a `with` statement: the end waits for the acks, and raises `PublisherError` if some
+    did not come and you have not seen that yet. If you drop a publisher without
+    `close`, it ends once all its acks have come, and failures go to the connection's
+    `on_error`, or to the log. A publisher does not keep its connection open.
     """
 
     def __init__(
@@ -48,11 +48,11 @@ class Publisher(Single):
         *,
         window: int,
         window_bytes: int,
-        ack_timeout: float,
-        stall_timeout: float,
+        ack_timeout: Seconds,
+        stall_timeout: Seconds,
         resend: bool,
         retry_attempts: int | None,
-        retry_wait: float,
+        retry_wait: Seconds,
         on_error: OnError | None,
     ) -> None:
         window = count(window, "window", 1, WIDEST)
@@ -86,15 +86,30 @@ class Publisher(Single):
     def publish(
         self, subject: str, data: Data = b"", **options: Unpack[PublishOptions]
     ) -> PubAckFuture:
-        """Publish a message; its ack or its error comes to the future that is returned.
+        """Publish a message, without waiting for its ack.
 
-        The options are those of `PublishOptions`. Blocks while the window is full, and
-        while there is no connection, at most `stall_timeout` seconds; then it raises
-        `StallTimeoutError`, and the message was not sent. So it was not when this raises
-        `ConfigError`, `InvalidSubjectError`, `InvalidHeaderError`, `MaxPayloadError`,
-        `UnsupportedFeatureError` (an option that the server is too old for),
-        `WriteTimeoutError` (it reads too slowly), `PublisherClosedError` or
-        `ConnectionClosedError`.
+        Blocks while the window is full, and while there is no connection. If the call
+        raises, the message was not sent.
+
+        Args:
+            subject: The subject to publish to.
+            data: The payload.
+            **options: The options of `PublishOptions`.
+
+        Returns:
+            The future of the ack.
+
+        Raises:
+            StallTimeoutError: There was no room or no connection for `stall_timeout`
+                seconds.
+            ConfigError: An option has a value that is not allowed.
+            InvalidSubjectError: Nothing can be published to the subject.
+            InvalidHeaderError: A header cannot be sent.
+            MaxPayloadError: The message is too large for the server.
+            UnsupportedFeatureError: The server is too old for an option.
+            WriteTimeoutError: The server reads too slowly.
+            PublisherClosedError: The publisher is closed.
+            ConnectionClosedError: The connection is closed.
         """
         if not options:
             return self._window.publish(subject, data)
@@ -111,12 +126,20 @@ class Publisher(Single):
         msg_ids: Sequence[str] | None = None,
         **options: Unpack[PublishOptions],
     ) -> list[PubAckFuture]:
-        """Publish columns of messages, in order; the future of each.
+        """Publish many messages in order, without waiting for their acks.
 
-        `subjects` is one for all or as many as `payloads`, and so are `msg_ids`; the
-        options are the same for all. All are checked before the first is sent. Blocks
-        like `publish`; an error on the way says in its attribute `published` how many
-        messages are on theirs, and those are waited for by `flush` and the end of `with`.
+        All messages are checked before the first is sent. Blocks and raises like
+        `publish`. The attribute `published` of an error says how many messages were
+        sent. `flush` and the end of `with` wait for their acks.
+
+        Args:
+            subjects: One subject for all messages, or one for each payload.
+            payloads: The payloads.
+            msg_ids: One id for each payload. Default: none.
+            **options: The options of `PublishOptions`, the same for all messages.
+
+        Returns:
+            The futures of the acks, in the order of the messages.
         """
         if options.get("msg_id") is not None:
             raise ConfigError("msg_id: publish_many takes one for each, in msg_ids")
@@ -138,18 +161,26 @@ class Publisher(Single):
         data: str,
         **columns: Unpack[MessageColumns],
     ) -> int:
-        """Publish the rows of a table in their order; how many those were.
+        """Publish the rows of a table in order, without waiting for their acks.
 
-        `table` is any object with `__arrow_c_stream__`, of pyarrow, polars or DuckDB.
-        `data` names a column of text or binary, `subject` one of text, or is the subject
-        of all where there is no such column; data and subjects cannot be null. The others
-        are options of the messages: `MessageColumns` says which, and what they may be.
+        Blocks and raises like `publish`. Up to 1000 rows at a time are checked before
+        the first of them is sent. The attribute `published` of an error says how many
+        rows were sent. `flush` and the end of `with` wait for their acks, and tell the
+        failures.
 
-        Blocks like `publish`. Up to 1000 rows at a time are looked at before the first of
-        them is sent. Raises what `publish` raises, `ConfigError` for columns that are not
-        there or not such, and `OSError` when the table ends with an error; an error on the
-        way says in its attribute `published` how many messages are on theirs. Those whose
-        acks do not come are told by `flush` and the end of `with`.
+        Args:
+            table: Any object with `__arrow_c_stream__`, of pyarrow, polars or DuckDB.
+            subject: The name of a text column with the subjects. If there is no such
+                column: the subject of all rows.
+            data: The name of the column with the payloads, text or binary.
+            **columns: The names of further columns, as `MessageColumns` lists them.
+
+        Returns:
+            The number of rows.
+
+        Raises:
+            ConfigError: A column is missing, or has a type that is not allowed.
+            OSError: The table ended with an error.
         """
         source = arrow_source(table, subject, data, columns)
         if columns.get("ttl") is not None:
@@ -177,34 +208,41 @@ class Publisher(Single):
 
     @property
     def acknowledged(self) -> int:
-        """Messages whose acks have come, `duplicates` included."""
+        """Messages that were acknowledged, `duplicates` included."""
         return self._window.acknowledged
 
     @property
     def duplicates(self) -> int:
-        """Messages that their stream had already, by their `msg_id`, as their acks say."""
+        """Messages that the stream already had, by their `msg_id`."""
         return self._window.duplicates
 
     @property
     def failed(self) -> int:
-        """Messages that were refused, or had no ack."""
+        """Messages that were rejected, or got no ack."""
         return self._window.failed
 
     @property
     def stored_range(self) -> tuple[int, int] | None:
-        """The first and the last sequence in acks that are of no duplicates; None: none.
+        """The first and the last sequence of the acks, without duplicates, or None.
 
-        What others publish may stand in between.
+        Messages of other publishers may be in between.
         """
         window = self._window
         return (window.first_stored, window.last_stored) if window.last_stored else None
 
-    def flush(self, timeout: float | None = None) -> None:
-        """Block until all that was published before has its ack, or has failed.
+    def flush(self, timeout: Seconds | None = None) -> None:
+        """Block until every earlier message has its ack, or has failed.
 
-        At most `timeout` seconds, then `TimeoutError`; all waits end with `ack_timeout`
-        at the latest. Raises `PublisherError` for the failures whose errors nobody has
-        seen yet on their futures, or by an earlier `flush`. Callbacks may still be running.
+        Callbacks of futures may still be running afterwards.
+
+        Args:
+            timeout: Seconds to wait. Default: until `ack_timeout` has ended the last
+                wait.
+
+        Raises:
+            TimeoutError: Some acks did not come in time.
+            PublisherError: Messages failed, and you have not seen their errors yet, on
+                their futures or by an earlier `flush`.
         """
         self._session.outbox.check_process()
         if timeout is not None:
@@ -215,11 +253,18 @@ class Publisher(Single):
             )
         self._acks.raise_failures()
 
-    def close(self, timeout: float | None = None) -> None:
-        """Wait for the acks like `flush`, then take no more messages. May be called twice.
+    def close(self, timeout: Seconds | None = None) -> None:
+        """Wait for the acks like `flush`, then accept no more messages.
 
-        Whatever is still pending after `timeout` fails with `PublisherClosedError`; 0 waits
-        for nothing. Raises `PublisherError` like `flush`.
+        A second call does nothing.
+
+        Args:
+            timeout: Seconds to wait. 0 does not wait. Messages that are still pending
+                then fail with `PublisherClosedError`. Default: until `ack_timeout` has
+                ended the last wait.
+
+        Raises:
+            PublisherError: Messages failed, as with `flush`.
         """
         self._session.outbox.check_process()
         if timeout is not None:

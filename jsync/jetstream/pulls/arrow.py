@@ -6,23 +6,24 @@ heartbeats, order and reconnects are those of the pulls that bring it.
 
 from __future__ import annotations
 
+import contextlib
 from math import inf
 from time import monotonic
 from typing import TYPE_CHECKING
 
+from ..._fast import ArrowBatch, TimedRowsReader
 from ...checks import seconds, whole
 from ...core.deadline import deadline_after
-from ...core.single import Single
-from ...errors import ConfigError, SubscriptionClosedError, TimeoutError as LateError
+from ...errors import ConfigError, TimeoutError as LateError
 from .engine import LONGEST_EXPIRY, UNLIMITED, idle_seconds
+from .faces import Prefetched
 from .inbox import raise_failure
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from types import TracebackType
-    from typing import Self
 
-    from ..._fast import ArrowBatch, Columns, Mailbox
+    from ..._fast import Columns, JetStreamMailbox
     from ...checks import Seconds
     from ...models import ConsumerConfig
     from .driver import ContinuousPull
@@ -33,11 +34,16 @@ AHEAD_BYTES = 16 << 20
 MOST_ROWS = 10_000
 
 
-class ArrowBatches(Single):
-    """Record batches without end, prefetched: what `Consumer.arrow_batches` returns.
+class ArrowBatches(Prefetched[ArrowBatch], TimedRowsReader):
+    """Record batches without end, prefetched. `Consumer.arrow_batches` returns it.
 
-    Iterate, or call `next`; from one thread. Leaving the `with` block stops it, and so
-    does dropping it, as soon as Python notices.
+    Iterate over it, or call `next`, from one thread. Leaving the `with` block stops it,
+    and so does dropping it, as soon as Python notices. The iteration raises an error after
+    all batches that had come.
+
+    Raises:
+        ConsumerDeletedError: The consumer was deleted.
+        ConnectionClosedError: The connection was closed.
     """
 
     def __init__(
@@ -48,53 +54,28 @@ class ArrowBatches(Single):
         max_wait: float,
         idle_timeout: float | None,
     ) -> None:
-        # Apart, so that what the connection knows of it does not keep this alive.
-        self._pull = pull
-        self._fill = fill
+        super().__init__(pull, idle_timeout)
+        self._fill_to = fill
         self._max_wait = max_wait
-        self._idle_timeout = idle_timeout or inf
         pull.mailbox.use_columns(columns)
 
-    def __iter__(self) -> Self:
-        return self
-
-    def __next__(self) -> ArrowBatch:
-        """The next batch, of one message or more; blocks until it is there.
-
-        Raises `ConsumerDeletedError` or `ConnectionClosedError`, after all that had come.
-        """
-        batch = self._take(inf)
-        if batch is None:
-            raise_failure(self._pull.mailbox)
-            raise StopIteration
-        return batch
-
-    def next(self, timeout: Seconds | None = 5.0) -> ArrowBatch:
-        """Block until the next batch is there, at most `timeout` seconds.
-
-        Then with what has come; None waits for ever. Raises `TimeoutError` when nothing
-        has, `SubscriptionClosedError` after the end, and what iterating raises.
-        """
-        batch = self._take(inf if timeout is None else deadline_after(timeout))
-        if batch is None:
-            raise_failure(self._pull.mailbox)
-            raise SubscriptionClosedError("no more batches: it has ended")
-        return batch
-
-    def _take(self, deadline: float) -> ArrowBatch | None:
+    def _fill(self, timeout: Seconds | None) -> None:
+        """Wait for the next batch and take it; take none at the end."""
+        deadline = inf if timeout is None else deadline_after(timeout)
         mailbox = self._pull.mailbox
         while self._await_first(mailbox, deadline):
-            mailbox.await_rows(*self._fill, min(deadline, monotonic() + self._max_wait))
-            batch = mailbox.take_rows()
-            if len(batch):
-                return batch
-        return None
+            mailbox.await_rows(
+                *self._fill_to, min(deadline, monotonic() + self._max_wait)
+            )
+            if self._take(mailbox):
+                return
+        raise_failure(mailbox)
 
-    def _await_first(self, mailbox: Mailbox, deadline: float) -> bool:
+    def _await_first(self, mailbox: JetStreamMailbox, deadline: float) -> bool:
         """Wait for a message; False at the end."""
         begun = monotonic()
         while not len(mailbox):
-            until = min(deadline, begun + self._idle_timeout)
+            until = min(deadline, begun + (self._idle_timeout or inf))
             if mailbox.closed:
                 return False
             if mailbox.await_rows(1, 1, until) or mailbox.closed:
@@ -102,42 +83,34 @@ class ArrowBatches(Single):
             if monotonic() >= deadline:
                 raise LateError("no message within the timeout")
             if monotonic() >= until:
-                # While disconnected nothing can come: that says nothing of the stream.
-                if self._pull.was_connected_for(self._idle_timeout):
-                    self._pull.drain()
+                self.waited()
                 begun = monotonic()
         return True
 
     @property
     def pending(self) -> int:
         """Messages that have come and are not handed over yet."""
-        return len(self._pull.mailbox)
-
-    @property
-    def closed(self) -> bool:
-        """Whether no more messages will come."""
-        return self._pull.mailbox.closed
+        return super().pending + sum(map(len, self._taken))
 
     def stop(self) -> list[ArrowBatch]:
-        """End it; what was prefetched is given back to the server (nak).
+        """End the iteration, and give prefetched batches back to the server (nak).
 
-        Of a consumer whose ack policy is known to be `none` it is returned, since the
-        server will not send it again; also when leaving the `with` block has stopped it
-        before. Blocks for a round trip, a second at most. May be called from any thread,
-        twice.
+        Blocks for a round trip, at most a second. If the ack policy is known to be `none`,
+        the server would not redeliver the messages, so `stop` returns them, even after the
+        `with` block. You may call it from any thread, and twice.
+
+        Returns:
+            The unread batches of a consumer without acks. Otherwise an empty list.
         """
-        self._pull.stop()
-        return self._pull.take_rest()  # type: ignore[return-value]
-
-    def drain(self) -> None:
-        """Pull no more; it ends after what has been prefetched.
-
-        Blocks for a round trip, a second at most. May be called from any thread, twice.
-        """
-        self._pull.drain()
-
-    def __enter__(self) -> Self:
-        return self
+        rest = super().stop()
+        with contextlib.suppress(IndexError):
+            # Ctrl-C came before it was handed over.
+            batch = self._taken.pop()
+            if self._pull.mailbox.ackless:
+                rest.insert(0, batch)
+            else:
+                batch.nak()
+        return rest
 
     def __exit__(
         self,
@@ -145,16 +118,10 @@ class ArrowBatches(Single):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self._pull.stop()
-
-    def __del__(self) -> None:
-        pull = getattr(self, "_pull", None)
-        if pull is not None:  # else Ctrl-C came as it was made
-            pull.abandon()
-
-    def __repr__(self) -> str:
-        state = "ended" if self.closed else "open"
-        return f"<ArrowBatches {state}, {self.pending} messages pending>"
+        if self._pull.mailbox.ackless:
+            super().__exit__(kind, error, traceback)  # the rest stays for `stop`
+        else:
+            self.stop()
 
 
 def arrow_batches(

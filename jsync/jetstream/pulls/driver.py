@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING
 
 from ...core.session import ConnectionState
 from ...errors import (
-    CallbackError,
     ConnectionClosedError,
     ConnectionLostError,
     Error,
     MissedHeartbeatError,
 )
 from .engine import UNLIMITED, HeartbeatWatch, PullEngine
+from .feed import Feed
 from .inbox import Inbox
 
 if TYPE_CHECKING:
@@ -31,11 +31,11 @@ if TYPE_CHECKING:
     from .engine import ConsumeLimits, PullRequest
     from .inbox import Source
 
-logger = logging.getLogger("jsync.consume")
 
-
-class ContinuousPull:
+class ContinuousPull(Feed):
     """The pulls and the heartbeat watch behind both faces."""
+
+    logger = logging.getLogger("jsync.consume")
 
     def __init__(
         self,
@@ -46,15 +46,13 @@ class ContinuousPull:
         readers: int = 1,
         lock: threading.RLock | None = None,
     ) -> None:
-        self._session = session = source.api.session
+        super().__init__(source.api.session, on_error)
         self._consumer = source.consumer
         self._limits = limits
-        self._on_error = on_error or session.options.on_error
         # The engine's; re-entrant, as the session's is. Nothing blocks while it is held.
         self._lock = lock or threading.RLock()
         self._engine = PullEngine(limits)
         self._retrying: Timer | None = None
-        self._watch: Timer | None = None
         self._stopped = False
         self._connected = monotonic()
         self._heartbeats = HeartbeatWatch(limits.idle_heartbeat, self._connected)
@@ -79,25 +77,15 @@ class ContinuousPull:
         state = "ended" if self.mailbox.closed else "open"
         return f"<ContinuousPull of {self._consumer} {state}, {self._engine!r}>"
 
-    def report(self, error: Exception) -> None:
-        """Tell the user, and the log, of what does not end it."""
-        self._session.callbacks.post(self._tell, error)
-
-    def _tell(self, error: Exception) -> None:
-        # On the callbacks' thread: a handler of the log may be slow.
-        cause = error.__cause__ if isinstance(error, CallbackError) else None
-        level = logging.WARNING if cause is None else logging.ERROR
-        logger.log(
-            *(level, "%s: %s: %s", self._consumer, type(error).__name__, error),
-            exc_info=cause,
-        )
-        if self._on_error is not None:
-            self._on_error(error)
+    @property
+    def name(self) -> str:
+        """Stream and consumer, for messages."""
+        return self._consumer
 
     def was_connected_for(self, seconds: float) -> bool:
         """Whether the connection has been there, without a break, for so long."""
         return (
-            self._session.state is ConnectionState.CONNECTED
+            self.session.state is ConnectionState.CONNECTED
             and monotonic() - self._connected >= seconds
         )
 
@@ -176,7 +164,12 @@ class ContinuousPull:
             if self._retrying.when <= monotonic() + seconds:
                 return
             self._retrying.cancel()
-        self._retrying = self._session.call_later(seconds, self._retry)
+        self._retrying = self.session.call_later(seconds, self._retry)
+
+    def _forget_retry(self) -> None:
+        if self._retrying is not None:
+            self._retrying.cancel()
+        self._retrying = None
 
     def _retry(self) -> None:
         self._retrying = None
@@ -187,7 +180,7 @@ class ContinuousPull:
     def _watch_heartbeats(self) -> None:
         self._unwatch()
         seconds = self._heartbeats.look_in(self.mailbox.last_arrival, monotonic())
-        self._watch = self._session.call_later(seconds, self._check_heartbeat)
+        self._watch = self.session.call_later(seconds, self._check_heartbeat)
 
     def _check_heartbeat(self) -> None:
         if self._stopped or self.mailbox.closed:
@@ -222,9 +215,7 @@ class ContinuousPull:
     def _begin_anew(self) -> None:
         with self._lock:
             self._engine.reset(*self._account())
-            if self._retrying is not None:
-                self._retrying.cancel()
-                self._retrying = None
+            self._forget_retry()
         self._refill()
 
     # The end --------------------------------------------------------------------------
@@ -241,7 +232,6 @@ class ContinuousPull:
         self._inbox.give_back()
 
     def take_rest(self) -> list[JetStreamMsg]:
-        """What `stop` could not give back, once."""
         return self._inbox.take_rest()
 
     def drain(self) -> None:
@@ -255,10 +245,6 @@ class ContinuousPull:
         self._stopped = True
         self._unwatch()
         self._inbox.abandon()
-
-    def _unwatch(self) -> None:
-        if self._watch is not None:
-            self._watch.cancel()
 
 
 def _number(text: str) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import warnings
-from typing import TYPE_CHECKING, Literal, Protocol, cast
+from typing import TYPE_CHECKING, Generic, Literal, TypeVar, cast
 
 from ..._fast import JetStreamMsg, Messages
 from ...checks import seconds
@@ -20,49 +20,45 @@ from ...errors import (
     Error,
     TimeoutError as LateError,
 )
+from ..retries.engine import LONGEST_DELAY, Retry
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from types import TracebackType
     from typing import Self
 
-    from ..._fast import Mailbox
     from ...checks import Seconds
     from ...core.session import Session
     from ...models import ConsumerConfig
+    from ..retries.driver import Retrier
     from .driver import ContinuousPull
-
-LONGEST_DELAY = 1_000_000_000
-"""Seconds: less than servers count in nanoseconds."""
+    from .feed import Feed
 
 OnException = Literal["continue", "nak", "term", "stop"]
 
-
-class Feed(Protocol):
-    """What fills the backlog of a `ConsumeContext`: pulls, or what a server pushes."""
-
-    mailbox: Mailbox
-
-    def report(self, error: Exception) -> None:
-        """Tell the user of what does not end it."""
-
-    def drain(self) -> None:
-        """End after what the server has sent already."""
-
-    def stop(self) -> None:
-        """End now, and give the rest back to the server."""
-
-    def take_rest(self) -> list[JetStreamMsg]:
-        """What `stop` could not give back, once."""
+Item = TypeVar("Item")
 
 
 def check_exception(
-    on_exception: OnException, nak_delay: Seconds | None, config: ConsumerConfig | None
+    on_exception: OnException,
+    nak_delay: Seconds | None,
+    retry: Retry | None,
+    config: ConsumerConfig | None,
 ) -> float | None:
     """The delay of the naks in seconds; raises `ConfigError`.
 
     Warns, at the line that calls `consume`, when naks without delay use up `max_deliver`.
     """
+    if retry is not None:
+        if not isinstance(retry, Retry):
+            raise ConfigError(f"retry has to be a jsync.Retry, not {retry!r}")
+        if on_exception != "continue" or nak_delay is not None:
+            raise ConfigError(
+                "retry says what happens to a failed message: leave out on_exception and "
+                "nak_delay"
+            )
+        retry.most_deliveries(config)
+        return None
     if on_exception not in ("continue", "nak", "term", "stop"):
         raise ConfigError(
             f"on_exception is continue, nak, term or stop, not {on_exception!r}"
@@ -82,35 +78,20 @@ def check_exception(
         warnings.warn(
             "on_exception='nak' has no nak_delay: the server redelivers a failed message "
             f"at once and gives it up after max_deliver={limit} failures; pass nak_delay, "
-            "in seconds",
+            "in seconds, or retry=jsync.Retry(...)",
             RuntimeWarning,
             stacklevel=3,
         )
     return None
 
 
-class MessagesContext(Single):
-    """Messages without end, prefetched: what `Consumer.messages` returns.
+class Prefetched(Single, Generic[Item]):
+    """An iteration without end over what a continuous pull brings."""
 
-    Iterate, or call `next`; from one thread. Leaving the `with` block stops it, and so
-    does dropping it, as soon as Python notices.
-    """
-
-    def __init__(self, pull: ContinuousPull, idle_timeout: float | None = None) -> None:
+    def __init__(self, pull: ContinuousPull, idle_timeout: float | None) -> None:
         # Apart, so that what the connection knows of it does not keep this alive.
         self._pull = pull
         self._idle_timeout = idle_timeout or 0.0
-
-    def __iter__(self) -> Iterator[JetStreamMsg]:
-        """Messages as they come, until it is stopped or drained, or fails.
-
-        With an `idle_timeout` it is drained, and so ends, when a wait for a message has
-        lasted that long. Raises `ConsumerDeletedError` or `ConnectionClosedError`, after
-        the messages that had come. All else goes to `on_error` while the iteration goes
-        on.
-        """
-        messages = Messages(self._pull.mailbox, self, idle=self._idle_timeout)
-        return cast("Iterator[JetStreamMsg]", messages)
 
     def waited(self) -> None:
         """Called by the iteration when `idle_timeout` has passed."""
@@ -118,17 +99,9 @@ class MessagesContext(Single):
         if self._pull.was_connected_for(self._idle_timeout):
             self._pull.drain()
 
-    def next(self, timeout: Seconds | None = 5.0) -> JetStreamMsg:
-        """Block until the next message has come, at most `timeout` seconds.
-
-        None waits for ever. Raises `TimeoutError`, `SubscriptionClosedError` after the
-        end, and what iterating raises.
-        """
-        return next_of(self._pull.mailbox, timeout)  # type: ignore[return-value]
-
     @property
     def pending(self) -> int:
-        """Messages that have come and are not read yet."""
+        """Messages that have arrived and are not read yet."""
         return len(self._pull.mailbox)
 
     @property
@@ -136,22 +109,24 @@ class MessagesContext(Single):
         """Whether no more messages will come."""
         return self._pull.mailbox.closed
 
-    def stop(self) -> list[JetStreamMsg]:
-        """End the iteration; what was prefetched is given back to the server (nak).
+    def stop(self) -> list[Item]:
+        """End the iteration, and give prefetched messages back to the server (nak).
 
-        Of a consumer whose ack policy is known to be `none` it is returned, since the
-        server will not send it again; also when leaving the `with` block has stopped it
-        before. Blocks for two round trips; while messages are coming until those that
-        were pulled have come, 0.1 s at most, or two where they would be lost. May be
-        called from any thread, twice.
+        Blocks for up to two round trips, or 0.1 s while messages are still coming. If
+        the ack policy is known to be `none`, the server would not redeliver the
+        messages, so `stop` returns them, even after the `with` block. You may call it
+        from any thread, and twice.
+
+        Returns:
+            The unread messages of a consumer without acks. Otherwise an empty list.
         """
         self._pull.stop()
-        return self._pull.take_rest()
+        return cast("list[Item]", self._pull.take_rest())
 
     def drain(self) -> None:
-        """Pull no more; the iteration ends after what has been prefetched.
+        """Request no more messages. The iteration ends after the prefetched messages.
 
-        Blocks as `stop` does. May be called from any thread, twice.
+        Blocks as `stop` does. You may call it from any thread, and twice.
         """
         self._pull.drain()
 
@@ -173,14 +148,51 @@ class MessagesContext(Single):
 
     def __repr__(self) -> str:
         state = "ended" if self.closed else "open"
-        return f"<MessagesContext {state}, {self.pending} pending>"
+        return f"<{type(self).__name__} {state}, {self.pending} pending>"
+
+
+class MessagesContext(Prefetched[JetStreamMsg]):
+    """Messages without end, prefetched. `Consumer.messages` returns it.
+
+    Iterate over it, or call `next`, from one thread. Leaving the `with` block stops it,
+    and so does dropping it, as soon as Python notices.
+    """
+
+    def __iter__(self) -> Iterator[JetStreamMsg]:
+        """Messages as they come, until it is stopped or drained, or fails.
+
+        With an `idle_timeout` it is drained, and so ends, when a wait for a message has
+        lasted that long. Raises `ConsumerDeletedError` or `ConnectionClosedError`, after
+        the messages that had come. All else goes to `on_error` while the iteration goes
+        on.
+        """
+        messages = Messages(self._pull.mailbox, self, idle=self._idle_timeout)
+        return cast("Iterator[JetStreamMsg]", messages)
+
+    def next(self, timeout: Seconds | None = 5.0) -> JetStreamMsg:
+        """Block until the next message has come.
+
+        Args:
+            timeout: Seconds to wait. None: no limit.
+
+        Returns:
+            The message.
+
+        Raises:
+            TimeoutError: No message came in time.
+            SubscriptionClosedError: The iteration has ended.
+            ConsumerDeletedError: The consumer was deleted.
+            ConnectionClosedError: The connection was closed.
+        """
+        return next_of(self._pull.mailbox, timeout)  # type: ignore[return-value]
 
 
 class ConsumeContext(Single):
-    """A handler at work, on one thread or several: what `consume` of a consumer returns.
+    """A running handler, on one thread or several. `consume` of a consumer returns it.
 
-    It goes on when this is dropped. Leaving the `with` block drains it, or stops it when
-    the body raised, and raises what ended it.
+    The handler keeps running if you drop this object. Leaving the `with` block drains
+    it. If the block raised an exception, leaving stops it. The block also raises the
+    error that has ended the consuming, if there is one.
     """
 
     def __init__(
@@ -192,9 +204,11 @@ class ConsumeContext(Single):
         name: str,
         workers: int,
         nak_delay: float | None = None,
+        retrier: Retrier | None = None,
     ) -> None:
         self._feed = feed
-        self._handler = handler
+        self._handler = handler if retrier is None else retrier.guard(handler)
+        self._retrier = retrier
         self._on_exception = on_exception
         self._nak_delay = nak_delay
         self._finished = Gate(session.outbox)
@@ -210,11 +224,19 @@ class ConsumeContext(Single):
             raise
 
     def wait(self, timeout: Seconds | None = None) -> bool:
-        """Block until it has ended, at most `timeout` seconds; whether it has.
+        """Block until the consuming has ended.
 
-        Raises what ended it: `ConsumerDeletedError`, `ConnectionClosedError`, or with
-        `on_exception="stop"` the `CallbackError` of the handler. `BlockingCallError` when
-        its own handler waits for it.
+        Args:
+            timeout: Seconds to wait. None: no limit.
+
+        Returns:
+            Whether it has ended.
+
+        Raises:
+            ConsumerDeletedError: The consumer was deleted.
+            ConnectionClosedError: The connection was closed.
+            CallbackError: The handler raised, with `on_exception="stop"`.
+            BlockingCallError: The handler itself called `wait`.
         """
         if timeout is not None:
             timeout = seconds(timeout, "timeout")
@@ -229,21 +251,29 @@ class ConsumeContext(Single):
 
     @property
     def closed(self) -> bool:
-        """Whether it has ended, the last call of the handler included."""
+        """Whether the consuming has ended, the last call of the handler included."""
         return self._finished.is_open
 
     @property
     def error(self) -> Exception | None:
-        """What ended it, when that was not asked for."""
+        """The error that ended the consuming, or None."""
         return self._error
 
     def stop(self, timeout: Seconds = 30.0) -> list[JetStreamMsg]:
-        """End it; what the handler has not been given goes back to the server (nak).
+        """End the consuming, and give messages that wait for the handler back (nak).
 
-        Of a consumer whose ack policy is known to be `none` it is returned, since the
-        server will not send it again. Blocks until the handler has returned, on all its
-        threads, at most `timeout` seconds, unless called from the handler itself. Raises
-        `DrainTimeoutError`.
+        Blocks until the handler has returned on all its threads. The handler itself may
+        call `stop`, which then does not wait for it. If the ack policy is known to be
+        `none`, the server would not redeliver the messages, so `stop` returns them.
+
+        Args:
+            timeout: Seconds to wait. Default: 30.
+
+        Returns:
+            The unread messages of a consumer without acks. Otherwise an empty list.
+
+        Raises:
+            DrainTimeoutError: The handler has not returned in time.
         """
         timeout = seconds(timeout, "timeout")
         self._feed.stop()
@@ -251,10 +281,16 @@ class ConsumeContext(Single):
         return self._feed.take_rest()
 
     def drain(self, timeout: Seconds = 30.0) -> None:
-        """Pull no more, and have what has been prefetched handled.
+        """Request no more messages, and handle the prefetched ones.
 
-        Blocks until the last call of the handler has returned, at most `timeout` seconds,
-        unless called from the handler itself. Raises `DrainTimeoutError`.
+        Blocks until the last call of the handler has returned. The handler itself may
+        call `drain`, which then does not wait for it.
+
+        Args:
+            timeout: Seconds to wait. Default: 30.
+
+        Raises:
+            DrainTimeoutError: The handler has not returned in time.
         """
         timeout = seconds(timeout, "timeout")
         self._feed.drain()
@@ -284,6 +320,9 @@ class ConsumeContext(Single):
     def _raised(self, msg: JetStreamMsg, error: BaseException) -> None:
         wrapped = wrap(f"the handler of {msg.subject!r}", error)
         self._feed.report(wrapped)
+        if self._retrier is not None:
+            self._retrier.failed(msg, error)
+            return
         with contextlib.suppress(Error):
             match self._on_exception:
                 case "nak":

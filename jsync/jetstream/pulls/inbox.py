@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 from dataclasses import dataclass
 from time import monotonic
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
-from ..._fast import Columns, Mailbox, Question
+from ..._fast import Columns, JetStreamMailbox, Question
 from ...core.requests import request
 from ...core.session import ConnectionState, Interest
 from ...errors import Error
 from .engine import PROBE, says_more
+from .feed import give_back
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -72,7 +73,7 @@ class Source:
         )
 
 
-def raise_failure(mailbox: Mailbox) -> None:
+def raise_failure(mailbox: JetStreamMailbox) -> None:
     """Raise the error that has ended it, if one has."""
     if mailbox.failure is not None:
         mailbox.next(0)
@@ -103,7 +104,7 @@ class Inbox:
         self._pulled_as = ""
         self._rest: list[JetStreamMsg] = []
         self._leaving: Timer | None = None  # abandoned, with messages on their way
-        self.mailbox = Mailbox(session.outbox, 0, jetstream=True, readers=readers)
+        self.mailbox = JetStreamMailbox(session.outbox, 0, readers=readers)
         self.mailbox.on_status = on_status
         self.mailbox.ackless = not source.acks
         self.mailbox.pin = source.pin
@@ -234,14 +235,7 @@ class Inbox:
         """Give what is not read back to the server, or keep it for `take_rest`."""
         mailbox = self.mailbox
         mailbox.on_credit = None
-        rest = cast("list[JetStreamMsg]", mailbox.take_rest())
-        if not self._source.acks:
-            # Delivered is done: the server would not send it again.
-            self._rest += rest
-            return
-        for msg in rest:
-            with contextlib.suppress(Error):  # its ack_wait brings it back as well
-                msg.nak()
+        self._rest += give_back(mailbox, acks=self._source.acks)
 
     def take_rest(self) -> list[JetStreamMsg]:
         """What could not be given back, once."""

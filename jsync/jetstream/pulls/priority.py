@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from ...checks import count, whole
 from ...errors import ConfigError
 from ..versions import NOTHING, PRIORITIES, PRIORITY_GROUPS
 
@@ -64,18 +65,17 @@ def claim(
 
     Raises `ConfigError` for what the server would refuse, or would not heed.
     """
-    for name, value, least, most in (
-        ("min_pending", min_pending, 1, None),
-        ("min_ack_pending", min_ack_pending, 1, None),
-        ("priority", priority, 0, LOWEST),
-    ):
-        if value is None:
-            continue
-        if type(value) is not int or value < least or (most and value > most):
-            span = f"from {least} to {most}" if most else f"from {least} on"
-            raise ConfigError(f"{name} has to be an int {span}, not {value!r}")
-        if group is None:
-            raise ConfigError(f"{name} is for priority groups: give a group, too")
+    if min_pending is not None:
+        min_pending = whole(min_pending, "min_pending", 1)
+    if min_ack_pending is not None:
+        min_ack_pending = whole(min_ack_pending, "min_ack_pending", 1)
+    if priority is not None:
+        priority = count(priority, "priority", 0, LOWEST)
+    if group is None and (min_pending, min_ack_pending, priority) != (None, None, None):
+        raise ConfigError(
+            "min_pending, min_ack_pending and priority are for priority groups: give a "
+            "group, too"
+        )
     if group is not None and (
         type(group) is not str or not GROUP_NAME.fullmatch(group)
     ):

@@ -8,10 +8,11 @@ from ...checks import callback as check_callback, patience, whole
 from ...errors import ConfigError
 from ...models import ConsumerConfig
 from .. import management
-from ..managed import ManagedConsumer
+from ..management import ManagedConsumer
 from ..pulls.faces import ConsumeContext, check_exception
+from ..retries.driver import Retrier
 from .driver import PushDelivery
-from .existing import check_free, check_push
+from .wanted import check_free, check_push
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,13 +22,15 @@ if TYPE_CHECKING:
     from ..api import API
     from ..management import Action
     from ..pulls.faces import OnException
+    from ..retries.engine import Retry
 
 
 class PushConsumer(ManagedConsumer):
-    """A push consumer, as `push_consumer` and `create_push_consumer` of a stream give it.
+    """A push consumer. Any thread may use it.
 
-    Any thread may use it. The server sends its messages to the `deliver_subject` of its
-    configuration, as soon as somebody listens there.
+    `push_consumer` and `create_push_consumer` of `Stream` and `JetStream` return it.
+    The server sends the messages to the `deliver_subject` of the configuration, as soon
+    as somebody is subscribed there.
     """
 
     def consume(
@@ -40,31 +43,53 @@ class PushConsumer(ManagedConsumer):
         workers: int = 1,
         on_exception: OnException = "continue",
         nak_delay: Seconds | None = None,
+        retry: Retry | None = None,
         on_error: Callable[[Exception], object] | None = None,
     ) -> ConsumeContext:
-        """Have `handler` called with each message, on a thread of its own.
+        """Call a handler with each message, on a thread of its own.
 
-        Asks for the consumer first, which blocks: raises `ConsumerNotFoundError`,
-        `PullRequiredError` when it is a pull consumer by now, and
-        `DuplicateSubscriptionError` when somebody listens already and it has no
-        `deliver_group`; the members of a group share its messages. It is left on the
-        server at the end, `stop` gives back what has not been handled.
+        The call blocks while it asks the server for the consumer. The handler
+        acknowledges the messages. If the handler raises, `on_error` gets a
+        `CallbackError`. The consumer stays on the server at the end, and `stop` gives
+        back the messages that were not handled.
 
-        As with `Consumer.consume` nothing is acknowledged for the handler, what it raises
-        is reported to `on_error` as `CallbackError`, and `on_exception` with `nak_delay`
-        says what becomes of its message; with several `workers` it is called on so many threads. Its backlog
-        drops what comes beyond `max_pending_messages` and `max_pending_bytes`, by default
-        those of the connection, which is reported as `SlowConsumerError` to the
-        connection's `on_error`: a consumer with `flow_control` does not come to that.
+        `on_error` also gets warnings that do not end the consuming:
+        `MissedHeartbeatError`, `MessageGapError`, `PushError` and `NoRespondersError`.
+        (ADR-15)
 
-        `on_error`, by default the connection's, gets warnings after which it goes on:
-        `MissedHeartbeatError` after `heartbeat_patience` seconds in which nothing came, by
-        default three times the `idle_heartbeat` of the consumer; `MessageGapError`;
-        `PushError` and `NoRespondersError` for what the server reports (ADR-15).
+        Args:
+            handler: Called with each message.
+            max_pending_messages: Messages to buffer. More messages are dropped and
+                reported to the connection's `on_error` as `SlowConsumerError`, except
+                for a consumer with `flow_control`. Default: the value given to
+                `connect`.
+            max_pending_bytes: Bytes to buffer. Default: the value given to `connect`.
+            heartbeat_patience: Seconds without any message until
+                `MissedHeartbeatError`. Default: three times the `idle_heartbeat` of the
+                consumer.
+            workers: Threads that call the handler at the same time. With several, the
+                order of the messages is lost.
+            on_exception: The fate of a message whose handler raised: `continue`, `nak`,
+                `term` or `stop`, as with `Consumer.consume`.
+            nak_delay: Seconds until the redelivery, with `nak`. Default: at once.
+            retry: Deliver failed messages again with growing delays, and end them as
+                dead letters. See `Retry`. `on_error` gets `MessageGivenUpError` for each
+                message that ended, and `DeadLetterError` if its dead letter could not be
+                stored.
+            on_error: Called on the connection's callback thread. Default: the
+                connection's `on_error`.
+
+        Returns:
+            The running handler, to be used in a `with` statement.
+
+        Raises:
+            ConsumerNotFoundError: The consumer does not exist.
+            PullRequiredError: It is a pull consumer now.
+            DuplicateSubscriptionError: Somebody is subscribed already, and the consumer
+                has no `deliver_group`. The members of a group share the messages.
         """
-        delay = check_exception(
-            on_exception, nak_delay, None if self._info is None else self._info.config
-        )
+        config = None if self._info is None else self._info.config
+        delay = check_exception(on_exception, nak_delay, retry, config)
         if not callable(handler):
             raise ConfigError("handler has to be callable")
         check_callback(on_error, "on_error")
@@ -92,8 +117,12 @@ class PushConsumer(ManagedConsumer):
         )
         delivery.bind(info, created=False, patience=heartbeat_patience)
         delivery.open()
+        retrier = None
+        if retry is not None:
+            told = delivery.report
+            retrier = Retrier(session, retry, info.config, self._api.timeout, told)
         return ConsumeContext(
-            delivery, handler, on_exception, session, self.name, workers, delay
+            delivery, handler, on_exception, session, self.name, workers, delay, retrier
         )
 
     def __repr__(self) -> str:

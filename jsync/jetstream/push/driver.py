@@ -11,45 +11,50 @@ import contextlib
 import logging
 import threading
 from time import monotonic
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
-from ..._fast import Mailbox, Trail, encode_publish
+from ..._fast import JetStreamMailbox, Trail, encode_publish
 from ...core.session import ConnectionState, Interest
 from ...errors import (
-    CallbackError,
     ConsumerDeletedError,
-    ConsumerNotFoundError,
     Error,
     MissedHeartbeatError,
-    StreamNotFoundError,
 )
 from .. import management
 from ..pulls.engine import HeartbeatWatch
+from ..pulls.feed import Feed, give_back
 from ..pulls.inbox import ON_ITS_WAY
-from .engine import HEARTBEATS_MISSED, FlowControl, Heartbeat, gap_error, status_error
+from .bond import OwnConsumer
+from .engine import (
+    HEARTBEATS_MISSED,
+    Bond,
+    FlowControl,
+    Heartbeat,
+    gap_error,
+    status_error,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ..._fast import JetStreamMsg, Msg
     from ...checks import Seconds
-    from ...core.timers import Timer
     from ...errors import ConnectionLostError
     from ...models import ConsumerInfo
     from ..api import API
-
-logger = logging.getLogger("jsync.subscribe")
 
 NO_ACKS = ("none", "flow_control")
 """Ack policies of consumers that want no acks of messages."""
 
 
-class PushDelivery:
+class PushDelivery(Feed):
     """Takes what a push consumer sends: `open` it, then `bind` it to the consumer.
 
     `raises` says who is told of a status that is an error: the reader, at its place among
     the messages, or `on_error`, at once.
     """
+
+    logger = logging.getLogger("jsync.subscribe")
 
     def __init__(
         self,
@@ -62,28 +67,25 @@ class PushDelivery:
         max_bytes: int = 0,
         readers: int = 1,
         raises: bool = False,
+        lock: threading.RLock | None = None,
     ) -> None:
         self.api = api
-        self.session = session = api.session
+        session = api.session
+        super().__init__(session, on_error)
         session.outbox.check_process()
         self.subject = deliver_subject
         self.queue = queue
         self.info: ConsumerInfo | None = None
-        self._on_error = on_error or session.options.on_error
         self._raises = raises
-        self._acks = True
-        self._created = False
         # Re-entrant, as the session's is. Nothing blocks while it is held.
-        self._lock = threading.RLock()
+        self._lock = lock or threading.RLock()
+        self.consumer = OwnConsumer(self._lock)
         self._flow = FlowControl()
-        self._heartbeats: HeartbeatWatch | None = None
-        self._watch: Timer | None = None
         self._rest: list[JetStreamMsg] = []
-        self._connected = monotonic()
-        self.mailbox = Mailbox(
+        self._heartbeats: HeartbeatWatch | None = None
+        self.mailbox = JetStreamMailbox(
             session.outbox,
             session.next_sid(),
-            jetstream=True,
             max_messages=max_messages,
             max_bytes=max_bytes,
             readers=readers,
@@ -104,12 +106,7 @@ class PushDelivery:
     @property
     def acks(self) -> bool:
         """Whether its messages are acknowledged."""
-        return self._acks
-
-    @property
-    def created(self) -> bool:
-        """Whether the consumer is to be deleted at the end."""
-        return self._created
+        return self.info is None or self.info.config.ack_policy not in NO_ACKS
 
     def __repr__(self) -> str:
         state = "ended" if self.mailbox.closed else "open"
@@ -144,9 +141,8 @@ class PushDelivery:
         """This is the consumer; `patience` in seconds is for its heartbeats."""
         config = info.config
         self.info = info
-        self._created = created
-        self._acks = config.ack_policy not in NO_ACKS
-        if not self._acks:
+        self.consumer.turn(Bond.OURS if created else Bond.THEIRS)
+        if not self.acks:
             self.mailbox.need_no_acks()
         trail = self.mailbox.trail
         if trail is not None and trail.begin(
@@ -161,21 +157,6 @@ class PushDelivery:
             self._watch_heartbeats()
 
     # What it tells --------------------------------------------------------------------
-
-    def report(self, error: Exception) -> None:
-        """Tell the user, and the log, of what does not end it."""
-        self.session.callbacks.post(self._tell, error)
-
-    def _tell(self, error: Exception) -> None:
-        # On the callbacks' thread: a handler of the log may be slow.
-        cause = error.__cause__ if isinstance(error, CallbackError) else None
-        level = logging.WARNING if cause is None else logging.ERROR
-        logger.log(
-            *(level, "%s: %s: %s", self.name, type(error).__name__, error),
-            exc_info=cause,
-        )
-        if self._on_error is not None:
-            self._on_error(error)
 
     def _on_gap(self) -> None:
         trail = self.mailbox.trail
@@ -271,17 +252,9 @@ class PushDelivery:
         self._unwatch()
 
     def _on_connected(self) -> None:
-        self._connected = monotonic()
         if self._heartbeats is not None:
-            self._heartbeats.resume(self._connected)
+            self._heartbeats.resume(monotonic())
             self._watch_heartbeats()
-
-    def was_connected_for(self, seconds: float) -> bool:
-        """Whether the connection has been there, without a break, for so long."""
-        return (
-            self.session.state is ConnectionState.CONNECTED
-            and monotonic() - self._connected >= seconds
-        )
 
     # The end --------------------------------------------------------------------------
 
@@ -308,17 +281,9 @@ class PushDelivery:
     def stop(self) -> None:
         """End it now, and give what is not handed over back to the server."""
         self.drain()
-        rest = cast("list[JetStreamMsg]", self.mailbox.take_rest())
-        if not self._acks:
-            # Delivered is done: the server would not send it again.
-            self._rest += rest
-            return
-        for msg in rest:
-            with contextlib.suppress(Error):  # its ack_wait brings it back as well
-                msg.nak()
+        self._rest += give_back(self.mailbox, acks=self.acks)
 
     def take_rest(self) -> list[JetStreamMsg]:
-        """What `stop` could not give back, once."""
         rest, self._rest = self._rest, []
         return rest
 
@@ -337,18 +302,12 @@ class PushDelivery:
 
         One that is gone already is no error.
         """
-        with self._lock:
-            mine, self._created = self._created, False
         info = self.info
-        if not mine or info is None:
-            return
-        try:
-            management.delete_consumer(self.api, info.stream_name, info.name, timeout)
-        except (ConsumerNotFoundError, StreamNotFoundError):
-            pass
-        except BaseException:
-            self._created = True  # it may be tried again
-            raise
+        if info is not None:
+            names = info.stream_name, info.name
+            self.consumer.delete(
+                lambda: management.delete_consumer(self.api, *names, timeout)
+            )
 
     def settle(self) -> None:
         """`delete` at the end of a drain: a failure goes to `on_error`."""
@@ -358,7 +317,3 @@ class PushDelivery:
             self.delete()
         except Error as error:
             self.report(error)
-
-    def _unwatch(self) -> None:
-        if self._watch is not None:
-            self._watch.cancel()

@@ -6,6 +6,7 @@ Pure: no socket, thread or clock. Which messages are missing says `_fast.Trail`.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Enum
 from typing import TYPE_CHECKING, Final
 
 from ...errors import (
@@ -22,6 +23,24 @@ if TYPE_CHECKING:
 HEARTBEATS_MISSED: Final = 3
 """Intervals of silence until the alarm (ADR-15, heartbeats)."""
 _GONE: Final = ("consumer deleted", "consumer is push based")
+
+
+class Bond(Enum):
+    """What a subscription has to do with the consumer that it reads."""
+
+    NONE = "its consumer is not known, or is gone"
+    THEIRS = "its consumer was there before, and stays"
+    OURS = "its consumer was created for it, and goes with it"
+    DELETING = "its consumer is being deleted"
+
+
+BONDS: Final = {
+    Bond.NONE: {Bond.NONE, Bond.THEIRS, Bond.OURS},
+    Bond.THEIRS: set[Bond](),
+    Bond.OURS: {Bond.NONE, Bond.DELETING},
+    Bond.DELETING: {Bond.NONE, Bond.OURS},
+}
+"""What a bond may become. A deletion that has failed may be tried again."""
 
 
 @dataclass(frozen=True, slots=True)

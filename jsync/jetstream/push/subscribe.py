@@ -1,27 +1,21 @@
 """Subscriptions made: the stream found, the consumer looked up or created (ADR-15).
 
-What may be asked for is decided in `subscribe_options`, whether the consumer that is there
-fits in `subscribe_checks`; what a subscription delivers is in `push_subscription`.
+What may be asked for, and whether an existing consumer fits, is decided in `wanted`. What a
+subscription delivers is in `subscription`.
 """
 
 from __future__ import annotations
 
 import secrets
-from time import monotonic
 from typing import TYPE_CHECKING, NamedTuple
 
 from ...errors import (
-    APIError,
     ConsumerExistsError,
     ConsumerNotFoundError,
-    PermissionsError,
-    TimeoutError as LateError,
 )
 from .. import management
-from ..consumer import Consumer
-from .existing import can_be_made_within, check_existing
-from .pull_subscription import PullSubscription
 from .subscription import PushSubscription
+from .wanted import check_existing
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -47,8 +41,8 @@ class Reader(NamedTuple):
 def subscribe(
     api: API, wanted: Wanted, reader: Reader, timeout: Seconds | None
 ) -> PushSubscription:
-    stream = _stream(api, wanted, timeout)
-    info = _look_up(api, stream, wanted, timeout)
+    stream = find_stream(api, wanted, timeout)
+    info = look_up(api, stream, wanted, timeout)
     if info is None:
         return _create_and_subscribe(api, stream, wanted, reader, timeout)
     check_existing(wanted, info)
@@ -62,7 +56,7 @@ def subscribe_ordered(
 ) -> PushSubscription:
     return PushSubscription.open_ordered(
         api,
-        _stream(api, wanted, timeout),
+        find_stream(api, wanted, timeout),
         wanted.config,
         callback=reader.callback,
         on_error=reader.on_error,
@@ -71,42 +65,14 @@ def subscribe_ordered(
     )
 
 
-def pull_subscribe(
-    api: API, wanted: Wanted, timeout: Seconds | None
-) -> PullSubscription:
-    stream = _stream(api, wanted, timeout)
-    name = wanted.name or ""
-    created = False
-    try:
-        info = _look_up(api, stream, wanted, timeout)
-    except (APIError, LateError, PermissionsError):
-        if not wanted.bound:
-            raise
-        # Where only its pulls are allowed or imported, nobody may be there to ask.
-        unknown = Consumer(api, stream, name)
-        return PullSubscription(api, unknown, created=False, timeout=timeout)
-    if info is None:
-        begun = monotonic()
-        try:
-            info = management.put_consumer(
-                api, stream, "create", wanted.config, {}, timeout
-            )
-            created = can_be_made_within(monotonic() - begun, info)
-        except ConsumerExistsError:
-            info = management.consumer_info(api, stream, name, timeout)
-    if not created:
-        check_existing(wanted, info)
-    consumer = Consumer(api, stream, info.name, info)
-    return PullSubscription(api, consumer, created=created, timeout=timeout)
-
-
-def _stream(api: API, wanted: Wanted, timeout: Seconds | None) -> str:
+def find_stream(api: API, wanted: Wanted, timeout: Seconds | None) -> str:
+    """The stream that is named, or the one that takes the subject; blocks."""
     if wanted.stream is not None:
         return wanted.stream
     return management.stream_name_by_subject(api, wanted.subject or "", timeout)
 
 
-def _look_up(
+def look_up(
     api: API, stream: str, wanted: Wanted, timeout: Seconds | None
 ) -> ConsumerInfo | None:
     """The consumer of that name, or None when it is to be created."""
@@ -133,7 +99,8 @@ def _create_and_subscribe(
         try:
             info = management.put_consumer(api, stream, "create", config, {}, timeout)
         except ConsumerExistsError:
-            assert wanted.name is not None  # one that is made up here is unique
+            if wanted.name is None:  # one that is made up here is unique
+                raise
             # Somebody else was quicker than us since the look-up.
             created = False
             info = management.consumer_info(api, stream, wanted.name, timeout)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, cast
 from ..._fast import JetStreamMsg, Messages
 from ...core.backlog import Backlog
 from ...core.callbacks import wrap
+from ...core.closing import Unsubscribing
 from ...errors import (
     BlockingCallError,
     ConfigError,
@@ -24,7 +25,6 @@ from .ordered import OrderedPush
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from types import TracebackType
     from typing import Self
 
     from ...checks import Seconds
@@ -32,22 +32,30 @@ if TYPE_CHECKING:
     from ..api import API
 
 
-class PushSubscription(Backlog[JetStreamMsg]):
-    """The messages of a push consumer, as `JetStream.subscribe` gives it.
+class PushSubscription(Unsubscribing, Backlog[JetStreamMsg]):
+    """The messages of a push consumer. `JetStream.subscribe` returns it.
 
-    Iterate over it, or call `next`; with a callback neither, since the callback's own
-    thread does. It is for one reading thread at a time, while `unsubscribe` and `drain`
-    may be called from any, the callback included. Leaving the `with` block unsubscribes.
+    Iterate over it, or call `next`, from one thread at a time. If you gave a callback,
+    do neither: the callback gets the messages, on a thread of its own. You may call
+    `unsubscribe` and `drain` from any thread, and from the callback. Leaving the `with`
+    block unsubscribes.
 
-    Statuses of the server are never given as messages. Flow control is answered as the
-    messages before it have been read. To `on_error` go, as warnings after which it goes
-    on: `MissedHeartbeatError` when nothing has come for three heartbeats, once each three
-    while connected; `MessageGapError` when messages that were sent have not come, unless
-    it is a queue group's; and with a callback `CallbackError`, and the errors that are
-    raised without one: `PushError` and `NoRespondersError` for what the server reports,
-    each once. A backlog at its limit drops what comes, which is told to the connection's
-    `on_error` as `SlowConsumerError`. It ends with `ConsumerDeletedError` if the server
-    says so, and with `ConnectionClosedError`.
+    You never get a status of the server as a message. Flow control is answered when you
+    have read the messages before it. `on_error` gets these warnings, which do not end
+    the subscription:
+
+    - `MissedHeartbeatError`: nothing has come for three heartbeats while connected.
+    - `MessageGapError`: messages were lost on their way, without a queue group.
+    - `PushError` and `NoRespondersError`: the server reports a problem. Without a
+      callback, reading raises them, each once.
+    - `CallbackError`: your callback raised.
+
+    If the buffer is full, new messages are dropped, and the connection's `on_error`
+    gets a `SlowConsumerError`.
+
+    Raises:
+        ConsumerDeletedError: Raised by reading: the server has deleted the consumer.
+        ConnectionClosedError: Raised by reading: the connection was closed.
     """
 
     def __init__(
@@ -161,7 +169,7 @@ class PushSubscription(Backlog[JetStreamMsg]):
             return
         # 10,000 parked threads are 2.4 s and 150 MB: begun when there is work.
         self._mailbox.on_first = self._start
-        if len(self._mailbox) or self._mailbox.holds_control:
+        if len(self._mailbox) or self._delivery.mailbox.holds_control:
             first = self._mailbox.claim_first()
             if first is not None:
                 self._start()
@@ -170,31 +178,41 @@ class PushSubscription(Backlog[JetStreamMsg]):
 
     @property
     def subject(self) -> str:
-        """Where the consumer sends to."""
+        """The subject that the consumer sends to."""
         return self._delivery.subject
 
     @property
     def queue(self) -> str | None:
-        """The queue group, of which each message reaches one member."""
+        """The name of the queue group. Each message reaches one member."""
         return self._delivery.queue
 
     @property
     def stream_name(self) -> str:
-        """The stream of its consumer."""
+        """The name of the stream."""
         return self._bound.stream_name
 
     @property
     def consumer_name(self) -> str:
-        """The consumer on the server; of an ordered one the one of the moment."""
+        """The name of the consumer on the server, which changes for ordered ones."""
         return self._bound.name
 
     @property
     def pending_msgs(self) -> int:
-        """`pending`, by the name that nats-py has for it."""
+        """The same as `pending`, by the name of nats-py."""
         return len(self._mailbox)
 
     def consumer_info(self, *, timeout: Seconds | None = None) -> ConsumerInfo:
-        """Ask the server for the consumer; blocks. Raises `ConsumerNotFoundError`."""
+        """Get the configuration and the state of the consumer from the server. Blocks.
+
+        Args:
+            timeout: Seconds to wait. Default: the context's.
+
+        Returns:
+            The info.
+
+        Raises:
+            ConsumerNotFoundError: The consumer does not exist.
+        """
         info = self._bound
         return management.consumer_info(
             self._delivery.api, info.stream_name, info.name, timeout or self._timeout
@@ -221,11 +239,22 @@ class PushSubscription(Backlog[JetStreamMsg]):
 
     @property
     def messages(self) -> Iterator[JetStreamMsg]:
-        """The same as to iterate over it, by the name that nats-py has for it."""
+        """The same as iterating over the subscription, by the name of nats-py."""
         return iter(self)
 
     def next_msg(self, timeout: Seconds | None = 1.0) -> JetStreamMsg:
-        """`next`, by the name and with the timeout that nats-py has for it."""
+        """The same as `next`, by the name of nats-py and with its timeout.
+
+        Args:
+            timeout: Seconds to wait. Default: 1.
+
+        Returns:
+            The message.
+
+        Raises:
+            TimeoutError: No message came in time.
+            SubscriptionClosedError: The subscription has ended, and no message is left.
+        """
         return self.next(timeout)
 
     # The callback ---------------------------------------------------------------------
@@ -272,14 +301,21 @@ class PushSubscription(Backlog[JetStreamMsg]):
     # The end --------------------------------------------------------------------------
 
     def unsubscribe(self, limit: int = 0, *, timeout: Seconds | None = None) -> None:
-        """End it, and drop what is not read; or end it after `limit` messages in all.
+        """End the subscription. A second call does nothing, unless the deletion failed.
 
-        A consumer that was created for this subscription is deleted, which blocks for at
-        most `timeout` seconds and raises what the server says against it; one that was
-        there before, or that another member of the queue group has created, is left alone.
-        With a `limit` that is done when the last of them has been handled, and a failure
-        goes to `on_error`. What is dropped is delivered again after the `ack_wait` of a
-        consumer that stays. A second call does nothing, unless the deletion has failed.
+        If this subscription created the consumer, the consumer is deleted, which
+        blocks. A consumer that existed before, or that another member of the queue
+        group created, stays. The server redelivers dropped messages of such a consumer
+        after its `ack_wait`.
+
+        Args:
+            limit: End after this number of messages in all. The consumer is deleted
+                after the last of them, and a failure goes to `on_error`. Default: end
+                now, and drop the messages that you have not read.
+            timeout: Seconds to wait. Default: the context's.
+
+        Raises:
+            APIError: The server rejects the deletion.
         """
         self._session.outbox.check_process()
         if limit < 0:
@@ -296,13 +332,19 @@ class PushSubscription(Backlog[JetStreamMsg]):
         self._delivery.delete(timeout or self._timeout)
 
     def drain(self, timeout: Seconds = 30.0) -> None:
-        """Receive what the server has sent, and end; nothing is dropped.
+        """End the subscription without losing a message that the server has sent.
 
-        Blocks until the server confirms, at most `timeout` seconds, and with a callback
-        until its last call has returned, unless called from the callback itself. An
-        iterator or `next` then gets what is left, and the end. After that, and not before,
-        a consumer that was created for this subscription is deleted: here, or by whoever
-        reads the end; a failure goes to `on_error`. Raises `DrainTimeoutError`.
+        Blocks until the server confirms the end, and with a callback until its last
+        call has returned. The callback itself may call `drain`, which then does not
+        wait for it. An iterator or `next` gets the remaining messages, and then the
+        end. After that, a consumer that was created for this subscription is deleted,
+        and a failure goes to `on_error`.
+
+        Args:
+            timeout: Seconds to wait. Default: 30.
+
+        Raises:
+            DrainTimeoutError: The drain did not end in time.
         """
         self._drain(timeout)
 
@@ -319,7 +361,7 @@ class PushSubscription(Backlog[JetStreamMsg]):
     def _settle_at_end(self) -> None:
         self._settles = True
         if self._callback is None:
-            self._mailbox.on_end = self._delivery.settle
+            self._delivery.mailbox.on_end = self._delivery.settle
 
     def wait_finished(self, deadline: float, timeout: float) -> None:
         """Block until the callback has handled all there is; then delete the consumer."""
@@ -334,21 +376,6 @@ class PushSubscription(Backlog[JetStreamMsg]):
             self._finished.open()
             return
         self._wait_handled(deadline, timeout)
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        try:
-            self.unsubscribe()
-        except ConnectionClosedError:
-            pass
-        except Error as second:
-            if error is None:
-                raise
-            error.add_note(str(second))
 
     def __del__(self) -> None:
         # Without a callback nobody can read it any more; what has one goes on.

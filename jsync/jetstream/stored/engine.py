@@ -8,7 +8,7 @@ it, so what was lost on the way is noticed and asked for again.
 from __future__ import annotations
 
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from ...checks import whole
 from ...errors import (
@@ -22,14 +22,17 @@ from ...errors import (
 from ...headers import Headers
 from ...models import StoredMessage, check_filter
 from ...models.codec import wire_time
+from ...models.stored import direct_answer
 from ..replies import api_error
 from ..versions import DIRECT_BATCH, unsupported
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable, Sequence
     from datetime import datetime
 
-    from ..._fast import Msg
+    from ..._fast import DirectAnswer, Mailbox, Msg
+
+Item = TypeVar("Item")
 
 FUTILE = 3
 """Requests in a row that may bring nothing before it is given up."""
@@ -48,39 +51,49 @@ class Step(Enum):
     END = "everything has come"
 
 
-class Pages:
-    """Where the reading stands."""
+class Pages(Generic[Item]):
+    """Where the reading stands, and what is made of each message that comes."""
 
-    def __init__(self, batch: int, max_bytes: int) -> None:
+    def __init__(
+        self, make: Callable[[Msg, DirectAnswer], Item], batch: int, max_bytes: int
+    ) -> None:
+        self._make = make
         self._batch = whole(batch, "batch", 1)
         self._max_bytes = whole(max_bytes, "max_bytes", 1)
         self._next = 0  # the sequence to go on from; 0 before the first message
         self._previous = 0  # the last sequence of this page; 0 when it has none yet
-        self._pending = 0  # what that message said is still to come
+        self.pending = 0
+        """What the last message said is still to come."""
         self._futile = 0
         self.done = False
         """Whether the message just given was the last one wanted."""
 
     def request(self) -> dict[str, Any]:
         """The next request: what comes from here on answers it."""
-        self._previous = self._pending = 0
+        self._previous = self.pending = 0
         return {**self._wanted(), "batch": self._size(), "max_bytes": self._max_bytes}
 
-    def take(self, msg: Msg) -> StoredMessage | Step:
+    def take(self, msg: Msg) -> Item | Step:
         """What an answer means; raises the error that it is."""
         if msg.status is not None:
             return self._status(msg)
-        headers = msg.headers or Headers()
-        if "Nats-Num-Pending" not in headers:
+        answer = direct_answer(msg, batched=True)
+        if answer is None:
             raise unsupported(DIRECT_BATCH, "2.10", "it answers one by one")
-        message = StoredMessage.from_direct(msg, batched=True)
-        if _number(headers, "Nats-Last-Sequence") != self._previous:
+        if answer.previous != self._previous:
             return self._again(DirectGetError("messages were lost on the way"))
-        self._previous = message.sequence
-        self._pending = _number(headers, "Nats-Num-Pending")
-        self._next = message.sequence + 1
+        self._reached(answer.sequence, answer.pending)
+        return self._passes(answer) or self._make(msg, answer)
+
+    def take_ready(self, mailbox: Mailbox) -> Sequence[Item]:
+        """What can be taken at once of what has come; the rest is for `take`."""
+        return ()
+
+    def _reached(self, sequence: int, pending: int) -> None:
+        self._previous = sequence
+        self.pending = pending
+        self._next = sequence + 1
         self._futile = 0
-        return self._accept(message)
 
     def interrupted(self, error: Error) -> Step:
         """The rest of the page will not come; raises `error` if asking again is no use."""
@@ -94,7 +107,8 @@ class Pages:
     def _size(self) -> int:
         return self._batch
 
-    def _accept(self, message: StoredMessage) -> StoredMessage | Step:
+    def _passes(self, answer: DirectAnswer) -> Step | None:
+        """None if it is wanted, else what to do instead."""
         raise NotImplementedError
 
     def _nothing(self, msg: Msg) -> Step:
@@ -109,7 +123,7 @@ class Pages:
         headers = msg.headers or Headers()
         if _number(headers, "Nats-Last-Sequence") == self._previous:
             # Of last messages, nats-server 2.11 counts one too few here.
-            if max(self._pending, _number(headers, "Nats-Num-Pending")) == 0:
+            if max(self.pending, _number(headers, "Nats-Num-Pending")) == 0:
                 return Step.END
             if self._previous:
                 return Step.ASK
@@ -126,7 +140,7 @@ class Pages:
         return f"<{type(self).__name__} at {self._next or 'the beginning'}>"
 
 
-class Range(Pages):
+class Range(Pages[StoredMessage]):
     """All messages of a subject, in their order."""
 
     def __init__(
@@ -141,7 +155,7 @@ class Range(Pages):
         batch: int = PAGE_MESSAGES,
         max_bytes: int = PAGE_BYTES,
     ) -> None:
-        super().__init__(batch, max_bytes)
+        super().__init__(StoredMessage.from_answer, batch, max_bytes)
         check_filter(subject, "subject")
         if sequence is not None and start_time is not None:
             raise ConfigError("sequence and start_time exclude each other: give one")
@@ -173,32 +187,33 @@ class Range(Pages):
             bounds.append(max(1, self._up_to_sequence - first + 1))
         return min(bounds)
 
-    def _accept(self, message: StoredMessage) -> StoredMessage | Step:
+    def _passes(self, answer: DirectAnswer) -> Step | None:
         if self._up_to_sequence is not None:
-            if message.sequence > self._up_to_sequence:
+            if answer.sequence > self._up_to_sequence:
                 return Step.END
-            self.done = message.sequence == self._up_to_sequence
-        if self._up_to_time is not None and message.timestamp >= self._up_to_time:
+            self.done = answer.sequence == self._up_to_sequence
+        if self._up_to_time is not None and answer.timestamp >= self._up_to_time:
             return Step.END
         if self._left is not None:
             self._left -= 1
             self.done = self.done or self._left == 0
-        return message
+        return None
 
 
-class LastOfEach(Pages):
+class LastOfEach(Pages[Item]):
     """The last message of each subject, in the order of their sequences."""
 
     def __init__(
         self,
         subjects: str | Iterable[str],
+        make: Callable[[Msg, DirectAnswer], Item],
         *,
         up_to_sequence: int | None = None,
         up_to_time: datetime | None = None,
         batch: int = MOST_SUBJECTS,
         max_bytes: int = PAGE_BYTES,
     ) -> None:
-        super().__init__(batch, max_bytes)
+        super().__init__(make, batch, max_bytes)
         wanted = [subjects] if isinstance(subjects, str) else list(subjects)
         if not wanted:
             raise ConfigError("subjects: none given")
@@ -217,13 +232,14 @@ class LastOfEach(Pages):
     def _wanted(self) -> dict[str, Any]:
         return {**self._request, "seq": self._next} if self._next else self._request
 
-    def _accept(self, message: StoredMessage) -> StoredMessage | Step:
+    def _passes(self, answer: DirectAnswer) -> Step | None:
         # A later page sees what was published meanwhile, so that no subject is missing
         # whose last message has moved on; those that were given already come again.
-        if message.subject in self._given:
+        subject = answer.subject
+        if subject in self._given:
             return Step.SKIP
-        self._given.add(message.subject)
-        return message
+        self._given.add(subject)
+        return None
 
     def _nothing(self, msg: Msg) -> Step:
         if "results" in msg.status_text.lower():

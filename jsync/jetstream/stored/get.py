@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     from ...checks import Seconds
     from ..api import API
-    from .engine import Pages
+    from .engine import Item, Pages
 
 ELECTION_SECONDS = 1.0
 """How long to wait for the answer of a leader that may be being elected."""
@@ -141,8 +141,8 @@ def _is_literal(subject: str) -> bool:
 
 
 def get_messages(
-    api: API, stream: str, pages: Pages, timeout: Seconds | None
-) -> Iterator[StoredMessage]:
+    api: API, stream: str, pages: Pages[Item], timeout: Seconds | None
+) -> Iterator[Item]:
     """What `Stream.get_messages` and `get_last_messages` do.
 
     A page whose rest does not come, for the loss of the connection or of who answered,
@@ -152,9 +152,7 @@ def get_messages(
     return _read(api, stream, pages, api.seconds(timeout))
 
 
-def _read(
-    api: API, stream: str, pages: Pages, seconds: float
-) -> Iterator[StoredMessage]:
+def _read(api: API, stream: str, pages: Pages[Item], seconds: float) -> Iterator[Item]:
     session = api.session
     subject = f"{api.prefix}.DIRECT.GET.{stream}"
     until = monotonic() + seconds
@@ -167,20 +165,23 @@ def _read(
         step = Step.SKIP
         try:
             while step is Step.SKIP:
+                if items := pages.take_ready(mailbox):
+                    yield from items
+                    until = monotonic() + seconds
                 try:
-                    answer = pages.take(mailbox.next(seconds))
+                    answer: Item | Step = pages.take(mailbox.next(seconds))
                 except (ConnectionLostError, LateError) as error:
                     answer = pages.interrupted(error)
                 except DirectGetNotAllowedError as error:
                     _await_server(api, stream, error, until)
                     answer = Step.ASK
-                if isinstance(answer, StoredMessage):
-                    yield answer
-                    until = monotonic() + seconds
-                    if pages.done:
-                        return
-                else:
+                if isinstance(answer, Step):
                     step = answer
+                    continue
+                yield answer
+                until = monotonic() + seconds
+                if pages.done:
+                    return
         finally:
             session.replies.discard(token)
 

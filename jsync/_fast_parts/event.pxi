@@ -1,0 +1,59 @@
+# What the parser and the line tell the session of: `(Event, value)`.
+#
+# A message that a parser has for nobody is no Event but the plain string `MSG`: tuples of
+# strings and messages the collector forgets, and of what may be in a cycle it does not.
+
+
+class Event(StrEnum):
+    """What has come or has happened; with each goes a value.
+
+    A frame of the server:
+
+    - `INFO`: bytes, the JSON text,
+    - `ERR`: str, the words of -ERR without quotes,
+    - `PING`, `PONG`, `OK`: None.
+
+    What the line tells:
+
+    - `STATUS`: `(mailbox, msg)`, a JetStream status,
+    - `SLOW`: the mailbox that began to drop,
+    - `FIRST`: the mailbox whose first message came and that has an `on_first`,
+    - `ENDED`: the mailbox that has all it expected,
+    - `ORDER`: the mailbox whose `order` has stopped or has passed messages over, or whose
+      `trail` has found a gap,
+    - `CALL`: a callable that does not block,
+    - `BROKEN`: the error, the connection is of no more use,
+    - `READABLE`, `WRITABLE`: None, turns of TLS.
+    """
+
+    INFO = "INFO"
+    ERR = "-ERR"
+    OK = "+OK"
+    PING = "PING"
+    PONG = "PONG"
+    STATUS = "STATUS"
+    SLOW = "SLOW"
+    FIRST = "FIRST"
+    ENDED = "ENDED"
+    ORDER = "ORDER"
+    CALL = "CALL"
+    BROKEN = "BROKEN"
+    READABLE = "READABLE"
+    WRITABLE = "WRITABLE"
+
+
+# Looked up once.
+cdef object EVENT_INFO = Event.INFO
+cdef object EVENT_ERR = Event.ERR
+cdef object EVENT_OK = Event.OK
+cdef object EVENT_PING = Event.PING
+cdef object EVENT_PONG = Event.PONG
+cdef object EVENT_STATUS = Event.STATUS
+cdef object EVENT_SLOW = Event.SLOW
+cdef object EVENT_FIRST = Event.FIRST
+cdef object EVENT_ENDED = Event.ENDED
+cdef object EVENT_ORDER = Event.ORDER
+cdef object EVENT_CALL = Event.CALL
+cdef object EVENT_BROKEN = Event.BROKEN
+cdef object EVENT_READABLE = Event.READABLE
+cdef object EVENT_WRITABLE = Event.WRITABLE

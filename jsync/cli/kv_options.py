@@ -1,0 +1,112 @@
+"""The fields of a bucket as options, named as the nats command line tool names them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from jsync.models import External, StreamSource
+
+from .completion import BUCKET
+from .stream_options import (
+    METADATA,
+    PLACEMENT,
+    REPUBLISH,
+    settle_placement,
+    settle_republish,
+)
+from .values import DURATION, SIZE, Number
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from jsync import KeyValueConfig
+
+_STORAGE: Final = {"f": "file", "m": "memory"}
+
+_ALWAYS: Final = (
+    click.option("--description", help="A description."),
+    click.option(
+        "--history", type=Number(1, 64), help="Revisions to keep for each key."
+    ),
+    click.option("--ttl", type=DURATION, help="The age at which revisions expire."),
+    click.option(
+        "--marker-ttl",
+        "limit_marker_ttl",
+        type=DURATION,
+        help="Let keys expire, and keep their markers for this time (2.11).",
+    ),
+    click.option("--replicas", type=Number(1), help="The number of replicas."),
+    click.option("--max-value-size", type=SIZE, help="The most bytes of one value."),
+    click.option("--max-bucket-size", "max_bytes", type=SIZE, help="The most bytes."),
+    click.option(
+        "--compress/--no-compress",
+        "compression",
+        default=None,
+        help="Compress the files.",
+    ),
+    *PLACEMENT,
+    *REPUBLISH,
+    click.option(
+        "--source",
+        "sources",
+        type=BUCKET,
+        multiple=True,
+        metavar="BUCKET",
+        help="The buckets to copy keys from.",
+    ),
+    METADATA,
+)
+_AT_CREATION: Final = (
+    click.option(
+        "--storage",
+        type=click.Choice(["file", "memory", "f", "m"]),
+        help="The storage of values.",
+    ),
+    click.option(
+        "--mirror",
+        type=BUCKET,
+        metavar="BUCKET",
+        help="Be a read-only mirror of this bucket.",
+    ),
+    click.option(
+        "--mirror-domain",
+        metavar="NAME",
+        help="The JetStream domain of the mirrored bucket.",
+    ),
+)
+
+
+def bucket_options(*, creating: bool) -> Callable[..., Any]:
+    """The options of `add`, or of `edit`, which cannot change all fields."""
+
+    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
+        for option in reversed(_ALWAYS + (_AT_CREATION if creating else ())):
+            command = option(command)
+        return command
+
+    return decorate
+
+
+def bucket_fields(given: Mapping[str, Any], before: KeyValueConfig) -> dict[str, Any]:
+    """Return the fields that options set.
+
+    `before` has the other fields. Raises `click.UsageError` if an option needs another one.
+    """
+    fields = {name: value for name, value in given.items() if value not in (None, ())}
+    if "storage" in fields:
+        fields["storage"] = _STORAGE.get(fields["storage"], fields["storage"])
+    if "metadata" in fields:
+        fields["metadata"] = {**(before.metadata or {}), **dict(fields["metadata"])}
+    if "sources" in fields:
+        fields["sources"] = [StreamSource(name=name) for name in fields["sources"]]
+    settle_placement(fields, before.placement)
+    settle_republish(fields)
+    domain = fields.pop("mirror_domain", None)
+    if "mirror" in fields:
+        external = External(api=f"$JS.{domain}.API") if domain else None
+        fields["mirror"] = StreamSource(name=fields["mirror"], external=external)
+    elif domain:
+        raise click.UsageError("--mirror-domain needs --mirror")
+    return fields

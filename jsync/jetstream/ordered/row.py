@@ -1,0 +1,273 @@
+"""One read of an ordered consumer: the row of consumers that it goes through (ADR-37).
+
+Each begins behind the last message that came of the one before. The next one is made on
+the I/O thread, where requests are sent and answered without waiting, so that neither a
+slow reader nor one that waits is in the way of it.
+"""
+
+from __future__ import annotations
+
+import threading
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from ...errors import (
+    ConnectionClosedError,
+    ConnectionLostError,
+    Error,
+    JetStreamError,
+)
+from ...models import ConsumerInfo
+from ..api import Inquiry
+from .engine import MOVES, State, Step
+from .place import Ask, advance
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Mapping
+
+    from ..._fast import Order
+    from ...core.timers import Timer
+    from ..api import Answer
+    from .place import Place
+
+
+class Reader(Protocol):
+    """Who reads a row: it is told on the I/O thread."""
+
+    @property
+    def closed(self) -> bool:
+        """Whether nothing more is taken."""
+
+    def renew(self) -> None:
+        """Take nothing of the last consumer any more; called with the lock held."""
+
+    def made(self, info: ConsumerInfo) -> None:
+        """The next consumer is there."""
+
+    def end(self, error: Exception | None = None) -> None:
+        """There will be none: all is read, or `error` is in the way."""
+
+    def report(self, error: Exception) -> None:
+        """Tell the user of what does not end it."""
+
+
+class _Nobody:
+    """The reader of a row that is over."""
+
+    closed = True
+
+    def renew(self) -> None: ...
+    def made(self, info: ConsumerInfo) -> None: ...
+    def end(self, error: Exception | None = None) -> None: ...
+    def report(self, error: Exception) -> None: ...
+
+
+_NOBODY: Final = _Nobody()
+
+
+class Row:
+    """The consumers at a `place`, one after the other, and how far the read is.
+
+    Its `lock` is the reader's too: the state is turned, and the cursor moved, with it
+    held. It is re-entrant, as the session's is, and nothing blocks while it is held.
+    """
+
+    def __init__(self, place: Place, reader: Reader, order: Order) -> None:
+        self.place = place
+        self.cursor = place.cursor
+        self.lock = threading.RLock()
+        self.state = State.NEW
+        self.order = order
+        """Of the consumer of the moment, or of the last one."""
+        self.began_at = 0.0
+        """When that was made."""
+        self._reader = reader
+        self._session = place.api.session
+        self._loss: Exception | None = None  # of the connection, not told yet
+        self._steps: Generator[Ask, dict[str, Any], ConsumerInfo] | None = None
+        self._creating = ""  # the consumer whose creation is being asked for
+        self._inquiry: Inquiry | None = None
+        self._timer: Timer | None = None
+
+    def turn(self, state: State) -> bool:
+        """Go on to `state`, if that is a legal move now; whether it was."""
+        with self.lock:
+            if state not in MOVES[self.state]:
+                return False
+            self.state = state
+            return True
+
+    @property
+    def live(self) -> bool:
+        """Whether a consumer is being read."""
+        return self.state is State.LIVE
+
+    @property
+    def over(self) -> bool:
+        """Whether no other consumer will be made."""
+        return self.state in (State.ENDING, State.ENDED)
+
+    def note(self) -> bool:
+        """Tell the cursor what has come; whether that is progress. With the lock held."""
+        order = self.order
+        return self.cursor.reached(order.stream_sequence, order.consumer_sequence)
+
+    def missing(self) -> JetStreamError:
+        """The reason of a reset when the order has a gap."""
+        return JetStreamError(
+            f"a message of consumer {self.place.stream}.{self.cursor.name} is missing "
+            f"behind stream sequence {self.order.stream_sequence}"
+        )
+
+    # The next consumer ----------------------------------------------------------------
+
+    def go_on(self, pause: float = 0.0) -> None:
+        """Have the next consumer made after `pause` seconds, if anything is left to read."""
+        if self.cursor.at_end:
+            self._reader.end()
+        elif self.turn(State.BETWEEN):
+            self.after(pause, self._make)
+
+    def reset(self, reason: Exception | None, *, at_once: bool = False) -> None:
+        """Give the consumer up; another goes on behind the last message that came."""
+        with self.lock:
+            if self._session.closing or self._reader.closed:
+                return
+            if not self.turn(State.BETWEEN):
+                return
+            progress = self.note()
+            self.place.retire()
+            self.cancel()
+            self._reader.renew()
+        if reason is not None and not self.cursor.at_end:
+            self._reader.report(self.place.lost(reason))
+        pause = 0.0
+        if reason is not None and not at_once:
+            lived = monotonic() - self.began_at
+            pause = self.cursor.reset(progress=progress, lived=lived)
+        self.go_on(pause)
+
+    def look(self) -> None:
+        """Go on with another consumer, or end, where the order has stopped."""
+        with self.lock:
+            order = self.order
+            if order.stopped is None or not self.live:
+                return
+            span = self.cursor.range()
+            missing = self.missing()
+            self.note()
+            step = self.cursor.stopped(order.stopped, span)
+        if step is Step.END:
+            self._reader.end()
+        else:
+            self.reset(missing if step is Step.RESET else None)
+
+    def lost(self, error: ConnectionLostError) -> None:
+        """The connection is lost; `connected` goes on."""
+        with self.lock:
+            if self.live:  # otherwise a reset has told of the consumer already
+                self._loss = error
+                self.turn(State.BETWEEN)
+            self.cancel()
+
+    def connected(self) -> None:
+        """The connection is there again: whoever reads goes on with another consumer."""
+        with self.lock:
+            loss, self._loss = self._loss, None
+            if self.state is State.NEW:
+                return
+        self.reset(loss, at_once=True)
+
+    def cancel(self) -> None:
+        """Make none; one that is made all the same is deleted."""
+        place, name, inquiry = self.place, self._creating, self._inquiry
+        # A server may do the deletion that was sent behind it before the creation.
+        if (
+            name
+            and inquiry is not None
+            and inquiry.answer_to(lambda _: place.delete(name))
+        ):
+            self._creating = ""
+        elif inquiry is not None:
+            inquiry.cancel()
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def let_go(self) -> None:
+        """Forget the reader, which refers to this. Takes no lock, for finalisers."""
+        self._reader = _NOBODY
+
+    # Requests and pauses --------------------------------------------------------------
+
+    def ask(
+        self,
+        subject: str,
+        payload: Mapping[str, Any] | None,
+        then: Callable[[Answer], object],
+    ) -> None:
+        """Ask the API; only the last question is answered."""
+        try:
+            self._inquiry = Inquiry(self.place.api, subject, payload, then)
+        except (ConnectionLostError, ConnectionClosedError):
+            pass  # the reconnect begins anew, or the close ends it
+        except Error as error:
+            self._failed(error)
+
+    def after(self, seconds: float, call: Callable[[], object]) -> None:
+        """Make a call then, unless it is cancelled; only the last one is."""
+        if seconds > 0:
+            self._timer = self._session.call_later(seconds, call)
+        else:
+            call()
+
+    def _make(self) -> None:
+        with self.lock:
+            if not self.turn(State.BETWEEN):
+                return
+            self.place.retire()
+            self._steps = self.place.creation()
+        self._advance(None)
+
+    def _advance(self, answer: Answer | None) -> None:
+        """Send the next request for the consumer, after the answer to the last one."""
+        match self._step(answer):
+            case ConsumerInfo() as info:
+                self._reader.made(info)
+            case Error() as error:
+                self._failed(error)
+            case Ask(subject, payload):
+                self.ask(subject, payload, self._advance)
+
+    def _step(self, answer: Answer | None) -> Ask | ConsumerInfo | Error | None:
+        """The next request, or what came of them all; None when no other is wanted."""
+        with self.lock:
+            name, self._creating = self._creating, ""
+            if self.over or self._steps is None:
+                if name:
+                    self.place.delete(name)
+                return None
+            try:
+                ask = advance(self._steps, answer)
+            except StopIteration as done:
+                info: ConsumerInfo = done.value
+                self.cursor.began(info)
+                return info
+            except Error as error:
+                return error
+            if ask.payload is not None:
+                self._creating = ask.payload["config"]["name"]
+            return ask
+
+    def _failed(self, error: Error) -> None:
+        if self.over:
+            return
+        try:
+            pause = self.cursor.failed(error)
+        except Error as final:
+            self._reader.end(final)
+            return
+        self._reader.report(error)
+        self.after(pause, self._make)
+
+    def __repr__(self) -> str:
+        return f"<Row in {self.place.stream}: {self.state.value}>"

@@ -1,0 +1,78 @@
+"""What fills the backlog of a reader: pulls, or what a server pushes."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from typing import TYPE_CHECKING, ClassVar, cast
+
+from ...errors import CallbackError, Error
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ..._fast import JetStreamMailbox, JetStreamMsg
+    from ...core.session import Session
+    from ...core.timers import Timer
+
+
+class Feed:
+    """The errors that it reports, and the messages that nobody has read."""
+
+    logger: ClassVar[logging.Logger]
+    mailbox: JetStreamMailbox
+
+    def __init__(
+        self, session: Session, on_error: Callable[[Exception], object] | None
+    ) -> None:
+        self.session = session
+        self._on_error = on_error or session.options.on_error
+        self._watch: Timer | None = None  # of heartbeats
+
+    @property
+    def name(self) -> str:
+        """Stream and consumer, for messages."""
+        raise NotImplementedError
+
+    def report(self, error: Exception) -> None:
+        """Tell the user, and the log, of what does not end it."""
+        self.session.callbacks.post(self._tell, error)
+
+    def _tell(self, error: Exception) -> None:
+        # On the callbacks' thread: a handler of the log may be slow.
+        cause = error.__cause__ if isinstance(error, CallbackError) else None
+        level = logging.WARNING if cause is None else logging.ERROR
+        self.logger.log(
+            *(level, "%s: %s: %s", self.name, type(error).__name__, error),
+            exc_info=cause,
+        )
+        if self._on_error is not None:
+            self._on_error(error)
+
+    def stop(self) -> None:
+        """End it now, and give what is not handed over back to the server."""
+        raise NotImplementedError
+
+    def drain(self) -> None:
+        """End it after what the server has sent already."""
+        raise NotImplementedError
+
+    def take_rest(self) -> list[JetStreamMsg]:
+        """What `stop` could not give back, once."""
+        raise NotImplementedError
+
+    def _unwatch(self) -> None:
+        if self._watch is not None:
+            self._watch.cancel()
+
+
+def give_back(mailbox: JetStreamMailbox, *, acks: bool) -> list[JetStreamMsg]:
+    """Give what is not read back to the server; without `acks` it is returned."""
+    rest = cast("list[JetStreamMsg]", mailbox.take_rest())
+    if not acks:
+        # Delivered is done: the server would not send it again.
+        return rest
+    for msg in rest:
+        with contextlib.suppress(Error):  # its ack_wait brings it back as well
+            msg.nak()
+    return []
