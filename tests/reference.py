@@ -327,6 +327,92 @@ def take_message(
     return ("MSG", (sid, message)), start + total + 2
 
 
+# Buckets --------------------------------------------------------------------------
+
+OPERATIONS = {
+    "KV-Operation": {"DEL": "DEL", "PURGE": "PURGE"},
+    "Nats-Marker-Reason": {"MaxAge": "PURGE", "Purge": "PURGE", "Remove": "DEL"},
+}
+
+
+def operation_of(block: bytes) -> str:
+    """What a message with such headers does to its key; a value if nobody can read them."""
+    read = outcome(parse_headers, block)
+    headers = {} if read is ProtocolError else read[2]
+    for name, words in OPERATIONS.items():
+        if name in headers:
+            return words.get(headers[name][0], "PUT")
+    return "PUT"
+
+
+def entry_of(message: Message, bucket: str, prefix: str) -> dict[str, Any]:
+    """The fields of the entry that a message of a consumer is."""
+    metadata = parse_ack_subject(message.reply or "")
+    return {
+        "bucket": bucket,
+        "key": text(octets(message.subject)[len(octets(prefix)) :]),
+        "value": message.data,
+        "revision": metadata.stream_sequence,
+        "timestamp_us": metadata.timestamp_ns // 1000,
+        "delta": metadata.num_pending,
+        "operation": operation_of(message.block),
+    }
+
+
+# Direct gets ----------------------------------------------------------------------
+
+ADDED = ("Nats-Stream", "Nats-Subject", "Nats-Sequence", "Nats-Time-Stamp")
+ADDED_TO_MANY = ("Nats-Num-Pending", "Nats-Last-Sequence")
+TIME = re.compile(
+    r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d+))?(Z|[+-]\d\d:[0-5]\d)", re.ASCII
+)
+
+
+def microseconds_of(words: str) -> int:
+    """RFC 3339 since 1970; raises `ValueError`, also for what no datetime can be."""
+    parts = TIME.fullmatch(words)
+    if parts is None:
+        raise ValueError("no time")
+    seconds, digits, zone = parts.groups()
+    moment = datetime.fromisoformat(seconds + zone.replace("Z", "+00:00"))
+    try:
+        moment = moment.astimezone(UTC)
+    except OverflowError as error:
+        raise ValueError("no time") from error
+    fraction = int((digits or "0").ljust(6, "0")[:6])
+    return (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1) + (
+        fraction
+    )
+
+
+def direct_answer(block: bytes, *, batched: bool) -> dict[str, Any] | None:
+    """What the server says of a message; None if it is not one of several as it should."""
+    read = outcome(parse_headers, block)
+    if read is ProtocolError:
+        raise ValueError("unreadable")
+    headers: dict[str, list[str]] = dict(read[2])
+    names = ADDED + (ADDED_TO_MANY if batched else ())
+    if batched and "Nats-Num-Pending" not in headers:
+        return None
+    # The server puts its own behind those of the message.
+    added = {name: headers[name].pop() for name in names if name in headers}
+    if not set(ADDED) <= set(added):
+        raise ValueError("not all of them")
+    sequence = number(added["Nats-Sequence"])
+    if sequence is None:
+        raise ValueError("no sequence")
+    return {
+        "stream": added["Nats-Stream"],
+        "subject": added["Nats-Subject"],
+        "sequence": sequence,
+        "timestamp_us": microseconds_of(added["Nats-Time-Stamp"]),
+        "pending": number(added.get("Nats-Num-Pending", "")) or 0,
+        "previous": number(added.get("Nats-Last-Sequence", "")) or 0,
+        "has_own": any(headers.values()),
+        "operation": operation_of(block),
+    }
+
+
 # Comparing ------------------------------------------------------------------------
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from jsync import Stream
+    from jsync import JetStream, Stream
     from jsync.server import LocalServer
 
     from ..conftest import StartServer
@@ -39,7 +39,7 @@ TABLE = [
 def test_the_help_fits_on_a_screen_and_names_every_command_in_a_line() -> None:
     ended = Jsync()("--help")
     assert ended.code == 0
-    assert len(ended.lines) <= 40
+    assert len(ended.lines) <= 45
     for name, command in TABLE:
         (line,) = [line for line in ended.lines if line.split()[:1] == [name]]
         assert line.endswith(command.help)
@@ -167,7 +167,9 @@ def test_a_mistake_in_the_command_line_is_two() -> None:
         assert re.fullmatch(r"Try: jsync .*--help", advice)
 
 
-@pytest.mark.parametrize("family", [(), ("stream",), ("consumer",), ("pipeline",)])
+@pytest.mark.parametrize(
+    "family", [(), ("stream",), ("consumer",), ("kv",), ("pipeline",)]
+)
 def test_a_family_alone_says_what_there_is(family: tuple[str, ...]) -> None:
     ended = Jsync()(*family)
     assert (ended.code, ended.output) == (2, "")
@@ -285,6 +287,24 @@ def test_streams_and_consumers_are_completed_by_asking_the_server(
     assert completed(monkeypatch, f"{there} export {name[:-2]}") == [name]
     assert completed(monkeypatch, f"{there} ingest --stream {name[:-2]}") == [name]
     assert completed(monkeypatch, f"jsync -s {refusing_url()} next {name} w") == []
+
+
+@pytest.mark.server
+def test_buckets_and_keys_are_completed_by_asking_the_server(
+    js: JetStream, unique: str, server: LocalServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bucket = js.create_key_value(bucket=unique, storage="memory")
+    for key in ("db.host", "db.port", "data", "user"):
+        bucket.put(key)
+    there = f"jsync -s {server.url} kv"
+    assert completed(monkeypatch, f"{there} info {unique[:-2]}") == [unique]
+    assert completed(monkeypatch, f"{there} get {unique} db.p") == ["db.port"]
+    assert sorted(completed(monkeypatch, f"{there} ls {unique} user d")) == [
+        *("data", "db.host", "db.port"),
+    ]
+    assert completed(monkeypatch, f"{there} get no-such-bucket d") == []
+    assert completed(monkeypatch, f"{there} get {unique} a..") == []
+    js.delete_key_value(unique)
 
 
 def test_contexts_are_completed(

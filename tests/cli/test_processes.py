@@ -96,24 +96,28 @@ def test_what_is_not_written_is_not_acknowledged(
 
 
 def test_ctrl_c_ends_what_has_no_end(
-    server: LocalServer, nc: Connection, stream: Stream
+    server: LocalServer, nc: Connection, js: JetStream, stream: Stream
 ) -> None:
     subject = f"{stream.name}.n"
+    bucket = js.create_key_value(bucket=stream.name, storage="memory")
     with (
         Process(server, "sub", subject, "--raw") as sub,
         Process(server, "sub", subject, f"{subject}.b", "--raw") as several,
         Process(server, "consume", stream.name, "--raw") as consume,
+        Process(server, "kv", "watch", bucket.bucket, "n", "--raw") as watch,
     ):
         sub.await_words("subscribed")
         several.await_words("subscribed")
         nc.publish(subject, b"one")
-        for process in (sub, several, consume):
+        bucket.put("n", b"one")
+        for process in (sub, several, consume, watch):
             assert process.line() == "one\n"
             process.interrupt()
             code, output, errors = process.finish()
             assert (code, output) == (130, "")
             assert "Traceback" not in errors
             assert "lost" not in errors
+    js.delete_key_value(bucket.bucket)
 
 
 def test_a_flow_says_what_becomes_of_the_connection(

@@ -31,7 +31,7 @@ from .tree import COMMANDS
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from jsync import Stream
+    from jsync import JetStream, Stream
     from jsync.server import LocalServer
 
     from .support import Jsync
@@ -194,6 +194,57 @@ def test_what_comes_now_cannot_command_a_terminal(
             harmless(written)
 
 
+@pytest.fixture
+def hostile_bucket(
+    server: LocalServer, js: JetStream, unique: str, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[str]:
+    """The name of a bucket of which every part is hostile."""
+    monkeypatch.setenv("NATS_URL", server.url)
+    kv = js.create_key_value(
+        bucket=unique, history=5, description=EVIL, metadata={EVIL: EVIL}
+    )
+    kv.put("k", EVIL.encode())
+    kv.put("k", EVIL_TOKEN)
+    kv.put("k", EVIL.encode())
+    # nats-server finds no subject with DEL in it by a filter.
+    key = EVIL_TOKEN.replace(b"\x7f", b"")
+    send(server.url, f"$KV.{unique}.".encode() + key)
+    yield unique
+    js.delete_key_value(unique)
+
+
+@pytest.mark.parametrize("form", [[], ["--json"], ["--raw"]], ids=" ".join)
+def test_values_cannot_command_a_terminal(
+    hostile_bucket: str, monkeypatch: pytest.MonkeyPatch, form: list[str]
+) -> None:
+    for command in (
+        ["kv", "get", hostile_bucket, "k"],
+        ["kv", "watch", hostile_bucket, "-T", "--history"],
+    ):
+        code, written = run_on_terminal(monkeypatch, *command, *form)
+        assert code == 0, written
+        assert b"u001b" in written
+        harmless(written)
+
+
+@pytest.mark.parametrize("form", [[], ["--json"]], ids=" ".join)
+def test_keys_and_buckets_cannot_command_a_terminal(
+    hostile_bucket: str, monkeypatch: pytest.MonkeyPatch, form: list[str]
+) -> None:
+    for command in (
+        ["kv", "ls"],
+        ["kv", "ls", hostile_bucket],
+        ["kv", "ls", hostile_bucket, "-v", "--display-value"],
+        ["kv", "watch", hostile_bucket, "-T", "--no-values"],
+        ["kv", "history", hostile_bucket, "k"],
+        ["kv", "info", hostile_bucket],
+    ):
+        code, written = run_on_terminal(monkeypatch, *command, *form)
+        assert code == 0, written
+        assert b"u001b" in written
+        harmless(written)
+
+
 @pytest.mark.parametrize("form", ["ndjson", "raw"])
 def test_an_export_to_a_terminal_cannot_command_it(
     hostile: str, monkeypatch: pytest.MonkeyPatch, form: str
@@ -242,6 +293,7 @@ STREAM_INFO: dict[str, Any] = {
         "storage": EVIL,
         "discard": EVIL,
         "max_age": 10**9,
+        "max_msgs_per_subject": 5,
         "metadata": {EVIL: EVIL},
         "placement": {"cluster": EVIL},
         "sources": [{"name": EVIL}],
@@ -260,6 +312,10 @@ STREAM_INFO: dict[str, Any] = {
         "subjects": {EVIL: 2},
     },
     "cluster": {"leader": EVIL, "name": EVIL},
+}
+BUCKET_INFO: dict[str, Any] = {
+    **STREAM_INFO,
+    "config": {**STREAM_INFO["config"], "name": f"KV_{EVIL}"},
 }
 CONSUMER_INFO: dict[str, Any] = {
     "name": EVIL,
@@ -292,6 +348,29 @@ MESSAGE = Said(
 )
 
 
+SERVICE: dict[str, Any] = {
+    "type": EVIL,
+    "name": EVIL,
+    "id": EVIL,
+    "version": EVIL,
+    "description": EVIL,
+    "metadata": {EVIL: EVIL},
+    "started": EVIL,
+    "endpoints": [
+        {
+            "name": EVIL,
+            "subject": EVIL,
+            "queue_group": EVIL,
+            "metadata": {EVIL: EVIL},
+            "num_requests": 1,
+            "last_error": EVIL,
+            "data": EVIL,
+            "average_processing_time": 10**18,
+        }
+    ],
+}
+
+
 def infos(subject: str, payload: bytes) -> list[Said]:
     """Answers that are hostile wherever a server has words."""
     verb = ".".join(subject.removeprefix("$JS.API.").split(".")[:3])
@@ -316,9 +395,9 @@ def infos(subject: str, payload: bytes) -> list[Said]:
                 }
             }
         case ["STREAM", "NAMES", *_]:
-            document = {**page, "streams": [EVIL]}
+            document = {**page, "streams": [EVIL, f"KV_{EVIL}"]}
         case ["STREAM", "LIST", *_]:
-            document = {**page, "streams": [STREAM_INFO]}
+            document = {**page, "streams": [STREAM_INFO, BUCKET_INFO]}
         case ["CONSUMER", "NAMES", *_]:
             document = {**page, "consumers": [EVIL]}
         case ["CONSUMER", "LIST", *_]:
@@ -334,6 +413,8 @@ def infos(subject: str, payload: bytes) -> list[Said]:
         case [*_] if subject == "$SYS.REQ.USER.INFO":
             rules = {"publish": {"allow": [EVIL]}}
             document = {"data": {"user": EVIL, "account": EVIL, "permissions": rules}}
+        case [*_] if subject.startswith("$SRV."):
+            document = SERVICE
         case _ if not subject.startswith("$"):
             document = {"stream": EVIL, "seq": 1, "domain": EVIL}
     return [Said(json.dumps(document).encode())]
@@ -358,6 +439,11 @@ ARGUMENTS: dict[str, list[list[str]]] = {
     "sub": [["s", "--wait", "0.1"]],
     "request": [["s", "x"], ["s", "x", "--replies", "0"]],
     "reply": [["s", "x", "--count", "1"]],
+    "service info": [[], ["S", "ID"]],
+    "service ls": [[], ["S"]],
+    "service ping": [[], ["S", "ID"]],
+    "service serve": [["S"]],
+    "service stats": [[], ["S", "ID"]],
     "stream create": [["S", "--subjects", "s"]],
     "stream edit": [["S", "--max-age", "1d", "--force"], ["S", "--dry-run"]],
     "stream get": [["S", "1"], ["S", "--last-for", "s"]],
@@ -376,6 +462,34 @@ ARGUMENTS: dict[str, list[list[str]]] = {
     "consumer resume": [["S", "C"]],
     "consumer rm": [["S", "C", "--force"]],
     "consumer unpin": [["S", "C", "group"]],
+    "kv add": [["B"], ["B", "--mirror", "S"]],
+    "kv compact": [["B", "--force"]],
+    "kv create": [["B", "k", "x"]],
+    "kv del": [["B", "k", "--force"]],
+    "kv edit": [["B", "--history", "3", "--force"], ["B", "--ttl", "5", "--dry-run"]],
+    "kv get": [["B", "k"], ["B", "k", "--revision", "1"]],
+    "kv history": [["B", "k"]],
+    "kv info": [["B"]],
+    "kv ls": [[], ["--names"], ["B"], ["B", "-v", "--display-value"]],
+    "kv purge": [["B", "k", "--force"]],
+    "kv put": [["B", "k", "x"]],
+    "kv revert": [["B", "k", "1", "--force"]],
+    "kv rm": [["B", "--force"]],
+    "kv update": [["B", "k", "x", "1"]],
+    "kv watch": [["B", "-T"], ["B", "--count", "1", "--wait", "0.1"]],
+    "object check": [["S"]],
+    "object create": [["S"]],
+    "object get": [["S", "n", "-O", "EVIL"]],
+    "object info": [["S"], ["S", "n"]],
+    "object ls": [[], ["S"]],
+    "object put": [["S", "EVIL"]],
+    "object rm": [["S", "--force"], ["S", "n", "--force"]],
+    "object seal": [["S", "--force"]],
+    "object watch": [["S", "--count", "1"]],
+    "dead drop": [["S", "1", "--force"], ["S", "--all", "--force"]],
+    "dead ls": [["S"]],
+    "dead replay": [["S", "1", "--force"], ["S", "--all", "--force"]],
+    "dead show": [["S", "1"]],
     "next": [["S", "C"]],
     "fetch": [["S", "C", "--count", "2"]],
     "consume": [["S", "C", "--wait", "0.3"], ["S", "-T", "--wait", "0.3"]],
@@ -390,12 +504,31 @@ ARGUMENTS: dict[str, list[list[str]]] = {
 }
 OWN_SERVER = {"demo", "server"}
 """These connect to nothing but a server of their own."""
-ENDLESS = {"reply"}
-"""It waits for what this server does not send; the messages above have it."""
+ENDLESS = {"reply", "service serve"}
+"""They wait for what this server does not send; the messages above have `reply`."""
+
+
+OWN_HANDLERS = {"worker"}
+"""It runs handlers until a signal. What it writes are logs."""
 
 
 def test_every_command_is_run_against_a_hostile_server() -> None:
-    assert set(ARGUMENTS) | OWN_SERVER == set(COMMANDS)
+    assert set(ARGUMENTS) | OWN_SERVER | OWN_HANDLERS == set(COMMANDS)
+
+
+@pytest.mark.parametrize("logs", ["json", "text"])
+def test_the_logs_of_a_worker_cannot_command_a_terminal(
+    logs: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "bad_worker.py").write_text(
+        f"import logging\nlogging.getLogger('x').error({EVIL!r})\napp = None\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    _, written = run_on_terminal(
+        monkeypatch, "worker", "bad_worker:app", "--logs", logs
+    )
+    harmless(written)
 
 
 @pytest.mark.parametrize("answer", [infos, refusals, statuses, nonsense])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import threading
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,7 @@ import jsync
 from jsync import errors
 
 from ..faults import Events, connect
+from ..server.keyvalue.support import Writers, await_agreement
 from ..server.support import Recorder, Thread
 from ..servers import wait_for
 
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.cluster
 
 LONG = 60.0
+LOG = logging.getLogger(__name__)
 
 
 @pytest.fixture
@@ -109,3 +112,40 @@ def test_each_revision_comes_once_and_a_lock_is_kept_while_leaders_die(
         }
     assert seen == sorted(set(seen))
     assert tokens == sorted(set(tokens))
+
+
+@pytest.mark.parametrize("changes", [3, pytest.param(12, marks=pytest.mark.fault)])
+def test_watches_and_live_copies_have_what_the_bucket_holds_after_each_leader_change(
+    whole: Cluster, js: jsync.JetStream, unique: str, changes: int
+) -> None:
+    kv = js.create_key_value(bucket=unique, replicas=3, history=64)
+    seen: list[int] = []
+    with (
+        kv.watch(
+            "k.>",
+            include_history=True,
+            callback=lambda entry: seen.append(entry.revision),
+            on_error=Recorder(),
+        ),
+        kv.live(on_error=Recorder(), timeout=LONG) as view,
+        Writers([kv, kv]) as writers,
+    ):
+        for number in range(changes):
+            count = writers.done
+            wait_for(lambda count=count: writers.done > count + 100, LONG)  # type: ignore[misc]
+            leader = whole.stream_leader(f"KV_{unique}")
+            if number % 3 == 2:
+                leader.kill()
+            else:
+                js._api.request(f"STREAM.LEADER.STEPDOWN.KV_{unique}")
+            wait_for(lambda count=count: writers.done > count + 200, LONG)  # type: ignore[misc]
+            leader.start()
+            whole.wait_until_ready()
+            writers.pause()
+            revisions = await_agreement(kv, [seen], [view])
+            LOG.info(
+                "change %d: %d revisions, %d keys, %d writes failed so far",
+                *(number + 1, revisions, len(view), writers.failed),
+            )
+            writers.go_on()
+    js.delete_key_value(unique)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import textwrap
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
@@ -73,11 +74,10 @@ def blocks(page: Path) -> Iterator[Block]:
             between = text[match.end() : after.start()].strip()
             assert not between, f"{page}: what prints this? {after['text']}"
             output = after["text"]
-        assert not match["indent"], f"{page}: a block has to begin a line: {match[0]}"
         yield Block(
             page,
             text.count("\n", 0, match.start("text")) + 1,
             match["info"],
-            match["text"],
-            output,
+            textwrap.dedent(match["text"]),
+            output and textwrap.dedent(output),
         )

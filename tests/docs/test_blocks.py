@@ -23,6 +23,7 @@ ELSEWHERE = {
     "docs/migrating-from-nats-py.md": "docs",
     "docs/guides/tls-auth.md": "docs",
     "docs/guides/web.md": "docs",
+    "docs/guides/worker.md": "docs",
     "docs/guides/spark.md": "spark",
     "docs/cli.md": "cli",
 }

@@ -16,6 +16,7 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 from nats.js import JetStreamContext, JetStreamManager
+from nats.js.kv import KeyValue
 
 import jsync
 from jsync import errors
@@ -45,6 +46,8 @@ THINGS: dict[str, Any] = {
     "js": jsync.JetStream,
     "js.stream": jsync.Stream,
     "js.consumer": jsync.Consumer,
+    "kv": jsync.KeyValue,
+    "watch": jsync.Watch,
     "publisher": jsync.Publisher,
     "msg": jsync.JetStreamMsg,
     "metadata": jsync.Metadata,
@@ -111,6 +114,8 @@ def test_every_example_is_one_of_a_pair() -> None:
         ("Connection", [Client]),
         ("Subscription", [Subscription]),
         ("JetStreamContext", [JetStreamContext, JetStreamManager]),
+        ("KeyValue", [KeyValue]),
+        ("KeyWatcher", [KeyValue.KeyWatcher]),
         ("PushSubscription", [JetStreamContext.PushSubscription]),
         ("PullSubscription", [JetStreamContext.PullSubscription]),
         ("Msg", [Msg]),
@@ -135,14 +140,14 @@ def test_the_tables_have_every_option_and_every_error_of_nats_py() -> None:
     options = {name for name, _ in rows("Options of nats.connect")}
     assert options == set(inspect.signature(Client.connect).parameters) - {"self"}
     listed = {name for name, _ in rows("Errors")}
-    # Those of buckets and objects are out of the page's scope.
-    buckets = re.compile(r"Key|Bucket|Object|Link|Digest|NoKeys")
+    # Those of objects are out of the page's scope.
+    objects = re.compile(r"Object|Link|Digest")
     theirs = {
         f"{module.__name__}.{name}"
         for module in (nats.errors, nats.js.errors)
         for name, kind in vars(module).items()
         if inspect.isclass(kind) and kind.__module__ == module.__name__
-        if not buckets.search(name)
+        if not objects.search(name)
     }
     assert listed == theirs
 
@@ -175,7 +180,7 @@ def test_arguments_of_what_stands_for_it_are_there() -> None:
     for title in SECTIONS:
         for _, ours in [] if title in PAIRS else rows(title):
             for code in ours:
-                found = re.fullmatch(r"(js|nc)\.(\w+)\((.*)\)", code)
+                found = re.fullmatch(r"(js|nc|kv)\.(\w+)\((.*)\)", code)
                 if found is not None and ")" not in found[3]:
                     method = getattr(THINGS[found[1]], found[2])
                     known = {*inspect.signature(method).parameters}

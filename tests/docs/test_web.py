@@ -100,7 +100,7 @@ class Project:
 def project(tmp_path: Path, own_server: StartServer) -> Iterator[Project]:
     server = own_server()
     files = {block.title: block.text for block in PAGE if block.title} | AROUND
-    assert len(files) == len(AROUND) + 5
+    assert len(files) == len(AROUND) + 7
     for name, text in files.items():
         path = tmp_path / str(name)
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -167,6 +167,28 @@ for order in (7, 8):
     rest, errors = worker.communicate(timeout=SECONDS)
     assert (worker.returncode, rest, errors) == (0, "drained\n", "")
     assert stream.consumer("shop").info().num_ack_pending == 0
+
+
+def test_a_view_calls_a_service_that_is_a_command_of_django(project: Project) -> None:
+    ask = """
+from prices import app
+
+client = app.test_client()
+for order in ({"item": "pen", "quantity": 3}, {"item": "pen", "quantity": "3"}):
+    answer = client.post("/price", json=order)
+    print(answer.status_code, answer.get_json())
+"""
+    assert "503 {'error': 'no prices at the moment'}" in project.run(ask)
+    service = project.start("-m", "django", "serve")
+    assert service.stdout is not None
+    assert service.stdout.readline() == "serving\n"
+    assert project.run(ask).splitlines() == [
+        "200 {'cents': 750}",
+        "400 {'error': 'Expected `int`, got `str` - at `$.quantity`'}",
+    ]
+    service.send_signal(signal.SIGTERM)
+    rest, errors = service.communicate(timeout=SECONDS)
+    assert (service.returncode, rest, errors) == (0, "stopped\n", "")
 
 
 def test_celery_publishes_from_the_processes_of_its_pool(

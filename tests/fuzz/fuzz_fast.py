@@ -13,16 +13,28 @@ import os
 import sys
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jsync import _fast
 
 from .. import reference
-from ..reference import outcome, outcomes, shown_headers, shown_metadata
+from ..reference import Message, outcome, outcomes, shown_headers, shown_metadata
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 MAX_MESSAGE = 512
 
 BLOCK = b"NATS/1.0\r\nA: b\r\nA: c\r\n\r\n"
+ANSWER = (
+    *("stream", "subject", "sequence", "timestamp_us", "pending", "previous"),
+    *("has_own", "operation"),
+)
+DIRECT = (
+    b"NATS/1.0\r\nKV-Operation: DEL\r\nNats-Stream: KV_B\r\nNats-Subject: $KV.B.a\r\n"
+    b"Nats-Sequence: 7\r\nNats-Time-Stamp: 2026-02-28T23:59:59.123456789Z\r\n"
+    b"Nats-Num-Pending: 3\r\nNats-Last-Sequence: 5\r\n\r\n"
+)
 STATUS = b"NATS/1.0 404 No Messages\r\n\r\n"
 V1 = b"$JS.ACK.ORDERS.worker.1.20.3.1760000000123456789.42"
 V2 = b"$JS.ACK.hub.hash.ORDERS.worker.1.20.3.1760000000123456789.42.random"
@@ -39,6 +51,11 @@ SEEDS = [
     b"\1NATS/1.0 100 Idle Heartbeat\r\nNats-Last-Consumer: 7\r\n\r\n",
     b"\2" + V1,
     b"\2" + V2,
+    # To the reader of entries an ack subject, a zero, and a header block.
+    b"\3" + V1 + b"\0" + BLOCK,
+    b"\3" + V1 + b"\0NATS/1.0\r\nKV-Operation: DEL\r\n\r\n",
+    b"\3" + V2 + b"\0NATS/1.0\r\nNats-Marker-Reason: MaxAge\r\n\r\n",
+    b"\4" + DIRECT,
 ]
 
 
@@ -63,9 +80,62 @@ def expected_ack_subject(subject: str) -> tuple[Any, ...]:
     return shown_metadata(reference.parse_ack_subject(subject))
 
 
+def entry_frame(message: Message) -> bytes:
+    """What brings it to a subscription of sid 1."""
+    sizes = len(message.block), len(message.block) + len(message.data)
+    head = b"HMSG %b 1 %b %d %d\r\n" % (
+        *(reference.octets(message.subject), reference.octets(message.reply or "")),
+        *sizes,
+    )
+    return head + message.block + message.data + b"\r\n"
+
+
+def read_entries(messages: list[Message], prefix: str) -> list[Any]:
+    """Their entries as plain fields, or the error of each that is none."""
+    outbox = _fast.Outbox()
+    line, mailbox = _fast.Line(outbox, -1), _fast.JetStreamMailbox(outbox, 1)
+    line.subscribe(1, mailbox)
+    entries: _fast.Entries[Any] = _fast.Entries(
+        mailbox, _fast.Initial(0), dict, "B", prefix
+    )
+    line.decrypted(b"".join(map(entry_frame, messages)))
+
+    def wait() -> Any:
+        if not len(mailbox):
+            raise StopIteration
+        return entries.get(0.0)
+
+    iterator: Any = _fast.EntryIterator(entries, wait)
+    return [outcome(next, iterator) for _ in messages]
+
+
+def entry_messages(data: bytes) -> list[Message]:
+    """One that any reader can read, and one as the input says; none if no such can come."""
+    reply, _, block = data.partition(b"\0")
+    if not reply or reply.split() != [reply] or len(data) > MAX_MESSAGE:
+        return []
+    subjects = reference.text(V1), reference.text(reply)
+    return [Message("$KV.B.a.key", subject, block, b"value") for subject in subjects]
+
+
+def read_answer(block: bytes, *, batched: bool) -> Any:
+    """What the extension reads in an answer to a direct get, as plain fields."""
+    frame = b"HMSG i 1 %d %d\r\n%b\r\n" % (len(block), len(block), block)
+    [(_, (_, msg))] = _fast.Parser().feed(frame)
+    answer = _fast.read_direct(msg, batched=batched)
+    return answer and {name: getattr(answer, name) for name in ANSWER}
+
+
+def answer_or_error(read: Callable[..., Any], block: bytes, *, batched: bool) -> Any:
+    try:
+        return read(block, batched=batched)
+    except ValueError:
+        return ValueError
+
+
 def ask(data: bytes, *, compare: bool = True) -> None:
     """Ask jsync, and then the oracle, what one input means."""
-    target, data = data[0] % 3 if data else 0, data[1:]
+    target, data = data[0] % 5 if data else 0, data[1:]
     given: Any
     expected: Any
     if target == 0:
@@ -75,6 +145,18 @@ def ask(data: bytes, *, compare: bool = True) -> None:
     elif target == 1:
         given = outcome(read_headers, data)
         expected = compare and outcome(reference.parse_headers, data)
+    elif target == 3:
+        messages, prefix = entry_messages(data), "$KV.B."
+        given = read_entries(messages, prefix)
+        expected = compare and [
+            outcome(reference.entry_of, message, "B", prefix) for message in messages
+        ]
+    elif target == 4:
+        block, batched = data[:MAX_MESSAGE], len(data) % 2 == 0
+        given = answer_or_error(read_answer, block, batched=batched)
+        expected = compare and answer_or_error(
+            reference.direct_answer, block, batched=batched
+        )
     else:
         subject = reference.text(data)
         given = outcome(read_ack_subject, subject)

@@ -1,9 +1,10 @@
-"""The Go program that does key-value with nats.go, built here once and asked line by line."""
+"""The Go program that uses nats.go, built here once and asked line by line."""
 
 from __future__ import annotations
 
 import base64
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -15,23 +16,44 @@ if TYPE_CHECKING:
     from typing import Self
 
 SOURCES = Path(__file__).parent / "go"
-PROGRAM = SOURCES.parent.parent.parent / ".cache" / "interop" / "keyvalue"
+NATSCLI = "v0.5.1"
+PROGRAM = SOURCES.parent.parent.parent / ".cache" / "interop" / "peer"
 
 
-def build() -> Path:
-    """The program; needs Go, whose module proxy has nats.go."""
+def toolchain() -> str:
+    """The `go` command."""
     known = ("go", "/usr/local/go/bin/go", f"{sys.prefix}/bin/go")
     go = next(filter(None, map(shutil.which, known)), None)
     assert go is not None, (
         "no Go toolchain here: install Go 1.26 or newer, or `make go`"
     )
+    return go
+
+
+def build() -> Path:
+    """The program; needs Go, whose module proxy has nats.go."""
     newest = max(path.stat().st_mtime for path in SOURCES.iterdir())
     if not PROGRAM.exists() or PROGRAM.stat().st_mtime < newest:
         PROGRAM.parent.mkdir(parents=True, exist_ok=True)
-        command = [go, "build", "-C", str(SOURCES), "-o", str(PROGRAM), "."]
-        built = subprocess.run(command, capture_output=True, text=True, check=False)
-        assert built.returncode == 0, built.stderr
+        _run([toolchain(), "build", "-C", str(SOURCES), "-o", str(PROGRAM), "."])
     return PROGRAM
+
+
+def nats_command() -> Path:
+    """The `nats` command; the first time Go builds it, which takes minutes."""
+    program = PROGRAM.parent / f"natscli-{NATSCLI}" / "nats"
+    if not program.exists():
+        package = f"github.com/nats-io/natscli/nats@{NATSCLI}"
+        where = os.environ | {"GOBIN": str(program.parent)}
+        _run([toolchain(), "install", package], where)
+    return program
+
+
+def _run(command: list[str], environment: dict[str, str] | None = None) -> None:
+    built = subprocess.run(
+        command, env=environment, capture_output=True, text=True, check=False
+    )
+    assert built.returncode == 0, built.stderr
 
 
 class GoClient:
@@ -53,6 +75,7 @@ class GoClient:
         answer: dict[str, Any] = json.loads(self._process.stdout.readline())
         for entry in answer["entries"] or ():
             entry["value"] = base64.b64decode(entry["value"] or "")
+        answer["value"] = base64.b64decode(answer["value"] or "")
         return answer
 
     def __enter__(self) -> Self:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -45,3 +46,12 @@ def stream(js: jsync.JetStream, unique: str) -> Iterator[jsync.Stream]:
     yield stream
     with contextlib.suppress(errors.StreamNotFoundError):
         stream.delete()
+
+
+@pytest.fixture
+def hasty() -> Iterator[None]:
+    """Threads take turns as often as they can."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before)

@@ -172,7 +172,11 @@ class Child:
     STRICT = ("-W", "error", "-W", "ignore:This process:DeprecationWarning")
 
     def __init__(
-        self, script: str, *args: object, options: tuple[str, ...] = STRICT
+        self,
+        script: str,
+        *args: object,
+        options: tuple[str, ...] = STRICT,
+        patience: float = LONG,
     ) -> None:
         self.process = subprocess.Popen(
             [
@@ -184,7 +188,7 @@ class Child:
             stderr=subprocess.PIPE,
             text=True,
         )
-        self._watchdog = threading.Timer(LONG, self.process.kill)
+        self._watchdog = threading.Timer(patience, self.process.kill)
         self._watchdog.daemon = True
         self._watchdog.start()
 
@@ -234,3 +238,21 @@ def run_child(script: str, *args: object) -> str:
 def connection_of(js: jsync.JetStream) -> jsync.Connection:
     """The connection that `js` was made from."""
     return cast("jsync.Connection", js._api.owner)
+
+
+class Interrupting(dict[Any, Any]):
+    """A table of legal moves that lets another thread in between a look and the move."""
+
+    def __init__(self, table: dict[Any, Any], state: object) -> None:
+        super().__init__(table)
+        self.state = state
+        self.call: Callable[[], object] | None = None
+        self.thread: Thread[object] | None = None
+
+    def __getitem__(self, state: object) -> Any:
+        found = super().__getitem__(state)
+        if state is self.state and self.call is not None:
+            call, self.call = self.call, None
+            self.thread = Thread(call)
+            self.thread._thread.join(0.3)  # it ends now, or waits for its turn
+        return found

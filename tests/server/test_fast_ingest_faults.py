@@ -13,6 +13,7 @@ from jsync.jetstream.ingest import driver as fast_ingest
 from jsync.jetstream.ingest.engine import State
 
 from ..faults import Events, _no_crash as _no_crash, connect
+from ..proxy import frame_filter
 from ..servers import wait_for
 from .support import LONG, SOON, Recorder, Thread
 from .test_fast_ingest import held, numbers, stored
@@ -157,7 +158,22 @@ def test_many_connections_may_be_cut_at_any_byte(
     assert survived == seed - 1000 if ids else survived
 
 
-def test_ok_knows_exactly_what_a_cut_has_lost(
+def check_ok(ingest: FastIngest, found: list[bytes], sent: list[bytes]) -> None:
+    """Hold what an ingest that goes on over gaps says against what the stream has."""
+    assert ingest.pub_ack.count == len(sent)
+    places = {payload: number for number, payload in enumerate(sent)}
+    there = {places[payload] for payload in found}
+    assert [places[payload] for payload in found] == sorted(there), "moved, or twice"
+    lost = numbers_in(ingest.lost)
+    unsure = numbers_in(ingest.unconfirmed_ranges)
+    assert not lost & unsure
+    assert ingest.lost_count == len(lost)
+    assert ingest.unconfirmed_count == len(unsure)
+    assert not there & lost
+    assert set(range(len(sent))) - there <= lost | unsure
+
+
+def test_ok_names_every_message_that_cuts_may_have_lost(
     js: JetStream, proxy: FaultProxy, unique: str
 ) -> None:
     payloads = numbers(20_000)
@@ -171,13 +187,84 @@ def test_ok_knows_exactly_what_a_cut_has_lost(
             events.wait("disconnect", number)
             proxy.cut_after(20_000 if number < 4 else 1 << 40, "server")
         work.result()
-        assert ingest.pub_ack.count == len(payloads)
-        lost = {
-            number - 1 for one in ingest.lost for number in range(one[0], one[1] + 1)
-        }
-        wanted = [p for number, p in enumerate(payloads) if number not in lost]
-        assert stored(js, unique) == wanted
-        assert ingest.lost_count == len(lost) > 0
+        check_ok(ingest, stored(js, unique), payloads)
+        assert ingest.lost_count > 0
+        # At most two windows of each connection were under way.
+        assert ingest.unconfirmed_count <= 4 * 1000
+
+
+def test_refusals_that_are_lost_with_the_connection_leave_a_doubt(
+    js: JetStream, proxy: FaultProxy, unique: str
+) -> None:
+    payloads = numbers(2000)
+    events, swallowed = Events(), 0
+
+    def swallow(frame: bytes, to: Side) -> bool:
+        nonlocal swallowed
+        refused = to == "client" and b'"type":"err"' in frame
+        swallowed += refused
+        return not refused
+
+    with connect(proxy.url, events) as nc:
+        ingest = nc.jetstream().fast_ingest(gaps="ok", on_error=Recorder())
+        ingest.add(f"{unique}.a", payloads[0])  # the server knows the batch
+        proxy.rewrite(frame_filter(swallow))
+        for number in range(1, 20):
+            options: Any = {"expected_last_sequence": 99} if number in (3, 4, 9) else {}
+            ingest.add(f"{unique}.a", payloads[number], **options)
+        wait_for(lambda: swallowed == 3 and held(js, unique) == 17)
+        proxy.refuse()
+        proxy.cut()
+        proxy.rewrite(None)
+        proxy.accept()
+        events.wait("reconnect")
+        pour(ingest, f"{unique}.a", payloads[20:], 1)
+        found = stored(js, unique)
+        check_ok(ingest, found, payloads)
+        assert set(payloads) - set(found) == {b"3", b"4", b"9"}
+        assert not ingest.lost
+        (unsure,) = ingest.unconfirmed_ranges
+        assert (unsure.first, unsure.last) == (1, 20)
+        assert isinstance(unsure.error, errors.ConnectionLostError)
+
+
+def test_a_gap_whose_report_is_lost_with_the_next_connection_leaves_a_doubt(
+    js: JetStream, proxy: FaultProxy, unique: str
+) -> None:
+    payloads = numbers(2000)
+    events, swallowed = Events(), 0
+
+    def swallow(frame: bytes, to: Side) -> bool:
+        nonlocal swallowed
+        gap = to == "client" and b'"type":"gap"' in frame
+        swallowed += gap
+        return not gap
+
+    with connect(proxy.url, events) as nc:
+        ingest = nc.jetstream().fast_ingest(gaps="ok", on_error=Recorder())
+        ingest.add(f"{unique}.a", payloads[0])  # the server knows the batch
+        proxy.deaf("client")
+        for number in range(1, 20):
+            ingest.add(f"{unique}.a", payloads[number])
+        nc.session.outbox.flush()
+        proxy.refuse()
+        proxy.cut()
+        proxy.rewrite(frame_filter(swallow))
+        proxy.hear("client")
+        proxy.accept()
+        wait_for(lambda: swallowed == 1)
+        ingest.add(f"{unique}.a", payloads[20])
+        wait_for(lambda: held(js, unique) == 2)
+        proxy.refuse()
+        proxy.cut()
+        proxy.rewrite(None)
+        proxy.accept()
+        events.wait("reconnect", 2)
+        pour(ingest, f"{unique}.a", payloads[21:], 1)
+        found = stored(js, unique)
+        check_ok(ingest, found, payloads)
+        assert set(payloads) - set(found) == set(payloads[1:20])
+        assert not ingest.lost
 
 
 def test_a_loss_while_nothing_is_added_is_mended(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import sys
 import threading
 import time
 from typing import TYPE_CHECKING, Any
@@ -16,7 +15,7 @@ from jsync.jetstream.atomic.engine import BatchState
 from jsync.jetstream.ingest import engine as fast_ingest
 from jsync.jetstream.ingest.engine import State
 
-from .support import Thread
+from .support import Interrupting, Thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -38,35 +37,8 @@ def subject(js: JetStream, unique: str) -> Iterator[str]:
         js.delete_stream(unique)
 
 
-@pytest.fixture
-def hasty() -> Iterator[None]:
-    """Threads take turns as often as they can."""
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    yield
-    sys.setswitchinterval(before)
-
-
 def held(js: JetStream, subject: str) -> int:
     return js.stream(subject.removesuffix(".a")).info().state.messages
-
-
-class Interrupting(dict[Any, Any]):
-    """A table of legal moves that lets another thread in between a look and the move."""
-
-    def __init__(self, table: dict[Any, Any], state: object) -> None:
-        super().__init__(table)
-        self.state = state
-        self.call: Callable[[], object] | None = None
-        self.thread: Thread[object] | None = None
-
-    def __getitem__(self, state: object) -> Any:
-        found = super().__getitem__(state)
-        if state is self.state and self.call is not None:
-            call, self.call = self.call, None
-            self.thread = Thread(call)
-            self.thread._thread.join(0.3)  # it ends now, or waits for its turn
-        return found
 
 
 def test_an_ingest_that_is_abandoned_while_an_answer_is_read_stays_abandoned(

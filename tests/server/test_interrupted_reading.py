@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import jsync
-from jsync.jetstream.ordered import driver
+from jsync.jetstream.ordered import arrow as ordered_arrow, driver
 from jsync.jetstream.ordered.place import Place
+from jsync.jetstream.pulls import arrow as pulls_arrow
 
 from .support import SOON, run_child
 from .test_interrupted import interrupt, interrupted_before
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from jsync.server import LocalServer
 
 pytestmark = pytest.mark.server
@@ -35,6 +39,18 @@ READS = {
         consumer = stream.create_consumer(ack_policy="none")
         while len(got) < count:
             extend(consumer.fetch_nowait(500))
+    """,
+    "arrow": """
+        consumer = stream.create_consumer(ack_policy="none")
+        extend(consumer.arrow_batches(max_rows=5, max_messages=10, idle_timeout=1))
+    """,
+    "arrow next": """
+        consumer = stream.create_consumer(ack_policy="none")
+        batches = consumer.arrow_batches(max_rows=5, max_messages=10, idle_timeout=1)
+        extend(iter(batches.next, None))
+    """,
+    "arrow range": """
+        extend(iter(stream.read_arrow(max_rows=5)))
     """,
     "subscription": """
         subscription = nc.subscribe(sys.argv[2] + ".again")
@@ -86,6 +102,11 @@ SCRIPT = """
             except KeyboardInterrupt:
                 interrupts += 1
 
+    def numbers_of(one):
+        if isinstance(one, jsync.ArrowBatch):  # of a stream that begins at 1
+            return range(one.last_sequence - len(one), one.last_sequence)
+        return [int(one.data)]
+
     with jsync.connect(sys.argv[1]) as nc:
         stream = nc.jetstream().stream(sys.argv[2])
         thread = threading.Thread(target=interrupt)
@@ -93,7 +114,7 @@ SCRIPT = """
         exec(textwrap.dedent(sys.argv[4]))
         done.set()
         thread.join()
-        numbers = [int(msg.data) for msg in got]
+        numbers = [number for one in got for number in numbers_of(one)]
         print(numbers == list(range(count)), interrupts > 0)
 """
 
@@ -166,6 +187,63 @@ def test_rows_whose_pull_was_interrupted_come_next(
                 rows += len(batch)
                 # Of a stream from which nothing was deleted.
                 assert batch.last_sequence == rows
+
+
+@pytest.mark.parametrize("face", ["iterating", "next", "range"])
+def test_ctrl_c_at_any_instruction_of_a_read_loses_no_rows(
+    server: LocalServer, numbers: str, face: str
+) -> None:
+    files = {str(pulls_arrow.__file__), str(ordered_arrow.__file__)}
+    got: list[jsync.ArrowBatch] = []
+    with jsync.connect(server.url) as nc:
+        stream = nc.jetstream().stream(numbers)
+        read: Iterator[jsync.ArrowBatch]
+        if face == "range":
+            read = iter(stream.read_arrow(max_rows=5))
+        else:
+            consumer = stream.create_consumer(ack_policy="none")
+            batches = consumer.arrow_batches(max_rows=5, max_messages=10)
+            read = iter(batches) if face == "iterating" else iter(batches.next, None)
+        for instruction in itertools.count():
+            before = len(got)
+            interrupted_before(
+                instruction % 100, files, lambda: got.extend(itertools.islice(read, 1))
+            )
+            if instruction > 100 and len(got) == before + 1 and instruction % 100 == 99:
+                break
+        got += itertools.islice(read, 2)
+    rows = 0
+    for batch in got:
+        rows += len(batch)
+        assert batch.last_sequence == rows  # of a stream from which nothing was deleted
+
+
+@pytest.mark.parametrize("ack_policy", ["none", "explicit"])
+def test_rows_that_ctrl_c_came_before_are_given_back_at_the_end(
+    server: LocalServer, numbers: str, ack_policy: Any
+) -> None:
+    with jsync.connect(server.url) as nc:
+        stream = nc.jetstream().stream(numbers)
+        consumer = stream.create_consumer(ack_policy=ack_policy)
+        with consumer.arrow_batches(max_rows=5, max_messages=10) as batches:
+            taken: list[jsync.ArrowBatch] = []
+            for instruction in itertools.count():
+                interrupted_before(
+                    instruction,
+                    {str(pulls_arrow.__file__)},
+                    partial(batches.next, SOON),
+                )
+                if taken := batches._taken.copy():
+                    break
+            last = taken[0].last_sequence
+            assert batches.pending >= len(taken[0])
+        rest = batches.stop()
+        if ack_policy == "none":
+            assert rest[0] is taken[0]
+        else:
+            assert not rest
+            with consumer.fetch(1000, timeout=SOON) as again:
+                assert last in {msg.metadata.stream_sequence for msg in again}
 
 
 def test_ctrl_c_at_any_instruction_of_stop_leaves_the_rest_to_the_next_read(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -209,7 +211,7 @@ def test_every_timeout_may_be_a_timedelta(
     nc: jsync.Connection, stream: jsync.Stream
 ) -> None:
     soon = timedelta(seconds=SOON)
-    js = nc.jetstream(timeout=soon)  # type: ignore[arg-type]
+    js = nc.jetstream(timeout=soon)
     subject = f"{stream.name}.a"
     js.publish(subject, b"1", timeout=soon)
     assert js.stream(stream.name, timeout=soon).info(timeout=soon).state.messages == 1
@@ -225,8 +227,54 @@ def test_every_timeout_may_be_a_timedelta(
     with worker.messages(expires=timedelta(seconds=30), idle_timeout=soon) as messages:
         js.publish(subject, b"2")
         next(iter(messages)).ack()
-    assert nc.request("$JS.API.INFO", timeout=soon).data  # type: ignore[arg-type]
-    assert stream.purge(timeout=soon) == 2
+    assert nc.request("$JS.API.INFO", timeout=soon).data
+    with js.publisher(
+        ack_timeout=soon, stall_timeout=soon, retry_wait=soon
+    ) as publisher:
+        assert publisher.publish(subject, b"3").result(soon).seq == 3
+        publisher.flush(soon)
+    assert stream.purge(timeout=soon) == 3
+
+
+def test_every_duration_of_a_connection_may_be_a_timedelta(server: LocalServer) -> None:
+    soon = timedelta(seconds=SOON)
+    with jsync.connect(
+        server.url,
+        connect_timeout=soon,
+        reconnect_wait=soon,
+        reconnect_jitter=soon,
+        reconnect_jitter_tls=soon,
+        ping_interval=soon,
+        write_timeout=soon,
+        drain_timeout=soon,
+    ) as nc:
+        nc.flush(soon)
+        assert nc.rtt(soon) < SOON
+        nc.drain(soon)
+
+
+@pytest.mark.parametrize("face", ["subscription", "messages", "watch", "live"])
+def test_a_wait_that_is_over_is_told_in_seconds(
+    nc: jsync.Connection, stream: jsync.Stream, unique: str, face: str
+) -> None:
+    brief, js = timedelta(milliseconds=20), nc.jetstream()
+    with contextlib.ExitStack() as stack:
+        wait: Callable[[], object]
+        if face == "subscription":
+            wait = partial(nc.subscribe(unique).next, brief)
+        elif face == "messages":
+            messages = stack.enter_context(stream.create_consumer().messages())
+            wait = partial(messages.next, brief)
+        else:
+            bucket = js.create_key_value(bucket=f"{unique}_kv")
+            stack.callback(js.delete_key_value, bucket.bucket)
+            if face == "watch":
+                wait = partial(stack.enter_context(bucket.watch()).next, brief)
+            else:
+                live = stack.enter_context(bucket.live())
+                wait = partial(live.wait_for, 9, brief)
+        with pytest.raises(errors.TimeoutError, match=r"within 0\.02 s"):
+            wait()
 
 
 def test_keywords_of_an_update_change_nothing_else(

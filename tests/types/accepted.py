@@ -5,11 +5,14 @@ Never run: `make types` has mypy and pyright read it. `refused.py` is the other 
 
 from __future__ import annotations
 
+import shutil
 import ssl
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import assert_type
+from typing import BinaryIO, assert_type
+
+import msgspec
 
 import jsync
 from jsync import errors, metrics
@@ -197,6 +200,29 @@ def failing(js: jsync.JetStream) -> None:
         raise
 
 
+def objects(js: jsync.JetStream) -> None:
+    files = js.create_object_store(bucket="FILES", max_bytes=1 << 30)
+    assert_type(files, jsync.ObjectStore)
+    with open("a", "rb") as source:
+        assert_type(files.put("a", source), jsync.ObjectInfo)
+    files.put("a", bytearray(b"1"), headers={"One": ["1"]}, metadata={"a": "b"})
+    files.put("a", (b"1" for _ in range(2)), progress=lambda done, total: None)
+    assert_type(files.get("a"), bytes)
+    assert_type(files.open("a"), jsync.ObjectReader)
+    assert_type(files.open("a", "wb", description="words"), jsync.ObjectWriter)
+    with files.open("a") as file, files.open("b", "wb") as target:
+        assert_type(file.read(1), bytes)
+        shutil.copyfileobj(file, target)
+        binary: BinaryIO = file
+        assert_type(binary.seek(0), int)
+        assert_type(file.info.modified, datetime)
+    assert_type(files.list(), Iterator[jsync.ObjectInfo])
+    with files.watch() as watch:
+        for info in watch:
+            assert_type(info, jsync.ObjectInfo)
+    assert_type(files.check().orphans, dict[str, int])
+
+
 def key_value(js: jsync.JetStream) -> None:
     kv = js.create_key_value(bucket="B", history=5, ttl=3600)
     assert_type(kv, jsync.KeyValue)
@@ -207,6 +233,12 @@ def key_value(js: jsync.JetStream) -> None:
     assert_type(kv.get_many(["a"]), dict[str, jsync.Entry])
     numbers = kv.with_codec(jsync.JSON(int), keys=jsync.PathKeys())
     assert_type(numbers, jsync.KeyValue[int])
+    secret = jsync.AESGCM(b"k" * 32, key_id="1", old={"0": b"o" * 32})
+    assert_type(kv.with_codec(secret), jsync.KeyValue)
+    assert_type(
+        kv.with_codec(jsync.JSON(int), secret, keys=[jsync.PathKeys()]),
+        jsync.KeyValue[int],
+    )
     assert_type(numbers.put("a", 1), int)
     assert_type(numbers.get("a").value, int)
     assert_type(numbers.history("a"), list[jsync.Entry[int]])
@@ -216,3 +248,34 @@ def key_value(js: jsync.JetStream) -> None:
     with kv.lock("a", ttl=30) as lock, kv.elect("b") as election:
         assert_type(lock.token, int)
         assert_type(election.is_leader, bool)
+
+
+class Order(msgspec.Struct):
+    item: str
+
+
+def services(nc: jsync.Connection) -> None:
+    with nc.service("orders", "1.2.0", queue=None, on_done=print) as service:
+        assert_type(service, jsync.Service)
+
+        @service.endpoint("total", workers=4)
+        def total(order: Order) -> int:
+            return len(order.item)
+
+        @service.group("a").group("b", queue="q").endpoint("raw", queue=None)
+        def raw(request: jsync.Request) -> None:
+            request.respond(request.data, headers={"A": "b"})
+            request.error(404, "gone")
+
+        assert_type(total(Order("x")), int)
+        assert_type(service.wait(1), bool)
+        assert_type(service.stats().endpoints[0].num_requests, int)
+        service.stop(ValueError("x"), timeout=timedelta(seconds=1))
+    assert_type(nc.services.call("total", Order("x")), jsync.Msg)
+    assert_type(nc.services.call("total", b"x", reply_type=Order), Order)
+    assert_type(nc.services.ping("orders")[0].rtt, float | None)
+    assert_type(nc.services.info(), list[jsync.ServiceInfo])
+    try:
+        nc.services.call("total")
+    except errors.ServiceError as error:
+        assert_type((error.code, error.description), tuple[int, str])

@@ -42,3 +42,10 @@ def jetstream(js: jsync.JetStream, worker: jsync.Consumer) -> None:
     jsync.PubAckFuture().set_result(None)  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
     for msg in worker:  # type: ignore[attr-defined]  # pyright: ignore[reportGeneralTypeIssues]
         _: jsync.JetStreamMsg = msg
+
+
+def services(nc: jsync.Connection, service: jsync.Service) -> None:
+    nc.service("orders")  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    service.endpoint("total", 4)  # type: ignore[call-arg,arg-type]  # pyright: ignore[reportCallIssue]
+    service.endpoint("total")("text")  # type: ignore[type-var]  # pyright: ignore[reportArgumentType]
+    nc.services.ping(stall="1")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]

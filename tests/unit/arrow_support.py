@@ -7,7 +7,15 @@ from typing import Any, TypeAlias
 
 import pyarrow as pa
 
-from jsync._fast import ArrowBatch, Columns, JetStreamMsg, Line, Mailbox, Order, Outbox
+from jsync._fast import (
+    ArrowBatch,
+    Columns,
+    JetStreamMailbox,
+    JetStreamMsg,
+    Line,
+    Order,
+    Outbox,
+)
 from jsync.errors import ProtocolError
 
 SID = 7
@@ -56,7 +64,7 @@ class Reader:
     ) -> None:
         self.outbox = Outbox()
         self.line = Line(self.outbox, -1)
-        self.mailbox = Mailbox(self.outbox, SID, jetstream=True)
+        self.mailbox = JetStreamMailbox(self.outbox, SID)
         self.mailbox.order = order
         self.line.subscribe(SID, self.mailbox)
         self.events: list[str] = []

@@ -13,6 +13,7 @@ import re
 import sys
 from dataclasses import is_dataclass
 from pathlib import Path
+from types import MethodDescriptorType, WrapperDescriptorType
 from typing import TypeAlias
 
 import msgspec
@@ -68,6 +69,10 @@ def _class(value: type) -> dict[str, str]:
             members[name] = "property"
         elif isinstance(member, enum.Enum):
             members[name] = repr(member.value)
+        elif isinstance(
+            member, MethodDescriptorType | WrapperDescriptorType
+        ) and name.startswith("__"):
+            members[name] = "(self)"  # iterating in the extension: Python knows of none
         elif callable(member):
             members[name] = _signature(member)
         else:
@@ -83,7 +88,11 @@ def _is_data(value: type) -> bool:
 
 def _signature(value: object) -> str:
     try:
-        signature = inspect.signature(value)  # type: ignore[arg-type]
+        if isinstance(value, msgspec.StructMeta):
+            # Models show `help` a signature without their private fields.
+            signature = vars(msgspec.StructMeta)["__signature__"].__get__(value)
+        else:
+            signature = inspect.signature(value)  # type: ignore[arg-type]
     except (TypeError, ValueError):
         return "callable"
     bare = [

@@ -10,9 +10,13 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from jsync import errors
-from jsync._fast import Msg
+from jsync._fast import Mailbox, Msg, Outbox
+from jsync.jetstream.keyvalue.engine import LastEntries, Layout
 from jsync.jetstream.stored.engine import FUTILE, LastOfEach, Range, Step
-from jsync.models import StoredMessage
+from jsync.models import StoredMessage, StreamConfig
+
+from .. import reference
+from ..fuzz.fuzz_fast import SEEDS, answer_or_error, ask, read_answer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -59,6 +63,10 @@ def parsed(block: bytes) -> Msg:
     )
     assert isinstance(msg, Msg)
     return msg
+
+
+def last_of_each(**options: Any) -> LastOfEach[StoredMessage]:
+    return LastOfEach(">", StoredMessage.from_answer, **options)
 
 
 def end(previous: int, pending: int) -> Msg:
@@ -108,7 +116,11 @@ class Server:
         yield end(previous, left)
 
 
-def read(pages: Pages, server: Server, losses: Iterator[str] = iter(())) -> list[int]:  # noqa: B008
+def read(
+    pages: Pages[StoredMessage],
+    server: Server,
+    losses: Iterator[str] = iter(()),  # noqa: B008
+) -> list[int]:
     """Read to the end; `losses` say what becomes of each answer, of all others nothing."""
     got: list[int] = []
     step = Step.ASK
@@ -185,7 +197,7 @@ def test_the_last_of_each_subject_comes_once(
     up_to: int | None,
     miscounts: bool,
 ) -> None:
-    pages = LastOfEach(">", up_to_sequence=up_to, batch=batch, max_bytes=max_bytes)
+    pages = last_of_each(up_to_sequence=up_to, batch=batch, max_bytes=max_bytes)
     last = {
         subject: sequence
         for sequence, subject in sorted(subjects.items())
@@ -204,8 +216,10 @@ def test_the_last_of_each_subject_comes_once(
 def test_whatever_is_lost_on_the_way_nothing_is_missing_or_twice(
     subjects: dict[int, str], batch: int, losses: list[str], last: bool
 ) -> None:
-    pages: Pages = LastOfEach(">", batch=batch) if last else Range(batch=batch)
-    wanted = read(LastOfEach(">") if last else Range(), Server(subjects))
+    pages: Pages[StoredMessage] = (
+        last_of_each(batch=batch) if last else Range(batch=batch)
+    )
+    wanted = read(last_of_each() if last else Range(), Server(subjects))
     try:
         assert read(pages, Server(subjects), iter(losses)) == wanted
     except errors.Error as error:
@@ -238,7 +252,7 @@ def test_a_request_asks_for_no_more_than_is_wanted() -> None:
 
 def test_a_subject_that_moved_on_between_two_pages_is_not_given_again() -> None:
     server = Server({1: "a", 2: "b", 3: "c"})
-    pages = LastOfEach(">", batch=1)
+    pages = last_of_each(batch=1)
     (first, _) = server.answers(pages.request())
     taken = pages.take(first)
     assert isinstance(taken, StoredMessage)
@@ -280,7 +294,7 @@ def test_a_connection_lost_again_and_again_is_given_up() -> None:
 
 def test_a_message_that_went_between_lookup_and_read_is_asked_for_again() -> None:
     gone = status("404 Message Not Found")
-    pages = LastOfEach(">")
+    pages = last_of_each()
     pages.request()
     pages.take(answer(1, "a", 0, 5))
     assert pages.take(gone) is Step.ASK
@@ -337,3 +351,94 @@ def test_the_reading_says_where_it_stands() -> None:
     assert repr(pages) == "<Range at the beginning>"
     pages.take(answer(1, "a", 0, 5))
     assert repr(pages) == "<Range at 2>"
+
+
+ANSWERED = [
+    ("Nats-Stream", st.sampled_from(["S", "é", ""])),
+    ("Nats-Subject", st.sampled_from(["a.b", "é", ""])),
+    ("Nats-Sequence", st.sampled_from(["7", "0", "-1", "+1", "x", str(2**64)])),
+    (
+        "Nats-Time-Stamp",
+        st.one_of(
+            st.datetimes().map(lambda moment: moment.isoformat() + "Z"),
+            st.builds(
+                "{:04}-{:02}-{:02}T{:02}:{:02}:{:02}{}{}".format,
+                st.sampled_from([0, 1, 1900, 1969, 1970, 2000, 2024, 2026, 9999]),
+                *(st.integers(0, most) for most in (13, 32, 24, 60, 60)),
+                st.sampled_from(["", ".", ".1", ".123456789", ".9999999", ".1x"]),
+                st.sampled_from(["Z", "z", "", "+00:00", "-23:59", "+24:00", "+01:60"]),
+            ),
+        ),
+    ),
+    ("Nats-Num-Pending", st.sampled_from(["3", "0", "x", ""])),
+    ("Nats-Last-Sequence", st.sampled_from(["5", "0", "x", ""])),
+    ("KV-Operation", st.sampled_from(["DEL", "PUT"])),
+    ("Other", st.just("")),
+]
+
+
+@st.composite
+def answer_blocks(draw: st.DrawFn) -> bytes:
+    """The headers of an answer, with some that are missing, strange, or there twice."""
+    lines = [f"{name}: {draw(value)}" for name, value in ANSWERED[:6]]
+    for _ in range(draw(st.integers(0, 2))):
+        lines.pop(draw(st.integers(0, len(lines) - 1)))
+    for _ in range(draw(st.integers(0, 2))):
+        name, value = draw(st.sampled_from(ANSWERED))
+        lines.insert(draw(st.integers(0, len(lines))), f"{name}: {draw(value)}")
+    return "\r\n".join(["NATS/1.0", *lines, "", ""]).encode()
+
+
+@settings(BOUNDED, max_examples=600)
+@given(st.one_of(answer_blocks(), st.binary(max_size=40)), st.booleans())
+def test_an_answer_is_read_as_the_obvious_reading_reads_it(
+    block: bytes, batched: bool
+) -> None:
+    assert answer_or_error(read_answer, block, batched=batched) == answer_or_error(
+        reference.direct_answer, block, batched=batched
+    )
+
+
+def test_the_seeds_of_the_fuzzer_are_read_as_the_oracle_reads_them() -> None:
+    for seed in SEEDS:
+        ask(seed)
+
+
+def taken(answers: list[Msg], pages: LastEntries) -> list[tuple[str, bytes]]:
+    """The keys and values that are taken at once of what has come."""
+    mailbox = Mailbox(Outbox(), 1)
+    mailbox.put_back(answers)
+    return [(entry.key, entry.value) for entry in pages.take_ready(mailbox)]
+
+
+def entries() -> LastEntries:
+    layout: Layout = Layout(StreamConfig(name="KV_B"), "$JS.API")
+    pages = LastEntries(layout, ["$KV.B.>"])
+    pages.request()
+    return pages
+
+
+def test_the_entries_that_are_here_are_taken_together() -> None:
+    pages = entries()
+    answers = [answer(3, "$KV.B.a", 0, 2), answer(5, "$KV.B.b", 3, 0), end(5, 0)]
+    assert taken(answers, pages) == [("a", b"3"), ("b", b"5")]
+    assert pages.take(end(5, 0)) is Step.END
+
+
+def test_entries_behind_one_that_was_lost_are_left_to_be_asked_for_again() -> None:
+    pages = entries()
+    assert taken([answer(3, "$KV.B.a", 0, 2), answer(6, "$KV.B.c", 5, 0)], pages) == [
+        ("a", b"3")
+    ]
+    assert pages.take(answer(6, "$KV.B.c", 5, 0)) is Step.ASK
+    assert pages.request()["seq"] == 4
+
+
+def test_entries_that_come_again_on_a_later_page_are_passed_over() -> None:
+    pages = entries()
+    assert taken([answer(3, "$KV.B.a", 0, 2)], pages) == [("a", b"3")]
+    assert pages.take(end(3, 2)) is Step.ASK
+    pages.request()
+    answers = [answer(4, "$KV.B.b", 0, 1), answer(6, "$KV.B.a", 4, 0)]
+    assert taken(answers, pages) == [("b", b"4")]
+    assert pages.take(end(6, 0)) is Step.END

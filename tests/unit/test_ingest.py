@@ -665,18 +665,49 @@ def test_no_state_is_left_without_a_way_to_its_end() -> None:
         assert (State.FAILED in after) == (state not in (State.ENDED, State.FAILED))
 
 
-def test_a_gap_that_nobody_has_heard_of_is_a_loss_in_doubt() -> None:
-    engine = opened("ok", sent=30, received=20)
-    engine.disconnected(30)
-    engine.take(answer(30, PING, flow(20)))  # what the stream missed, it would say here
-    engine.disconnected(30)
-    assert not engine.missing.unconfirmed
-    engine.disconnected(30)
-    engine.take(answer(30, PING, flow(30)))
+def test_an_ack_over_messages_of_a_lost_connection_leaves_a_doubt() -> None:
+    engine = opened("ok", sent=30, received=10)
+    engine.disconnected(25)
+    assert not engine.missing.unconfirmed  # a gap may be reported first
+    engine.take(answer(26, APPEND, gap(16, 26)))
+    engine.take(answer(20, APPEND, flow(20)))
+    engine.take(answer(30, APPEND, flow(30)))
+    assert [one[:2] for one in engine.missing.lost] == [(16, 25)]
     (unconfirmed,) = engine.missing.unconfirmed
-    assert unconfirmed[:2] == (21, 30)
+    assert unconfirmed[:2] == (11, 15)
     assert isinstance(unconfirmed.error, errors.ConnectionLostError)
-    assert not engine.missing.lost
+    assert engine.acked == 30
+
+
+def test_the_doubt_of_one_lost_connection_is_one_range() -> None:
+    engine = opened("ok", sent=30, received=10)
+    engine.disconnected(30)
+    for received in (15, 20, 25, 30):
+        engine.take(answer(received, APPEND, flow(received)))
+    assert [one[:2] for one in engine.missing.unconfirmed] == [(11, 30)]
+    assert [one[:2] for one in engine.missing.news()] == [
+        *((11, 15), (16, 20), (21, 25), (26, 30))
+    ]
+
+
+def test_an_ack_of_the_next_leader_leaves_a_doubt() -> None:
+    engine = opened("ok", sent=30, received=10)
+    engine.take(answer(30, PING, None))
+    assert now(engine) is State.BLOCKED
+    engine.take(answer(25, APPEND, flow(25)))
+    assert now(engine) is State.OPEN
+    (unconfirmed,) = engine.missing.unconfirmed
+    assert unconfirmed[:2] == (11, 25)
+    assert isinstance(unconfirmed.error, errors.NoStreamResponseError)
+
+
+def test_an_old_ping_does_not_say_that_a_gap_was_reported() -> None:
+    engine = opened("ok", sent=30, received=10)
+    engine.disconnected(30)
+    engine.take(answer(20, PING, flow(10)))  # sent on the connection that was lost
+    engine.disconnected(30)  # and with this one the report of a gap
+    engine.take(answer(30, PING, flow(30)))
+    assert [one[:2] for one in engine.missing.unconfirmed] == [(11, 30)]
 
 
 def test_late_words_about_a_batch_that_is_over_change_nothing() -> None:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from hypothesis import given, settings, strategies as st
 
 import jsync
 from jsync import errors
+from jsync._fast import Initial, is_key
 from jsync.headers import Headers
 from jsync.jetstream.keyvalue.config import KeyValueConfig
 from jsync.jetstream.keyvalue.engine import (
-    Initial,
     Layout,
     check_bucket,
     check_filter,
@@ -143,6 +145,13 @@ def test_a_marker_is_a_deleted_key_with_its_revision() -> None:
     assert isinstance(caught.value, errors.KeyDeletedError)
     assert (caught.value.revision, caught.value.operation) == (7, "DEL")
     assert str(caught.value) == "key was deleted: 'a.b' in bucket 'B'"
+
+
+@settings(derandomize=True, database=None, deadline=None, max_examples=500)
+@given(st.one_of(st.text(alphabet="aZ09-/_=.,:*> @[`{^\u0130", max_size=6), st.text()))
+def test_a_key_is_what_the_rule_says(key: str) -> None:
+    rule = r"[-/_=a-zA-Z0-9]+(?:\.[-/_=a-zA-Z0-9]+)*"
+    assert is_key(key) == bool(re.fullmatch(rule, key))
 
 
 def test_no_initial_entries_are_done_at_once() -> None:
@@ -297,3 +306,32 @@ def test_a_value_that_has_no_form_is_refused() -> None:
     for codec in (jsync.JSON(object), jsync.MsgPack(object)):
         with pytest.raises(errors.ConfigError, match="cannot be encoded"):
             codec.encode(object())
+
+
+@pytest.mark.parametrize(
+    ("separator", "path", "key"),
+    [(":", "a:b:c", "a.b.c"), (":", ":a:", "_root_.a"), (".", "a.b", "a.b")],
+)
+def test_the_separator_of_paths_may_be_another_one(
+    separator: str, path: str, key: str
+) -> None:
+    codec = jsync.PathKeys(separator)
+    assert codec.encode(path) == check_key(key)
+    assert codec.decode(key) == path.removesuffix(":")
+
+
+@pytest.mark.parametrize("separator", ["", "ab", "*", ">", None, 7])
+def test_a_separator_is_one_character(separator: Any) -> None:
+    with pytest.raises(errors.ConfigError, match="separator: one character"):
+        jsync.PathKeys(separator)
+
+
+def test_values_in_base64_come_back() -> None:
+    codec = jsync.Base64()
+    assert codec.encode(b"\xfb\xff") == b"-_8="
+    assert codec.decode(b"-_8=") == b"\xfb\xff"
+    with pytest.raises(ValueError, match=r"base64|Incorrect padding"):
+        codec.decode(b"+/8")
+    text: Any = "text"
+    with pytest.raises(errors.ConfigError, match="cannot be encoded"):
+        codec.encode(text)

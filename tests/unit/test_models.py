@@ -24,6 +24,7 @@ from jsync.models import (
 )
 from jsync.models.model import fields_of
 from jsync.models.since import OLDEST, as_line
+from jsync.services.messages import Told
 
 from .support import LONGEST
 
@@ -133,8 +134,12 @@ def test_what_is_newer_than_the_oldest_server_is_so_in_words_and_in_the_annotati
 
 
 def test_every_model_is_public() -> None:
-    for kind in Model.__subclasses__():
-        home = jsync if kind is jsync.KeyValueConfig else jsync.models
+    ours: set[type[Model]] = {
+        *(jsync.KeyValueConfig, jsync.ObjectStoreConfig),
+        *Told.__subclasses__(),
+    }
+    for kind in ours.union(Model.__subclasses__()) - {Told}:
+        home = jsync if kind in ours else jsync.models
         assert getattr(home, kind.__name__) is kind
         assert kind.__name__ in home.__all__
     assert ConsumerInfo.__name__ in jsync.models.__all__

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, strategies as st
 
-from jsync._fast import Line, Mailbox, Order, Outbox
+from jsync._fast import JetStreamMailbox, Line, Order, Outbox
 
 SID = 7
 
@@ -16,7 +16,7 @@ class Consumer:
     def __init__(self, order: Order) -> None:
         outbox = Outbox()
         self.line = Line(outbox, -1)
-        self.mailbox = Mailbox(outbox, SID, jetstream=True)
+        self.mailbox = JetStreamMailbox(outbox, SID)
         self.mailbox.order = order
         self.line.subscribe(SID, self.mailbox)
         self.events: list[str] = []

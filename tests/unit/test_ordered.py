@@ -14,8 +14,10 @@ from jsync._fast import Order
 from jsync.jetstream.ordered.engine import (
     BEHIND,
     LAST_RETRY,
+    MOVES,
     RESET_ATTEMPTS,
     Cursor,
+    State,
     Step,
     is_final,
     ordered_config,
@@ -283,6 +285,57 @@ def test_what_was_sent_and_does_not_come_is_lost_after_a_while() -> None:
     ):
         info = made(3 + sent, sent, 0)
         assert place.checked(info, come, now, patience=5.0) is step
+
+
+def within_snapshot() -> Cursor:
+    place = cursor(deliver_policy="last_per_subject")
+    place.seen(stream(last_seq=20))
+    place.next_config()
+    place.began(made(0))
+    return place
+
+
+def test_a_consumer_that_does_not_send_the_last_messages_gives_way() -> None:
+    place = within_snapshot()
+    for now, sent, step in (
+        (100.0, 6, Step.WAIT),
+        (100.9, 6, Step.WAIT),
+        (101.5, 7, Step.WAIT),
+        (102.4, 7, Step.WAIT),
+        (102.5, 7, Step.RESET),
+    ):
+        info = made(3 + sent, sent, 5)
+        assert place.checked(info, sent, now, 5.0, stream_sequence=10) is step
+
+
+def test_a_consumer_that_waits_for_its_reader_is_not_stuck() -> None:
+    place = within_snapshot()
+    for now, waits, step in (
+        (100.0, True, Step.WAIT),
+        (101.0, False, Step.WAIT),
+        (102.0, True, Step.WAIT),
+        (103.0, True, Step.RESET),
+    ):
+        info = made(10, 7, 5)
+        assert place.checked(info, 7, now, 5.0, waits=waits) is step
+
+
+def test_where_nothing_is_left_of_the_last_messages_all_that_follow_are_read() -> None:
+    place = within_snapshot()
+    place.reached(10, 7)
+    assert place.may_stall(10)
+    assert place.checked(made(20, 7, 0), 7, 1.0, 5.0, stream_sequence=10) is Step.NEXT
+    assert not place.may_stall(10)
+    config = place.next_config()
+    assert (config.deliver_policy, config.opt_start_seq) == ("by_start_sequence", 11)
+
+
+def test_behind_the_last_messages_no_consumer_is_taken_for_stuck() -> None:
+    place = within_snapshot()
+    assert not place.may_stall(20)
+    for now in (100.0, 200.0):
+        info = made(20, 7, 5)
+        assert place.checked(info, 7, now, 5.0, stream_sequence=20) is Step.WAIT
 
 
 # Troubles
@@ -555,3 +608,18 @@ def test_of_each_subject_the_last_is_read_and_all_that_follow(
             stored.stored[n] == subject for n in range(snapshot + 1, stored.last + 1)
         )
         assert sequence in taken or followed
+
+
+# The state of a read
+
+
+def test_no_read_goes_on_once_it_is_at_its_end() -> None:
+    assert set(MOVES) == set(State)
+    assert MOVES[State.ENDING] == {State.ENDED}
+    assert not MOVES[State.ENDED]
+    for state in set(State) - {State.ENDING, State.ENDED}:
+        assert {State.ENDING, State.ENDED} <= MOVES[state]
+
+
+def test_a_read_that_nobody_has_begun_makes_no_consumer() -> None:
+    assert State.BETWEEN not in MOVES[State.NEW]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -97,3 +98,24 @@ def test_the_sdist_has_all_that_a_wheel_and_its_tests_are_made_from(
     }
     assert needed <= packed, sorted(needed - packed)
     assert not [name for name in packed if name.endswith(("_fast.c", ".so"))]
+
+
+def test_a_folder_of_sources_says_how_to_compile_it(tmp_path: Path) -> None:
+    shutil.copytree(
+        ROOT / "jsync",
+        tmp_path / "jsync",
+        ignore=shutil.ignore_patterns("*.so", "*.pyd", "__pycache__"),
+    )
+    ended = subprocess.run(
+        [sys.executable, "-S", "-c", "import jsync"],  # -S: no jsync is installed
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ended.returncode == 1
+    last = ended.stderr.splitlines()[-1]
+    assert last == (
+        f"ImportError: jsync is not compiled in {tmp_path}: run `pip install --editable .` "
+        "there, or start Python in another folder to import the jsync that you installed"
+    )

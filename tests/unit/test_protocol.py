@@ -461,6 +461,14 @@ def test_a_frame_out_of_turn_is_a_protocol_error(
     assert handshake.state is State.FAILED
 
 
+def test_a_step_out_of_turn_ends_the_handshake() -> None:
+    handshake = Handshake(tls=False)
+    with pytest.raises(ProtocolError, match="our CONNECT while waiting for INFO"):
+        handshake.connect_sent()
+    with pytest.raises(ProtocolError, match="TLS handshake while waiting for no"):
+        handshake.secured()
+
+
 def test_a_peer_that_hangs_up_gets_an_error_of_the_moment() -> None:
     cases: list[tuple[Handshake, type[Error], str]] = [
         (Handshake(tls=False), errors.ConnectionError, "is it a NATS server"),

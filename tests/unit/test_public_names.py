@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+import inspect
 import pkgutil
 import re
 import subprocess
@@ -15,14 +16,16 @@ MODULES = {
     *(
         "checks",
         "cli",
+        "compat",
         "connection",
         "core",
         "errors",
         "headers",
+        "integrations",
         "jetstream",
         "metrics",
     ),
-    *("models", "server", "spark", "terminal", "testing"),
+    *("models", "server", "services", "spark", "terminal", "testing", "worker"),
 }
 
 
@@ -47,8 +50,18 @@ def test_help_tells_of_each_class_of_the_extension_and_of_what_it_can_do() -> No
         assert kind.__doc__, kind
         for name, method in vars(kind).items():
             if callable(method) and not name.startswith("_"):
-                # The first line is the signature.
-                assert len(method.__doc__.splitlines()) > 1, f"{kind.__name__}.{name}"
+                assert method.__doc__, f"{kind.__name__}.{name}"
+                # `help` prints it by itself.
+                assert not method.__doc__.startswith(f"{name}("), name
+                assert "self" in inspect.signature(method).parameters
+
+
+def test_help_shows_the_fields_of_a_configuration_with_plain_types() -> None:
+    shown = inspect.signature(jsync.ConsumerConfig)
+    assert "_read" not in shown.parameters
+    assert shown.parameters["ack_wait"].annotation == float | None
+    assert shown.parameters["ack_policy"].default == "explicit"
+    assert "Since" not in str(shown)
 
 
 def test_models_offer_what_they_list() -> None:
@@ -76,7 +89,7 @@ def offered() -> set[str]:
 
 def test_what_public_calls_return_has_a_public_name() -> None:
     root = Path(jsync.__file__).parent
-    parts = [root / "core", root / "jetstream", root / "models"]
+    parts = [root / "core", root / "jetstream", root / "compat", root / "models"]
     files = [path for part in parts for path in part.rglob("*.py")]
     trees = [ast.parse(path.read_text()) for path in [*files, root / "_fast.pyi"]]
     classes = [

@@ -11,7 +11,9 @@ from jsync.headers import Headers
 from jsync.jetstream.ordered.engine import Cursor, ordered_push_config
 from jsync.jetstream.pulls.engine import HeartbeatWatch
 from jsync.jetstream.push.engine import (
+    BONDS,
     HEARTBEATS_MISSED,
+    Bond,
     FlowControl,
     Heartbeat,
     gap_error,
@@ -210,3 +212,12 @@ def test_ordered_consumers_the_next_one_is_known_before_it_is_made() -> None:
     assert (second.after, second.last, second.consumer_sequence) == (4, 10, 0)
     cursor.reached(10, 3)
     assert cursor.coming().last is None
+
+
+# Its consumer
+
+
+def test_a_consumer_that_was_there_before_is_never_deleted() -> None:
+    assert set(BONDS) == set(Bond)
+    assert not BONDS[Bond.THEIRS]
+    assert {bond for bond in Bond if Bond.DELETING in BONDS[bond]} == {Bond.OURS}

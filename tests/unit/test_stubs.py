@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.util
+import inspect
+import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
+import jsync
+from jsync import _fast, testing
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
 pytestmark = pytest.mark.tools
 
-PYPROJECT = Path(__file__).parents[2] / "pyproject.toml"
+ROOT = Path(__file__).parents[2]
+PYPROJECT = ROOT / "pyproject.toml"
 
 
 def test_the_stub_says_what_the_extension_is() -> None:
@@ -28,3 +39,60 @@ def test_the_stub_says_what_the_extension_is() -> None:
         check=False,
     )
     assert checked.returncode == 0, checked.stdout + checked.stderr
+
+
+def test_the_extension_lists_all_its_parts_in_their_order() -> None:
+    source = (ROOT / "jsync/_fast.pyx").read_text()
+    listed = re.findall(r"^    (\w+\.pxi) ", source, re.MULTILINE)
+    included = re.findall(r'^include "_fast_parts/(.*)"$', source, re.MULTILINE)
+    assert listed == included
+    parts = {path.name for path in (ROOT / "jsync/_fast_parts").glob("*.pxi")}
+    assert parts == set(included)
+
+
+def docstrings_of_the_stub() -> Iterator[tuple[str, str, str]]:
+    """Class or function, name, and text of each docstring there."""
+    for top in ast.parse((ROOT / "jsync/_fast.pyi").read_text()).body:
+        if not isinstance(top, ast.ClassDef | ast.FunctionDef):
+            continue
+        yield top.name, top.name, ast.get_docstring(top) or ""
+        for member, behind in zip(top.body, [*top.body[1:], None], strict=True):
+            match member, behind:
+                case ast.FunctionDef(), _:
+                    yield top.name, member.name, ast.get_docstring(member) or ""
+                case (
+                    ast.AnnAssign(target=ast.Name(id=name)),
+                    ast.Expr(value=ast.Constant(value=str(text))),
+                ):
+                    yield top.name, name, inspect.cleandoc(text)
+
+
+def docstring_of_the_extension(owner: str, name: str) -> str:
+    found = getattr(_fast, owner)
+    if name != owner:
+        found = inspect.getattr_static(found, name)
+    return inspect.cleandoc(found.__doc__ or "")
+
+
+def test_a_docstring_stands_in_the_stub_again_only_where_users_see_it() -> None:
+    """Documentation and editors read the stub, and `help` the extension."""
+    public = [testing.Ack, *(getattr(jsync, name) for name in jsync.__all__)]
+    shown = {
+        base.__name__
+        for one in public
+        if isinstance(one, type)
+        for base in one.__mro__
+        if base.__module__ == "jsync._fast"
+    }
+    assert {"JetStreamMsg", "PlainPublisher"} <= shown
+    again = {
+        (owner, name): text
+        for owner, name, text in docstrings_of_the_stub()
+        if text
+        and not name.startswith("__")
+        and docstring_of_the_extension(owner, name)
+    }
+    assert again
+    assert {owner for owner, _ in again} <= shown
+    for (owner, name), text in again.items():
+        assert text == docstring_of_the_extension(owner, name), f"{owner}.{name}"

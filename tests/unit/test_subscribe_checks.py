@@ -10,8 +10,12 @@ from nats.js import api as nats_py
 
 from jsync import errors
 from jsync.jetstream.push import wanted as subscribe_options
-from jsync.jetstream.push.existing import can_be_made_within, check_existing
-from jsync.jetstream.push.wanted import Call, Wanted
+from jsync.jetstream.push.wanted import (
+    Call,
+    Wanted,
+    can_be_made_within,
+    check_existing,
+)
 from jsync.models import ConsumerConfig, ConsumerInfo
 from jsync.models.cluster import ClusterInfo
 

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from jsync._fast import Line, Mailbox, Outbox, Trail
+from jsync._fast import JetStreamMailbox, Line, Outbox, Trail
 
 Gap = tuple[int, int, int, int]
 
@@ -17,7 +17,7 @@ class Desk:
     def __init__(self) -> None:
         outbox = Outbox()
         self.line = Line(outbox, -1)
-        self.mailbox = Mailbox(outbox, 1, jetstream=True)
+        self.mailbox = JetStreamMailbox(outbox, 1)
         self.mailbox.on_control = lambda msg: None
         self.trail = self.mailbox.trail = Trail()
         self.line.subscribe(1, self.mailbox)

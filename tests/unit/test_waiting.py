@@ -14,7 +14,15 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
-from jsync._fast import Line, Mailbox, Outbox, Waiter, Waker, monotonic_ns
+from jsync._fast import (
+    JetStreamMailbox,
+    Line,
+    Mailbox,
+    Outbox,
+    Waiter,
+    Waker,
+    monotonic_ns,
+)
 from jsync.jetstream.pulls.inbox import Source
 
 if TYPE_CHECKING:
@@ -38,7 +46,7 @@ class Wire:
         self.line = Line(self.outbox, waker.read_fd)
         self.line.open(near.fileno(), direct=True)
         self.outbox.open(near.fileno(), b"", direct=True)
-        self.mailbox = Mailbox(self.outbox, SID, jetstream=True)
+        self.mailbox = JetStreamMailbox(self.outbox, SID)
         self.line.subscribe(SID, self.mailbox)
         waker.clear()
 
@@ -99,7 +107,7 @@ def test_who_reads_in_its_place_tells_the_io_thread_of_the_first_that_ends(
     assert wire.mailbox.next(10).data == b"x"
     assert wire.has_woken_the_io_thread()
     # It has been told: what ends next keeps the first company.
-    other = Mailbox(wire.outbox, SID + 1, jetstream=True)
+    other = JetStreamMailbox(wire.outbox, SID + 1)
     other.end_after(1)
     wire.line.subscribe(SID + 1, other)
     wire.far.sendall(b"MSG a %d 1\r\nx\r\n" % (SID + 1))
@@ -206,3 +214,16 @@ def test_a_server_gives_as_many_messages_without_acks_as_may_be_pending(
         max_ack_pending=max_ack_pending,
     )  # fmt: skip
     assert source.needs_no_ack_for(messages) is enough
+
+
+def test_what_a_full_mailbox_cannot_hold_goes_to_its_overflow_and_then_is_dropped(
+    wire: Wire,
+) -> None:
+    mailbox = Mailbox(wire.outbox, SID + 1, max_messages=2)
+    mailbox.overflow = overflow = Mailbox(wire.outbox, SID + 1, max_messages=1)
+    wire.line.subscribe(SID + 1, mailbox)
+    wire.far.sendall(b"".join(b"MSG a %d 1\r\n%d\r\n" % (SID + 1, n) for n in range(5)))
+    assert wire.line.run(1.0) == [("SLOW", mailbox), ("SLOW", overflow)]
+    assert [msg.data for msg in mailbox.take_rest()] == [b"0", b"1"]
+    assert [msg.data for msg in overflow.take_rest()] == [b"2"]
+    assert (mailbox.dropped, overflow.dropped) == (3, 2)

@@ -1,4 +1,4 @@
-// Key-value as nats.go does it: one JSON request a line, one JSON answer a line.
+// Key-value, objects and services as nats.go does them: a JSON request a line, a JSON answer a line.
 package main
 
 import (
@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -20,6 +21,9 @@ type request struct {
 	Key    string                   `json:"key"`
 	Value  []byte                   `json:"value"`
 	Last   uint64                   `json:"last"`
+
+	Store  jetstream.ObjectStoreConfig `json:"store"`
+	Object object                      `json:"object"`
 }
 
 type entry struct {
@@ -35,6 +39,12 @@ type answer struct {
 	Error    string  `json:"error,omitempty"`
 	Revision uint64  `json:"revision,omitempty"`
 	Entries  []entry `json:"entries"`
+
+	Value   []byte   `json:"value"`
+	Objects []object `json:"objects"`
+
+	Told    json.RawMessage `json:"told,omitempty"`
+	Headers nats.Header     `json:"headers,omitempty"`
 }
 
 func entryOf(e jetstream.KeyValueEntry) entry {
@@ -45,6 +55,9 @@ func entryOf(e jetstream.KeyValueEntry) entry {
 }
 
 func do(ctx context.Context, nc *nats.Conn, r request) (result answer, err error) {
+	if result, known, err := doService(nc, r); known {
+		return result, err
+	}
 	var js jetstream.JetStream
 	if r.Domain == "" {
 		js, err = jetstream.New(nc)
@@ -57,6 +70,9 @@ func do(ctx context.Context, nc *nats.Conn, r request) (result answer, err error
 	if r.Op == "create_bucket" {
 		_, err = js.CreateKeyValue(ctx, r.Config)
 		return
+	}
+	if strings.HasSuffix(r.Op, "_store") || strings.Contains(r.Op, "object") {
+		return doObject(ctx, js, r)
 	}
 	kv, err := js.KeyValue(ctx, r.Bucket)
 	if err != nil {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from typing import Any
 
 import msgspec
@@ -140,3 +141,106 @@ def test_a_lock_in_a_bucket_with_codecs_is_the_same_lock(
     with coded.lock("a", ttl=30):
         assert not kv.lock("a", ttl=30).acquire(0)
     js.delete_key_value(unique)
+
+
+# Several codecs, and a cipher ---------------------------------------------------------
+
+SECRET = bytes(range(32))
+
+
+def test_codecs_are_applied_one_after_the_other_and_undone_in_reverse(
+    bucket: jsync.KeyValue,
+) -> None:
+    class Reversed:
+        def encode(self, value: bytes, /) -> bytes:
+            return value[::-1]
+
+        decode = encode
+
+    class Marked:
+        def encode(self, value: bytes, /) -> bytes:
+            return b"mark" + value
+
+        def decode(self, data: bytes, /) -> bytes:
+            return data.removeprefix(b"mark")
+
+    users = bucket.with_codec(
+        *(jsync.JSON(User), Reversed(), Marked()),
+        keys=[jsync.PathKeys(), jsync.Base64Keys()],
+    )
+    users.put("/staff/alice", ALICE)
+    (key,) = bucket.keys()
+    assert key == jsync.Base64Keys().encode("_root_.staff.alice")
+    assert bucket.get(key).value == b"mark" + msgspec.json.encode(ALICE)[::-1]
+    assert users.get("/staff/alice").value == ALICE
+    assert list(users.keys("/staff/alice")) == ["/staff/alice"]
+    with users.live() as view:
+        assert dict(view) == {"/staff/alice": ALICE}
+
+
+@pytest.mark.parametrize("codec", [object(), "json", None, jsync.PathKeys])
+def test_what_is_no_codec_is_refused(bucket: jsync.KeyValue, codec: Any) -> None:
+    if codec is jsync.PathKeys:
+        codec = type("Half", (), {"encode": None})()
+    with pytest.raises(errors.ConfigError, match="not a codec of values"):
+        bucket.with_codec(codec)
+
+
+def test_encrypted_values_go_through_every_call_and_never_over_the_wire(
+    bucket: jsync.KeyValue,
+) -> None:
+    users = bucket.with_codec(jsync.JSON(User), jsync.AESGCM(SECRET))
+    with users.live() as view, users.watch() as watch:
+        first = users.create("a", ALICE)
+        users.update("a", BOB, last=first)
+        users.delete("b")
+        view.wait_for(users.create("b", ALICE))
+        assert users.get("a").value == BOB
+        assert users.get("a", revision=first).value == ALICE
+        assert users.get_many(["a", "b"])["b"].value == ALICE
+        assert [entry.value for entry in users.history("a")] == [ALICE, BOB]
+        assert dict(view) == {"a": BOB, "b": ALICE}
+        assert [watch.next(LONG).value for _ in range(4)] == [ALICE, BOB, None, ALICE]
+    with users.watch(headers_only=True) as bare:
+        assert [entry.value for entry in bare.initial()] == [None, None]
+    assert sorted(users.keys()) == ["a", "b"]
+    for revision in (1, 2, 4):
+        key = "b" if revision == 4 else "a"
+        assert b"alice" not in bucket.get(key, revision=revision).value
+
+
+def test_a_value_that_was_moved_changed_or_encrypted_otherwise_is_one_error(
+    js: jsync.JetStream, bucket: jsync.KeyValue, unique: str
+) -> None:
+    secret = bucket.with_codec(jsync.AESGCM(SECRET))
+    secret.put("a", b"value")
+    stored = bucket.get("a").value
+    elsewhere = js.create_key_value(bucket=f"X{unique}", storage="memory")
+    elsewhere.put("a", stored)
+    bucket.put("moved", stored)
+    bucket.put("changed", stored[:-1] + bytes([stored[-1] ^ 1]))
+    bucket.put("plain", b"never encrypted, and long enough to be a value")
+    bucket.with_codec(jsync.AESGCM(SECRET[::-1])).put("other", b"value")
+    readers = [(secret, key) for key in ("moved", "changed", "plain", "other")]
+    readers.append((elsewhere.with_codec(jsync.AESGCM(SECRET)), "a"))
+    for kv, key in readers:
+        with pytest.raises(errors.CodecError) as caught:
+            kv.get(key)
+        assert caught.value.key == key
+        assert repr(SECRET)[2:-1] not in repr(caught.value.__cause__)
+        assert b"value" not in pickle.dumps(caught.value).replace(b"value of key", b"")
+    with secret.live(on_error=Recorder()) as view:
+        assert dict(view) == {"a": b"value"}
+    js.delete_key_value(f"X{unique}")
+
+
+def test_a_mirror_of_encrypted_values_can_be_read(
+    js: jsync.JetStream, bucket: jsync.KeyValue, unique: str
+) -> None:
+    revision = bucket.with_codec(jsync.AESGCM(SECRET)).put("a", b"value")
+    name = f"M{unique}"
+    mirror = js.create_key_value(bucket=name, mirror={"name": unique}, storage="memory")
+    with mirror.with_codec(jsync.AESGCM(SECRET)).live(timeout=LONG) as view:
+        view.wait_for(revision, LONG)
+        assert dict(view) == {"a": b"value"}
+    js.delete_key_value(name)

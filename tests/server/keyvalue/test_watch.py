@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import gc
 import random
 import threading
@@ -14,8 +13,6 @@ import pytest
 import jsync
 from jsync import errors
 
-from ...faults import Events, connect
-from ...proxy import FaultProxy
 from ...servers import wait_for
 from ..support import LONG, SOON, Recorder, Thread
 from .support import consumers, fill
@@ -23,7 +20,8 @@ from .support import consumers, fill
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ...conftest import StartServer
+    from ...proxy import FaultProxy
+
 
 pytestmark = pytest.mark.server
 
@@ -459,63 +457,3 @@ def test_a_consumer_that_is_deleted_is_replaced_and_nothing_is_lost(
                     js.delete_consumer(f"KV_{bucket.bucket}", name)
         assert found == list(range(1, 5001))
         assert bucket.put("a") == watch.next(LONG).revision
-
-
-def grown(seen: list[int], count: int) -> bool:
-    return len(seen) > count
-
-
-@pytest.mark.fault
-def test_each_revision_comes_once_and_in_order_over_kills_and_cuts(
-    own_server: StartServer,
-) -> None:
-    server, dice = own_server(), random.Random(5)
-    stop = threading.Event()
-    with (
-        FaultProxy("127.0.0.1", server.port) as proxy,
-        connect(server.url, Events()) as near,
-        connect(proxy.url, Events()) as far,
-    ):
-        js = near.jetstream()
-        kv = js.create_key_value(bucket="B", history=64)
-
-        def write(name: str) -> int:
-            acked = 0
-            while not stop.is_set():
-                try:
-                    acked = kv.put(f"{name}.{dice.randrange(2000)}", b"x", timeout=2)
-                except (errors.Error, OSError):
-                    stop.wait(0.01)
-            return acked
-
-        writers = [Thread(write, name) for name in ("a", "b")]
-        seen: list[int] = []
-        watching = far.jetstream().key_value("B")
-        with (
-            watching.watch(
-                callback=lambda entry: seen.append(entry.revision),
-                include_history=True,
-                on_error=Recorder(),
-            ) as watch,
-            watching.live(on_error=Recorder(), timeout=LONG) as view,
-        ):
-            for number in range(20):
-                count = len(seen)
-                wait_for(functools.partial(grown, seen, count + 50), 60)
-                if number % 3:
-                    server.kill()
-                    server.start()
-                else:
-                    proxy.cut_after(dice.randrange(1, 20_000), "client")
-            stop.set()
-            last = max(writer.result() for writer in writers)
-            last = max(last, js.stream("KV_B").info().state.last_seq)
-            view.wait_for(last, LONG)
-            wait_for(lambda: watch.revision >= last, 60)
-            keys = list(kv.keys())
-            bucket = {key: kv.get(key).revision for key in keys}
-            assert {key: e.revision for key, e in view.entries().items()} == bucket
-            wait_for(lambda: view.is_current, 30)
-        assert seen == sorted(set(seen))
-        kept = {e.revision for key in keys[:200] for e in kv.history(key)}
-        assert kept <= set(seen)

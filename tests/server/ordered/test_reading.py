@@ -170,6 +170,46 @@ def test_the_last_of_each_subject_come_once_when_the_consumer_is_lost_half_way(
     assert isinstance(told.get(), errors.OrderedConsumerResetError)
 
 
+@pytest.mark.parametrize("face", ["messages", "fetch"])
+@pytest.mark.parametrize("what", ["all", "all but three", "some"])
+def test_a_purge_of_the_last_of_each_subject_does_not_end_the_reading(
+    nc: jsync.Connection, stream: jsync.Stream, told: Recorder, face: str, what: str
+) -> None:
+    """The server alone would send what follows some seconds late for each purged message."""
+    fill_in_pairs(nc, stream, 100)
+    consumer = stream.ordered_consumer(deliver_policy="last_per_subject")
+    got: list[int] = []
+
+    def purge() -> None:
+        if what == "some":
+            for number in range(10, 30):
+                stream.purge(subject=f"{stream.name}.{number}")
+        else:
+            stream.purge(keep=3 if "three" in what else None)
+        for number in range(100, 103):
+            nc.jetstream().publish(f"{stream.name}.new", b"%d" % number)
+
+    if face == "messages":
+        with consumer.messages(max_messages=2, on_error=told) as messages:
+            got += take(messages, 2)
+            purge()
+            while got[-1] != 102:
+                got += take(messages, 1)
+    else:
+        got += by_fetch(consumer, 2)
+        purge()
+        deadline = monotonic() + LONG
+        while got[-1] != 102 and monotonic() < deadline:
+            with consumer.fetch(50, timeout=0.5) as batch:
+                got += numbers(batch)
+    left = {"all": 100, "all but three": 98, "some": 60}[what]
+    assert got == sorted(set(got))
+    assert [n for n in got if n >= left and (n % 2 or n >= 100)] == [
+        *(n for n in range(left, 100) if n % 2),
+        *range(100, 103),
+    ]
+
+
 def test_a_fetch_passes_over_what_was_read_when_half_of_the_last_are_left(
     nc: jsync.Connection, stream: jsync.Stream
 ) -> None:

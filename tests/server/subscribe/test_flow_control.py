@@ -80,7 +80,7 @@ def test_flow_control_is_answered_for_a_callback_when_what_came_before_is_handle
         assert begun.get(timeout=SOON)
         wait_for(lambda: sub.pending == 1)
         say(other, sub.subject, 100, FLOW, reply=answers.subject)
-        wait_for(lambda: sub._mailbox.holds_control)
+        wait_for(lambda: sub._delivery.mailbox.holds_control)
         go_on.put(True)
         assert begun.get(timeout=SOON)  # the second message is being handled
         nc.flush()

@@ -322,6 +322,32 @@ def test_it_begins_where_it_is_told_and_a_reset_does_not_change_that(
         assert sequences(take(sub, len(expected))) == expected
 
 
+def test_a_purge_of_the_last_of_each_subject_does_not_end_it(
+    nc: jsync.Connection, js: jsync.JetStream, stream: jsync.Stream, problems: Recorder
+) -> None:
+    for number in range(2000):
+        nc.publish(f"{stream.name}.{number}", bytes(8192))
+    nc.flush()
+    wait_for(lambda: stream.info().state.last_seq == 2000)
+    with js.subscribe(
+        f"{stream.name}.*",
+        ordered=True,
+        deliver_policy="last_per_subject",
+        on_error=problems,
+        **QUICK,
+    ) as sub:
+        # Flow control holds up the server, since nobody reads.
+        wait_for(lambda: bool(sub.delivered and sub.consumer_info().num_pending))
+        stream.purge()
+        publish(nc, f"{stream.name}.new", 3)
+        got = sequences(take(sub, 1))
+        while got[-1] != 2003:
+            got += sequences(take(sub, 1))
+    assert got[-3:] == [2001, 2002, 2003]
+    assert got[:-3] == list(range(1, len(got) - 2))
+    assert len(got) < 2003
+
+
 def test_a_stream_that_is_deleted_ends_it(
     nc: jsync.Connection, js: jsync.JetStream, stream: jsync.Stream, subject: str
 ) -> None:

@@ -51,7 +51,7 @@ def test_priorities_are_from_zero_to_nine(
     config: ConsumerConfig | None, priority: int
 ) -> None:
     assert check(config, group="A", priority=priority).priority == priority
-    with pytest.raises(ConfigError, match="from 0 to 9"):
+    with pytest.raises(ConfigError, match="priority has to be at most 9"):
         check(config, group="A", priority=priority + 10)
 
 
@@ -65,6 +65,8 @@ def test_priorities_are_from_zero_to_nine(
         (OVERFLOW, {"group": "A", "priority": 0}, "'prioritized', not for 'over"),
         (ConsumerConfig(), {"group": "A"}, "no priority groups"),
         (None, {"min_pending": 1}, "give a group"),
+        (None, {"group": "A", "min_pending": 0}, "min_pending has to be at least 1"),
+        (None, {"group": "A", "min_ack_pending": True}, "a whole number, not True"),
         (None, {"group": "a b"}, "'a b'"),
     ],
 )

@@ -1,0 +1,122 @@
+"""`jsync dead`: dead letters, listed, shown, replayed and dropped."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ..server.support import SOON, Recorder
+from ..servers import wait_for
+from .support import Jsync
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from jsync.server import LocalServer
+
+import jsync as library
+from jsync import errors
+
+
+@pytest.fixture
+def jsync(server: LocalServer) -> Jsync:
+    return Jsync(server)
+
+
+@pytest.fixture
+def dead(
+    js: library.JetStream, stream: library.Stream, unique: str
+) -> Iterator[library.Stream]:
+    """Two dead letters, and a message that is none between them."""
+    subject = f"dead.{unique}"
+    made = js.create_stream(name=f"{unique}DEAD", subjects=[subject], storage="memory")
+    worker = stream.create_consumer(durable_name="w")
+    told = Recorder()
+
+    def fail(msg: library.JetStreamMsg) -> None:
+        raise LookupError(f"no customer\n{msg.data.decode()}\x1b")
+
+    retry = library.Retry(attempts=1, dead_letter=subject)
+    with worker.consume(fail, retry=retry, on_error=told):
+        for number in (1, 2):
+            headers, msg_id = {"Trace": str(number)}, f"id-{number}"
+            body = b"bill %d" % number
+            js.publish(f"{unique}.a", body, headers=headers, msg_id=msg_id)
+            while not isinstance(told.get(), errors.MessageGivenUpError):
+                pass
+            if number == 1:
+                js.publish(subject, b"by hand")
+    yield made
+    made.delete()
+
+
+def test_they_are_listed(jsync: Jsync, dead: library.Stream, unique: str) -> None:
+    ended = jsync("dead", "ls", dead.name)
+    assert ended.code == 0
+    assert [(row[0], *row[2:]) for row in ended.rows] == [
+        (
+            *(number, f"{unique} {sequence} for w", "1", f"{unique}.a"),
+            rf"LookupError: no customer bill {sequence}\u001b",
+        )
+        for number, sequence in (("1", "1"), ("3", "2"))
+    ]
+    documents = jsync("dead", "ls", dead.name, "--json").json
+    assert [each["dead_letter"]["sequence"] for each in documents] == ["1", "2"]
+
+
+def test_one_is_shown_with_its_traceback(jsync: Jsync, dead: library.Stream) -> None:
+    ended = jsync("dead", "show", dead.name, "1")
+    assert ended.code == 0
+    assert "builtins.LookupError" in ended.output
+    assert "raise LookupError" in ended.output
+    assert "\x1b" not in ended.output
+    assert ended.lines[-1] == "bill 1"
+    assert jsync("dead", "show", dead.name, "2").code == 2
+    assert jsync("dead", "show", dead.name, "99").code == 3
+
+
+def test_they_are_replayed_and_deleted(
+    jsync: Jsync, js: library.JetStream, dead: library.Stream, unique: str
+) -> None:
+    before = js.stream(unique).info().state.last_seq
+    ended = jsync("dead", "replay", dead.name, "3")
+    assert (ended.code, ended.lines) == (0, [f"3: stored in {unique} as {before + 1}"])
+    again = js.get_message(unique, before + 1)
+    assert (again.subject, again.data) == (f"{unique}.a", b"bill 2")
+    headers = dict(again.headers or {})
+    assert headers.pop("Nats-Msg-Id").startswith("replay:")
+    assert headers == {"Trace": "2"}
+    assert dead.info().state.messages == 2
+
+
+def test_all_of_them_are_replayed_elsewhere(
+    jsync: Jsync, nc: library.Connection, dead: library.Stream, unique: str
+) -> None:
+    with nc.subscribe(f"{unique}.again") as again:
+        assert jsync("dead", "replay", dead.name, "--all").code == 2, "nobody to ask"
+        ended = jsync(
+            *("dead", "replay", dead.name, "--all", "--force"),
+            *("--subject", f"{unique}.again"),
+        )
+        assert ended.code == 0
+        assert [again.next(SOON).data for _ in range(2)] == [b"bill 1", b"bill 2"]
+    assert dead.get_message(2).data == b"by hand"
+    wait_for(lambda: dead.info().state.messages == 1)
+
+
+def test_a_letter_that_no_stream_takes_is_kept(
+    jsync: Jsync, dead: library.Stream
+) -> None:
+    ended = jsync("dead", "replay", dead.name, "1", "--subject", "nobody.takes.this")
+    assert ended.code == 3
+    assert dead.info().state.messages == 3
+
+
+def test_they_are_dropped(jsync: Jsync, dead: library.Stream) -> None:
+    assert jsync("dead", "drop", dead.name, "1").code == 2, "nobody to ask"
+    assert jsync("dead", "drop", dead.name, "1", "--force").code == 0
+    assert jsync("dead", "drop", dead.name, "--force").code == 2
+    assert jsync("dead", "drop", dead.name, "2", "--force").code == 2, "no dead letter"
+    assert jsync("dead", "drop", dead.name, "--all", "--force").code == 0
+    assert dead.info().state.messages == 1

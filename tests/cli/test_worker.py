@@ -1,0 +1,211 @@
+"""`jsync worker`: processes that are begun, watched, replaced and ended."""
+
+from __future__ import annotations
+
+import os
+import signal
+import urllib.request
+from typing import TYPE_CHECKING
+from urllib.error import HTTPError, URLError
+
+import pytest
+
+from ..servers import free_port, wait_for
+from .processes import Process
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    import jsync
+    from jsync.server import LocalServer
+
+    from .support import Jsync
+
+APP = """
+import os, time, msgspec, jsync
+
+class Order(msgspec.Struct):
+    id: int
+    kill: bool = False
+
+app = jsync.Worker(stream="{stream}")
+retry = jsync.Retry(delays=[0.05], attempts=2, dead_letter="dead.{stream}")
+
+@app.handle("{stream}.a", consumer="w", ack_wait=0.5, retry=retry, max_messages=1)
+def handle(order: Order) -> None:
+    if order.kill:
+        os._exit(9)
+    with open("done", "a") as done:
+        done.write(f"{{order.id}} {{os.getpid()}}\\n")
+"""
+
+
+class Running:
+    """A supervisor at work in a directory, and what it says over HTTP."""
+
+    def __init__(self, process: Process, port: int, directory: Path) -> None:
+        self.process = process
+        self._port = port
+        self._directory = directory
+
+    def get(self, path: str) -> tuple[int, str]:
+        """The status and the body; 0 while nobody answers."""
+        try:
+            with urllib.request.urlopen(
+                f"http://127.0.0.1:{self._port}{path}"
+            ) as found:
+                return found.status, found.read().decode()
+        except HTTPError as error:
+            return error.code, error.read().decode()
+        except (URLError, ConnectionError):
+            return 0, ""
+
+    def metric(self, name: str) -> float:
+        lines = self.get("/metrics")[1].splitlines()
+        values = [line for line in lines if line.startswith(f"jsync_worker_{name}")]
+        return float(values[0].rpartition(" ")[2]) if values else -1
+
+    def is_ready(self) -> bool:
+        return self.get("/readyz")[0] == 200
+
+    @property
+    def done(self) -> list[tuple[int, int]]:
+        """The numbers that were handled, and the pids that did it."""
+        path = self._directory / "done"
+        lines = path.read_text().splitlines() if path.exists() else []
+        return [(int(line.split()[0]), int(line.split()[1])) for line in lines]
+
+    def children(self) -> set[int]:
+        task = f"/proc/{self.process.pid}/task/{self.process.pid}/children"
+        with open(task) as found:
+            return {int(pid) for pid in found.read().split()}
+
+
+@pytest.fixture
+def dead(js: jsync.JetStream, stream: jsync.Stream) -> Iterator[jsync.Stream]:
+    """The stream of the dead letters."""
+    made = js.create_stream(name=f"{stream.name}DEAD", subjects=[f"dead.{stream.name}"])
+    yield made
+    made.delete()
+
+
+@pytest.fixture
+def running(
+    server: LocalServer,
+    stream: jsync.Stream,
+    dead: jsync.Stream,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Iterator[Running]:
+    """Two processes that are ready."""
+    (tmp_path / "an_app.py").write_text(APP.format(stream=stream.name))
+    monkeypatch.chdir(tmp_path)
+    port = free_port()
+    with Process(
+        server,
+        *("worker", "an_app:app", "--processes", "2", "--grace", "10"),
+        *("--http", f"127.0.0.1:{port}"),
+    ) as process:
+        found = Running(process, port, tmp_path)
+        wait_for(found.is_ready, 30)
+        yield found
+
+
+def publish(js: jsync.JetStream, stream: jsync.Stream, *bodies: str) -> None:
+    for body in bodies:
+        js.publish(f"{stream.name}.a", body.encode())
+
+
+def settled(js: jsync.JetStream, stream: jsync.Stream) -> bool:
+    info = js.consumer(stream.name, "w").info()
+    return info.num_pending == info.num_ack_pending == 0
+
+
+def test_processes_share_the_messages_and_sigterm_ends_them(
+    running: Running, js: jsync.JetStream, stream: jsync.Stream
+) -> None:
+    assert running.get("/livez") == (200, "ok\n")
+    assert running.get("/other")[0] == 404
+    publish(js, stream, *(f'{{"id": {number}}}' for number in range(40)))
+    wait_for(lambda: len(running.done) == 40)
+    assert sorted(number for number, _ in running.done) == [*range(40)]
+    wait_for(lambda: running.metric("handler_seconds_count") == 40)
+    os.kill(running.process.pid, signal.SIGTERM)
+    assert running.process.wait() == 0
+    assert settled(js, stream)
+
+
+def test_a_message_that_kills_its_process_becomes_a_dead_letter(
+    running: Running, js: jsync.JetStream, stream: jsync.Stream, dead: jsync.Stream
+) -> None:
+    before = running.children()
+    publish(js, stream, '{"id": 1, "kill": true}', '{"id": 2}')
+    wait_for(lambda: dead.info().state.messages == 1, 30)
+    wait_for(lambda: settled(js, stream))
+    wait_for(running.is_ready, 30)
+    assert running.children() != before
+    assert 2 in [number for number, _ in running.done]
+    wait_for(lambda: running.metric("dead_letters_total") == 1)
+    assert running.metric("restarts_total") >= 4
+
+
+def test_a_killed_process_is_begun_again(running: Running) -> None:
+    killed = min(running.children())
+    os.kill(killed, signal.SIGKILL)
+    wait_for(lambda: killed not in running.children())
+    wait_for(lambda: len(running.children()) == 2 and running.is_ready(), 30)
+
+
+def test_a_killed_supervisor_takes_its_processes_along(
+    running: Running, js: jsync.JetStream, stream: jsync.Stream
+) -> None:
+    children = running.children()
+    assert len(children) == 2
+    running.process.kill()
+    wait_for(lambda: not any(os.path.exists(f"/proc/{pid}") for pid in children), 30)
+
+
+def test_sighup_replaces_each_process(
+    running: Running, js: jsync.JetStream, stream: jsync.Stream
+) -> None:
+    before = running.children()
+    os.kill(running.process.pid, signal.SIGHUP)
+    wait_for(
+        lambda: len(running.children()) == 2 and not running.children() & before, 30
+    )
+    wait_for(running.is_ready, 30)
+    publish(js, stream, '{"id": 1}')
+    wait_for(lambda: len(running.done) == 1)
+
+
+@pytest.mark.parametrize(
+    ("target", "words"),
+    [("nothing_there:app", "there is no module"), ("os:path", "no jsync.Worker")],
+)
+def test_a_worker_that_is_not_there_is_said_at_once(
+    server: LocalServer, target: str, words: str
+) -> None:
+    with Process(server, "worker", target) as process:
+        code, _, errors = process.finish()
+    assert code == 1
+    assert words in errors
+    assert "cannot be started" in errors
+
+
+def test_a_crash_loop_is_an_error(
+    server: LocalServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "broken.py").write_text("raise OSError('no such disk')")
+    monkeypatch.chdir(tmp_path)
+    with Process(server, "worker", "broken:app") as process:
+        code, _, errors = process.finish()
+    assert code == 1
+    assert errors.count("no such disk") == 5
+    assert "a crash loop" in errors
+
+
+def test_an_address_that_is_none_is_a_mistake(jsync: Jsync) -> None:
+    ended = jsync("worker", "a:b", "--http", "8080")
+    assert ended.code == 2
+    assert "HOST:PORT" in ended.errors

@@ -1,0 +1,155 @@
+"""SIGKILLs of the server, of the supervisor and of its processes lose nothing."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+import jsync
+from jsync import errors
+
+from ..servers import wait_for
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from jsync.server import LocalServer
+
+    from ..conftest import StartServer
+
+pytestmark = pytest.mark.server
+
+KILLS = int(os.environ.get("JSYNC_FAULT_KILLS", "4"))
+"""Of each kind."""
+BATCH = 60
+"""Messages between two kills; one of ten fails every time."""
+
+APP = """
+import jsync
+
+app = jsync.Worker(stream="JOBS")
+retry = jsync.Retry(
+    delays=[0.05], attempts=2, deliveries=10_000, dead_letter="dead.jobs"
+)
+
+@app.handle("jobs.*", consumer="w", workers=3, ack_wait=1, retry=retry)
+def handle(data: bytes) -> None:
+    with open("done", "ab", buffering=0) as done:
+        done.write(data + b"\\n")
+    if data.endswith(b"0"):
+        raise LookupError(data)
+"""
+
+
+def children(process: subprocess.Popen[bytes]) -> list[int]:
+    with open(f"/proc/{process.pid}/task/{process.pid}/children") as found:
+        return [int(pid) for pid in found.read().split()]
+
+
+class Campaign:
+    """A server, a worker of two processes, and a publisher that never gives up."""
+
+    def __init__(self, server: LocalServer, nc: jsync.Connection) -> None:
+        self.server = server
+        self.js = nc.jetstream()
+        self.published = self.seen = 0
+        self.start()
+
+    def start(self) -> None:
+        # To a file: a pipe that nobody reads would stop the worker.
+        with open("log", "ab") as log:
+            self.process = subprocess.Popen(
+                [
+                    *(sys.executable, "-m", "jsync", "--server", self.server.url),
+                    *("worker", "an_app:app", "-n", "2"),
+                ],
+                stderr=log,
+            )
+
+    def end(self) -> None:
+        """End the supervisor at once."""
+        self.process.kill()
+        self.process.wait()
+
+    def publish(self) -> None:
+        for number in range(self.published, self.published + BATCH):
+            while True:
+                try:
+                    self.js.publish(
+                        "jobs.a", b"%d" % number, msg_id=str(number), timeout=2
+                    )
+                    break
+                except errors.Error:
+                    continue
+        self.published += BATCH
+
+    def kill(self, which: str) -> None:
+        match which:
+            case "server":
+                self.server.kill()
+                self.server.start()
+            case "supervisor":
+                self.end()
+                self.start()
+            case "process":
+                # One that is killed before it is ready, again and again, is a crash loop.
+                wait_for(lambda: self.handled() > self.seen, 60)
+                wait_for(lambda: bool(children(self.process)), 60)
+                os.kill(children(self.process)[0], signal.SIGKILL)
+                self.seen = self.handled()
+
+    def handled(self) -> int:
+        """The bytes that the handlers have written."""
+        return os.path.getsize("done") if os.path.exists("done") else 0
+
+    def is_settled(self) -> bool:
+        try:
+            info = self.js.consumer("JOBS", "w").info(timeout=2)
+        except errors.Error:
+            return False
+        return info.num_pending == info.num_ack_pending == 0
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize("kinds", [["server"], ["supervisor"], ["process"], ["all"]])
+def test_each_message_is_handled_and_each_failure_is_kept_once(
+    own_server: StartServer,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    kinds: list[str],
+) -> None:
+    (tmp_path / "an_app.py").write_text(APP)
+    monkeypatch.chdir(tmp_path)
+    server = own_server(store_dir=tmp_path / "store")
+    with jsync.connect(server.url, reconnect_wait=0.1) as nc:
+        js = nc.jetstream()
+        js.create_stream(name="JOBS", subjects=["jobs.*"])
+        js.create_stream(name="DEAD", subjects=["dead.*"])
+        campaign = Campaign(server, nc)
+        try:
+            each = ["server", "supervisor", "process"] if kinds == ["all"] else kinds
+            for number in range(KILLS):
+                campaign.publish()
+                campaign.kill(each[number % len(each)])
+            campaign.publish()
+            wait_for(campaign.is_settled, 120)
+            count = campaign.published
+            done = {*map(int, (tmp_path / "done").read_text().split())}
+            assert done == {*range(count)}
+            jobs, info = js.stream("JOBS").info(), js.consumer("JOBS", "w").info()
+            assert jobs.state.messages == count
+            assert info.ack_floor.stream_seq == jobs.state.last_seq
+            letters = [
+                int(msg.data)
+                for msg in js.stream("DEAD").ordered_consumer().messages(until_end=True)
+            ]
+            assert sorted(letters) == [*range(0, count, 10)]
+            os.kill(campaign.process.pid, signal.SIGTERM)
+            assert campaign.process.wait() == 0
+        finally:
+            campaign.end()

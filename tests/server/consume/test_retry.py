@@ -1,0 +1,357 @@
+"""Failed messages: delivered again with delays, and kept as dead letters at their end."""
+
+from __future__ import annotations
+
+import re
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import jsync
+from jsync import Retry, errors
+
+from ...faults import Events, connect
+from ...proxy import frame_changer
+from ...servers import wait_for
+from ..support import SOON, Child, Recorder
+from .support import fill, settled
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from jsync.server import LocalServer
+
+    from ...proxy import FaultProxy, Side
+
+
+@pytest.fixture
+def dead(js: jsync.JetStream, unique: str) -> Iterator[jsync.Stream]:
+    """The stream of the dead letters."""
+    name = f"{unique}DEAD"
+    stream = js.create_stream(name=name, subjects=[f"dead.{unique}"], storage="memory")
+    yield stream
+    stream.delete()
+
+
+@pytest.fixture
+def quick(unique: str) -> Retry:
+    return Retry(delays=[0.01], attempts=3, dead_letter=f"dead.{unique}")
+
+
+class Failing:
+    """Raises for each message, and remembers the attempts."""
+
+    def __init__(self, error: Callable[[], BaseException] = LookupError) -> None:
+        self.attempts: list[int] = []
+        self._error = error
+
+    def __call__(self, msg: jsync.JetStreamMsg) -> None:
+        self.attempts.append(msg.metadata.num_delivered)
+        raise self._error()
+
+
+def of_kind(told: Recorder, kind: type[Exception]) -> Any:
+    """The next error of a kind."""
+    while not isinstance(error := told.get(), kind):
+        assert isinstance(error, errors.CallbackError), error
+    return error
+
+
+def count(stream: jsync.Stream) -> int:
+    return stream.info().state.messages
+
+
+def test_a_message_that_fails_every_time_becomes_a_dead_letter(
+    js: jsync.JetStream,
+    stream: jsync.Stream,
+    dead: jsync.Stream,
+    worker: jsync.Consumer,
+    quick: Retry,
+) -> None:
+    js.publish(f"{stream.name}.a", b"bill 7", headers={"Trace": "x", "Nats-Other": "y"})
+    handler, told = Failing(lambda: LookupError("no such customer")), Recorder()
+    with worker.consume(handler, retry=quick, on_error=told):
+        error = of_kind(told, errors.MessageGivenUpError)
+    assert handler.attempts == [1, 2, 3]
+    assert (error.sequence, error.attempts, error.dead_letter) == (
+        *(1, 3, quick.dead_letter),
+    )
+    assert isinstance(error.__cause__, LookupError)
+    letter = dead.get_message(1)
+    headers = letter.headers
+    assert headers is not None
+    assert letter.data == b"bill 7"
+    assert headers["Trace"] == "x"
+    assert headers["Dead-Letter-Reason"] == "LookupError: no such customer"
+    assert headers["Dead-Letter-Subject"] == f"{stream.name}.a"
+    assert headers["Dead-Letter-Attempts"] == "3"
+    assert "no such customer" in headers["Dead-Letter-Traceback"]
+    wait_for(lambda: settled(worker))
+    assert worker.info().ack_floor.stream_seq == 1
+
+
+def test_a_push_consumer_retries_as_well(
+    nc: jsync.Connection, stream: jsync.Stream, dead: jsync.Stream, quick: Retry
+) -> None:
+    fill(nc, stream, 1)
+    pushed = stream.create_push_consumer(
+        durable_name="pushed", deliver_subject=f"{stream.name}-deliver"
+    )
+    handler, told = Failing(), Recorder()
+    with pushed.consume(handler, retry=quick, on_error=told):
+        of_kind(told, errors.MessageGivenUpError)
+    assert handler.attempts == [1, 2, 3]
+    assert count(dead) == 1
+
+
+def test_the_server_keeps_the_delay(
+    nc: jsync.Connection, stream: jsync.Stream, worker: jsync.Consumer
+) -> None:
+    fill(nc, stream, 1)
+    retry = Retry(delays=[0.02, 0.03], attempts=3)
+    with nc.subscribe(f"$JS.ACK.{stream.name}.worker.>") as acks:
+        with worker.consume(Failing(), retry=retry, on_error=lambda _: None):
+            sent = [acks.next(SOON).data for _ in range(3)]
+    assert sent == [
+        b'-NAK {"delay": 20000000}',
+        b'-NAK {"delay": 30000000}',
+        b"+TERM given up",
+    ]
+
+
+def test_attempts_go_on_where_another_program_left_them(
+    nc: jsync.Connection,
+    stream: jsync.Stream,
+    dead: jsync.Stream,
+    worker: jsync.Consumer,
+    quick: Retry,
+) -> None:
+    fill(nc, stream, 1)
+    worker.next(SOON).nak()
+    worker.next(SOON).nak()
+    handler, told = Failing(), Recorder()
+    with worker.consume(handler, retry=quick, on_error=told):
+        of_kind(told, errors.MessageGivenUpError)
+    assert handler.attempts == [3]
+    assert count(dead) == 1
+
+
+def test_a_message_that_was_delivered_too_often_is_not_handled(
+    nc: jsync.Connection,
+    stream: jsync.Stream,
+    dead: jsync.Stream,
+    worker: jsync.Consumer,
+    unique: str,
+) -> None:
+    fill(nc, stream, 1)
+    for _ in range(2):
+        worker.next(SOON).nak()
+    retry = Retry(attempts=1, dead_letter=f"dead.{unique}")
+    handler, told = Failing(), Recorder()
+    with worker.consume(handler, retry=retry, on_error=told):
+        error = told.get()
+    assert isinstance(error, errors.MessageGivenUpError)
+    assert handler.attempts == []
+    headers = dead.get_message(1).headers or jsync.Headers()
+    assert headers["Dead-Letter-Reason"].startswith("delivered 3 times")
+
+
+def test_a_message_that_was_acknowledged_before_the_exception_is_done(
+    nc: jsync.Connection,
+    stream: jsync.Stream,
+    dead: jsync.Stream,
+    worker: jsync.Consumer,
+    quick: Retry,
+) -> None:
+    fill(nc, stream, 1)
+
+    def handle(msg: jsync.JetStreamMsg) -> None:
+        msg.ack()
+        raise LookupError
+
+    told = Recorder()
+    with worker.consume(handle, retry=quick, on_error=told):
+        assert isinstance(told.get(), errors.CallbackError)
+        wait_for(lambda: settled(worker))
+    assert told.waiting == 0
+    assert count(dead) == 0
+
+
+def test_a_message_stays_until_its_dead_letter_is_stored(
+    js: jsync.JetStream,
+    nc: jsync.Connection,
+    stream: jsync.Stream,
+    worker: jsync.Consumer,
+    unique: str,
+) -> None:
+    fill(nc, stream, 1)
+    subject = f"late.{unique}"
+    retry = Retry(delays=[0.01], attempts=1, deliveries=100, dead_letter=subject)
+    told = Recorder()
+    with worker.consume(Failing(), retry=retry, on_error=told):
+        error = of_kind(told, errors.DeadLetterError)
+        assert isinstance(error.__cause__, errors.NoStreamResponseError)
+        assert not settled(worker)
+        late = js.create_stream(name=f"{unique}LATE", subjects=[subject])
+        while not isinstance(told.get(), errors.MessageGivenUpError):
+            pass
+    assert count(late) == 1
+    wait_for(lambda: settled(worker))
+    late.delete()
+
+
+def test_a_dead_letter_is_stored_before_its_message_is_terminated(
+    proxy: FaultProxy, stream: jsync.Stream, dead: jsync.Stream, quick: Retry
+) -> None:
+    stream.create_consumer(durable_name="worker")
+    seen: list[str] = []
+
+    def look(frame: bytes, to: Side) -> bytes:
+        if to == "server" and b"dead." in frame:
+            seen.append("published")
+        if to == "client" and b'"stream":"%b"' % dead.name.encode() in frame:
+            seen.append("stored")
+        if to == "server" and b"+TERM" in frame:
+            seen.append("terminated")
+        return frame
+
+    proxy.rewrite(frame_changer(look))
+    with connect(proxy.url, Events()) as nc:
+        nc.publish(f"{stream.name}.a")
+        told = Recorder()
+        worker = nc.jetstream().consumer(stream.name, "worker")
+        with worker.consume(Failing(), retry=quick, on_error=told):
+            of_kind(told, errors.MessageGivenUpError)
+    assert seen == ["published", "stored", "terminated"]
+
+
+@pytest.mark.parametrize("lost", [rb'"stream":"\w+DEAD"', rb"\+TERM"])
+def test_a_dead_letter_whose_ack_or_whose_term_is_lost_is_stored_once(
+    proxy: FaultProxy,
+    stream: jsync.Stream,
+    dead: jsync.Stream,
+    unique: str,
+    lost: bytes,
+) -> None:
+    """The connection ends at that frame, so the message comes again."""
+    worker = stream.create_consumer(durable_name="worker", ack_wait=1)
+    retry = Retry(attempts=1, deliveries=100, dead_letter=f"dead.{unique}")
+    cut = threading.Event()
+
+    def look(frame: bytes, to: Side) -> bytes:
+        if re.search(lost, frame) and not cut.is_set():
+            cut.set()
+            return b""
+        return frame
+
+    proxy.rewrite(frame_changer(look))
+    handler, told = Failing(), Recorder()
+    with connect(proxy.url, Events()) as nc:
+        nc.publish(f"{stream.name}.a")
+        there = nc.jetstream(timeout=1).consumer(stream.name, "worker")
+        with there.consume(handler, retry=retry, on_error=told):
+            wait_for(cut.is_set)
+            proxy.rewrite(None)
+            proxy.cut()
+            wait_for(lambda: settled(worker), SOON)
+    assert len(handler.attempts) == 2
+    assert count(dead) == 1
+
+
+def test_a_large_message_leaves_its_traceback_behind(
+    js: jsync.JetStream,
+    nc: jsync.Connection,
+    stream: jsync.Stream,
+    dead: jsync.Stream,
+    worker: jsync.Consumer,
+    unique: str,
+) -> None:
+    size = nc.server_info.max_payload - 1500
+    js.publish(f"{stream.name}.a", bytes(size))
+    retry = Retry(attempts=1, dead_letter=f"dead.{unique}")
+    told = Recorder()
+    handler = Failing(lambda: LookupError("x" * 2000))
+    with worker.consume(handler, retry=retry, on_error=told):
+        of_kind(told, errors.MessageGivenUpError)
+    letter = dead.get_message(1)
+    assert len(letter.data) == size
+    assert "Dead-Letter-Traceback" not in (letter.headers or {})
+
+
+KILLER = """
+    import os, sys, jsync
+    url, stream, subject = sys.argv[1:]
+    retry = jsync.Retry(attempts=2, deliveries=3, dead_letter=subject)
+    def handle(msg):
+        os._exit(9)
+    def told(error):
+        print(type(error).__name__, flush=True)
+        running.stop()
+    with jsync.connect(url) as nc:
+        worker = nc.jetstream().consumer(stream, "worker")
+        running = worker.consume(handle, retry=retry, on_error=told)
+        running.wait()
+"""
+
+
+def test_a_message_that_kills_each_process_becomes_a_dead_letter(
+    server: LocalServer,
+    js: jsync.JetStream,
+    stream: jsync.Stream,
+    dead: jsync.Stream,
+    unique: str,
+) -> None:
+    worker = stream.create_consumer(durable_name="worker", ack_wait=0.5)
+    js.publish(f"{stream.name}.a", b"poison")
+    arguments = server.url, stream.name, f"dead.{unique}"
+    for _ in range(3):
+        with Child(KILLER, *arguments) as child:
+            assert child.finish()[0] == 9
+    with Child(KILLER, *arguments) as child:
+        assert child.finish()[:2] == (0, "MessageGivenUpError\n")
+    assert dead.get_message(1).data == b"poison"
+    wait_for(lambda: settled(worker))
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"retry": 5},
+        {"retry": Retry(), "on_exception": "nak"},
+        {"retry": Retry(), "on_exception": "nak", "nak_delay": 1},
+    ],
+)
+def test_what_does_not_go_with_retry_is_rejected(
+    worker: jsync.Consumer, bad: Any
+) -> None:
+    with pytest.raises(errors.ConfigError, match="retry"):
+        worker.consume(Failing(), **bad)
+
+
+def test_a_consumer_that_would_strand_messages_first_is_rejected(
+    stream: jsync.Stream,
+) -> None:
+    limited = stream.create_consumer(durable_name="limited", max_deliver=5)
+    with pytest.raises(errors.ConfigError, match="max_deliver=5"):
+        limited.consume(Failing(), retry=Retry(attempts=5))
+
+
+class UnspeakableError(Exception):
+    def __str__(self) -> str:
+        raise OSError
+
+
+def test_an_exception_without_a_text_is_a_failure_like_any_other(
+    nc: jsync.Connection,
+    stream: jsync.Stream,
+    dead: jsync.Stream,
+    worker: jsync.Consumer,
+    quick: Retry,
+) -> None:
+    fill(nc, stream, 2)
+    handler, told = Failing(UnspeakableError), Recorder()
+    with worker.consume(handler, retry=quick, on_error=told):
+        of_kind(told, errors.MessageGivenUpError)
+        of_kind(told, errors.MessageGivenUpError)
+    assert count(dead) == 2

@@ -1,0 +1,35 @@
+"""What the tests of stores share."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import jsync
+
+
+def noise(size: int, seed: int = 1) -> bytes:
+    """Bytes of which no part is like another one."""
+    return random.Random(seed).randbytes(size)
+
+
+def chunks_of(js: jsync.JetStream, files: jsync.ObjectStore) -> dict[str, int]:
+    """How many chunks the store has of each id."""
+    prefix = f"$O.{files.bucket}.C."
+    info = js.stream(f"OBJ_{files.bucket}").info(subjects_filter=f"{prefix}>")
+    return {
+        name.removeprefix(prefix): count
+        for name, count in (info.state.subjects or {}).items()
+    }
+
+
+def replace_chunk(
+    js: jsync.JetStream, files: jsync.ObjectStore, name: str, data: bytes
+) -> None:
+    """Have other bytes stand where the last chunk of an object is."""
+    info = files.info(name)
+    stream, subject = f"OBJ_{files.bucket}", f"$O.{files.bucket}.C.{info.nuid}"
+    last = js.get_message(stream, last_by_subject=subject)
+    js.stream(stream).delete_message(last.sequence)
+    js.publish(subject, data)

@@ -1,0 +1,34 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+import jsync
+
+from ...faults import Events
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from jsync.server import LocalServer
+
+
+@pytest.fixture
+def events() -> Events:
+    """The callbacks of the connection that the service is on."""
+    return Events()
+
+
+@pytest.fixture
+def host(server: LocalServer, events: Events) -> Iterator[jsync.Connection]:
+    """The connection of the service: not the one of those who ask."""
+    with jsync.connect(server.url, **events.callbacks) as connection:
+        yield connection
+
+
+@pytest.fixture
+def service(host: jsync.Connection, unique: str) -> Iterator[jsync.Service]:
+    """A service without endpoints, of a name of its own."""
+    with host.service(unique, "1.2.0") as service:
+        yield service

@@ -1,0 +1,39 @@
+"""What the tests of services share."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from ..support import SOON
+
+if TYPE_CHECKING:
+    import jsync
+
+
+class Order(msgspec.Struct):
+    item: str
+    quantity: int
+
+
+class Total(msgspec.Struct):
+    cents: int
+
+
+class Slow:
+    """A handler that says when it has begun, and returns when it is let go."""
+
+    def __init__(self) -> None:
+        self.begun = threading.Semaphore(0)
+        self.go = threading.Event()
+
+    def __call__(self, request: jsync.Request) -> bytes:
+        self.begun.release()
+        assert self.go.wait(60)
+        return request.data
+
+    def wait_begun(self, count: int = 1) -> None:
+        for _ in range(count):
+            assert self.begun.acquire(timeout=SOON)

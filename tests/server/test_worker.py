@@ -1,0 +1,399 @@
+"""Workers: handlers of consumers in one process."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import threading
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pytest
+
+import jsync
+from jsync import Retry, errors
+from jsync.worker.logs import JSONFormatter
+
+from ..servers import wait_for
+from .support import LONG, SOON, Child, Recorder
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from jsync.server import LocalServer
+
+
+class Order(msgspec.Struct):
+    id: int
+
+
+@pytest.fixture
+def dead(js: jsync.JetStream, unique: str) -> Iterator[jsync.Stream]:
+    """The stream of the dead letters."""
+    name = f"{unique}DEAD"
+    stream = js.create_stream(name=name, subjects=[f"dead.{unique}"], storage="memory")
+    yield stream
+    stream.delete()
+
+
+@pytest.fixture
+def told() -> Recorder:
+    return Recorder()
+
+
+@pytest.fixture
+def app(
+    stream: jsync.Stream, dead: jsync.Stream, unique: str, told: Recorder
+) -> jsync.Worker:
+    retry = Retry(delays=[0.01], attempts=2, dead_letter=f"dead.{unique}")
+    return jsync.Worker(stream=stream.name, retry=retry, on_error=told)
+
+
+def settled(js: jsync.JetStream, stream: jsync.Stream) -> bool:
+    info = js.consumer(stream.name, "w").info()
+    return info.num_pending == info.num_ack_pending == 0
+
+
+def publish(js: jsync.JetStream, stream: jsync.Stream, *ids: int) -> None:
+    for number in ids:
+        js.publish(f"{stream.name}.a", msgspec.json.encode(Order(number)))
+
+
+def test_a_handler_gets_each_message_and_returning_acknowledges_it(
+    nc: jsync.Connection, js: jsync.JetStream, stream: jsync.Stream, app: jsync.Worker
+) -> None:
+    done: list[int] = []
+
+    @app.handle(f"{stream.name}.a", consumer="w", workers=3)
+    def handle(order: Order, msg: jsync.JetStreamMsg) -> None:
+        assert msg.metadata.consumer == "w"
+        done.append(order.id)
+
+    publish(js, stream, *range(50))
+    js.publish(f"{stream.name}.other")
+    with app.start(nc) as running:
+        assert running.ready
+        wait_for(lambda: len(done) == 50)
+        wait_for(lambda: settled(js, stream))
+        figures = running.report(lag=True).consumers[f"{stream.name}.w"]
+    assert sorted(done) == list(range(50))
+    assert (sum(figures.seconds), figures.failed, figures.pending) == (50, 0, 0)
+    assert js.consumer(stream.name, "w").info().ack_floor.consumer_seq == 50
+
+
+def test_what_fails_is_retried_and_becomes_a_dead_letter(
+    nc: jsync.Connection,
+    js: jsync.JetStream,
+    stream: jsync.Stream,
+    dead: jsync.Stream,
+    app: jsync.Worker,
+    told: Recorder,
+) -> None:
+    @app.handle(f"{stream.name}.a", consumer="w")
+    def handle(order: Order) -> None:
+        if order.id == 2:
+            raise LookupError("no such customer")
+
+    publish(js, stream, 1, 2, 3)
+    js.publish(f"{stream.name}.a", b"nonsense")
+    with app.start(nc) as running:
+        given_up = [told.get(), told.get()]
+        wait_for(lambda: settled(js, stream))
+        figures = running.report().consumers[f"{stream.name}.w"]
+    # A payload that cannot be decoded is not worth a second attempt.
+    assert {(each.sequence, each.attempts) for each in given_up} == {(2, 2), (4, 1)}
+    assert dead.info().state.messages == 2
+    assert (figures.failed, figures.retried, figures.dead) == (3, 1, 2)
+    assert figures.redelivered == 1
+
+
+def test_a_worker_without_dead_letters_never_gives_a_message_up(
+    nc: jsync.Connection, js: jsync.JetStream, stream: jsync.Stream
+) -> None:
+    app = jsync.Worker(stream=stream.name)
+    attempts: list[int] = []
+
+    @app.handle(
+        f"{stream.name}.a", consumer="w", retry=Retry(delays=[0], attempts=None)
+    )
+    def handle(msg: jsync.JetStreamMsg) -> None:
+        attempts.append(msg.metadata.num_delivered)
+        if len(attempts) < 30:
+            raise LookupError
+
+    publish(js, stream, 1)
+    with app.start(nc):
+        wait_for(lambda: settled(js, stream))
+    assert attempts == list(range(1, 31))
+
+
+def test_a_long_handler_keeps_its_message(
+    nc: jsync.Connection, js: jsync.JetStream, stream: jsync.Stream, app: jsync.Worker
+) -> None:
+    """It asks the server for more time, again and again."""
+    calls, go = [], threading.Event()
+
+    @app.handle(f"{stream.name}.a", consumer="w", workers=2, ack_wait=1)
+    def handle(msg: jsync.JetStreamMsg) -> None:
+        calls.append(msg)
+        assert go.wait(LONG)
+
+    with nc.subscribe(f"$JS.ACK.{stream.name}.w.>") as acks:
+        publish(js, stream, 1)
+        with app.start(nc):
+            try:
+                assert [acks.next(SOON).data for _ in range(6)] == [b"+WPI"] * 6
+            finally:
+                go.set()
+            wait_for(lambda: settled(js, stream))
+    assert len(calls) == 1
+
+
+def test_a_handler_that_takes_too_long_has_failed(
+    nc: jsync.Connection,
+    js: jsync.JetStream,
+    stream: jsync.Stream,
+    dead: jsync.Stream,
+    app: jsync.Worker,
+    told: Recorder,
+) -> None:
+    go = threading.Event()
+
+    @app.handle(f"{stream.name}.a", consumer="w", workers=3, time_limit=0.1)
+    def handle(order: Order) -> None:
+        if order.id == 1:
+            assert go.wait(LONG)
+
+    publish(js, stream, 1, 2, 3)
+    with app.start(nc) as running:
+        try:
+            kinds = [type(told.get()) for _ in range(3)]
+            assert sorted(kind.__name__ for kind in kinds) == [
+                *("HandlerTimeoutError", "HandlerTimeoutError", "MessageGivenUpError"),
+            ]
+            wait_for(lambda: settled(js, stream))
+        finally:
+            go.set()
+        figures = running.report().consumers[f"{stream.name}.w"]
+    assert (figures.timeouts, figures.dead) == (2, 1)
+    assert dead.info().state.messages == 1
+
+
+def test_a_stop_lets_handlers_finish_what_was_prefetched(
+    nc: jsync.Connection, js: jsync.JetStream, stream: jsync.Stream, app: jsync.Worker
+) -> None:
+    begun, go, done = threading.Event(), threading.Event(), []
+
+    @app.handle(f"{stream.name}.a", consumer="w", max_messages=3)
+    def handle(order: Order) -> None:
+        begun.set()
+        assert go.wait(LONG)
+        done.append(order.id)
+
+    publish(js, stream, 1, 2, 3)
+    running = app.start(nc)
+    assert begun.wait(SOON)
+    wait_for(lambda: js.consumer(stream.name, "w").info().num_ack_pending == 3)
+    threading.Timer(0.1, go.set).start()
+    running.stop(LONG)
+    assert done == [1, 2, 3]
+    assert running.wait(0)
+    wait_for(lambda: settled(js, stream))
+
+
+def test_a_stop_that_is_late_gives_back_what_was_not_begun(
+    nc: jsync.Connection, js: jsync.JetStream, stream: jsync.Stream, app: jsync.Worker
+) -> None:
+    begun, go = threading.Event(), threading.Event()
+
+    @app.handle(f"{stream.name}.a", consumer="w", max_messages=3)
+    def handle(order: Order) -> None:
+        begun.set()
+        assert go.wait(LONG)
+
+    publish(js, stream, 1, 2, 3)
+    running = app.start(nc)
+    assert begun.wait(SOON)
+    wait_for(lambda: js.consumer(stream.name, "w").info().num_ack_pending == 3)
+    with pytest.raises(errors.DrainTimeoutError):
+        running.stop(0.1)
+    given_back = js.consumer(stream.name, "w").fetch(2, timeout=SOON)
+    assert [json.loads(msg.data)["id"] for msg in given_back] == [2, 3]
+    go.set()
+
+
+def test_hooks_run_around_the_messages(
+    nc: jsync.Connection, js: jsync.JetStream, stream: jsync.Stream, app: jsync.Worker
+) -> None:
+    order: list[object] = []
+    app.on_start(lambda context: order.append(type(context)))
+    app.on_start(lambda _: order.append("second"))
+    app.on_stop(lambda: order.append("last"))
+    app.on_stop(lambda: order.append("almost"))
+    app.handle(f"{stream.name}.a", consumer="w")(lambda _: order.append("message"))
+    publish(js, stream, 1)
+    with app.start(nc):
+        wait_for(lambda: "message" in order)
+    assert order == [jsync.JetStream, "second", "message", "almost", "last"]
+
+
+def test_a_start_that_fails_ends_what_was_begun(
+    nc: jsync.Connection, stream: jsync.Stream, app: jsync.Worker
+) -> None:
+    ended = Recorder()
+    app.on_stop(ended)
+    app.handle(f"{stream.name}.a", consumer="w", retry=Retry())(lambda msg: None)
+    app.handle("a", stream=f"{stream.name}X", consumer="w")(lambda msg: None)
+    with pytest.raises(errors.StreamNotFoundError):
+        app.start(nc)
+    assert ended.waiting == 1
+
+
+def test_dead_letters_that_nobody_takes_are_found_at_the_start(
+    nc: jsync.Connection, stream: jsync.Stream
+) -> None:
+    for subject, words in (
+        (f"nobody.{stream.name}", "no stream takes"),
+        (f"{stream.name}.dead", "its own dead letters"),
+    ):
+        app = jsync.Worker(stream=stream.name, retry=Retry(dead_letter=subject))
+        app.handle(f"{stream.name}.a", consumer="w")(lambda msg: None)
+        with pytest.raises(errors.ConfigError, match=words):
+            app.start(nc)
+
+
+def test_an_existing_consumer_is_used_as_it_is(
+    nc: jsync.Connection, js: jsync.JetStream, stream: jsync.Stream
+) -> None:
+    stream.create_consumer(
+        durable_name="w", filter_subject=f"{stream.name}.a", ack_wait=7
+    )
+    app, done = jsync.Worker(stream=stream.name), threading.Event()
+    app.handle(f"{stream.name}.a", consumer="w")(lambda _: done.set())
+    publish(js, stream, 1)
+    with app.start(nc):
+        assert done.wait(SOON)
+    assert stream.consumer("w").config.ack_wait == 7
+    other = jsync.Worker(stream=stream.name)
+    other.handle(f"{stream.name}.b", consumer="w")(lambda _: None)
+    with pytest.raises(errors.FilterMismatchError):
+        other.start(nc)
+
+
+def test_a_deleted_consumer_ends_the_worker(
+    nc: jsync.Connection, js: jsync.JetStream, stream: jsync.Stream, app: jsync.Worker
+) -> None:
+    app.handle(f"{stream.name}.a", consumer="w", retry=Retry())(lambda _: None)
+    with contextlib.closing(app.start(nc)) as running:
+        consumer = js.consumer(stream.name, "w")
+        wait_for(lambda: consumer.info().num_waiting == 1)
+        js.delete_consumer(stream.name, "w")
+        with pytest.raises(errors.ConsumerDeletedError):
+            running.wait(SOON)
+        assert not running.ready
+
+
+def test_an_on_error_that_raises_ends_nothing(
+    nc: jsync.Connection, js: jsync.JetStream, stream: jsync.Stream
+) -> None:
+    def raise_it(error: Exception) -> None:
+        raise error
+
+    app, go = jsync.Worker(stream=stream.name, on_error=raise_it), threading.Event()
+    retry = Retry(delays=[0], attempts=2)
+
+    @app.handle(
+        f"{stream.name}.a", consumer="w", retry=retry, time_limit=0.05, workers=4
+    )
+    def handle(order: Order) -> None:
+        if order.id == 1:
+            assert go.wait(LONG)
+        raise LookupError
+
+    publish(js, stream, 1, 2, 3)
+    with app.start(nc) as running:
+        wait_for(lambda: settled(js, stream))
+        figures = running.report().consumers[f"{stream.name}.w"]
+        go.set()
+    assert (figures.dropped, figures.timeouts) == (3, 2)
+
+
+def test_logs_name_the_message_in_hand(
+    nc: jsync.Connection, js: jsync.JetStream, stream: jsync.Stream, app: jsync.Worker
+) -> None:
+    lines: list[dict[str, Any]] = []
+
+    class Handler(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            lines.append(json.loads(self.format(record)))
+
+    log, handler = logging.getLogger("test.of.a.handler"), Handler()
+    handler.setFormatter(JSONFormatter())
+    log.addHandler(handler)
+    log.propagate = False  # a report of pytest cannot hold a lone surrogate
+    app.handle(f"{stream.name}.a", consumer="w", retry=Retry())(
+        lambda _: log.warning("a %s \udc80\x1b", "word")
+    )
+    publish(js, stream, 1)
+    with app.start(nc):
+        wait_for(lambda: settled(js, stream))
+    log.warning("outside")
+    about = {"stream": stream.name, "consumer": "w", "subject": f"{stream.name}.a"}
+    assert lines[0].items() >= (about | {"sequence": 1, "attempt": 1}).items()
+    assert lines[0]["text"] == "a word \udc80\x1b"
+    assert "subject" not in lines[1]
+
+
+def test_a_message_that_the_server_strands_becomes_a_dead_letter(
+    nc: jsync.Connection,
+    js: jsync.JetStream,
+    stream: jsync.Stream,
+    dead: jsync.Stream,
+    app: jsync.Worker,
+    told: Recorder,
+) -> None:
+    """As if a process had died in each of its deliveries."""
+    consumer = stream.create_consumer(
+        durable_name="w", filter_subject=f"{stream.name}.a", max_deliver=3
+    )
+    app.handle(f"{stream.name}.a", consumer="w")(lambda _: None)
+    js.publish(f"{stream.name}.a", b"lost", headers={"Trace": "x"})
+    for _ in range(3):
+        consumer.next(SOON).nak()
+    with app.start(nc) as one, app.start(nc) as other:
+        assert isinstance(told.get(), errors.MessageGivenUpError)
+        wait_for(lambda: settled(js, stream))
+        counts = [
+            each.report().consumers[f"{stream.name}.w"].dead for each in (one, other)
+        ]
+    assert sum(counts) == 1
+    letter = dead.get_message(1)
+    assert letter.data == b"lost"
+    headers = letter.headers or jsync.Headers()
+    assert headers["Trace"] == "x"
+    assert "max_deliver" in headers["Dead-Letter-Reason"]
+    assert dead.info().state.messages == 1
+
+
+SCRIPT = """
+    import os, signal, sys, jsync
+    url, stream = sys.argv[1:]
+    app = jsync.Worker(stream=stream, connect=lambda: jsync.connect(url))
+    @app.handle(f"{stream}.a", consumer="w")
+    def handle(msg):
+        os.kill(os.getpid(), signal.SIGTERM)
+    @app.on_stop
+    def stop():
+        print("stopped", flush=True)
+    app.run(grace=10)
+"""
+
+
+def test_a_program_runs_a_worker_until_sigterm(
+    server: LocalServer, js: jsync.JetStream, stream: jsync.Stream
+) -> None:
+    publish(js, stream, 1)
+    with Child(SCRIPT, server.url, stream.name) as child:
+        assert child.finish() == (0, "stopped\n", "")
+    assert settled(js, stream)

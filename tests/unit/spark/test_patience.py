@@ -1,0 +1,64 @@
+"""How long the data source waits for a server, and for what it does not wait."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from jsync import errors
+from jsync.spark import patience
+from jsync.spark.patience import patiently
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def asked(*answers: Exception | str) -> tuple[Callable[[], str], list[Exception | str]]:
+    """A call that gives one answer after the other, and those that are left."""
+    left = list(answers)
+
+    def ask() -> str:
+        answer = left.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    return ask, left
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(patience, "PAUSE", 0)
+
+
+def test_a_server_that_is_away_is_asked_again() -> None:
+    ask, left = asked(errors.ConnectionLostError("lost"), errors.TimeoutError(), "here")
+    assert patiently(ask) == "here"
+    assert not left
+
+
+def test_a_connection_that_stays_closed_is_not_waited_for() -> None:
+    closed = errors.ConnectionClosedError("closed")
+    ask, left = asked(closed, closed, "never asked for")
+    with pytest.raises(errors.ConnectionClosedError):
+        patiently(ask)
+    assert left == ["never asked for"]
+
+
+def test_a_connection_that_is_closed_may_be_made_anew() -> None:
+    ask, left = asked(
+        errors.ConnectionClosedError("closed"),
+        errors.NoServersError("none yet"),
+        errors.ConnectionClosedError("closed again"),
+        "here",
+    )
+    assert patiently(ask) == "here"
+    assert not left
+
+
+def test_after_its_time_the_last_error_is_raised() -> None:
+    ask, left = asked(errors.TimeoutError("late"), "never asked for")
+    with pytest.raises(errors.TimeoutError):
+        patiently(ask, seconds=0)
+    assert left

@@ -1,0 +1,254 @@
+"""Messages of a bucket read as entries, beside a slow and obvious reading of them."""
+
+from __future__ import annotations
+
+import pickle
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from jsync._fast import Entries, EntryIterator, Initial, JetStreamMailbox, Line, Outbox
+from jsync.errors import CodecError, NotJetStreamMessageError
+from jsync.jetstream.keyvalue.engine import Entry
+
+from .. import reference
+from ..fuzz.fuzz_fast import ask, entry_frame, read_entries
+from ..reference import Message, outcome
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+BOUNDED = settings(derandomize=True, database=None, deadline=None, max_examples=500)
+PREFIX = "$KV.B."
+DELETE = b"NATS/1.0\r\nKV-Operation: DEL\r\n\r\n"
+
+
+def ack(revision: int, delta: int, consumer: str = "c") -> str:
+    return (
+        f"$JS.ACK.KV_B.{consumer}.1.{revision}.{revision}.1760000000123456789.{delta}"
+    )
+
+
+class Bucket:
+    """A mailbox, what an I/O thread would bring it, and its entries."""
+
+    def __init__(self, initial: Initial | None = None, **options: Any) -> None:
+        outbox = Outbox()
+        self.line = Line(outbox, -1)
+        self.mailbox = JetStreamMailbox(outbox, 1)
+        self.line.subscribe(1, self.mailbox)
+        self.entries: Entries[Entry] = Entries(
+            *(self.mailbox, initial or Initial(0), Entry, "B", PREFIX), **options
+        )
+        self.waits = 0
+
+    def bring(
+        self,
+        key: str,
+        revision: int,
+        delta: int = 9,
+        block: bytes = b"NATS/1.0\r\n\r\n",
+    ) -> None:
+        message = Message(PREFIX + key, ack(revision, delta), block, b"v")
+        self.line.decrypted(entry_frame(message))
+
+    def wait(self) -> Entry:
+        self.waits += 1
+        entry = self.entries.get(0.0)
+        if entry is None:
+            raise StopIteration
+        assert isinstance(entry, Entry)
+        return entry
+
+    def iterate(self, **options: bool) -> EntryIterator[Any]:
+        return EntryIterator(self.entries, self.wait, **options)
+
+
+def test_an_entry_has_what_its_message_says() -> None:
+    bucket = Bucket()
+    bucket.bring("a.b", 7, 3)
+    [entry] = bucket.iterate()
+    assert entry == Entry(
+        bucket="B",
+        key="a.b",
+        value=b"v",
+        revision=7,
+        timestamp_us=1760000000123456,
+        delta=3,
+    )
+    assert pickle.loads(pickle.dumps(entry)) == entry
+    assert bucket.entries.revision == 7
+
+
+WORDS = st.sampled_from(
+    ["DEL", "PURGE", "PUT", "MaxAge", "Purge", "Remove", "del", "", " DEL ", "ü"]
+)
+NAMES = st.sampled_from(
+    ["KV-Operation", "Nats-Marker-Reason", "kv-operation", "KV-Operation ", "Other", ""]
+)
+LINES = st.lists(st.tuples(NAMES, st.sampled_from([": ", ":", " "]), WORDS), max_size=4)
+FIRST = st.sampled_from(["NATS/1.0", "NATS/1.0 404 No Messages", "NATS/1.1", ""])
+ENDS = st.sampled_from(["\r\n", "\n"])
+
+
+@st.composite
+def blocks(draw: st.DrawFn) -> bytes:
+    end = draw(ENDS)
+    lines = [draw(FIRST), *("".join(line) for line in draw(LINES)), "", ""]
+    return draw(st.one_of(st.just(end.join(lines).encode()), st.binary(max_size=60)))
+
+
+NUMBER = st.one_of(
+    st.integers(0, 2**64 + 1).map(str), st.sampled_from(["", "x", "-1", "007", "+1"])
+)
+ACKS = st.builds(
+    "$JS.ACK.{}.{}.{}.{}.{}.{}.{}{}".format,
+    *(
+        st.sampled_from(["KV_B", "é", "hub.hash.KV_B"]),
+        st.sampled_from(["c", "d" * 140]),
+    ),
+    *(NUMBER,) * 5,
+    st.sampled_from(["", ".more", ".more.too", "."]),
+)
+TEXT = st.text(
+    st.characters(min_codepoint=33, exclude_categories=["Z", "C"]), min_size=1
+)
+MESSAGES = st.lists(
+    st.builds(
+        Message,
+        st.one_of(TEXT.map(PREFIX.__add__), TEXT),
+        st.one_of(ACKS, TEXT),
+        blocks(),
+        st.binary(max_size=9),
+    ),
+    max_size=4,
+)
+
+
+@BOUNDED
+@given(MESSAGES)
+def test_entries_are_those_of_the_obvious_reading(messages: list[Message]) -> None:
+    assert read_entries(messages, PREFIX) == [
+        outcome(reference.entry_of, message, "B", PREFIX) for message in messages
+    ]
+
+
+@BOUNDED
+@given(st.binary(max_size=200))
+def test_no_bytes_are_read_otherwise_than_by_the_oracle(data: bytes) -> None:
+    ask(b"\3" + data)
+
+
+def test_headers_that_nobody_can_read_are_those_of_a_value() -> None:
+    """Any publisher may write them: they must not end the watches of others."""
+    bucket = Bucket()
+    bucket.bring("a", 1, block=b"GARBAGE\r\nKV-Operation: DEL\r\n\r\n")
+    assert [entry.operation for entry in bucket.iterate()] == ["PUT"]
+
+
+def test_a_message_of_no_consumer_is_refused() -> None:
+    bucket = Bucket()
+    message = Message(PREFIX + "a", "elsewhere", b"NATS/1.0\r\n\r\n", b"")
+    bucket.line.decrypted(entry_frame(message))
+    with pytest.raises(NotJetStreamMessageError):
+        next(bucket.iterate())
+
+
+def test_markers_can_be_left_out_of_entries_and_keys() -> None:
+    for keys in (False, True):
+        bucket = Bucket(ignore_deletes=True)
+        bucket.bring("a", 1)
+        bucket.bring("b", 2, block=DELETE)
+        bucket.bring("c", 3)
+        given = list(bucket.iterate(keys=keys))
+        assert [item if keys else item.key for item in given] == ["a", "c"]
+        assert bucket.entries.revision == 3
+
+
+def test_keys_alone_are_those_of_the_entries() -> None:
+    bucket = Bucket()
+    for number in range(1, 4):
+        bucket.bring(f"key.{number}", number)
+    assert list(bucket.iterate(keys=True)) == ["key.1", "key.2", "key.3"]
+
+
+def test_what_the_decoder_returns_is_given() -> None:
+    def decoded(entry: Entry) -> Entry[str]:
+        if entry.key == "bad":
+            raise CodecError("no", key=entry.key, revision=entry.revision)
+        return Entry(
+            bucket="B", key=entry.key.upper(), value="v", revision=1, timestamp_us=0
+        )
+
+    for keys in (False, True):
+        bucket = Bucket(decoded=decoded)
+        bucket.bring("a", 1)
+        bucket.bring("bad", 2)
+        bucket.bring("c", 3)
+        items = bucket.iterate(keys=keys)
+        item: Callable[[], Any] = lambda: next(items)  # noqa: B023, E731
+        first = item()
+        with pytest.raises(CodecError):
+            item()
+        last = item()
+        assert [i if keys else i.key for i in (first, last)] == ["A", "C"]
+
+
+def test_the_last_of_the_initial_entries_is_left_to_who_can_ask_the_server() -> None:
+    initial = Initial(3)
+    bucket = Bucket(initial)
+    for number, delta in ((1, 2), (2, 1), (3, 0), (4, 0)):
+        bucket.bring("a", number, delta)
+    items = bucket.iterate(initial=True)
+    assert [next(items).revision for _ in range(2)] == [1, 2]
+    assert (bucket.waits, initial.done) == (0, False)
+    entry = next(items)
+    assert (entry.revision, bucket.waits) == (3, 1)
+    assert not initial.came(entry.revision, entry.delta)
+    assert initial.done
+    assert list(items) == []  # though another one is here
+    assert [entry.revision for entry in bucket.iterate()] == [4]
+
+
+def test_once_as_many_have_come_each_entry_may_be_the_last() -> None:
+    initial = Initial(2)
+    bucket = Bucket(initial)
+    for number in range(1, 5):
+        bucket.bring("a", number, 5)
+    items = bucket.iterate(initial=True)
+    assert next(items).revision == 1
+    assert initial.came(next(items).revision, 5)
+    initial.ends_at(4, 2)
+    assert not initial.came(next(items).revision, 5)
+    assert not initial.came(next(items).revision, 5)
+    assert initial.done
+    assert bucket.waits == 3
+
+
+def test_it_says_which_consumer_had_nothing_more_to_send() -> None:
+    bucket = Bucket()
+    seen = []
+    for number, delta in ((1, 1), (2, 0), (3, 4)):
+        bucket.bring("a", number, delta)
+        next(bucket.iterate())
+        seen.append(bucket.entries.caught_up)
+    assert seen == [None, "c", None]
+
+
+def test_what_is_at_hand_is_handed_over_and_errors_do_not_end_it() -> None:
+    bucket = Bucket()
+    for number in range(1, 4):
+        bucket.bring("a", number)
+    given: list[int] = []
+    errors: list[tuple[int, str]] = []
+
+    def callback(entry: Entry) -> None:
+        given.append(entry.revision)
+        if entry.revision == 2:
+            raise ValueError("two")
+
+    bucket.entries.hand_over(
+        callback, lambda entry, error: errors.append((entry.revision, str(error)))
+    )
+    assert (given, errors) == ([1, 2, 3], [(2, "two")])

@@ -1,0 +1,459 @@
+"""Services without a server: names, subjects, counts, messages, and handlers by annotation."""
+
+from __future__ import annotations
+
+import functools
+import json
+import pickle
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pytest
+
+import jsync
+from jsync import errors
+from jsync.services.engine import (
+    MOVES,
+    Counts,
+    ServiceState,
+    check_metadata,
+    check_name,
+    check_prefix,
+    check_version,
+    control_subject,
+    control_subjects,
+    endpoint_subject,
+    error_of,
+    group_prefix,
+    hidden,
+)
+from jsync.services.handler import bind
+from jsync.services.messages import (
+    EndpointInfo,
+    EndpointStats,
+    ServiceInfo,
+    ServicePing,
+    ServiceStats,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from jsync import Request
+
+
+class Order(msgspec.Struct):
+    item: str
+    quantity: int
+
+
+class Total(msgspec.Struct):
+    cents: int
+
+
+def request(data: bytes = b"") -> jsync.Request:
+    return jsync.Request(jsync.Msg("a", data))
+
+
+# Names ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["a", "A-Z_09", "-", "9"])
+def test_names_have_letters_digits_dash_and_underscore(name: str) -> None:
+    assert check_name(name, "name") == name
+
+
+@pytest.mark.parametrize("name", ["", "a.b", "a b", "ä", "a\n", "*", ">", None, 1])
+def test_other_names_are_rejected_before_anything_is_sent(name: Any) -> None:
+    with pytest.raises(errors.ConfigError, match="use letters, digits"):
+        check_name(name, "name")
+
+
+@pytest.mark.parametrize(
+    "version",
+    ["0.0.0", "1.2.3", "10.20.30", "1.0.0-alpha.1", "1.0.0-0A.is.legal", "1.0.0+b.1-x"],
+)
+def test_semantic_versions_are_taken(version: str) -> None:
+    assert check_version(version) == version
+
+
+@pytest.mark.parametrize(
+    "version",
+    [
+        "",
+        "1",
+        "1.2",
+        "v1.2.3",
+        "01.2.3",
+        "1.2.3-",
+        "1.2.3-01",
+        "1.2.3+",
+        "1.2.3\n",
+        None,
+    ],
+)
+def test_other_versions_are_rejected(version: Any) -> None:
+    with pytest.raises(errors.ConfigError, match="has to be a semantic version"):
+        check_version(version)
+
+
+def test_metadata_is_copied_and_has_strings_only() -> None:
+    mine = {"region": "eu"}
+    copied = check_metadata(mine)
+    mine["region"] = "us"
+    assert copied == {"region": "eu"}
+    for bad in ({"a": 1}, {1: "a"}, ["a"], "a"):
+        with pytest.raises(errors.ConfigError, match="strings by strings"):
+            check_metadata(bad)
+
+
+def test_a_prefix_keeps_its_case_and_has_no_wildcards() -> None:
+    assert check_prefix("$srv.Account") == "$srv.Account"
+    for bad in ("", "a.*", ">", "a..b", "a b", None):
+        with pytest.raises(errors.ConfigError, match="prefix"):
+            check_prefix(bad)
+
+
+@pytest.mark.parametrize(
+    ("above", "name", "prefix"),
+    [
+        ("", "a", "a"),
+        ("a", "b", "a.b"),
+        ("a", "", "a"),
+        ("", "", ""),
+        ("", "a.*", "a.*"),
+    ],
+)
+def test_a_group_is_the_beginning_of_subjects(
+    above: str, name: str, prefix: str
+) -> None:
+    assert group_prefix(above, name) == prefix
+
+
+@pytest.mark.parametrize("name", [">", "a.>", "a b", "a..b", ".a", None])
+def test_a_group_cannot_end_subjects(name: Any) -> None:
+    with pytest.raises(errors.ConfigError, match="the name of a group"):
+        group_prefix("", name)
+
+
+def test_an_endpoint_listens_on_its_name_unless_it_has_a_subject() -> None:
+    assert endpoint_subject("", "total", None) == "total"
+    assert endpoint_subject("a.b", "total", None) == "a.b.total"
+    assert endpoint_subject("a.b", "total", "sum.*") == "a.b.sum.*"
+
+
+def test_control_subjects_are_of_all_of_a_name_and_of_one() -> None:
+    assert control_subject("$SRV", "PING") == "$SRV.PING"
+    assert control_subject("$SRV", "INFO", "orders") == "$SRV.INFO.orders"
+    assert control_subject("$SRV", "STATS", "orders", "X1") == "$SRV.STATS.orders.X1"
+    assert len(control_subjects("$SRV", "orders", "X1")) == 9
+    with pytest.raises(errors.ConfigError, match="needs the name"):
+        control_subject("$SRV", "PING", None, "X1")
+    with pytest.raises(errors.ConfigError, match="use letters"):
+        control_subject("$SRV", "PING", "*")
+
+
+def test_a_service_only_moves_towards_its_end() -> None:
+    order = list(ServiceState)
+    assert set(MOVES) == set(order)
+    for state, after in MOVES.items():
+        assert all(order.index(later) > order.index(state) for later in after)
+
+
+# Counts and messages --------------------------------------------------------------------
+
+
+def test_the_average_is_the_time_divided_by_the_requests() -> None:
+    counts = Counts()
+    assert counts.stats(EndpointInfo()).average_processing_time == 0
+    one, other = counts.work(), counts.work()
+    one.requests, one.nanoseconds = 2, 4
+    other.requests, other.nanoseconds = 1, 6
+    counts.failed(errors.ServiceError(404, "no such order"))
+    stats = counts.stats(EndpointInfo(name="n", subject="s", queue_group="q"))
+    assert (stats.name, stats.subject, stats.queue_group) == ("n", "s", "q")
+    assert stats.to_wire()["processing_time"] == 10
+    assert stats.to_wire()["average_processing_time"] == 3
+    assert (stats.num_requests, stats.num_errors) == (3, 1)
+    assert stats.last_error == "404:no such order"
+    counts.reset()
+    assert counts.stats(EndpointInfo()) == EndpointStats()
+    other.requests += 1
+    assert counts.stats(EndpointInfo()).num_requests == 1
+
+
+@pytest.mark.parametrize(
+    ("message", "kind"),
+    [
+        (ServicePing(), "io.nats.micro.v1.ping_response"),
+        (ServiceInfo(), "io.nats.micro.v1.info_response"),
+        (ServiceStats(), "io.nats.micro.v1.stats_response"),
+    ],
+)
+def test_answers_have_their_type_and_the_standard_fields(
+    message: ServicePing | ServiceInfo | ServiceStats, kind: str
+) -> None:
+    wire = message.to_wire()
+    assert wire["type"] == kind
+    assert {"name", "id", "version", "metadata"} <= set(wire)
+    assert wire["metadata"] == {}
+
+
+def test_the_round_trip_is_no_part_of_the_answer_to_a_ping() -> None:
+    assert "rtt" not in ServicePing(rtt=0.5).to_wire()
+
+
+def test_answers_of_go_with_null_for_what_is_empty_are_read() -> None:
+    info = ServiceInfo.from_wire(
+        json.loads(
+            '{"name":"a","id":"b","version":"1.0.0","metadata":null,"description":"",'
+            '"endpoints":[{"name":"e","subject":"s","queue_group":"q","metadata":null}]}'
+        )
+    )
+    assert info.metadata == {}
+    assert info.endpoints[0].metadata == {}
+    stats = ServiceStats.from_wire(
+        json.loads(
+            '{"started":"2026-11-22T19:00:00.123456789Z","endpoints":[{"name":"e",'
+            '"processing_time":1500000000,"last_error":{"odd":1}}]}'
+        )
+    )
+    assert stats.started is not None
+    assert stats.started.isoformat() == "2026-11-22T19:00:00.123456+00:00"
+    assert stats.endpoints[0].processing_time == 1.5
+    assert stats.endpoints[0].last_error == ""
+
+
+# Errors ---------------------------------------------------------------------------------
+
+
+def test_an_error_becomes_headers_and_is_read_from_them() -> None:
+    error = errors.ServiceError(404, "no\r\nsuch order", b"more")
+    assert error.headers == {
+        "Nats-Service-Error": "no  such order",
+        "Nats-Service-Error-Code": "404",
+    }
+    read = error_of(jsync.Msg("a", b"more", headers=error.headers))
+    assert read is not None
+    assert (read.code, read.description, read.data) == (404, "no  such order", b"more")
+    assert str(read) == "404: no  such order"
+
+
+def test_a_description_that_headers_cannot_carry_is_made_fit() -> None:
+    headers = errors.ServiceError(500, "\ud800\r\n" + "x" * 10_000).headers
+    assert headers["Nats-Service-Error"].startswith("\\ud800  xxx")
+    assert len(headers["Nats-Service-Error"]) < 5000
+    jsync.Msg("a", headers=headers)
+
+
+def test_a_reply_without_error_headers_is_no_error() -> None:
+    assert error_of(jsync.Msg("a", b"x")) is None
+    assert error_of(jsync.Msg("a", b"x", headers={"Other": "1"})) is None
+
+
+@pytest.mark.parametrize("code", ["", "many", "-1", "1e3", "9" * 5000])
+def test_a_code_that_is_no_number_reads_as_zero(code: str) -> None:
+    headers = {"Nats-Service-Error": "odd", "Nats-Service-Error-Code": code}
+    read = error_of(jsync.Msg("a", headers=headers))
+    assert read is not None
+    assert (read.code, read.description) == (0, "odd")
+
+
+def test_a_service_error_survives_a_pickle() -> None:
+    again = pickle.loads(pickle.dumps(errors.ServiceError(404, "gone", b"x")))
+    assert (again.code, again.description, again.data) == (404, "gone", b"x")
+
+
+def test_an_exception_tells_its_name_and_its_words_only_if_asked() -> None:
+    secret = ValueError("password=hunter2")
+    assert hidden(secret, exposed=False).description == "ValueError"
+    assert hidden(secret, exposed=True).description == "ValueError: password=hunter2"
+    assert hidden(KeyError(), exposed=True).description == "KeyError"
+
+
+# Handlers -------------------------------------------------------------------------------
+
+
+def plain(request):  # type: ignore[no-untyped-def]
+    return request.data + b"!"
+
+
+def of_request(request: jsync.Request) -> bytes:
+    return request.data + b"!"
+
+
+def of_request_for_checkers(request: Request) -> bytes:
+    return request.data + b"!"
+
+
+def of_bytes(data: bytes) -> bytes:
+    return data + b"!"
+
+
+def of_order(order: Order) -> Total:
+    return Total(order.quantity)
+
+
+def of_both(order: Order, request: jsync.Request) -> Total:
+    return Total(order.quantity + len(request.subject))
+
+
+def of_both_swapped(request: jsync.Request, order: Order) -> Total:
+    return of_both(order, request)
+
+
+def with_default(request: jsync.Request, more: bytes = b"!", *, key: int = 1) -> bytes:
+    return request.data + more
+
+
+class Callee:
+    def __call__(self, order: Order) -> Total:
+        return Total(order.quantity)
+
+    def method(self, order: Order) -> Total:
+        return Total(order.quantity)
+
+
+ORDER = b'{"item":"x","quantity":7}'
+
+
+@pytest.mark.parametrize(
+    ("handler", "data", "answer"),
+    [
+        (plain, b"x", b"x!"),
+        (lambda request: request.data, b"x", b"x"),
+        (of_request, b"x", b"x!"),
+        (of_request_for_checkers, b"x", b"x!"),
+        (of_bytes, b"x", b"x!"),
+        (with_default, b"x", b"x!"),
+        (functools.partial(with_default, more=b"?"), b"x", b"x?"),
+        (of_order, ORDER, b'{"cents":7}'),
+        (of_both, ORDER, b'{"cents":8}'),
+        (of_both_swapped, ORDER, b'{"cents":8}'),
+        (Callee(), ORDER, b'{"cents":7}'),
+        (Callee().method, ORDER, b'{"cents":7}'),
+    ],
+)
+def test_a_handler_is_called_with_what_it_takes(
+    handler: Callable[..., Any], data: bytes, answer: bytes
+) -> None:
+    assert bind(handler).call(request(data)) == answer
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (b'{"item":"x"}', "missing required field `quantity`"),
+        (b'{"item":"x","quantity":"7"}', "`$.quantity`"),
+        (b"{", "truncated"),
+        (b"", "truncated"),
+        (b"\xff", "malformed"),
+    ],
+)
+def test_a_bad_payload_is_error_400_that_names_the_field(
+    data: bytes, words: str
+) -> None:
+    with pytest.raises(errors.ServiceError) as raised:
+        bind(of_order).call(request(data))
+    assert raised.value.code == 400
+    assert words in raised.value.description
+
+
+def reads_inside(data: bytes) -> bytes:
+    msgspec.json.decode(b"{", type=Order)
+    return data
+
+
+def test_what_a_handler_reads_itself_is_no_fault_of_the_requester() -> None:
+    with pytest.raises(msgspec.DecodeError):
+        bind(reads_inside).call(request(b""))
+
+
+def test_the_schemas_of_the_types_are_json() -> None:
+    schemas = bind(of_order).schemas
+    properties = json.loads(schemas["request_schema"])["$defs"]["Order"]["properties"]
+    assert properties == {"item": {"type": "string"}, "quantity": {"type": "integer"}}
+    assert "cents" in schemas["response_schema"]
+    assert bind(of_bytes).schemas == {}
+
+
+def returns_nothing(order: Order) -> None:
+    """Answers all the same, since nothing else can."""
+
+
+def returns_perhaps(order: Order) -> Total | None:
+    return None
+
+
+def answers_later(request: jsync.Request) -> Total | None:
+    return None
+
+
+def test_a_handler_without_the_request_answers_whatever_it_returns() -> None:
+    assert bind(returns_nothing).call(request(ORDER)) == b""
+    assert bind(returns_perhaps).call(request(ORDER)) == b"null"
+    assert bind(answers_later).call(request(ORDER)) is None
+
+
+def returns_text(request):  # type: ignore[no-untyped-def]
+    return "text"
+
+
+def test_what_is_neither_bytes_nor_annotated_is_a_clear_error() -> None:
+    with pytest.raises(TypeError, match="returned a str: return bytes, or annotate"):
+        bind(returns_text).call(request())
+
+
+@pytest.mark.parametrize("kind", [bytearray, memoryview])
+def test_other_bytes_are_answered_as_bytes(kind: Callable[[bytes], Any]) -> None:
+    assert bind(lambda request: kind(request.data)).call(request(b"x")) == b"x"
+
+
+def takes_none() -> bytes:
+    return b""
+
+
+def takes_two(one: Order, other: Order) -> bytes:
+    return b""
+
+
+def takes_three(request, other, third):  # type: ignore[no-untyped-def]
+    return b""
+
+
+def needs_keyword(request: jsync.Request, *, key: int) -> bytes:
+    return b""
+
+
+def unreadable(order: Unknown) -> bytes:  # type: ignore[name-defined]  # noqa: F821
+    return b""
+
+
+def without_schema(thing: Callee) -> bytes:
+    return b""
+
+
+@pytest.mark.parametrize(
+    ("handler", "words"),
+    [
+        (takes_none, "has to take a Request"),
+        (takes_two, "a parameter too many, 'other'"),
+        (takes_three, "a parameter too many, 'other'"),
+        (needs_keyword, "needs the keyword 'key'"),
+        (unreadable, "Unknown"),
+        (without_schema, "cannot be read from JSON"),
+        (None, "has to be callable"),
+    ],
+)
+def test_a_handler_that_cannot_be_called_is_rejected(handler: Any, words: str) -> None:
+    with pytest.raises(errors.ConfigError, match=words):
+        bind(handler)
+
+
+def test_a_request_without_a_reply_cannot_be_answered() -> None:
+    with pytest.raises(errors.NoReplySubjectError):
+        request().respond(b"x")
+    with pytest.raises(errors.ConfigError, match="code"):
+        request().error(-1, "x")
+    with pytest.raises(errors.ConfigError, match="description"):
+        request().error(400, "")

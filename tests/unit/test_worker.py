@@ -1,0 +1,352 @@
+"""What handlers take, which processes run, and what workers count."""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pytest
+from hypothesis import given, strategies as st
+from prometheus_client.parser import text_string_to_metric_families
+
+import jsync
+from jsync import errors
+from jsync.testing import message
+from jsync.worker.engine import (
+    FIRST_PAUSE,
+    HEALTHY_SECONDS,
+    LONGEST_PAUSE,
+    MOST_FAILED_STARTS,
+    USAGE,
+    Crew,
+    Phase,
+)
+from jsync.worker.figures import Figures, prometheus_text
+from jsync.worker.handlers import adapted
+from jsync.worker.http import address_of
+
+if TYPE_CHECKING:
+    from jsync import JetStreamMsg
+
+
+class Order(msgspec.Struct):
+    id: int
+
+
+MSG = message("orders.paid", b'{"id": 7}')
+
+
+# Handlers -----------------------------------------------------------------------------
+
+
+def test_a_handler_takes_the_message_the_payload_or_both() -> None:
+    def plain(msg):  # type: ignore[no-untyped-def]
+        return msg
+
+    def of_message(msg: jsync.JetStreamMsg) -> object:
+        return msg
+
+    def of_message_that_is_only_a_type(msg: JetStreamMsg) -> object:
+        return msg
+
+    def of_bytes(data: bytes) -> object:
+        return data
+
+    def of_text(text: str, msg: JetStreamMsg) -> object:
+        return text, msg
+
+    def of_both(order: Order, msg: JetStreamMsg, again: bool = False) -> object:
+        return order, msg, again
+
+    def of_data(data, msg):  # type: ignore[no-untyped-def]
+        return data, msg
+
+    assert adapted(plain)(MSG) is MSG
+    assert adapted(of_message)(MSG) is MSG
+    assert adapted(of_message_that_is_only_a_type)(MSG) is MSG
+    assert adapted(of_bytes)(MSG) == MSG.data
+    assert adapted(of_text)(MSG) == ('{"id": 7}', MSG)
+    assert adapted(of_both)(MSG) == (Order(7), MSG, False)
+    assert adapted(of_data)(MSG) == (MSG.data, MSG)
+
+
+def test_a_payload_may_be_given_beside_the_handler() -> None:
+    def handle(order):  # type: ignore[no-untyped-def]
+        return order
+
+    packed = message("a", msgspec.msgpack.encode(Order(7)))
+    assert adapted(handle, Order)(MSG) == Order(7)
+    assert adapted(handle, dict[str, int])(MSG) == {"id": 7}
+    assert adapted(handle, jsync.MsgPack(Order))(packed) == Order(7)
+
+
+@pytest.mark.parametrize("data", [b"", b"nonsense", b'{"id": "x"}', b"\xff"])
+@pytest.mark.parametrize("payload", [Order, jsync.JSON(Order), jsync.MsgPack(Order)])
+def test_a_payload_that_is_none_is_one_error(data: bytes, payload: Any) -> None:
+    with pytest.raises(errors.CodecError, match="no "):
+        adapted(lambda order: order, payload)(message("a", data))
+
+
+def nothing() -> None: ...
+
+
+def too_much(a: object, b: object, c: object) -> None: ...
+
+
+def unknown(order: Missing) -> None: ...  # type: ignore[name-defined]  # noqa: F821
+
+
+@pytest.mark.parametrize(
+    ("function", "words"),
+    [
+        (nothing, "takes 0 arguments"),
+        (too_much, "takes 3 arguments"),
+        (unknown, "cannot be found at run time"),
+        (7, "callable"),
+    ],
+)
+def test_a_handler_that_cannot_be_called_is_rejected(function: Any, words: str) -> None:
+    with pytest.raises(errors.ConfigError, match=words):
+        adapted(function)
+
+
+def test_a_decorated_handler_stays_a_function() -> None:
+    app = jsync.Worker(stream="ORDERS")
+
+    @app.handle("orders.paid", consumer="billing")
+    def bill(order: Order) -> int:
+        return order.id
+
+    assert bill(Order(7)) == 7
+    assert repr(app) == "<Worker of ORDERS.billing>"
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"consumer": "a.b"},
+        {"consumer": "taken"},
+        {"stream": "a b"},
+        {"workers": 0},
+        {"time_limit": 0},
+        {"max_messages": 0},
+        {"ack_wait": -1},
+        {"retry": 5},
+    ],
+)
+def test_what_a_handler_cannot_be_set_up_with_is_rejected(bad: Any) -> None:
+    app = jsync.Worker(stream="ORDERS")
+    app.handle("a", consumer="taken")(lambda msg: msg)
+    with pytest.raises(errors.ConfigError):
+        app.handle("a", **{"consumer": "billing"} | bad)(lambda msg: msg)
+
+
+def test_a_handler_needs_a_stream_and_a_subject() -> None:
+    with pytest.raises(errors.ConfigError, match="stream"):
+        jsync.Worker().handle("a", consumer="b")(lambda msg: msg)
+    with pytest.raises(errors.ConfigError, match="subject"):
+        jsync.Worker(stream="S").handle("a..b", consumer="b")(lambda msg: msg)
+
+
+# Processes ----------------------------------------------------------------------------
+
+
+def crew(slots: int = 2) -> Crew:
+    """All at work."""
+    made = Crew(slots)
+    for process, place in enumerate(made.due(0)):
+        made.started(process, place)
+        assert made.is_ready(process, 0) is None
+    assert made.ready == slots
+    return made
+
+
+def test_a_process_that_ends_is_begun_again_after_growing_pauses() -> None:
+    made = crew(1)
+    pauses = []
+    for process in range(12):
+        made.ended(process, -9, 1.0)
+        due = made.next_due()
+        assert due is not None
+        pauses.append(due - 1.0)
+        assert made.due(due - 0.001) == []
+        assert made.due(due) == [0]
+        made.started(process + 1, 0)
+        made.is_ready(process + 1, 1.0)
+    assert pauses[:3] == pytest.approx([FIRST_PAUSE, 2 * FIRST_PAUSE, 4 * FIRST_PAUSE])
+    assert pauses[-1] == LONGEST_PAUSE
+    assert made.fatal is None
+    assert made.restarts == 12
+
+
+def test_a_process_that_was_well_for_long_begins_anew_at_once() -> None:
+    made = crew(1)
+    for process in range(5):
+        made.ended(process, 1, HEALTHY_SECONDS)
+        assert (
+            made.next_due() == HEALTHY_SECONDS + FIRST_PAUSE * 2.0**process or process
+        )
+        made.started(process + 1, 0)
+        made.is_ready(process + 1, 0)
+    made.ended(5, 1, HEALTHY_SECONDS * 2)
+    assert made.next_due() == pytest.approx(HEALTHY_SECONDS * 2 + FIRST_PAUSE)
+
+
+def test_processes_that_never_become_ready_are_a_crash_loop() -> None:
+    made = Crew(2)
+    for process in range(MOST_FAILED_STARTS):
+        assert made.fatal is None
+        made.started(process, process % 2)
+        made.ended(process, 1, 0)
+    assert "crash loop" in (made.fatal or "")
+
+
+def test_a_process_that_becomes_ready_ends_the_count_of_failed_starts() -> None:
+    made = crew(1)
+    for process in range(3 * MOST_FAILED_STARTS):
+        made.ended(process, 1, 0)
+        made.started(process + 1, 0)
+        if process % 2:
+            made.is_ready(process + 1, 0)
+    assert made.fatal is None
+
+
+def test_a_process_that_is_set_up_wrongly_ends_it_at_once() -> None:
+    made = Crew(2)
+    made.started(0, 0)
+    made.ended(0, USAGE, 0)
+    assert made.fatal
+
+
+def test_leaving_tells_each_process_once_and_begins_no_other() -> None:
+    made = crew(2)
+    assert made.leave() == [0, 1]
+    assert made.leave() == []
+    made.ended(0, 0, 1)
+    over = [made.is_over]
+    made.ended(1, 0, 1)
+    assert [*over, made.is_over] == [False, True]
+    assert made.due(100) == []
+
+
+def test_processes_are_replaced_one_by_one() -> None:
+    made = crew(2)
+    made.roll()
+    assert made.to_replace() == 0
+    assert made.to_replace() is None
+    made.started(2, 0)
+    assert made.ready == 2
+    assert made.is_ready(2, 1) == 0, "only now the old one ends"
+    assert made.to_replace() is None
+    made.ended(0, 0, 1)
+    assert made.due(100) == []
+    assert made.to_replace() == 1
+    made.started(3, 1)
+    assert made.is_ready(3, 1) == 1
+    made.ended(1, 0, 1)
+    assert made.to_replace() is None
+    assert made.ready == 2
+    assert made.restarts == 2
+
+
+def test_a_replacement_that_fails_leaves_the_old_process_at_work() -> None:
+    made = crew(2)
+    made.roll()
+    assert made.to_replace() == 0
+    made.started(2, 0)
+    made.ended(2, 1, 1)
+    assert made.to_replace() is None
+    assert made.phases[0] is Phase.READY
+    assert made.due(100) == []
+
+
+def test_an_old_process_that_ends_before_its_replacement_is_ready_is_not_missed() -> (
+    None
+):
+    made = crew(1)
+    made.roll()
+    made.to_replace()
+    made.started(1, 0)
+    made.ended(0, -9, 1)
+    assert made.due(100) == []
+    assert made.is_ready(1, 2) is None
+    assert made.ready == 1
+
+
+@given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 3)), max_size=60))
+def test_each_place_has_a_process_or_gets_one(events: list[tuple[int, int]]) -> None:
+    """Whatever happens, until it ends by itself or is told to."""
+    made, numbers, now = Crew(3), itertools.count(), 0.0
+    for what, which in events:
+        now += 31.0
+        for place in made.due(now):
+            made.started(next(numbers), place)
+        alive = [p for p, phase in made.phases.items() if phase is not Phase.GONE]
+        process = alive[which % len(alive)] if alive else None
+        match what:
+            case 0 | 1 if process is not None:
+                made.is_ready(process, now)
+            case 2 if process is not None:
+                made.ended(process, 1, now)
+            case 3:
+                made.roll()
+            case 4:
+                replaced = made.to_replace()
+                if replaced is not None:
+                    made.started(next(numbers), replaced)
+            case 5 if which == 3:
+                made.leave()
+        if made.fatal is not None or made.leaving:
+            return
+        at_work = (Phase.STARTING, Phase.READY)
+        held = {made._place[p] for p, phase in made.phases.items() if phase in at_work}
+        assert held | set(made._due) == {0, 1, 2}
+        assert held.isdisjoint(made._due)
+
+
+# Figures ------------------------------------------------------------------------------
+
+
+def test_the_metrics_are_prometheus_text() -> None:
+    seconds = [0] * 16
+    seconds[0], seconds[3], seconds[-1] = 5, 2, 1
+    figures = Figures(seconds=seconds, total_seconds=400.5, failed=3, pending=9)
+    text = prometheus_text({"ORDERS.billing": figures}, 4, 3, 2)
+    families = {family.name: family for family in text_string_to_metric_families(text)}
+    (failures,) = families["jsync_worker_failures"].samples
+    assert (failures.labels, failures.value) == (
+        *({"stream": "ORDERS", "consumer": "billing"}, 3),
+    )
+    assert families["jsync_worker_num_pending"].samples[0].value == 9
+    assert families["jsync_worker_num_ack_pending"].samples == []
+    histogram = families["jsync_worker_handler_seconds"].samples
+    values = {s.labels.get("le", s.name.rpartition("_")[2]): s.value for s in histogram}
+    assert [values[key] for key in ("0.001", "0.025", "300.0", "+Inf")] == [5, 7, 7, 8]
+    assert (values["sum"], values["count"]) == (400.5, 8)
+    assert families["jsync_worker_processes_ready"].samples[0].value == 3
+
+
+def test_counts_of_processes_add_up_and_their_lag_does_not() -> None:
+    total = Figures.sum([Figures(failed=1, pending=5), Figures(failed=2, pending=6)])
+    assert (total.failed, total.pending) == (3, 6)
+    ended = total.without_gauges()
+    assert (ended.failed, ended.pending, ended.in_hand) == (3, None, 0)
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        ("127.0.0.1:8080", ("127.0.0.1", 8080)),
+        ("[::1]:1", ("::1", 1)),
+        (":0", ("0.0.0.0", 0)),
+    ],
+)
+def test_an_address_of_http(text: str, address: tuple[str, int]) -> None:
+    assert address_of(text) == address
+
+
+@pytest.mark.parametrize("text", ["8080", "", "a:b", "a:70000", "a:"])
+def test_an_address_that_is_none_is_rejected(text: str) -> None:
+    with pytest.raises(errors.ConfigError, match="HOST:PORT"):
+        address_of(text)
