@@ -18,8 +18,7 @@ directives = {
     # Off until a free-threaded interpreter has run tests/unit/test_barriers.py: the row of CI
     # that does sets the variable.
     "freethreading_compatible": bool(os.environ.get("JSYNC_FREE_THREADED")),
-    "embedsignature": True,
-    "embedsignature.format": "python",
+    "embedsignature": False,
     "auto_pickle": False,
     "autotestdict": False,
     "boundscheck": DEBUG,

@@ -3,19 +3,19 @@
     python examples/service.py           until Ctrl-C
     python examples/service.py --once    asks itself, and ends
 
-Core NATS, without a stream: a request that nobody answers fails at once.
+Core NATS, without a stream: a request that nobody answers fails at once. `jsync service ls`
+and `nats micro ls` find it.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-import threading
 
 import msgspec
 
 import jsync
-from jsync.errors import NoRespondersError
+from jsync.errors import NoRespondersError, ServiceError
 
 URL = os.environ.get("NATS_URL", "nats://127.0.0.1:4222")
 
@@ -24,34 +24,34 @@ class Question(msgspec.Struct):
     numbers: list[float]
 
 
-def answer(msg: jsync.Msg) -> None:
-    """Called on the subscription's thread, one request after the other."""
-    try:
-        question = msgspec.json.decode(msg.data, type=Question)
-        mean = sum(question.numbers) / len(question.numbers)
-    except (msgspec.DecodeError, ZeroDivisionError) as error:
-        # As the micro services of other clients have it.
-        headers = {"Nats-Service-Error": str(error), "Nats-Service-Error-Code": "400"}
-        msg.respond(b"", headers=headers)
-        return
-    msg.respond(msgspec.json.encode({"mean": mean}))
+class Answer(msgspec.Struct):
+    mean: float
+
+
+def mean(question: Question) -> Answer:
+    """Called on threads of the service, four at a time."""
+    if not question.numbers:
+        raise ServiceError(400, "no numbers")
+    return Answer(sum(question.numbers) / len(question.numbers))
 
 
 def ask(nc: jsync.Connection, numbers: list[float]) -> str:
-    reply = nc.request("mean", msgspec.json.encode(Question(numbers)), timeout=5)
-    if reply.headers and "Nats-Service-Error" in reply.headers:
-        return f"refused: {reply.headers['Nats-Service-Error']}"
-    return reply.data.decode()
+    try:
+        return str(nc.services.call("mean", Question(numbers), reply_type=Answer))
+    except ServiceError as error:
+        return f"refused: {error.description}"
 
 
 def main(*, once: bool) -> None:
     with jsync.connect(URL) as nc:
-        # Of those that subscribe with one queue, each request reaches one.
-        with nc.subscribe("mean", queue="means", callback=answer):
+        with nc.service("means", "1.0.0", description="Means of numbers") as service:
+            service.endpoint("mean", workers=4)(mean)
             if not once:
-                threading.Event().wait()
+                service.wait()
             print(ask(nc, [1, 2, 6]))
             print(ask(nc, []))
+            (stats,) = service.stats().endpoints
+            print(f"{stats.num_requests} requests, {stats.num_errors} errors")
         try:
             ask(nc, [1])
         except NoRespondersError:

@@ -1,25 +1,25 @@
-"""A worker: messages of a durable consumer, each acknowledged once it is done.
+"""A worker: a function that is called with each order, with retries and dead letters.
 
-    python examples/worker.py            until Ctrl-C or SIGTERM
-    python examples/worker.py --once     until there is nothing left to do
+    python examples/worker.py                  until Ctrl-C or SIGTERM
+    python examples/worker.py --once           until there is nothing left to do
+    cd examples && jsync worker worker:app --processes 4 --http 127.0.0.1:8080
 
-What fails is delivered again, later each time, and given up after five times. As many of
-these as you like share the work.
+What fails is delivered again, later each time, and becomes a dead letter after five times.
+As many of these as you like share the work.
 """
 
 from __future__ import annotations
 
+import logging
 import os
-import signal
 import sys
-import threading
+import time
 
 import msgspec
 
 import jsync
 
 URL = os.environ.get("NATS_URL", "nats://127.0.0.1:4222")
-ATTEMPTS = 5
 
 
 class Order(msgspec.Struct):
@@ -27,65 +27,47 @@ class Order(msgspec.Struct):
     amount: float
 
 
-def handle(msg: jsync.JetStreamMsg) -> None:
-    """Called for each message on a thread of its own; what it raises is a failure."""
-    try:
-        order = msgspec.json.decode(msg.data, type=Order)
-    except msgspec.DecodeError as error:
-        msg.term(f"no order: {error}")  # it will not be one the next time either
-        return
+app = jsync.Worker(
+    stream="ORDERS",
+    connect=lambda: jsync.connect(URL, name="worker"),
+    retry=jsync.Retry(delays=[0.1, 1, 10], attempts=5, dead_letter="dead.orders"),
+)
+
+
+@app.handle("orders.*", consumer="charging", time_limit=60)
+def charge(order: Order, msg: jsync.JetStreamMsg) -> None:
+    """Called for each order; what it raises is a failure."""
     attempt = msg.metadata.num_delivered
-    try:
-        charge(order, attempt)
-    except OSError as error:
-        print(f"order {order.id}: {error}, attempt {attempt}")
-        msg.nak(delay=0.1 * 2**attempt)
-        return
-    msg.ack()
+    if order.id == 2 and attempt == 1:
+        print(f"order {order.id}: the bank does not answer, attempt {attempt}")
+        raise OSError("the bank does not answer")
     print(f"order {order.id}: charged {order.amount:.2f}")
 
 
-def charge(order: Order, attempt: int) -> None:
-    if order.id == 2 and attempt == 1:
-        raise OSError("the bank does not answer")
-
-
-def main(*, once: bool) -> None:
-    with jsync.connect(URL, name="worker") as nc:
-        js = nc.jetstream()
-        stream = js.create_stream(name="ORDERS", subjects=["orders.>"])
-        worker = stream.create_consumer(
-            durable_name="charging",
-            ack_wait=30,  # seconds for one message; msg.in_progress() asks for more
-            max_deliver=ATTEMPTS,
-            max_ack_pending=100,
-        )
-        if once:
-            seed(js)
-        # The handler of a signal should do no more than this.
-        ended = threading.Event()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: ended.set())
-        with worker.consume(handle, max_messages=100) as running:
-            while not ended.wait(0.05):
-                running.wait(0)  # raises what has ended it
-                if once and not left(worker):
-                    break
-            running.drain()  # asks for no more; what is here is done
-            running.wait()
-
-
-def left(worker: jsync.Consumer) -> int:
-    info = worker.info()
-    return info.num_pending + info.num_ack_pending
-
-
-def seed(js: jsync.JetStream) -> None:
+def once(nc: jsync.Connection, js: jsync.JetStream) -> None:
     """Three orders, and something that is none."""
+    logging.disable()  # of the two failures that are to be seen here
     for number in (1, 2, 3):
         js.publish("orders.new", msgspec.json.encode(Order(number, number * 9.5)))
     js.publish("orders.new", b"hello")
+    with app.start(nc):
+        worker = js.consumer("ORDERS", "charging")
+        while (info := worker.info()).num_pending or info.num_ack_pending:
+            time.sleep(0.05)
+    letter = js.stream("DEAD").get_message(1)
+    print(f"dead letter: {letter.data.decode()}")
+
+
+def main() -> None:
+    with app.connect() as nc:
+        js = nc.jetstream()
+        js.create_stream(name="ORDERS", subjects=["orders.>"])
+        js.create_stream(name="DEAD", subjects=["dead.>"])
+        if "--once" in sys.argv:
+            once(nc, js)
+            return
+    app.run()
 
 
 if __name__ == "__main__":
-    main(once="--once" in sys.argv)
+    main()
