@@ -124,7 +124,7 @@ class Strings(Codec):
 
 
 class Time(Codec):
-    """An aware datetime here, RFC 3339 there."""
+    """An aware datetime here, RFC 3339 there, without zeros at the end, as Go has it."""
 
     def read(self, wire: Any, strict: bool) -> Any:
         time = datetime.fromisoformat(convert(wire, str))
@@ -134,7 +134,8 @@ class Time(Codec):
         return None if time.year == 1 else time.astimezone(UTC)
 
     def write(self, value: Any) -> Any:
-        return self.check(value).isoformat().replace("+00:00", "Z")
+        text = self.check(value).isoformat().removesuffix("+00:00")
+        return f"{text.rstrip('0')}Z" if "." in text else f"{text}Z"
 
     def check(self, value: Any) -> Any:
         if not isinstance(value, datetime):

@@ -96,6 +96,7 @@ def test_nats_go_reads_all_that_our_service_tells(
     assert info["description"] == "of jsync"
     assert [e["queue_group"] for e in info["endpoints"]] == ["q", "own"]
     stats = ours.stats().to_wire()
+    # nats.go reads the time, and writes it again.
     assert read["STATS"] == stats
     assert [e["num_requests"] for e in stats["endpoints"]] == [1, 1]
     assert [e["num_errors"] for e in stats["endpoints"]] == [0, 1]
