@@ -12,6 +12,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -78,6 +79,7 @@ class LocalServer:
         self._listening: dict[str, list[str]] = {}
         self._paused = False
         self._owner = 0  # the process that started it
+        self._placeholder: socket.socket | None = None
 
     def __enter__(self) -> Self:
         self.start()
@@ -123,6 +125,7 @@ class LocalServer:
         try:
             self._process = self._launch(binary, self._directory)
             self._wait_until_ready(self._process, self._directory, timeout)
+            self._release_port()
         except BaseException:
             self.stop(0)
             raise
@@ -140,6 +143,7 @@ class LocalServer:
             return
         self._end(timeout)
         self._process = None
+        self._release_port()
         if self._directory is not None:
             shutil.rmtree(self._directory, ignore_errors=True)
             self._directory = None
@@ -306,6 +310,28 @@ class LocalServer:
         if not process.stdin.closed:
             with contextlib.suppress(BrokenPipeError), process.stdin:
                 process.stdin.write(b"over\n")
+            self._keep_port()
+
+    def _keep_port(self) -> None:
+        """Have the system give the port to nobody else until the server listens again.
+
+        Nobody listens on it meanwhile, so that connections are refused.
+        """
+        # Elsewhere than on Linux the server could not listen beside it.
+        if self._listening and sys.platform == "linux":
+            placeholder = socket.socket()
+            placeholder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                placeholder.bind(("127.0.0.1", self.port))
+            except OSError:  # somebody was quicker
+                placeholder.close()
+            else:
+                self._placeholder = placeholder
+
+    def _release_port(self) -> None:
+        if self._placeholder is not None:
+            self._placeholder.close()
+            self._placeholder = None
 
     def _signal(self, number: signal.Signals) -> None:
         if self._process is None or not self.is_running:
