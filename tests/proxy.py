@@ -6,6 +6,7 @@ import contextlib
 import select
 import socket
 import struct
+import sys
 import threading
 import time
 from collections import deque
@@ -181,6 +182,7 @@ class FaultProxy:
         self._orders: deque[tuple[Callable[[], None], Future[None]]] = deque()
         self._closing = False
         self._listener: socket.socket | None = None
+        self._placeholder: socket.socket | None = None
         self._port = 0
         self._listen()
         self._wake, self._woken = socket.socketpair()
@@ -266,7 +268,7 @@ class FaultProxy:
 
     def refuse(self) -> None:
         """Stop listening: new connections are refused, open ones go on."""
-        self._order(self._stop_listening)
+        self._order(self._refuse)
 
     def accept(self) -> None:
         """Listen again, on the same port."""
@@ -318,6 +320,7 @@ class FaultProxy:
                 self._turn()
         finally:
             self._stop_listening()
+            self._release_port()
             for link in self._links:
                 link.close("reset")
             self._links.clear()
@@ -375,11 +378,28 @@ class FaultProxy:
             listener.setblocking(False)
             self._port = listener.getsockname()[1]
             self._listener = listener
+            self._release_port()
 
     def _stop_listening(self) -> None:
         if self._listener is not None:
             self._listener.close()
             self._listener = None
+
+    def _keep_port(self) -> None:
+        """Have the system give the port to nobody else while nobody listens."""
+        if sys.platform == "linux" and self._placeholder is None:
+            self._placeholder = socket.socket()
+            self._placeholder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            self._placeholder.bind(("127.0.0.1", self._port))
+
+    def _release_port(self) -> None:
+        if self._placeholder is not None:
+            self._placeholder.close()
+            self._placeholder = None
+
+    def _refuse(self) -> None:
+        self._stop_listening()
+        self._keep_port()
 
     def _tune(self, sock: socket.socket) -> None:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

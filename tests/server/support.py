@@ -156,10 +156,14 @@ def stranger(*replies: bytes) -> Iterator[str]:
 
 
 def refusing_url() -> str:
-    """The URL of a port that nobody listens on."""
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return f"nats://127.0.0.1:{sock.getsockname()[1]}"
+    """The URL of a port that nobody listens on, and that nobody else is given."""
+    sock = socket.socket()
+    # With it, a server can be started there all the same.
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    sock.bind(("127.0.0.1", 0))
+    url = f"nats://127.0.0.1:{sock.getsockname()[1]}"
+    sock.detach()  # it stays bound while this process runs
+    return url
 
 
 class Child:
