@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import signal
 import threading
 import uuid
@@ -30,6 +31,9 @@ settings.load_profile("jsync")
 
 FAILED = pytest.StashKey[bool]()
 """Set for a test that has failed, in its set-up or itself."""
+
+
+WARNING = re.compile(r"\[(WRN|ERR|FTL)\]")
 
 
 class StartServer(Protocol):
@@ -123,7 +127,17 @@ def pytest_runtest_makereport(
     report = yield
     if report.failed:
         item.stash[FAILED] = True
+        # What the server tells its log alone, why a stream cannot be created for instance.
+        for name, value in getattr(item, "funcargs", {}).items():
+            if isinstance(value, LocalServer) and (told := warnings_of(value)):
+                report.sections.append((f"warnings of {name}", told))
     return report
+
+
+def warnings_of(server: LocalServer, count: int = 20) -> str:
+    """The last warnings and errors in the log of a server."""
+    lines = server.log.splitlines()
+    return "\n".join([line for line in lines if WARNING.search(line)][-count:])
 
 
 @pytest.fixture(autouse=True)
