@@ -80,7 +80,9 @@ def test_ctrl_c_at_any_line_neither_loses_nor_doubles_a_message(
             ingest.add(unique, b"first")
         sent = [b"first"] * ingest.added
         name = f"{unique}-{line}"
-        js.create_stream(name=name, subjects=[unique], allow_batched=True)
+        js.create_stream(
+            name=name, subjects=[unique], allow_batched=True, storage="memory"
+        )
         for payload in (b"second", b"third"):
             ingest.add(unique, payload)
             sent.append(payload)
