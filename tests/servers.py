@@ -175,7 +175,7 @@ class Cluster:
         """Start what does not run, and block until JetStream works, a few seconds."""
         try:
             for server in self.servers:
-                server.start()
+                server.start(60)
             self.wait_until_ready()
         except BaseException:
             self.stop()
@@ -186,7 +186,7 @@ class Cluster:
         for server in self.servers:
             server.stop()
 
-    def wait_until_ready(self, timeout: float = 30) -> None:
+    def wait_until_ready(self, timeout: float = 120) -> None:
         """Block until every running server is healthy and follows the same meta leader."""
         deadline = time.monotonic() + timeout
         while not self._is_ready():
@@ -195,11 +195,11 @@ class Cluster:
                 raise TimeoutError(f"no cluster after {timeout} s:\n{logs}")
             time.sleep(0.02)
 
-    def meta_leader(self, timeout: float = 10) -> LocalServer:
+    def meta_leader(self, timeout: float = 60) -> LocalServer:
         """Return the server that leads JetStream's own affairs; blocks until there is one."""
         return self._leader(self._meta_leader_name, timeout)
 
-    def stream_leader(self, stream: str, timeout: float = 10) -> LocalServer:
+    def stream_leader(self, stream: str, timeout: float = 60) -> LocalServer:
         """Return the server that leads a stream of the global account.
 
         Blocks until there is one; `TimeoutError` after `timeout` seconds.
@@ -246,7 +246,7 @@ class Cluster:
         return name
 
 
-def wait_for(condition: Callable[[], bool], timeout: float = 10) -> None:
+def wait_for(condition: Callable[[], bool], timeout: float = 60) -> None:
     """Block until `condition()` holds; `TimeoutError` after `timeout` seconds."""
     deadline = time.monotonic() + timeout
     while not condition():

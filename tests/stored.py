@@ -26,6 +26,9 @@ logger = logging.getLogger("jsync.tests.stored")
 
 Verdict: TypeAlias = Literal["stored", "nothing", "unknown"]
 
+PATIENCE = 180.0
+"""Seconds until a cluster on a busy machine has done all that it was asked for."""
+
 NOT_STORED = (errors.APIError, errors.NoStreamResponseError)
 """The errors of a publisher that mean that the message is not stored."""
 
@@ -40,11 +43,11 @@ def stored(stream: jsync.Stream) -> list[jsync.JetStreamMsg]:
             consumer = stream.create_consumer(ack_policy="none", inactive_threshold=30)
             # In a cluster a new consumer has no leader for a moment.
             with contextlib.suppress(errors.NoRespondersError):
-                with consumer.fetch(count, timeout=20) as batch:
+                with consumer.fetch(count, timeout=60) as batch:
                     messages[:] = batch
         return len(messages) == count
 
-    wait_for(read, 30)
+    wait_for(read, PATIENCE)
     return messages
 
 
@@ -59,20 +62,31 @@ def contents(stream: jsync.Stream) -> list[tuple[str, bytes]]:
 def read_back(url: str, stream: str) -> list[bytes]:
     """Every payload of the stream in its order, as another client, nats-py, reads it."""
 
-    async def read() -> list[bytes]:
-        nc = await nats.connect(url, allow_reconnect=False, connect_timeout=10)
+    async def read_once() -> list[bytes]:
+        nc = await nats.connect(url, allow_reconnect=False, connect_timeout=30)
         try:
-            js = nc.jetstream(timeout=10)
+            js = nc.jetstream(timeout=30)
             count = (await js.stream_info(stream)).state.messages
             config = ConsumerConfig(ack_policy=AckPolicy.NONE, inactive_threshold=60)
             consumer = await js.add_consumer(stream, config)
             subscription = await js.pull_subscribe_bind(consumer.name, stream)
             found: list[bytes] = []
             while len(found) < count:
-                found += [m.data for m in await subscription.fetch(1000, timeout=10)]
+                found += [m.data for m in await subscription.fetch(1000, timeout=30)]
             return found
         finally:
             await nc.close()
+
+    async def read() -> list[bytes]:
+        deadline = time.monotonic() + PATIENCE
+        while True:
+            try:
+                return await read_once()
+            except nats.errors.Error:
+                # In a cluster a new consumer has no leader for a moment.
+                if time.monotonic() > deadline:
+                    raise
+                await asyncio.sleep(0.1)
 
     return asyncio.run(read())
 
@@ -84,6 +98,7 @@ class Published:
         self._publisher, self._subject = publisher, subject
         self.futures: list[jsync.PubAckFuture] = []
         self.stopped = threading.Event()
+        self._done = 0
 
     def run(self) -> None:
         """Publish until `stopped` is set, then wait for every outcome."""
@@ -101,13 +116,16 @@ class Published:
 
     @property
     def done(self) -> int:
-        """How many messages have an outcome."""
-        return sum(future.done() for future in list(self.futures))
+        """How many messages have an outcome, up to the first that has none."""
+        futures = self.futures
+        while self._done < len(futures) and futures[self._done].done():
+            self._done += 1
+        return self._done
 
     def check(self, found: Iterable[bytes]) -> Counter[type[Exception]]:
         """Hold the outcomes against what the stream has; return the failures by type."""
         stored = Counter(found)
-        outcomes = [future.exception(30) for future in self.futures]
+        outcomes = [future.exception(PATIENCE) for future in self.futures]
         acked = {b"%d" % n for n, error in enumerate(outcomes) if error is None}
         failures = Counter(type(error) for error in outcomes if error is not None)
         known = {b"%d" % n for n in range(len(outcomes))}
@@ -144,14 +162,17 @@ class Received:
     def check(self, consumer: jsync.Consumer) -> None:
         """Wait until every message of the stream has come and every ack has arrived."""
 
+        last = 0
+
         def is_settled() -> bool:
+            nonlocal last
             with contextlib.suppress(errors.Error):
                 info = consumer.info()
+                last = info.delivered.stream_seq
                 return info.num_pending == info.num_ack_pending == 0
             return False
 
-        wait_for(is_settled, 60)
-        last = consumer.info().delivered.stream_seq
+        wait_for(is_settled, PATIENCE)
         missing = set(range(1, last + 1)) - set(self.times)
         again = sum(times - 1 for times in self.times.values())
         logger.info(
@@ -198,7 +219,7 @@ class Ledger:
         return verdict
 
     def _judge(self, publish: Callable[[], object]) -> Verdict:
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + PATIENCE
         try:
             publish()
         except errors.UnclearCommitError as unclear:

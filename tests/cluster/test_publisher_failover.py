@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.cluster
 
-LONG = 40.0
+LONG = 120.0
 Result = TypeVar("Result")
 
 

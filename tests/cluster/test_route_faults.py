@@ -19,7 +19,7 @@ from ..faults import Events, connect
 from ..proxy import FaultProxy
 from ..server.support import Thread
 from ..servers import Cluster, free_port, wait_for
-from ..stored import Published, Received, read_back
+from ..stored import PATIENCE, Published, Received, read_back
 from .test_publisher_failover import answered
 
 if TYPE_CHECKING:
@@ -33,7 +33,6 @@ pytestmark = [pytest.mark.cluster, pytest.mark.fault]
 
 logger = logging.getLogger("jsync.tests.routes")
 
-LONG = 60.0
 RATE = 200_000
 """Bytes a second that a throttled route carries."""
 
@@ -115,14 +114,19 @@ def test_routes_that_break_lose_and_double_nothing(
     with connect(routed.urls, Events()) as nc:
         js = nc.jetstream(timeout=5)
         stream = answered(
-            lambda: js.create_stream(name=unique, subjects=[unique], num_replicas=3)
+            lambda: js.create_stream(
+                name=unique,
+                subjects=[unique],
+                num_replicas=3,
+                duplicate_window=2 * PATIENCE,
+            )
         )
         consumer: jsync.Consumer = answered(
             lambda: js.create_consumer(
                 unique, durable_name="worker", ack_wait=5, max_ack_pending=2000
             )
         )
-        publisher = js.publisher(window=500, resend=True, ack_timeout=LONG)
+        publisher = js.publisher(window=500, resend=True, ack_timeout=PATIENCE)
         published = Published(publisher, unique)
         thread = Thread(published.run)
         changes = 0
@@ -138,9 +142,12 @@ def test_routes_that_break_lose_and_double_nothing(
                         changes += 1
                     time.sleep(dice.uniform(0.3, 1))
                 before = published.done
-                wait_for(lambda least=before: published.done > least + 1000, LONG)  # type: ignore[misc]
+                wait_for(
+                    lambda least=before: published.done > least + 1000,  # type: ignore[misc]
+                    PATIENCE,
+                )
             published.stopped.set()
-            thread._future.result(LONG)
+            thread._future.result(PATIENCE)
             routed.wait_until_ready()
             received.check(consumer)
             assert not consuming.closed
