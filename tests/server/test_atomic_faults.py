@@ -18,7 +18,7 @@ from ..stored import Ledger, contents
 from .support import LONG, Thread
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from ..conftest import StartServer
     from ..proxy import FaultProxy, Side
@@ -340,35 +340,36 @@ def test_a_cut_at_any_byte_leaves_all_or_nothing_and_is_reported_so(
 # Servers that end -----------------------------------------------------------------------
 
 
-def kill_in_the_middle(own_server: StartServer, kills: int) -> Ledger:
-    """Publish batches while the server is killed and started again."""
+def kill_in_the_middle(
+    own_server: StartServer, kills: int, enough: Callable[[Ledger], bool]
+) -> Ledger:
+    """Publish batches while the server is killed, so often at least, until `enough`."""
     server = own_server()
     ledger = Ledger("kill")
     dice = random.Random(7)
-    stop = threading.Event()
+    killing_ended = threading.Event()
     with connect(server.url, Events(), connect_timeout=2) as nc:
         js = nc.jetstream()
         stream = js.create_stream(name="KILL", subjects=["kill"], allow_atomic=True)
 
         def kill() -> None:
             try:
-                for number in range(kills):
+                for number in range(20 * kills):
+                    if number >= kills and enough(ledger):
+                        break
                     wait_for(lambda n=number: ledger.verdicts["stored"] >= 2 * n + 2)  # type: ignore[misc]
                     time.sleep(dice.uniform(0, 0.25))
                     server.kill()
                     time.sleep(dice.uniform(0, 0.1))
-                    server.start()
+                    server.start(60)
             finally:
-                stop.set()
+                killing_ended.set()
 
-        killing = threading.Thread(target=kill)
-        killing.start()
-        try:
-            while not stop.is_set():
-                kind = dice.choice([{}, {}, {"ack_first": True}, {"ack_first": False}])
-                ledger.publish(js, dice.choice([1, 2, 30, 200]), timeout=5, **kind)
-        finally:
-            killing.join()
+        killing = Thread(kill)
+        while not killing_ended.is_set():
+            kind = dice.choice([{}, {}, {"ack_first": True}, {"ack_first": False}])
+            ledger.publish(js, dice.choice([1, 2, 30, 200]), timeout=5, **kind)
+        killing.result()
         wait_for(lambda: nc.is_connected)
         assert ledger.publish(js, timeout=LONG) == "stored"
         ledger.check(stream)
@@ -378,7 +379,7 @@ def kill_in_the_middle(own_server: StartServer, kills: int) -> Ledger:
 def test_a_killed_server_leaves_all_or_nothing_and_it_is_reported_so(
     own_server: StartServer,
 ) -> None:
-    ledger = kill_in_the_middle(own_server, 2)
+    ledger = kill_in_the_middle(own_server, 2, lambda ledger: len(ledger) > 3)
     assert ledger.verdicts["stored"] > 3
 
 
@@ -386,8 +387,10 @@ def test_a_killed_server_leaves_all_or_nothing_and_it_is_reported_so(
 def test_a_server_that_is_killed_again_and_again_leaves_all_or_nothing(
     own_server: StartServer,
 ) -> None:
-    ledger = kill_in_the_middle(own_server, 40)
-    assert ledger.verdicts["stored"] > 40
+    # How often a kill meets a batch before its commit depends on the machine.
+    ledger = kill_in_the_middle(
+        own_server, 40, lambda ledger: ledger.verdicts["nothing"] > 10
+    )
     assert ledger.verdicts["nothing"] > 10
     assert not ledger.reasons
 
