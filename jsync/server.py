@@ -101,7 +101,7 @@ class LocalServer:
         state = "paused" if self._paused else "running"
         return f"<LocalServer {state} at {self.url}, pid {self.pid}>"
 
-    def start(self, timeout: float = 10) -> None:
+    def start(self, timeout: float = 30) -> None:
         """Start the server, and block until it listens. Does nothing if it runs.
 
         After `kill()`, or if the server ended by itself, it starts again on the same

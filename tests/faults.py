@@ -66,7 +66,7 @@ class Events:
         """What that callback was given, once for each call."""
         return [value for seen, value in list(self.seen) if seen == name]
 
-    def wait(self, name: str, count: int = 1, timeout: float = 15) -> Any:
+    def wait(self, name: str, count: int = 1, timeout: float = 60) -> Any:
         """Block until that callback was called `count` times; return what it was given."""
         try:
             wait_for(lambda: len(self.of(name)) >= count, timeout)
@@ -148,12 +148,12 @@ def open_files() -> int:
 
 
 class Peer:
-    """A connection that a `FakeServer` has accepted. Every wait ends after 20 seconds."""
+    """A connection that a `FakeServer` has accepted. Every wait ends after a minute."""
 
     def __init__(
         self, sock: socket.socket, number: int, closing: threading.Event
     ) -> None:
-        sock.settimeout(20)
+        sock.settimeout(60)
         self.number = number
         """0 for the first connection that the server has accepted."""
         self.sock = sock
@@ -184,7 +184,7 @@ class Peer:
 
     def hang(self) -> None:
         """Say nothing and read nothing until the server is closed."""
-        assert self._closing.wait(60)
+        assert self._closing.wait(180)
 
     def send(self, data: bytes) -> None:
         self.sock.sendall(data)

@@ -43,7 +43,9 @@ def free_port() -> int:
 def monitor(server: LocalServer, page: str) -> dict[str, Any]:
     """Return a page of the server's monitoring, `jsz?streams=1` for instance."""
     where = urlsplit(server.monitoring_url or "").netloc
-    with contextlib.closing(http.client.HTTPConnection(where, timeout=5)) as connection:
+    with contextlib.closing(
+        http.client.HTTPConnection(where, timeout=15)
+    ) as connection:
         connection.request("GET", f"/{page}")
         found: dict[str, Any] = json.load(connection.getresponse())
         return found

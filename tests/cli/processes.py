@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from jsync.server import LocalServer
 
-LONG = 60.0
+LONG = 180.0
 
 
 class Process:

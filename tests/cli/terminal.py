@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
-LONG = 30.0
+LONG = 120.0
 
 
 class Terminal:

@@ -27,7 +27,7 @@ def fill(js: JetStream, stream: Stream, count: int) -> None:
 
 def wait_until_acknowledged(consumer: Consumer, sequence: int) -> None:
     """The server handles acks a moment after it has read them."""
-    wait_for(lambda: consumer.info().ack_floor.stream_seq == sequence, 30)
+    wait_for(lambda: consumer.info().ack_floor.stream_seq == sequence)
 
 
 def test_a_consumer_is_created_from_the_options_that_nats_consumer_add_has(

@@ -153,7 +153,7 @@ def test_ctrl_c_does_not_wait_for_a_reader_that_has_stopped(
             time.sleep(0.1)
             return 30_000 < before == process.unread
 
-        wait_for(is_stuck, 30)
+        wait_for(is_stuck)
         process.interrupt()
         assert process.wait() == 130
 

@@ -250,7 +250,7 @@ def test_a_killed_ingest_is_repeated_without_duplicates(
     rows = numbers(range(4000))
     with Process(server, *command) as process:
         process.feed(numbers(range(2500)))
-        wait_for(lambda: count(batched) > 1000, 30)
+        wait_for(lambda: count(batched) > 1000)
         process.kill()
     assert 1000 < count(batched) <= 2500
     assert jsync(*command, stdin=rows).code == 0
@@ -266,7 +266,7 @@ def test_a_killed_ingest_goes_on_after_the_window_too(
     command += ["--subject", subject, "--publisher", how]
     with Process(server, *command) as process:
         process.feed(numbers(range(2500)))
-        wait_for(lambda: count(forgetful) > 1000, 30)
+        wait_for(lambda: count(forgetful) > 1000)
         process.kill()
     there = count(forgetful)
     ended = jsync(*command, "--resume", "--json", stdin=numbers(range(4000)))
@@ -347,7 +347,7 @@ def test_ctrl_c_ends_it_once_all_is_stored_and_says_how_far_it_came(
     command = ("ingest", "-", "--source", "rows", "--subject", f"{batched.name}.x")
     with Process(server, *command) as process:
         process.feed(numbers(range(700)))
-        wait_for(lambda: count(batched) == 700, 30)
+        wait_for(lambda: count(batched) == 700)
         process.interrupt()
         code, output, errors = process.finish()
     assert code == 130
@@ -368,8 +368,8 @@ def test_a_second_ctrl_c_waits_for_nothing(own_server: StartServer) -> None:
     ):
         js = nc.jetstream()
         process.feed(numbers(range(700)))
-        wait_for(lambda: "S" in list(js.stream_names()), 30)
-        wait_for(lambda: count(js.stream("S")) == 700, 30)
+        wait_for(lambda: "S" in list(js.stream_names()))
+        wait_for(lambda: count(js.stream("S")) == 700)
         server.pause()
         process.feed(numbers(range(700)))
         process.interrupt()

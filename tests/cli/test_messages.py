@@ -30,7 +30,7 @@ def begun(
     thread = Thread(lambda: jsync(*arguments))
     for subject in subjects:
         page = f"subsz?subs=1&test={subject}"
-        wait_for(lambda page=page: bool(heard(server, page)) or thread.ended, 30)  # type: ignore[misc]
+        wait_for(lambda page=page: bool(heard(server, page)) or thread.ended)  # type: ignore[misc]
     return thread
 
 

@@ -108,7 +108,7 @@ def running(
         *("--http", f"127.0.0.1:{port}"),
     ) as process:
         found = Running(process, port, tmp_path)
-        wait_for(found.is_ready, 30)
+        wait_for(found.is_ready)
         yield found
 
 
@@ -141,9 +141,9 @@ def test_a_message_that_kills_its_process_becomes_a_dead_letter(
 ) -> None:
     before = running.children()
     publish(js, stream, '{"id": 1, "kill": true}', '{"id": 2}')
-    wait_for(lambda: dead.info().state.messages == 1, 30)
+    wait_for(lambda: dead.info().state.messages == 1)
     wait_for(lambda: settled(js, stream))
-    wait_for(running.is_ready, 30)
+    wait_for(running.is_ready)
     assert running.children() != before
     assert 2 in [number for number, _ in running.done]
     wait_for(lambda: running.metric("dead_letters_total") == 1)
@@ -154,7 +154,7 @@ def test_a_killed_process_is_begun_again(running: Running) -> None:
     killed = min(running.children())
     os.kill(killed, signal.SIGKILL)
     wait_for(lambda: killed not in running.children())
-    wait_for(lambda: len(running.children()) == 2 and running.is_ready(), 30)
+    wait_for(lambda: len(running.children()) == 2 and running.is_ready())
 
 
 def test_a_killed_supervisor_takes_its_processes_along(
@@ -163,7 +163,7 @@ def test_a_killed_supervisor_takes_its_processes_along(
     children = running.children()
     assert len(children) == 2
     running.process.kill()
-    wait_for(lambda: not any(os.path.exists(f"/proc/{pid}") for pid in children), 30)
+    wait_for(lambda: not any(os.path.exists(f"/proc/{pid}") for pid in children))
 
 
 def test_sighup_replaces_each_process(
@@ -174,7 +174,7 @@ def test_sighup_replaces_each_process(
     wait_for(
         lambda: len(running.children()) == 2 and not running.children() & before, 30
     )
-    wait_for(running.is_ready, 30)
+    wait_for(running.is_ready)
     publish(js, stream, '{"id": 1}')
     wait_for(lambda: len(running.done) == 1)
 

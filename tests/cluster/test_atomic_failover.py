@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.cluster
 
-LONG = 40.0
+LONG = 120.0
 
 
 @pytest.fixture

@@ -37,7 +37,7 @@ def whole(lent: Cluster) -> Iterator[Cluster]:
     for server in lent.servers:
         server.start()
     for server in lent.servers:
-        wait_for(functools.partial(announces, server, 3), 20)
+        wait_for(functools.partial(announces, server, 3))
     yield lent
     for server in lent.servers:
         if server.is_running:
@@ -90,12 +90,12 @@ def test_what_is_announced_can_be_ignored(whole: Cluster) -> None:
 def test_a_server_that_joins_later_is_announced(whole: Cluster) -> None:
     late = whole.servers[2]
     late.kill()
-    wait_for(functools.partial(announces, whole.servers[0], 2), 20)
+    wait_for(functools.partial(announces, whole.servers[0], 2))
     events = Events()
     with connect(whole.urls[0], events) as nc:
         assert late.url not in nc.servers
         late.start()
-        wait_for(lambda: late.url in nc.servers, 20)
+        wait_for(lambda: late.url in nc.servers)
         wait_for(lambda: [late.url] in events.of("discovered"))
 
 

@@ -65,7 +65,7 @@ def test_leaders_that_step_down_lose_and_double_nothing(
         changes += 1
         # Sometimes again while the new leader is being greeted, sometimes later.
         acked = ingest.acked + (0, 2000)[changes % 2]
-        wait_for(lambda: thread.ended or ingest.acked > acked, 30)  # noqa: B023
+        wait_for(lambda: thread.ended or ingest.acked > acked)  # noqa: B023
     thread._future.result(60)
     assert changes
     found = stored(js, unique)
@@ -139,7 +139,7 @@ def test_a_leader_that_is_killed_leaves_what_was_said_to_be_stored(
         thread._future.result(60)
         leader.start()
         whole.wait_until_ready()
-        wait_for(lambda: bool(whole.stream_leader(unique)), 30)
+        wait_for(lambda: bool(whole.stream_leader(unique)))
         found = stored(js, unique)
         check(ingest, found, payloads)
         if ids:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.cluster
 
-LONG = 60.0
+LONG = 120.0
 LOG = logging.getLogger(__name__)
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.cluster
 
-LONG = 20.0
+LONG = 120.0
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.cluster
 
-LONG = 60.0
+LONG = 120.0
 MIB = 1 << 20
 
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.cluster
 
-LONG = 40.0
+LONG = 120.0
 QUICK: dict[str, Any] = {"expires": 2.0, "idle_heartbeat": 0.5, "max_messages": 50}
 LOST = (
     errors.OrderedConsumerResetError,

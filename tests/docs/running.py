@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from .markdown import Block
 
-SECONDS = 60
+SECONDS = 180
 """How long a block may take; each takes well below one."""
 
 

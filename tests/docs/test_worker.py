@@ -54,7 +54,7 @@ def test_the_worker_of_the_page_works(
         ) as process,
         jsync.connect(server.url) as nc,
     ):
-        wait_for(lambda: code_of(f"http://127.0.0.1:{port}/readyz") == 200, 30)
+        wait_for(lambda: code_of(f"http://127.0.0.1:{port}/readyz") == 200)
         js = nc.jetstream()
         js.publish("orders.paid", b'{"id": 7, "amount": 12.5}')
         js.publish("orders.paid", b"nonsense")

@@ -89,9 +89,9 @@ def test_a_worker_that_is_terminated_has_done_what_it_has_begun(
             return 0
 
         try:
-            wait_for(lambda: "ORDERS" in list(js.stream_names()), 30)
+            wait_for(lambda: "ORDERS" in list(js.stream_names()))
             last = js.publish("orders.new", b'{"id": 7, "amount": 1}').seq
-            wait_for(lambda: acked() == last, 30)
+            wait_for(lambda: acked() == last)
             process.send_signal(signal.SIGTERM)
             output, errors = process.communicate(timeout=30)
         finally:

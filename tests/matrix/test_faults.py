@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.server, pytest.mark.fault]
 
 logger = logging.getLogger("jsync.tests.matrix")
 
-LONG = 60.0
+LONG = 120.0
 KILLS = 3
 CUTS = 4
 

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 
-LONG = 30.0
+LONG = 90.0
 """A timeout that no healthy test waits for."""
-SOON = 10.0
+SOON = 20.0
 """When a call with the timeout `LONG` has to have ended: generous, and well before it."""
 
 

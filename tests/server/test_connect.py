@@ -205,14 +205,14 @@ def test_silence_is_a_timeout() -> None:
 # connect_timeout ----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("silent", [1, 40])
+@pytest.mark.parametrize("silent", [1, 90])
 def test_connect_timeout_bounds_the_whole_attempt(silent: int) -> None:
     with ExitStack() as holes:
         urls = [holes.enter_context(black_hole()) for _ in range(silent)]
         begin = time.monotonic()
         with pytest.raises((errors.ConnectionError, errors.TimeoutError)):
             jsync.connect(urls, connect_timeout=0.5)
-        # Each for itself would be 0.5 s a server: 20 s.
+        # Each for itself would be 0.5 s a server: 45 s.
         assert time.monotonic() - begin < SOON
 
 

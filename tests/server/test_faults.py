@@ -52,7 +52,7 @@ def _no_crash(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
 
 SECONDS = float(os.environ.get("JSYNC_FAULT_SECONDS", "30"))
 SEED = int(os.environ.get("JSYNC_FAULT_SEED", random.randrange(1 << 32)))
-SLACK = 10.0
+SLACK = 30.0
 """How much later than its timeout a call may return on a machine that is busy."""
 WRITE_TIMEOUT = 0.3
 PATIENT = 'write_deadline: "5s"\nmax_pending: 256MB\nping_interval: "2s"\n'
@@ -166,7 +166,7 @@ class Writer:
         """
         begin = self._published[number]
         with contextlib.suppress(TimeoutError):  # the callback may be late itself
-            wait_for(lambda: any(loss >= begin for loss in self.losses), 5)
+            wait_for(lambda: any(loss >= begin for loss in self.losses))
             return True
         return False
 
@@ -401,7 +401,9 @@ def campaign(server: LocalServer) -> None:
         stack.callback(stop.set)
         saboteur = Saboteur(server, proxies, dice)
         begin, memory = time.monotonic(), 0
-        while (elapsed := time.monotonic() - begin) < SECONDS:
+        while (elapsed := time.monotonic() - begin) < SECONDS or (
+            made[0].stats().reconnects <= 5 and elapsed < 10 * SECONDS
+        ):
             saboteur.act()
             time.sleep(dice.choice([0.0, 0.02, 0.3]))
             watch.check()
@@ -413,7 +415,7 @@ def campaign(server: LocalServer) -> None:
                 memory = resident_bytes()
         saboteur.repair()
         for nc in made:
-            wait_for(functools.partial(is_well, nc), 30)
+            wait_for(functools.partial(is_well, nc))
         # It works as if nothing had been: all that is published now arrives.
         stop.set()
         for thread in threads:
@@ -424,7 +426,7 @@ def campaign(server: LocalServer) -> None:
             for _ in range(10):
                 assert writer.publish()
         for reader in readers:
-            wait_for(functools.partial(has_all, reader, writers), 20)
+            wait_for(functools.partial(has_all, reader, writers))
         stop.set()
         for thread in threads:
             thread.result()

@@ -107,7 +107,7 @@ def test_the_move_waits_for_requests_in_flight(
     answer = threading.Event()
 
     def serve(msg: Any) -> None:
-        assert answer.wait(10)
+        assert answer.wait(60)
         msg.respond(b"late")
 
     with connect(pair[0].url, Events()) as service, connect_to(pair, events) as nc:
@@ -185,7 +185,7 @@ def test_a_lame_duck_that_answers_nothing_is_left_all_the_same(
 
     def script(peer: Peer) -> None:
         peer.handshake()
-        told.wait(20)
+        told.wait(60)
         peer.greet(ldm=True)
         peer.hang()
 
@@ -225,7 +225,7 @@ def test_being_told_twice_moves_once(own_server: StartServer) -> None:
 
     def script(peer: Peer) -> None:
         peer.handshake()
-        told.wait(20)
+        told.wait(60)
         peer.greet(ldm=True)
         peer.greet(ldm=True)
         peer.serve()

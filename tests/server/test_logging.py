@@ -40,7 +40,7 @@ with jsync.connect(sys.argv[1]) as nc:
     nc.subscribe("b", max_pending_messages=1)
     for subject in ("a", "b", "b", "b"):
         nc.publish(subject)
-    assert raised.wait(30)
+    assert raised.wait(60)
 """
 
 

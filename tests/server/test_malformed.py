@@ -22,6 +22,7 @@ from ..faults import (
     reached,
 )
 from ..servers import wait_for
+from .support import LONG
 
 if TYPE_CHECKING:
     from jsync.server import LocalServer
@@ -73,7 +74,7 @@ def test_malformed_bytes_break_the_connection_and_it_is_made_again(
         assert len(str(loss)) < 1000
         events.wait("reconnect")
         nc.publish(unique, b"1")
-        assert subscription.next(10).data == b"1"
+        assert subscription.next(LONG).data == b"1"
 
 
 HARMLESS = [
@@ -103,7 +104,7 @@ def test_the_unexpected_that_is_no_error_is_survived(
         proxy.inject(data)
         nc.flush()
         nc.publish(unique, b"1")
-        assert subscription.next(10).data == b"1"
+        assert subscription.next(LONG).data == b"1"
         assert "disconnect" not in events.names
 
 
@@ -142,18 +143,20 @@ def test_a_campaign_of_garbage_is_survived(
         ) as nc,
     ):
         subscription = nc.subscribe(unique)
-        deadline = time.monotonic() + 4
-        while time.monotonic() < deadline:
+        begin = time.monotonic()
+        while (elapsed := time.monotonic() - begin) < 4 or (
+            elapsed < LONG and (rounds <= 20 or len(events.of("reconnect")) <= 5)
+        ):
             rounds += 1
             with contextlib.suppress(RuntimeError):  # between two connections
                 proxy.inject(garbage(dice))
             direct.publish(unique, b"among it")
             with contextlib.suppress(errors.TimeoutError, errors.ConnectionError):
                 nc.flush(0.01)
-        wait_for(functools.partial(answers, nc), 20)
+        wait_for(functools.partial(answers, nc))
         assert not nc.is_closed, f"seed {seed}"
         nc.publish(unique, b"end")
-        while (data := subscription.next(10).data) != b"end":
+        while (data := subscription.next(LONG).data) != b"end":
             assert data == b"among it" or len(data) < 100, f"seed {seed}"
         assert rounds > 20
         assert len(events.of("reconnect")) > 5
@@ -187,7 +190,7 @@ def test_garbage_instead_of_a_handshake_is_survived(unique: str) -> None:
             ignore_auth_error_abort=True,
         ) as nc:
             nc.publish("leave")
-            wait_for(lambda: reached(fake, 151) and nc.is_connected, 30)
+            wait_for(lambda: reached(fake, 151) and nc.is_connected)
             nc.flush()
         assert not any(isinstance(e, OverflowError) for e in events.of("closed"))
 
@@ -227,4 +230,4 @@ def test_a_stranger_on_the_servers_port_is_left_alone(
         assert not nc.is_closed
         server.start()
         events.wait("reconnect")
-        assert subscription.next(10).data == b"held"
+        assert subscription.next(LONG).data == b"held"

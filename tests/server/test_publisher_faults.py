@@ -258,7 +258,7 @@ def test_a_campaign_of_cuts_and_kills(
         futures = [pair for pairs in sent for pair in pairs]
         check_honest(js, "S", futures)
         acked, failed = reported(futures)
-        assert len(acked) > 1000
+        assert len(acked) > 100
         if resend:
             assert not failed
             held = [data for _, data in in_stream(js, "S")]

@@ -240,7 +240,7 @@ def test_when_the_attempts_are_exhausted_all_who_wait_get_a_typed_error(
     for subject in ("data", "called"):
         nc.publish(subject, b"last")
     nc.flush()
-    assert handled.wait(10)
+    assert handled.wait(60)
     server.kill()
     events.wait("disconnect")
     calls: list[Thread[Any]] = [
@@ -339,7 +339,7 @@ def test_callbacks_may_use_the_connection(own_server: StartServer) -> None:
         nc.subscribe("service", callback=lambda msg: msg.respond(b"yes"))
         server.kill()
         server.start()
-        assert closed.wait(15)
+        assert closed.wait(60)
         assert replies == [b"yes"]
 
 
@@ -481,7 +481,7 @@ def test_a_secret_that_cannot_be_fetched_is_asked_for_again(
         if faulty.is_set() and fault == "raises":
             raise LookupError("no secret now")
         if faulty.is_set():
-            released.wait(20)
+            released.wait(60)
         return "secret"
 
     events = Events()

@@ -137,7 +137,7 @@ def test_a_half_sent_frame_is_sent_again_and_a_whole_one_is_not(size: int) -> No
 
     def choked(peer: Peer) -> None:
         peer.handshake()
-        may_reset.wait(20)
+        may_reset.wait(60)
         peer.reset()
 
     may_reset = threading.Event()
@@ -165,7 +165,7 @@ def test_only_publishes_wait_for_the_reconnect() -> None:
 
     def choked(peer: Peer) -> None:
         peer.handshake()
-        may_reset.wait(20)
+        may_reset.wait(60)
         peer.reset()
 
     def resumed(peer: Peer) -> None:

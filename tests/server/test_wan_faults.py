@@ -33,7 +33,7 @@ pytestmark = [pytest.mark.server, pytest.mark.fault]
 
 logger = logging.getLogger("jsync.tests.wan")
 
-PATIENCE = 60.0
+PATIENCE = 120.0
 CUTS = 3
 
 

@@ -46,7 +46,7 @@ def at_once(pool: ThreadPoolExecutor, call: Callable[[], Result]) -> list[Result
     barrier = threading.Barrier(THREADS)
 
     def run() -> Result:
-        barrier.wait(30)
+        barrier.wait(60)
         return call()
 
     return [future.result(30) for future in [pool.submit(run) for _ in range(THREADS)]]

@@ -96,7 +96,7 @@ def test_what_the_handshake_has_seen_is_not_seen_again(wire: Wire) -> None:
     assert wire.line.run(0.0) == []
     assert not flushing.done
     wire.far.sendall(b"PONG\r\n")
-    assert flushing.wait(10)
+    assert flushing.wait(60)
 
 
 def test_who_reads_in_its_place_tells_the_io_thread_of_the_first_that_ends(
@@ -130,7 +130,7 @@ def test_a_message_that_comes_while_acks_are_sent_before_a_wait_is_not_waited_fo
     def deliver() -> None:
         with begin:
             wire.line.decrypted(MESSAGE)
-        at_once.append(returned.wait(10))
+        at_once.append(returned.wait(60))
 
     delivering = threading.Thread(target=deliver)
     delivering.start()

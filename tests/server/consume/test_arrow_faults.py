@@ -28,7 +28,7 @@ logger = logging.getLogger("jsync.tests.arrow")
 
 ROWS = 100_000
 READERS = 3
-PATIENCE = 90.0
+PATIENCE = 180.0
 
 
 def by_polars(rows: jsync.ArrowRange) -> tuple[int, int, int]:

@@ -50,7 +50,7 @@ class SparkCluster:
             process.terminate()
         for process in self._processes:
             try:
-                process.wait(30)
+                process.wait(60)
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
