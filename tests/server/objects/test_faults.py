@@ -290,7 +290,7 @@ def test_a_slow_reader_loses_nothing(
 
 @pytest.mark.parametrize(
     "mebibytes",
-    [200, pytest.param(1024, marks=pytest.mark.fault)],
+    [100, pytest.param(400, marks=pytest.mark.fault)],
     ids=["some", "many"],
 )
 def test_large_files_go_in_and_out_in_little_memory(
