@@ -91,7 +91,12 @@ HOLDER = """
     from jsync.jetstream.keyvalue.lock import now
 
     nc = jsync.connect(sys.argv[1], reconnect_wait=0.02, on_error=lambda error: None)
-    kv = nc.jetstream(timeout=1).key_value("L")
+    while True:
+        try:
+            kv = nc.jetstream(timeout=1).key_value("L")
+            break
+        except errors.Error:  # the server is busy, or was killed
+            pass
     while True:
         lock = kv.lock("a", ttl=2, on_lost=lambda error: None)
         try:
