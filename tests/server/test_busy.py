@@ -30,8 +30,8 @@ def hold_the_gil_for(seconds: float) -> None:
 
 @pytest.fixture
 def impatient_server(own_server: StartServer) -> LocalServer:
-    """A server that pings twice a second and hangs up when two pings stay unanswered."""
-    return own_server(config='ping_interval: "500ms"\nping_max: 2')
+    """A server that pings each second and hangs up when two pings stay unanswered."""
+    return own_server(config='ping_interval: "1s"\nping_max: 2')
 
 
 @pytest.mark.parametrize("where", ["main", "callback"])
@@ -42,14 +42,14 @@ def test_user_code_that_is_busy_does_not_lose_the_connection(
     worked = Recorder()
 
     def work(msg: jsync.Msg) -> None:
-        busy_for(2.0)
+        busy_for(4.0)
         worked()
 
     with jsync.connect(
-        impatient_server.url, on_disconnect=lost, ping_interval=0.3
+        impatient_server.url, on_disconnect=lost, ping_interval=1.0
     ) as nc:
         if where == "main":
-            busy_for(2.0)
+            busy_for(4.0)
         else:
             nc.subscribe(unique, callback=work)
             nc.publish(unique)
@@ -65,7 +65,7 @@ def test_code_that_holds_the_gil_does_not_lose_the_connection(
     lost = Recorder()
     with jsync.connect(impatient_server.url, on_disconnect=lost) as nc:
         for _ in range(2):
-            hold_the_gil_for(0.7)
+            hold_the_gil_for(1.2)
             nc.flush()
         assert lost.waiting == 0
         assert nc.stats().reconnects == 0
@@ -76,8 +76,8 @@ def test_a_long_hold_of_the_gil_is_not_taken_for_the_servers_silence(
 ) -> None:
     # Our own pings: intervals pass while we could not have seen any answer.
     lost = Recorder()
-    with jsync.connect(server.url, ping_interval=0.2, on_disconnect=lost) as nc:
-        hold_the_gil_for(1.0)
+    with jsync.connect(server.url, ping_interval=0.5, on_disconnect=lost) as nc:
+        hold_the_gil_for(2.5)
         nc.flush()
         assert lost.waiting == 0
         assert nc.stats().reconnects == 0
