@@ -54,7 +54,7 @@ def monitor(server: LocalServer, page: str) -> dict[str, Any]:
 class RawClient:
     """A NATS client of a few lines, so that these helpers are tested without jsync's own.
 
-    Every wait ends after five seconds with `TimeoutError`, or what `settimeout` says instead;
+    Every wait ends after half a minute with `TimeoutError`, or what `settimeout` says instead;
     `ConnectionError` says that the server has closed.
     """
 
@@ -68,7 +68,7 @@ class RawClient:
         """Connect and read INFO, before the TLS handshake or after it."""
         where = urlsplit(url)
         address = (where.hostname, where.port)
-        self._socket: socket.socket = socket.create_connection(address, timeout=5)
+        self._socket: socket.socket = socket.create_connection(address, timeout=30)
         self._unread = b""
         try:
             if tls is not None and handshake_first:

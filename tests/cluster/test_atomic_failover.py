@@ -176,8 +176,8 @@ def through(whole: Cluster, follower: LocalServer) -> Iterator[jsync.Connection]
         [follower.url, *others],
         randomize=False,
         ignore_discovered_servers=True,
-        ping_interval=0.2,
-        connect_timeout=2,
+        ping_interval=1.0,
+        connect_timeout=10,
         reconnect_wait=0.05,
     ) as through:
         yield through

@@ -105,7 +105,7 @@ def test_keys_expire_where_the_server_can(
     else:
         bucket = js.create_key_value(bucket=unique, limit_marker_ttl=60)
         with bucket.watch() as watch:
-            bucket.create("a", ttl=1)
+            bucket.create("a", ttl=3)
             assert watch.next(LONG).operation == "PUT"
             assert watch.next(LONG).operation == "PURGE"
         assert bucket.create("a", b"again") == 3
@@ -123,11 +123,11 @@ def test_keys_are_locked_where_the_server_can(
             bucket.elect("a")
     else:
         bucket = js.create_key_value(bucket=unique, limit_marker_ttl=60)
-        with bucket.lock("a", ttl=2) as lock:
+        with bucket.lock("a", ttl=4) as lock:
             token, first = lock.token, bucket.get("a").revision
             with bucket.watch("a", updates_only=True) as watch:
                 assert watch.next(LONG).revision > first  # it is renewed
             assert lock.held
-        with bucket.lock("a", ttl=2, timeout=LONG) as lock:
+        with bucket.lock("a", ttl=4, timeout=LONG) as lock:
             assert lock.token > token
     js.delete_key_value(unique)

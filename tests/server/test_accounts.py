@@ -91,7 +91,7 @@ def test_a_user_is_sent_away_on_expiry(
     jwt_server: LocalServer, account: Account
 ) -> None:
     with RawClient(jwt_server.url) as client:
-        assert log_in(client, account.user(expires_in=1)) == "PONG"
+        assert log_in(client, account.user(expires_in=3)) == "PONG"
         while not (line := client.read_line()).startswith("-ERR"):
             pass
         assert line == "-ERR 'User Authentication Expired'"

@@ -23,7 +23,7 @@ from ..faults import (
     waiting,
 )
 from ..servers import wait_for
-from .support import LONG, Thread, refusing_url
+from .support import LONG, SOON, Thread, refusing_url
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -444,7 +444,7 @@ def test_a_server_that_refuses_for_a_while_is_tried_until_it_accepts(
         nc.publish(unique, b"held")
         proxy.accept()
         events.wait("reconnect")
-        assert subscription.next(10).data == b"held"
+        assert subscription.next(SOON).data == b"held"
 
 
 def test_a_connection_that_is_refused_on_first_attempt_may_be_retried(
@@ -459,7 +459,7 @@ def test_a_connection_that_is_refused_on_first_attempt_may_be_retried(
         nc.publish("data", b"early")
         own_server(jetstream=False, port=int(url.rpartition(":")[2]))
         events.wait("connect")
-        assert subscription.next(10).data == b"early"
+        assert subscription.next(SOON).data == b"early"
         assert "reconnect" not in events.names
     finally:
         nc.close()
@@ -486,7 +486,7 @@ def test_a_secret_that_cannot_be_fetched_is_asked_for_again(
 
     events = Events()
     with connect(
-        server.url, events, user="user", password=password, connect_timeout=0.5
+        server.url, events, user="user", password=password, connect_timeout=1.5
     ) as nc:
         faulty.set()
         server.kill()
@@ -505,7 +505,7 @@ def test_expired_credentials_are_read_anew(
 ) -> None:
     account = Operator().account("APP")
     server = own_server(config=account.operator.config)
-    user = account.user(expires_in=1)
+    user = account.user(expires_in=3)
     creds = user.write_creds(tmp_path / "user.creds")
     events = Events()
     with connect(server.url, events, creds=creds) as nc:
@@ -517,7 +517,7 @@ def test_expired_credentials_are_read_anew(
         assert "expired" in str(loss).lower()
         events.wait("reconnect")
         nc.publish("data", b"1")
-        assert subscription.next(10).data == b"1"
+        assert subscription.next(SOON).data == b"1"
 
 
 def test_expired_credentials_that_stay_expired_close_the_connection(
@@ -525,7 +525,7 @@ def test_expired_credentials_that_stay_expired_close_the_connection(
 ) -> None:
     account = Operator().account("APP")
     server = own_server(config=account.operator.config)
-    creds = account.user(expires_in=1).write_creds(tmp_path / "user.creds")
+    creds = account.user(expires_in=3).write_creds(tmp_path / "user.creds")
     events = Events()
     nc = connect(server.url, events, creds=creds)
     subscription = nc.subscribe("data")

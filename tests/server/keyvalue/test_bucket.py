@@ -386,7 +386,7 @@ def test_a_key_with_a_ttl_expires_and_leaves_a_marker(
     js: jsync.JetStream, unique: str
 ) -> None:
     kv = js.create_key_value(bucket=unique, limit_marker_ttl=60, storage="memory")
-    kv.create("a", b"1", ttl=1)
+    kv.create("a", b"1", ttl=3)
     with kv.watch("a") as watch:
         assert watch.next().operation == "PUT"
         marker = watch.next(LONG)
@@ -403,11 +403,11 @@ def test_the_marker_of_a_purge_may_expire(js: jsync.JetStream, unique: str) -> N
     kv = js.create_key_value(bucket=unique, limit_marker_ttl=60, storage="memory")
     kv.put("a", b"1")
     with kv.watch("a", updates_only=True) as watch:
-        marker = kv.purge("a", ttl=1)
+        marker = kv.purge("a", ttl=3)
         assert watch.next().revision == marker
         headers = js.stream(f"KV_{unique}").get_message(sequence=marker).headers
         assert headers is not None
-        assert headers["Nats-TTL"] == "1s"
+        assert headers["Nats-TTL"] == "3s"
     js.delete_key_value(unique)
 
 

@@ -97,9 +97,9 @@ def test_with_waits_no_longer_than_it_was_told(locks: jsync.KeyValue) -> None:
 
 
 def test_a_lock_outlives_its_ttl_by_renewals(locks: jsync.KeyValue) -> None:
-    with locks.lock("a", ttl=2) as lock:
+    with locks.lock("a", ttl=4) as lock:
         began, token = now(), lock.token
-        wait_for(lambda: now() > began + 4)
+        wait_for(lambda: now() > began + 6)
         assert lock.held
         assert lock.token == token
         assert locks.get("a").revision > token
@@ -165,9 +165,9 @@ def test_a_lock_is_kept_over_a_kill_of_the_server_and_lost_with_it(
 ) -> None:
     server, told = own_server(), Recorder()
     with connect(server.url, Events()) as nc:
-        js = nc.jetstream(timeout=1.0)
+        js = nc.jetstream(timeout=3.0)
         kv = js.create_key_value(bucket="L", limit_marker_ttl=60)
-        lock = kv.lock("a", ttl=5, on_lost=told)
+        lock = kv.lock("a", ttl=10, on_lost=told)
         assert lock.acquire(SOON)
         token = lock.token
         for _ in range(3):

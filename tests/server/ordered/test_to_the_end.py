@@ -119,7 +119,7 @@ def test_reading_to_the_end_ends_when_the_rest_expires(
 ) -> None:
     js = nc.jetstream()
     stream = js.create_stream(
-        name=unique, subjects=[f"{unique}.>"], storage="memory", max_age=0.5
+        name=unique, subjects=[f"{unique}.>"], storage="memory", max_age=3.0
     )
     fill(nc, stream, 50)
     with stream.ordered_consumer().messages(until_end=True, max_messages=4) as messages:
