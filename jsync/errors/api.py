@@ -307,7 +307,11 @@ class OperationFailedError(APIError, err_codes=(10051,)):
 
 
 class StreamCreateError(OperationFailedError, err_codes=(10049,)):
-    """The stream could not be created. The message has the reason."""
+    """The stream could not be created. The message has the reason.
+
+    For "error creating store for stream" only the server's log has it: the disk may be
+    full, or the server out of file descriptors.
+    """
 
 
 class StreamUpdateError(OperationFailedError, err_codes=(10069,)):
