@@ -78,7 +78,9 @@ def test_what_is_reported_stored_outlives_the_leader(
         )
         # What is on its way to a leader that steps down is never answered.
         ack_timeout = LONG if resend else 2.0
-        publisher = js.publisher(window=200, resend=resend, ack_timeout=ack_timeout)
+        publisher = js.publisher(
+            window=200, resend=resend, ack_timeout=ack_timeout, stall_timeout=LONG
+        )
 
         def publish() -> None:
             count = 0
