@@ -384,10 +384,10 @@ def test_a_term_ends_a_message(
 def test_in_progress_puts_the_redelivery_off(
     js: jsync.JetStream, stream: jsync.Stream
 ) -> None:
-    worker = stream.create_consumer(durable_name="slow", ack_wait=1)
+    worker = stream.create_consumer(durable_name="slow", ack_wait=3)
     fill(js, stream, 1)
     msg = worker.next()
-    until = monotonic() + 2
+    until = monotonic() + 5
     while monotonic() < until:
         msg.in_progress()
         with worker.fetch(1, timeout=0.2) as batch:

@@ -194,7 +194,7 @@ def test_what_a_busy_server_refused_goes_before_what_is_new(
 def test_a_server_that_stays_too_busy_is_the_error_and_nothing_is_stored(
     js: jsync.JetStream, unique: str, scripted: Stream
 ) -> None:
-    publisher = js.publisher(ack_timeout=0.5)
+    publisher = js.publisher(ack_timeout=2.0)
     future = publisher.publish(unique, b"1")
     refused = 0
     while not future.done():

@@ -235,7 +235,7 @@ def test_a_dead_letter_whose_ack_or_whose_term_is_lost_is_stored_once(
     lost: bytes,
 ) -> None:
     """The connection ends at that frame, so the message comes again."""
-    worker = stream.create_consumer(durable_name="worker", ack_wait=1)
+    worker = stream.create_consumer(durable_name="worker", ack_wait=3)
     retry = Retry(attempts=1, deliveries=100, dead_letter=f"dead.{unique}")
     cut = threading.Event()
 
