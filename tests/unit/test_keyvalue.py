@@ -13,10 +13,10 @@ import jsync
 from jsync import errors
 from jsync._fast import Initial, is_key
 from jsync.headers import Headers
+from jsync.jetstream.buckets.engine import check_bucket
 from jsync.jetstream.keyvalue.config import KeyValueConfig
 from jsync.jetstream.keyvalue.engine import (
     Layout,
-    check_bucket,
     check_filter,
     check_key,
     operation_of,

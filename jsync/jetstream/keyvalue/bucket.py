@@ -16,6 +16,7 @@ from ...errors import (
     WrongLastSequenceError,
     WrongRevisionError,
 )
+from ..buckets.engine import no_bucket
 from ..management import stream_info
 from ..publishing.options import newer_options, publish_headers
 from ..publishing.publish import publish
@@ -28,7 +29,6 @@ from .engine import (
     DELETE_HEADERS,
     PURGE_HEADERS,
     LastEntries,
-    no_bucket,
     revision_in,
 )
 from .lease import check_ttl

@@ -21,7 +21,8 @@ from ...models import (
     SubjectTransform,
 )
 from ...models.codec import PositiveSeconds  # noqa: TC001 (a field's type)
-from .engine import STREAM_PREFIX, check_bucket
+from ..buckets.engine import check_bucket, limit_of, own_metadata
+from .engine import STREAM_PREFIX
 
 MOST_HISTORY: Final = 64
 _DUPLICATE_WINDOW: Final = 120.0
@@ -109,15 +110,13 @@ class KeyValueConfig(Model, kw_only=True, frozen=True):
         Returns:
             The configuration of the bucket.
         """
-        own = config.metadata or {}
-        metadata = {k: v for k, v in own.items() if not k.startswith("_nats.")}
         return cls(
             bucket=(config.name or "").removeprefix(STREAM_PREFIX),
             description=config.description,
-            max_value_size=_limit(config.max_msg_size),
+            max_value_size=limit_of(config.max_msg_size),
             history=config.max_msgs_per_subject,
             ttl=config.max_age or None,
-            max_bytes=_limit(config.max_bytes),
+            max_bytes=limit_of(config.max_bytes),
             storage=config.storage,
             replicas=config.num_replicas,
             placement=config.placement,
@@ -126,7 +125,7 @@ class KeyValueConfig(Model, kw_only=True, frozen=True):
             sources=config.sources,
             compression=config.compression == "s2",
             limit_marker_ttl=config.subject_delete_marker_ttl or None,
-            metadata=metadata or None,
+            metadata=own_metadata(config),
         )
 
     def stream(self) -> StreamConfig:
@@ -184,8 +183,3 @@ def _stream_of(source: StreamSource) -> StreamSource:
     if name.startswith(STREAM_PREFIX):
         return source
     return source.replace(name=f"{STREAM_PREFIX}{name}")
-
-
-def _limit(value: int | None) -> int | None:
-    """A limit that is set."""
-    return value if value is not None and value > 0 else None

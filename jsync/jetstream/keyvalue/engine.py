@@ -17,11 +17,11 @@ from ..._fast import is_key, read_entries
 from ...errors import (
     BucketNotFoundError,
     CodecError,
-    InvalidBucketNameError,
     InvalidKeyError,
     KeyDeletedError,
     KeyNotFoundError,
 )
+from ..buckets.engine import no_bucket
 from ..stored.engine import LastOfEach
 from .codecs import KeyChain, Value, ValueChain
 
@@ -44,7 +44,6 @@ PURGE_HEADERS: Final[Mapping[str, str]] = {OPERATION: "PURGE", "Nats-Rollup": "s
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
 _DEFAULT_API: Final = "$JS.API"
-_BUCKET: Final = re.compile(r"[a-zA-Z0-9_-]+")
 _FILTER: Final = re.compile(r"(?:(?:[-/_=a-zA-Z0-9]+|\*)\.)*(?:[-/_=a-zA-Z0-9]+|\*|>)")
 _BY_WORD: Final[Mapping[str, Operation]] = {"DEL": "DEL", "PURGE": "PURGE"}
 _BY_REASON: Final[Mapping[str, Operation]] = {
@@ -74,15 +73,6 @@ class Entry(msgspec.Struct, Generic[Value], frozen=True, kw_only=True, gc=False)
     def created(self) -> datetime:
         """When the bucket stored the entry: aware, UTC."""
         return _EPOCH + timedelta(microseconds=self.timestamp_us)
-
-
-def check_bucket(bucket: object) -> str:
-    """The name of a bucket; raises `InvalidBucketNameError`."""
-    if isinstance(bucket, str) and _BUCKET.fullmatch(bucket):
-        return bucket
-    raise InvalidBucketNameError(
-        f"not the name of a bucket: {bucket!r}; use letters, digits, - and _"
-    )
 
 
 def check_key(key: object) -> str:
@@ -336,15 +326,6 @@ class LastEntries(LastOfEach["Entry[Value]"]):
         if self._decoded is None:
             return cast("list[Entry[Value]]", stored)
         return [self._decoded(entry) for entry in stored]
-
-
-def no_bucket(bucket: str) -> BucketNotFoundError:
-    return BucketNotFoundError(
-        f"no such bucket: {bucket!r}; create it, or check the account and the domain",
-        code=404,
-        err_code=10059,
-        description="stream not found",
-    )
 
 
 def revision_in(description: str) -> int | None:

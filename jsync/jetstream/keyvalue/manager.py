@@ -4,16 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ...errors import (
-    BadBucketError,
-    BucketExistsError,
-    StreamNameInUseError,
-    StreamNotFoundError,
-)
-from .. import management
+from ...errors import BadBucketError
+from ..buckets import driver as buckets
 from .bucket import KeyValue
 from .config import KeyValueConfig
-from .engine import STREAM_PREFIX, Layout, check_bucket, no_bucket
+from .engine import STREAM_PREFIX, Layout
 from .status import KeyValueStatus
 
 if TYPE_CHECKING:
@@ -58,11 +53,9 @@ class KeyValueManager:
             APIError: The server rejects the configuration.
         """
         wanted = KeyValueConfig.of(config, fields)
-        try:
-            info = management.create_stream(self._api, wanted.stream(), {}, timeout)
-        except StreamNameInUseError as error:
-            raise _exists(wanted, error) from error
-        return self._bound(info)
+        return self._bound(
+            buckets.create(self._api, wanted, "bucket", "key_value", timeout)
+        )
 
     def update_key_value(
         self,
@@ -90,20 +83,8 @@ class KeyValueManager:
             APIError: The server rejects the change, of the storage for instance.
         """
         wanted = KeyValueConfig.of(config, fields)
-        try:
-            if config is None:
-                stream = f"{STREAM_PREFIX}{wanted.bucket}"
-                info = management.stream_info(self._api, stream, timeout=timeout)
-                before = KeyValueConfig.of_stream(info.config)
-                changes = before.changed(fields).stream().changes_from(before.stream())
-                info = management.update_stream(
-                    self._api, None, {"name": stream, **changes}, timeout
-                )
-            else:
-                info = management.update_stream(self._api, wanted.stream(), {}, timeout)
-        except StreamNotFoundError as error:
-            raise no_bucket(wanted.bucket or "") from error
-        return self._bound(info)
+        partly = fields if config is None else None
+        return self._bound(buckets.update(self._api, wanted, partly, timeout))
 
     def create_or_update_key_value(
         self,
@@ -129,10 +110,8 @@ class KeyValueManager:
             UnsupportedFeatureError: The server is too old for a field. Nothing is sent.
             APIError: The server rejects the change, of the storage for instance.
         """
-        wanted = KeyValueConfig.of(config, fields).stream()
-        return self._bound(
-            management.create_or_update_stream(self._api, wanted, {}, timeout)
-        )
+        wanted = KeyValueConfig.of(config, fields)
+        return self._bound(buckets.create_or_update(self._api, wanted, timeout))
 
     def key_value(self, bucket: str, *, timeout: float | None = None) -> KeyValue:
         """Get an existing bucket. Blocks, and creates nothing.
@@ -149,15 +128,11 @@ class KeyValueManager:
             BadBucketError: The stream of that name is no bucket.
             InvalidBucketNameError: No bucket may have that name. Nothing is sent.
         """
-        stream = STREAM_PREFIX + check_bucket(bucket)
-        try:
-            info = management.stream_info(self._api, stream, timeout=timeout)
-        except StreamNotFoundError as error:
-            raise no_bucket(bucket) from error
+        info = buckets.find(self._api, STREAM_PREFIX, bucket, timeout)
         if (info.config.max_msgs_per_subject or 0) < 1:
             raise BadBucketError(
-                f"stream {stream!r} is no bucket: it has no max_msgs_per_subject; read it "
-                "as a stream"
+                f"stream {STREAM_PREFIX + bucket!r} is no bucket: it has no "
+                "max_msgs_per_subject; read it as a stream"
             )
         return self._bound(info)
 
@@ -172,11 +147,7 @@ class KeyValueManager:
             BucketNotFoundError: There is no bucket of that name.
             InvalidBucketNameError: No bucket may have that name. Nothing is sent.
         """
-        stream = STREAM_PREFIX + check_bucket(bucket)
-        try:
-            management.delete_stream(self._api, stream, timeout)
-        except StreamNotFoundError as error:
-            raise no_bucket(bucket) from error
+        buckets.delete(self._api, STREAM_PREFIX, bucket, timeout)
 
     def key_value_names(self, *, timeout: float | None = None) -> Iterator[str]:
         """Iterate over the names of the buckets.
@@ -190,9 +161,7 @@ class KeyValueManager:
         Returns:
             An iterator over the names.
         """
-        for name in management.stream_names(self._api, _ALL, timeout):
-            if name.startswith(STREAM_PREFIX):
-                yield name.removeprefix(STREAM_PREFIX)
+        return buckets.names(self._api, STREAM_PREFIX, _ALL, timeout)
 
     def key_value_statuses(
         self, *, timeout: float | None = None
@@ -212,21 +181,10 @@ class KeyValueManager:
             IncompleteListError: Raised at the end, if some buckets did not answer. The
                 error names them.
         """
-        for info in management.streams(self._api, _ALL, timeout):
-            if (info.config.name or "").startswith(STREAM_PREFIX):
-                yield KeyValueStatus(info)
+        return map(
+            KeyValueStatus, buckets.infos(self._api, STREAM_PREFIX, _ALL, timeout)
+        )
 
     def _bound(self, info: StreamInfo) -> KeyValue:
         layout = Layout(info.config, self._api.prefix)
         return KeyValue(self._api, layout, direct=bool(info.config.allow_direct))
-
-
-def _exists(wanted: KeyValueConfig, error: StreamNameInUseError) -> BucketExistsError:
-    return BucketExistsError(
-        f"bucket exists with another configuration: {wanted.bucket!r}; bind to it with "
-        "key_value, or change it with update_key_value",
-        code=error.code,
-        err_code=error.err_code,
-        description=error.description,
-        differences=error.differences,
-    )

@@ -9,7 +9,7 @@ from typing import Self
 
 from ...models import ConsumerLimits, Model, Placement, Storage, StreamConfig
 from ...models.codec import PositiveSeconds  # noqa: TC001 (a field's type)
-from ..keyvalue.engine import check_bucket
+from ..buckets.engine import check_bucket, limit_of, own_metadata
 from .engine import STREAM_PREFIX
 
 
@@ -48,19 +48,16 @@ class ObjectStoreConfig(Model, kw_only=True, frozen=True):
         Returns:
             The configuration of the store.
         """
-        own = config.metadata or {}
-        metadata = {k: v for k, v in own.items() if not k.startswith("_nats.")}
-        limit = config.max_bytes
         return cls(
             bucket=(config.name or "").removeprefix(STREAM_PREFIX),
             description=config.description,
             ttl=config.max_age or None,
-            max_bytes=limit if limit is not None and limit > 0 else None,
+            max_bytes=limit_of(config.max_bytes),
             storage=config.storage,
             replicas=config.num_replicas,
             placement=config.placement,
             compression=config.compression == "s2",
-            metadata=metadata or None,
+            metadata=own_metadata(config),
         )
 
     def stream(self) -> StreamConfig:

@@ -23,8 +23,8 @@ from ...errors import (
     UnclearPutError,
     WrongLastSequenceError,
 )
-from ..keyvalue.engine import check_bucket, no_bucket
-from ..management import purge_stream, stream_info
+from ..buckets import driver as buckets
+from ..management import purge_stream
 from ..publishing.options import publish_headers
 from ..publishing.publish import RETRY_SECONDS, publish
 from ..publishing.publisher import Publisher
@@ -58,11 +58,7 @@ _PASSING = (
 
 def open_objects(api: API, bucket: str, timeout: float | None) -> Objects:
     """The store of that name; blocks. Raises `BucketNotFoundError`."""
-    stream = STREAM_PREFIX + check_bucket(bucket)
-    try:
-        info = stream_info(api, stream, timeout=timeout)
-    except StreamNotFoundError as error:
-        raise no_bucket(bucket) from error
+    info = buckets.find(api, STREAM_PREFIX, bucket, timeout)
     return Objects(api, Layout(info.config))
 
 

@@ -23,7 +23,8 @@ from ...errors import (
     ObjectNotFoundError,
 )
 from ...headers import Headers, HeadersLike
-from ..keyvalue.engine import Entry, no_bucket
+from ..buckets.engine import no_bucket
+from ..keyvalue.engine import Entry
 
 if TYPE_CHECKING:
     from collections.abc import Callable

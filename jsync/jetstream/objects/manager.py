@@ -4,13 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ...errors import (
-    BucketExistsError,
-    StreamNameInUseError,
-    StreamNotFoundError,
-)
-from .. import management
-from ..keyvalue.engine import check_bucket, no_bucket
+from ..buckets import driver as buckets
 from .config import ObjectStoreConfig
 from .driver import Objects, open_objects
 from .engine import STREAM_PREFIX, Layout
@@ -59,18 +53,9 @@ class ObjectStoreManager:
             APIError: The server rejects the configuration.
         """
         wanted = ObjectStoreConfig.of(config, fields)
-        try:
-            info = management.create_stream(self._api, wanted.stream(), {}, timeout)
-        except StreamNameInUseError as error:
-            raise BucketExistsError(
-                f"store exists with another configuration: {wanted.bucket!r}; bind to it "
-                "with object_store, or change it with update_object_store",
-                code=error.code,
-                err_code=error.err_code,
-                description=error.description,
-                differences=error.differences,
-            ) from error
-        return self._opened(info)
+        return self._opened(
+            buckets.create(self._api, wanted, "store", "object_store", timeout)
+        )
 
     def update_object_store(
         self,
@@ -97,23 +82,8 @@ class ObjectStoreManager:
             APIError: The server rejects the change, of the storage for instance.
         """
         wanted = ObjectStoreConfig.of(config, fields)
-        stream = wanted.stream()
-        try:
-            if config is None:
-                info = management.stream_info(
-                    self._api, stream.name or "", timeout=timeout
-                )
-                before = ObjectStoreConfig.of_stream(info.config)
-                after = before.changed(fields).stream()
-                changes = after.changes_from(before.stream())
-                info = management.update_stream(
-                    self._api, None, {"name": stream.name, **changes}, timeout
-                )
-            else:
-                info = management.update_stream(self._api, stream, {}, timeout)
-        except StreamNotFoundError as error:
-            raise no_bucket(wanted.bucket or "") from error
-        return self._opened(info)
+        partly = fields if config is None else None
+        return self._opened(buckets.update(self._api, wanted, partly, timeout))
 
     def create_or_update_object_store(
         self,
@@ -138,10 +108,8 @@ class ObjectStoreManager:
             ConfigError: A field has a value that is not allowed. Nothing is sent.
             APIError: The server rejects the change, of the storage for instance.
         """
-        wanted = ObjectStoreConfig.of(config, fields).stream()
-        return self._opened(
-            management.create_or_update_stream(self._api, wanted, {}, timeout)
-        )
+        wanted = ObjectStoreConfig.of(config, fields)
+        return self._opened(buckets.create_or_update(self._api, wanted, timeout))
 
     def object_store(
         self, bucket: str, *, timeout: Seconds | None = None
@@ -175,11 +143,7 @@ class ObjectStoreManager:
             BucketNotFoundError: There is no store of that name.
             InvalidBucketNameError: No store may have that name. Nothing is sent.
         """
-        stream = STREAM_PREFIX + check_bucket(bucket)
-        try:
-            management.delete_stream(self._api, stream, timeout)
-        except StreamNotFoundError as error:
-            raise no_bucket(bucket) from error
+        buckets.delete(self._api, STREAM_PREFIX, bucket, timeout)
 
     def object_store_names(self, *, timeout: Seconds | None = None) -> Iterator[str]:
         """Iterate over the names of the stores.
@@ -192,9 +156,7 @@ class ObjectStoreManager:
         Returns:
             An iterator over the names.
         """
-        for name in management.stream_names(self._api, _ALL, timeout):
-            if name.startswith(STREAM_PREFIX):
-                yield name.removeprefix(STREAM_PREFIX)
+        return buckets.names(self._api, STREAM_PREFIX, _ALL, timeout)
 
     def object_store_statuses(
         self, *, timeout: Seconds | None = None
@@ -213,9 +175,9 @@ class ObjectStoreManager:
             IncompleteListError: Raised at the end, if some stores did not answer. The
                 error names them.
         """
-        for info in management.streams(self._api, _ALL, timeout):
-            if (info.config.name or "").startswith(STREAM_PREFIX):
-                yield ObjectStoreStatus(info)
+        return map(
+            ObjectStoreStatus, buckets.infos(self._api, STREAM_PREFIX, _ALL, timeout)
+        )
 
     def _opened(self, info: StreamInfo) -> ObjectStore:
         return ObjectStore(Objects(self._api, Layout(info.config)))

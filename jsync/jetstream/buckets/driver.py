@@ -1,0 +1,90 @@
+"""Buckets and object stores as streams on the server. Everything here blocks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ...errors import StreamNameInUseError, StreamNotFoundError
+from .. import management
+from .engine import bucket_exists, check_bucket, no_bucket
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from ...checks import Seconds
+    from ...models import StreamInfo
+    from ..api import API
+    from .engine import BucketConfig
+
+
+def create(
+    api: API, wanted: BucketConfig, noun: str, bind: str, timeout: Seconds | None
+) -> StreamInfo:
+    """Create a bucket; raises `BucketExistsError`, in words with `noun` and `bind`."""
+    try:
+        return management.create_stream(api, wanted.stream(), {}, timeout)
+    except StreamNameInUseError as error:
+        raise bucket_exists(noun, wanted.bucket, bind, error) from error
+
+
+def update(
+    api: API,
+    wanted: BucketConfig,
+    fields: Mapping[str, Any] | None,
+    timeout: Seconds | None,
+) -> StreamInfo:
+    """Change a bucket: only these `fields` of `wanted`, or all if they are None."""
+    stream = wanted.stream()
+    try:
+        if fields is None:
+            return management.update_stream(api, stream, {}, timeout)
+        info = management.stream_info(api, stream.name or "", timeout=timeout)
+        before = wanted.of_stream(info.config)
+        changes = before.changed(fields).stream().changes_from(before.stream())
+        return management.update_stream(
+            api, None, {"name": stream.name, **changes}, timeout
+        )
+    except StreamNotFoundError as error:
+        raise no_bucket(wanted.bucket or "") from error
+
+
+def create_or_update(
+    api: API, wanted: BucketConfig, timeout: Seconds | None
+) -> StreamInfo:
+    return management.create_or_update_stream(api, wanted.stream(), {}, timeout)
+
+
+def find(api: API, prefix: str, bucket: str, timeout: Seconds | None) -> StreamInfo:
+    """The stream of a bucket; raises `BucketNotFoundError`."""
+    stream = prefix + check_bucket(bucket)
+    try:
+        return management.stream_info(api, stream, timeout=timeout)
+    except StreamNotFoundError as error:
+        raise no_bucket(bucket) from error
+
+
+def delete(api: API, prefix: str, bucket: str, timeout: Seconds | None) -> None:
+    """Delete a bucket; raises `BucketNotFoundError`."""
+    stream = prefix + check_bucket(bucket)
+    try:
+        management.delete_stream(api, stream, timeout)
+    except StreamNotFoundError as error:
+        raise no_bucket(bucket) from error
+
+
+def names(
+    api: API, prefix: str, subject: str, timeout: Seconds | None
+) -> Iterator[str]:
+    """The names of the buckets whose streams have that subject, a page at a time."""
+    for name in management.stream_names(api, subject, timeout):
+        if name.startswith(prefix):
+            yield name.removeprefix(prefix)
+
+
+def infos(
+    api: API, prefix: str, subject: str, timeout: Seconds | None
+) -> Iterator[StreamInfo]:
+    """The streams of the buckets that have that subject, a page at a time."""
+    for info in management.streams(api, subject, timeout):
+        if (info.config.name or "").startswith(prefix):
+            yield info

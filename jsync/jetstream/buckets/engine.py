@@ -1,0 +1,91 @@
+"""The names, the limits and the errors that buckets and object stores share (ADR-8, ADR-20).
+
+Pure: no socket, thread or clock.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from ...errors import BucketExistsError, BucketNotFoundError, InvalidBucketNameError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Self
+
+    from ...errors import StreamNameInUseError
+    from ...models import StreamConfig
+
+_BUCKET: Final = re.compile(r"[a-zA-Z0-9_-]+")
+
+
+class BucketConfig(Protocol):
+    """The configuration of a bucket or of an object store."""
+
+    @property
+    def bucket(self) -> str | None:
+        """The name of the bucket."""
+
+    def stream(self) -> StreamConfig:
+        """The configuration of the bucket's stream."""
+
+    @classmethod
+    def of_stream(cls, config: StreamConfig) -> Self:
+        """Read the configuration of a bucket from that of its stream."""
+
+    def changed(self, changes: Mapping[str, Any]) -> Self:
+        """Make a checked copy with some fields changed."""
+
+
+def check_bucket(bucket: object) -> str:
+    """The name of a bucket; raises `InvalidBucketNameError`."""
+    if isinstance(bucket, str) and _BUCKET.fullmatch(bucket):
+        return bucket
+    raise InvalidBucketNameError(
+        f"not the name of a bucket: {bucket!r}; use letters, digits, - and _"
+    )
+
+
+def no_bucket(bucket: str) -> BucketNotFoundError:
+    return BucketNotFoundError(
+        f"no such bucket: {bucket!r}; create it, or check the account and the domain",
+        code=404,
+        err_code=10059,
+        description="stream not found",
+    )
+
+
+def bucket_exists(
+    noun: str, bucket: str | None, bind: str, error: StreamNameInUseError
+) -> BucketExistsError:
+    """The error for a bucket that exists with another configuration.
+
+    Args:
+        noun: The word for the bucket in the error.
+        bucket: The name of the bucket.
+        bind: The method that opens such a bucket.
+        error: The error of the bucket's stream.
+
+    Returns:
+        The error.
+    """
+    return BucketExistsError(
+        f"{noun} exists with another configuration: {bucket!r}; bind to it with {bind}, "
+        f"or change it with update_{bind}",
+        code=error.code,
+        err_code=error.err_code,
+        description=error.description,
+        differences=error.differences,
+    )
+
+
+def own_metadata(config: StreamConfig) -> dict[str, str] | None:
+    """The metadata that the user gave, without the server's."""
+    metadata = config.metadata or {}
+    return {k: v for k, v in metadata.items() if not k.startswith("_nats.")} or None
+
+
+def limit_of(value: int | None) -> int | None:
+    """A limit of the stream; None if it has none."""
+    return value if value is not None and value > 0 else None
