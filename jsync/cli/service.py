@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import signal
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
-from jsync import errors
+from jsync import Services, errors
 
 from .failures import say
 from .family import Family
@@ -16,12 +16,17 @@ from .settings import flush
 from .values import DURATION, Number
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable
+    from typing import TypeAlias
 
     import jsync
     from jsync import EndpointInfo, ServiceInfo, ServicePing, ServiceStats
 
     from .settings import Settings
+
+    Decorator: TypeAlias = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+Answer = TypeVar("Answer")
 
 _NAME: Final = click.argument("name", required=False)
 _ID: Final = click.argument("instance", required=False, metavar="[ID]")
@@ -41,18 +46,38 @@ def service() -> None:
     """Find services, and run one."""
 
 
-@service.command("ls")
-@_NAME
-@_STALL
-@_PREFIX
-@click.pass_obj
-def list_(settings: Settings, name: str | None, stall: float, prefix: str) -> None:
-    """List the instances of all services, or of one NAME."""
+def _asking(*arguments: Decorator) -> Decorator:
+    """Give a command these arguments, and the options of all that ask services."""
+
+    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
+        command = _STALL(_PREFIX(click.pass_obj(command)))
+        for argument in reversed(arguments):
+            command = argument(command)
+        return command
+
+    return decorate
+
+
+def _ask(
+    settings: Settings,
+    ask: Callable[..., list[Answer]],
+    name: str | None,
+    instance: str | None = None,
+    **options: Any,
+) -> list[Answer]:
+    """Call a method of `jsync.Services`; raises `NoRespondersError` if no NAME answers."""
     with settings.connect() as nc:
-        found = nc.services.info(
-            name, timeout=settings.timeout, stall=stall, prefix=prefix
-        )
-    _check_found(found, name)
+        found = ask(nc.services, name, instance, timeout=settings.timeout, **options)
+    if not found and name is not None:
+        raise errors.NoRespondersError(f"no service {name!r} answers")
+    return found
+
+
+@service.command("ls")
+@_asking(_NAME)
+def list_(settings: Settings, **asked: Any) -> None:
+    """List the instances of all services, or of one NAME."""
+    found = _ask(settings, Services.info, **asked)
     if settings.json:
         write_json([info.to_wire() for info in found])
         return
@@ -66,24 +91,10 @@ def list_(settings: Settings, name: str | None, stall: float, prefix: str) -> No
 
 
 @service.command()
-@_NAME
-@_ID
-@_STALL
-@_PREFIX
-@click.pass_obj
-def info(
-    settings: Settings,
-    name: str | None,
-    instance: str | None,
-    stall: float,
-    prefix: str,
-) -> None:
+@_asking(_NAME, _ID)
+def info(settings: Settings, **asked: Any) -> None:
     """Show the configuration of services, and their endpoints."""
-    with settings.connect() as nc:
-        found = nc.services.info(
-            name, instance, timeout=settings.timeout, stall=stall, prefix=prefix
-        )
-    _check_found(found, name)
+    found = _ask(settings, Services.info, **asked)
     if settings.json:
         write_json([info.to_wire() for info in found])
         return
@@ -103,24 +114,10 @@ def info(
 
 
 @service.command()
-@_NAME
-@_ID
-@_STALL
-@_PREFIX
-@click.pass_obj
-def stats(
-    settings: Settings,
-    name: str | None,
-    instance: str | None,
-    stall: float,
-    prefix: str,
-) -> None:
+@_asking(_NAME, _ID)
+def stats(settings: Settings, **asked: Any) -> None:
     """Show the statistics of services, endpoint by endpoint."""
-    with settings.connect() as nc:
-        found = nc.services.stats(
-            name, instance, timeout=settings.timeout, stall=stall, prefix=prefix
-        )
-    _check_found(found, name)
+    found = _ask(settings, Services.stats, **asked)
     if settings.json:
         write_json([stats.to_wire() for stats in found])
         return
@@ -140,24 +137,10 @@ def stats(
 
 
 @service.command()
-@_NAME
-@_ID
-@_STALL
-@_PREFIX
-@click.pass_obj
-def ping(
-    settings: Settings,
-    name: str | None,
-    instance: str | None,
-    stall: float,
-    prefix: str,
-) -> None:
+@_asking(_NAME, _ID)
+def ping(settings: Settings, **asked: Any) -> None:
     """Show the running services, and how long each takes to answer."""
-    with settings.connect() as nc:
-        found = nc.services.ping(
-            name, instance, timeout=settings.timeout, stall=stall, prefix=prefix
-        )
-    _check_found(found, name)
+    found = _ask(settings, Services.ping, **asked)
     if settings.json:
         write_json([{**ping.to_wire(), "rtt": ping.rtt} for ping in found])
         return
@@ -218,11 +201,6 @@ def serve(
 
 def _echo(request: jsync.Request) -> bytes:
     return request.data
-
-
-def _check_found(found: Sequence[object], name: str | None) -> None:
-    if not found and name is not None:
-        raise errors.NoRespondersError(f"no service {name!r} answers")
 
 
 def _order(one: ServiceInfo | ServicePing | ServiceStats) -> tuple[str, str]:
