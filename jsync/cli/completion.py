@@ -21,8 +21,11 @@ from .settings import Settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+    from typing import TypeAlias
 
     import jsync
+
+    Asking: TypeAlias = Callable[[jsync.JetStream, str, str], Iterable[str]]
 
 VARIABLE: Final = "_JSYNC_COMPLETE"
 """Set by the shell's script when it asks for completions."""
@@ -34,86 +37,33 @@ _WORD: Final = re.compile(r"[\w@%+=:,./-]+")
 """A name that a shell takes as it is: a server could offer `$(...)`, and Enter runs that."""
 
 
-class _Stream(click.ParamType):  # type: ignore[type-arg]  # generic in new ones
-    """The name of a stream, completed by those there are."""
+class _Name(click.ParamType):  # type: ignore[type-arg]  # generic in new ones
+    """A name, completed by those that the server has.
 
-    name = "stream"
+    `below` is the parameter that has to stand before it, for example its stream.
+    """
 
-    def shell_complete(
-        self, ctx: click.Context, param: click.Parameter, incomplete: str
-    ) -> list[CompletionItem]:
-        return _asked(ctx, incomplete, lambda js: js.stream_names())
-
-
-class _Consumer(click.ParamType):  # type: ignore[type-arg]
-    """The name of a consumer, completed by those of the stream that stands before it."""
-
-    name = "consumer"
+    def __init__(self, kind: str, ask: Asking, below: str | None = None) -> None:
+        self.name = kind
+        self._ask = ask
+        self._below = below
 
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[CompletionItem]:
-        stream = ctx.params.get("stream")
-        if not stream:
+        above = ctx.params.get(self._below or "") or ""
+        if self._below and not above:
             return []
-        return _asked(ctx, incomplete, lambda js: js.consumer_names(stream))
+        return _asked(ctx, incomplete, lambda js: self._ask(js, above, incomplete))
 
 
-class _Bucket(click.ParamType):  # type: ignore[type-arg]
-    """The name of a bucket, completed by those there are."""
-
-    name = "bucket"
-
-    def shell_complete(
-        self, ctx: click.Context, param: click.Parameter, incomplete: str
-    ) -> list[CompletionItem]:
-        return _asked(ctx, incomplete, lambda js: js.key_value_names())
+def _keys(js: jsync.JetStream, bucket: str, incomplete: str) -> Iterable[str]:
+    words, dot, _ = incomplete.rpartition(".")
+    return islice(js.key_value(bucket).keys(f"{words}{dot}>"), _MOST_KEYS)
 
 
-class _Key(click.ParamType):  # type: ignore[type-arg]
-    """A key, completed by those of the bucket that stands before it."""
-
-    name = "key"
-
-    def shell_complete(
-        self, ctx: click.Context, param: click.Parameter, incomplete: str
-    ) -> list[CompletionItem]:
-        bucket = ctx.params.get("bucket")
-        if not bucket:
-            return []
-        words, dot, _ = incomplete.rpartition(".")
-
-        def keys(js: jsync.JetStream) -> Iterable[str]:
-            return islice(js.key_value(bucket).keys(f"{words}{dot}>"), _MOST_KEYS)
-
-        return _asked(ctx, incomplete, keys)
-
-
-class _Store(click.ParamType):  # type: ignore[type-arg]
-    """The name of an object store, completed by those there are."""
-
-    name = "store"
-
-    def shell_complete(
-        self, ctx: click.Context, param: click.Parameter, incomplete: str
-    ) -> list[CompletionItem]:
-        return _asked(ctx, incomplete, lambda js: js.object_store_names())
-
-
-class _Object(click.ParamType):  # type: ignore[type-arg]
-    """The name of an object, completed by those of the store that stands before it."""
-
-    name = "object"
-
-    def shell_complete(
-        self, ctx: click.Context, param: click.Parameter, incomplete: str
-    ) -> list[CompletionItem]:
-        store = ctx.params.get("store")
-        if not store:
-            return []
-        return _asked(
-            ctx, incomplete, lambda js: (i.name for i in js.object_store(store).list())
-        )
+def _objects(js: jsync.JetStream, store: str, _: str) -> Iterable[str]:
+    return (info.name for info in js.object_store(store).list())
 
 
 class _Context(click.ParamType):  # type: ignore[type-arg]
@@ -139,12 +89,14 @@ class _Path(click.ParamType):  # type: ignore[type-arg]
         return [CompletionItem(incomplete, type=self.name)]
 
 
-STREAM: Final = _Stream()
-STORE: Final = _Store()
-OBJECT: Final = _Object()
-CONSUMER: Final = _Consumer()
-BUCKET: Final = _Bucket()
-KEY: Final = _Key()
+STREAM: Final = _Name("stream", lambda js, *_: js.stream_names())
+CONSUMER: Final = _Name(
+    "consumer", lambda js, stream, _: js.consumer_names(stream), below="stream"
+)
+BUCKET: Final = _Name("bucket", lambda js, *_: js.key_value_names())
+KEY: Final = _Name("key", _keys, below="bucket")
+STORE: Final = _Name("store", lambda js, *_: js.object_store_names())
+OBJECT: Final = _Name("object", _objects, below="store")
 CONTEXT: Final = _Context()
 FILE: Final = _Path("file")
 DIRECTORY: Final = _Path("dir")
