@@ -58,7 +58,7 @@ OVERLOADED = ServiceError(503, "overloaded: too many requests are waiting")
 STOPPING = ServiceError(503, "stopping: the request was not begun")
 
 
-class Desk:
+class Endpoint:
     """An endpoint: the requests that wait, the threads that answer them, and the counts."""
 
     def __init__(
@@ -235,7 +235,7 @@ class Driver:
         self._stats_handler = stats_handler
         self._stuck = False
         self._on_done = on_done
-        self._desks: list[Desk] = []
+        self._endpoints: list[Endpoint] = []
         self._threads: set[threading.Thread] = set()
         self._open = True
         self._at_work = 1
@@ -288,16 +288,16 @@ class Driver:
         """Begin an endpoint. Does not block."""
         self.session.outbox.check_process()
         self._check_running()
-        desk = Desk(self, info, bound, workers, max_messages, max_bytes)
+        endpoint = Endpoint(self, info, bound, workers, max_messages, max_bytes)
         try:
             with self._lock:
-                self._desks.append(desk)
-                desk.subscribe()
+                self._endpoints.append(endpoint)
+                endpoint.subscribe()
                 # Last: a signal handler may have stopped it in between.
                 self._check_running()
         except BaseException:
-            self._desks.remove(desk)
-            desk.close()
+            self._endpoints.remove(endpoint)
+            endpoint.close()
             raise
 
     def _check_running(self) -> None:
@@ -339,12 +339,14 @@ class Driver:
         )
 
     def info(self) -> ServiceInfo:
-        return self._info.replace(endpoints=[desk.info for desk in self._desks])
+        return self._info.replace(
+            endpoints=[endpoint.info for endpoint in self._endpoints]
+        )
 
     def stats(self, data: Callable[[EndpointStats], Any] | None = None) -> ServiceStats:
         """The statistics, with the result of `data` for each endpoint."""
         info = self._info
-        endpoints = [desk.stats() for desk in list(self._desks)]
+        endpoints = [endpoint.stats() for endpoint in list(self._endpoints)]
         if data is not None:
             endpoints = [stats.replace(data=data(stats)) for stats in endpoints]
         return ServiceStats(
@@ -369,8 +371,8 @@ class Driver:
             return None
 
     def reset(self) -> None:
-        for desk in list(self._desks):
-            desk.reset()
+        for endpoint in list(self._endpoints):
+            endpoint.reset()
         self._started = _now()
 
     def _start_telling(self, name: str, mailbox: Mailbox) -> None:
@@ -465,8 +467,8 @@ class Driver:
         """The first step of a drain: have the server send no more."""
         for interest in list(self._controls):
             self.session.silence(interest.sid)
-        for desk in list(self._desks):
-            desk.silence()
+        for endpoint in list(self._endpoints):
+            endpoint.silence()
 
     def finish(self) -> None:
         """The second: all has come, and the threads end behind it."""
@@ -475,8 +477,8 @@ class Driver:
             mailbox.close()
         for interest in self._controls:
             self.session.unsubscribe(interest.sid)
-        for desk in list(self._desks):
-            desk.close()
+        for endpoint in list(self._endpoints):
+            endpoint.close()
         self._close()
 
     def wait_finished(self, deadline: float, timeout: float) -> None:
@@ -486,7 +488,7 @@ class Driver:
         """
         if self.is_current or self._done.wait(max(0.0, deadline - monotonic())):
             return
-        refused = sum(desk.refuse_rest() for desk in list(self._desks))
+        refused = sum(endpoint.refuse_rest() for endpoint in list(self._endpoints))
         raise DrainTimeoutError(
             f"{self!r}: a handler has not returned within {timeout} s; {refused} requests "
             "were refused"
@@ -502,7 +504,7 @@ class Driver:
         """The connection is closed, or a subscription was refused. It must not block."""
         if isinstance(error, ConnectionClosedError):
             self._turn(ServiceState.STOPPING, error)
-            dropped = sum(desk.drop() for desk in list(self._desks))
+            dropped = sum(endpoint.drop() for endpoint in list(self._endpoints))
             if dropped:
                 self.report(
                     ConnectionClosedError(
