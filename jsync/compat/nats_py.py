@@ -28,8 +28,8 @@ from ..errors import (
 from ..jetstream import management
 from ..jetstream.consumer import Consumer
 from ..jetstream.pulls.engine import fetch_request
-from ..jetstream.push.bond import OwnConsumer
-from ..jetstream.push.engine import Bond
+from ..jetstream.push.engine import Ownership
+from ..jetstream.push.ownership import OwnConsumer
 from ..jetstream.push.subscribe import (
     Reader,
     find_stream,
@@ -398,7 +398,7 @@ class PullSubscription(Unsubscribing, Single):
         self._session = api.session
         self._consumer = consumer
         self._own = OwnConsumer()
-        self._own.turn(Bond.OURS if created else Bond.THEIRS)
+        self._own.turn(Ownership.OURS if created else Ownership.THEIRS)
         self._timeout = timeout
         self._closed = False
         self._delivered = 0
@@ -413,7 +413,7 @@ class PullSubscription(Unsubscribing, Single):
     @property
     def created(self) -> bool:
         """Whether this subscription created the consumer, and will delete it."""
-        return self._own.bond is Bond.OURS
+        return self._own.ownership is Ownership.OURS
 
     @property
     def is_active(self) -> bool:

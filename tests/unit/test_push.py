@@ -11,11 +11,11 @@ from jsync.headers import Headers
 from jsync.jetstream.ordered.engine import Cursor, ordered_push_config
 from jsync.jetstream.pulls.engine import HeartbeatWatch
 from jsync.jetstream.push.engine import (
-    BONDS,
     HEARTBEATS_MISSED,
-    Bond,
+    OWNERSHIP_MOVES,
     FlowControl,
     Heartbeat,
+    Ownership,
     gap_error,
     status_error,
 )
@@ -218,6 +218,10 @@ def test_ordered_consumers_the_next_one_is_known_before_it_is_made() -> None:
 
 
 def test_a_consumer_that_was_there_before_is_never_deleted() -> None:
-    assert set(BONDS) == set(Bond)
-    assert not BONDS[Bond.THEIRS]
-    assert {bond for bond in Bond if Bond.DELETING in BONDS[bond]} == {Bond.OURS}
+    assert set(OWNERSHIP_MOVES) == set(Ownership)
+    assert not OWNERSHIP_MOVES[Ownership.THEIRS]
+    assert {
+        ownership
+        for ownership in Ownership
+        if Ownership.DELETING in OWNERSHIP_MOVES[ownership]
+    } == {Ownership.OURS}

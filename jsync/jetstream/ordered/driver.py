@@ -26,7 +26,7 @@ from ..api import reply_of
 from ..pulls.driver import ContinuousPull
 from ..pulls.engine import Meaning, judge
 from .engine import State, Step
-from .row import Row
+from .read import OrderedRead
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,7 +42,7 @@ FIRST_LOOK = 0.1
 
 
 class OrderedPull(ContinuousPull):
-    """Fills one backlog from a row of consumers."""
+    """Fills one backlog from the consumers of one read."""
 
     def __init__(
         self,
@@ -53,13 +53,13 @@ class OrderedPull(ContinuousPull):
         self._place = place
         self._cursor = place.cursor
         order = place.order() if place.cursor.name else Order(0)
-        self._row = Row(place, self, order)
+        self._read = OrderedRead(place, self, order)
         # Asked for by who may neither wait nor lock, or was cut short by Ctrl-C: whoever
         # comes first does the rest of `stop`.
         self._abandoned = False
         self._was_disused = False
         self._look_after = FIRST_LOOK
-        super().__init__(place.source(), limits, on_error, lock=self._row.lock)
+        super().__init__(place.source(), limits, on_error, lock=self._read.lock)
         self.mailbox.on_order = self._on_order
 
     @property
@@ -71,45 +71,45 @@ class OrderedPull(ContinuousPull):
 
     def begin(self) -> None:
         """Begin to read, now that somebody has what is read."""
-        self._row.turn(State.STARTING)
+        self._read.turn(State.STARTING)
         self.session.call_soon(self._begin)
 
     def _begin(self) -> None:
-        if self._row.state is not State.STARTING or self._abandoned:
+        if self._read.state is not State.STARTING or self._abandoned:
             return
         if self._cursor.at_end or self._cursor.name is None:
-            self._row.go_on()
+            self._read.go_on()
         else:
             self._pull_from_it()
 
     def _pull_from_it(self) -> None:
         """The consumer is there: go on with it."""
-        row = self._row
+        read = self._read
         with self._lock:
-            if not row.turn(State.LIVE):
+            if not read.turn(State.LIVE):
                 return
-            row.order = self.mailbox.order = self._place.order()
+            read.order = self.mailbox.order = self._place.order()
             source = self._place.source()
             self._consumer = source.consumer
             self._inbox.use(source)
-        row.began_at = self._place.used_at = monotonic()
-        self._heartbeats.resume(row.began_at)
+        read.began_at = self._place.used_at = monotonic()
+        self._heartbeats.resume(read.began_at)
         self._refill()
         self._look_after = FIRST_LOOK
         self._look()
 
     def _is_held(self) -> bool:
-        return self.closed or not self._row.live or super()._is_held()
+        return self.closed or not self._read.live or super()._is_held()
 
     def _on_status(self, msg: Msg) -> None:
-        if not self._row.live or msg.subject != self._inbox.reply:
+        if not self._read.live or msg.subject != self._inbox.reply:
             return
         verdict = judge(msg.status or 0, msg.status_text)
         lost = verdict.meaning is Meaning.INTERRUPTED or isinstance(
             verdict.error, ConsumerDeletedError | NoRespondersError
         )
         if lost:
-            self._row.reset(None if self._was_disused else verdict.error)
+            self._read.reset(None if self._was_disused else verdict.error)
         else:
             super()._on_status(msg)
 
@@ -124,17 +124,17 @@ class OrderedPull(ContinuousPull):
         super()._publish(request)
 
     def _missed(self, error: MissedHeartbeatError) -> None:
-        self._row.reset(error)
+        self._read.reset(error)
 
     def _on_order(self) -> None:
-        order = self._row.order
+        order = self._read.order
         passed_over = order.take_passed_over()
         with self._lock:
             self._engine.passed_over(*passed_over)
         if order.stopped is None:
             self._refill()
         else:
-            self._row.look()
+            self._read.look()
 
     # The next consumer ----------------------------------------------------------------
 
@@ -156,26 +156,26 @@ class OrderedPull(ContinuousPull):
 
     def _look(self) -> None:
         """Ask whether anything is left: what was may be gone, and then nobody says so."""
-        row = self._row
+        read = self._read
         to_end = self._cursor.until is not None
-        if row.over or not (
-            to_end or self._cursor.may_stall(row.order.stream_sequence)
+        if read.over or not (
+            to_end or self._cursor.may_stall(read.order.stream_sequence)
         ):
             return
-        quiet = monotonic() - max(self.mailbox.last_arrival, row.began_at)
-        begins = self._look_after == FIRST_LOOK and not row.order.consumer_sequence
+        quiet = monotonic() - max(self.mailbox.last_arrival, read.began_at)
+        begins = self._look_after == FIRST_LOOK and not read.order.consumer_sequence
         first = begins and to_end
         if quiet < self._look_after and not first:
-            row.after(self._look_after - quiet + 0.001, self._look)
+            read.after(self._look_after - quiet + 0.001, self._look)
             return
         # Heartbeats arrive, too: one of them must not always come before the next look.
         self._look_after = min(self._look_after * 2, self._limits.idle_heartbeat / 2)
         where = f"{self._place.stream}.{self._cursor.name}"
-        row.ask(f"CONSUMER.INFO.{where}", None, self._on_looked)
+        read.ask(f"CONSUMER.INFO.{where}", None, self._on_looked)
 
     def _on_looked(self, answer: Answer) -> None:
-        row = self._row
-        if not row.live:
+        read = self._read
+        if not read.live:
             return
         step = Step.WAIT
         try:
@@ -183,14 +183,14 @@ class OrderedPull(ContinuousPull):
             with self._lock:
                 step = self._cursor.checked(
                     info,
-                    row.order.consumer_sequence,
+                    read.order.consumer_sequence,
                     monotonic(),
                     self._heartbeats.patience,
-                    stream_sequence=row.order.stream_sequence,
+                    stream_sequence=read.order.stream_sequence,
                     waits=bool(info.num_waiting),
                 )
         except ConsumerNotFoundError as gone:
-            row.reset(gone)
+            read.reset(gone)
             return
         except Error as error:
             self.report(error)
@@ -198,44 +198,44 @@ class OrderedPull(ContinuousPull):
             case Step.END:
                 self.end()
             case Step.NEXT:
-                row.reset(None)
+                read.reset(None)
             case Step.RESET:
-                row.reset(
+                read.reset(
                     JetStreamError(
                         "what the server has last, or has sent last, has not come"
                     )
                 )
             case _:
-                row.after(self._look_after, self._look)
+                read.after(self._look_after, self._look)
 
     def has_all(self, info: ConsumerInfo) -> bool:
         """Whether all that the consumer could send, as of `info`, has come."""
         with self._lock:
             return (
-                self._row.live
+                self._read.live
                 and info.name == self._cursor.name
                 and info.num_pending == 0
-                and info.delivered.consumer_seq <= self._row.order.consumer_sequence
+                and info.delivered.consumer_seq <= self._read.order.consumer_sequence
             )
 
     # The connection -------------------------------------------------------------------
 
     def _on_lost(self, error: ConnectionLostError) -> None:
         super()._on_lost(error)
-        self._row.lost(error)
+        self._read.lost(error)
         self._forget_retry()
 
     def _on_connected(self) -> None:
         self._connected = monotonic()
         self._heartbeats.resume(self._connected)
-        self._row.connected()
+        self._read.connected()
         self._watch_heartbeats()
 
     # The end --------------------------------------------------------------------------
 
     def end(self, error: Exception | None = None) -> None:
         self._settle()
-        self._row.cancel()
+        self._read.cancel()
         self._forget_retry()
         super().end(error)
 
@@ -258,13 +258,13 @@ class OrderedPull(ContinuousPull):
 
     def drain(self) -> None:
         """Pull no more, and end after what the server has sent already."""
-        self._row.turn(State.ENDING)
+        self._read.turn(State.ENDING)
         self._inbox.collect(bool)  # what is dropped then is read from the cursor again
         self._settle()
         self.session.call_soon(self._finish)
 
     def abandon(self) -> None:
-        if self._row.state is State.ENDED and not len(self.mailbox):
+        if self._read.state is State.ENDED and not len(self.mailbox):
             self._let_go()
             return
         self._abandoned = True
@@ -274,7 +274,7 @@ class OrderedPull(ContinuousPull):
     def release(self) -> bool:
         """Whether nobody reads it any more: then the cursor is where to go on."""
         # Ctrl-C may have come before it began.
-        if self._abandoned or self._row.state is State.NEW:
+        if self._abandoned or self._read.state is State.NEW:
             self.stop()
         if not self.mailbox.closed or len(self.mailbox):
             return False
@@ -283,15 +283,15 @@ class OrderedPull(ContinuousPull):
 
     def _settle(self) -> None:
         """Leave the cursor behind all that has come; once."""
-        row = self._row
+        read = self._read
         with self._lock:
-            if row.state is not State.ENDED:
-                row.note()  # first: Ctrl-C may come between
-                row.turn(State.ENDED)
+            if read.state is not State.ENDED:
+                read.note()  # first: Ctrl-C may come between
+                read.turn(State.ENDED)
                 self._place.retire()
 
     def _finish(self) -> None:
-        self._row.cancel()
+        self._read.cancel()
         self._forget_retry()
         super().end()
         self._let_go()
@@ -300,4 +300,4 @@ class OrderedPull(ContinuousPull):
         # The cycle is taken apart here, since the collector may take long to find it.
         mailbox = self.mailbox
         mailbox.on_status = mailbox.on_credit = mailbox.on_order = None
-        self._row.let_go()
+        self._read.let_go()

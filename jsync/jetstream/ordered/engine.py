@@ -1,6 +1,6 @@
 """Ordered consumers: where one is in its stream, and what to do next (ADR-37).
 
-An ordered consumer is a row of consumers on the server, one after the other. Each begins
+An ordered consumer is a series of consumers on the server. Each begins
 behind what was read of the last, so that nothing is missing and nothing comes twice.
 
 Pure: no socket, thread or clock. Whether a message is the next one says `_fast.Order`.
@@ -108,7 +108,7 @@ def ordered_push_config(config: ConsumerConfig) -> ConsumerConfig:
 
 
 class State(Enum):
-    """How far a read is with its row of consumers."""
+    """How far a read is with its series of consumers."""
 
     NEW = "nobody has begun to read"
     STARTING = "the I/O thread is to begin"

@@ -24,15 +24,15 @@ from .. import management
 from ..pulls.engine import HeartbeatWatch
 from ..pulls.feed import Feed, give_back
 from ..pulls.inbox import ON_ITS_WAY
-from .bond import OwnConsumer
 from .engine import (
     HEARTBEATS_MISSED,
-    Bond,
     FlowControl,
     Heartbeat,
+    Ownership,
     gap_error,
     status_error,
 )
+from .ownership import OwnConsumer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -141,7 +141,7 @@ class PushDelivery(Feed):
         """This is the consumer; `patience` in seconds is for its heartbeats."""
         config = info.config
         self.info = info
-        self.consumer.turn(Bond.OURS if created else Bond.THEIRS)
+        self.consumer.turn(Ownership.OURS if created else Ownership.THEIRS)
         if not self.acks:
             self.mailbox.need_no_acks()
         trail = self.mailbox.trail

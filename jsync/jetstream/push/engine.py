@@ -25,7 +25,7 @@ HEARTBEATS_MISSED: Final = 3
 _GONE: Final = ("consumer deleted", "consumer is push based")
 
 
-class Bond(Enum):
+class Ownership(Enum):
     """What a subscription has to do with the consumer that it reads."""
 
     NONE = "its consumer is not known, or is gone"
@@ -34,13 +34,13 @@ class Bond(Enum):
     DELETING = "its consumer is being deleted"
 
 
-BONDS: Final = {
-    Bond.NONE: {Bond.NONE, Bond.THEIRS, Bond.OURS},
-    Bond.THEIRS: set[Bond](),
-    Bond.OURS: {Bond.NONE, Bond.DELETING},
-    Bond.DELETING: {Bond.NONE, Bond.OURS},
+OWNERSHIP_MOVES: Final = {
+    Ownership.NONE: {Ownership.NONE, Ownership.THEIRS, Ownership.OURS},
+    Ownership.THEIRS: set[Ownership](),
+    Ownership.OURS: {Ownership.NONE, Ownership.DELETING},
+    Ownership.DELETING: {Ownership.NONE, Ownership.OURS},
 }
-"""What a bond may become. A deletion that has failed may be tried again."""
+"""What it may become. A deletion that has failed may be tried again."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,9 +23,9 @@ from ...errors import (
 from ...models import ConsumerInfo
 from ..api import reply_of
 from ..ordered.engine import State, Step
-from ..ordered.row import Row
+from ..ordered.read import OrderedRead
 from .driver import PushDelivery
-from .engine import Bond, Heartbeat, status_error
+from .engine import Heartbeat, Ownership, status_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 class OrderedPush(PushDelivery):
-    """Fills one backlog from a row of consumers that push, in exact order."""
+    """Fills one backlog from the consumers of one read, which push, in exact order."""
 
     def __init__(
         self,
@@ -49,11 +49,11 @@ class OrderedPush(PushDelivery):
     ) -> None:
         self._place = place
         self._cursor = place.cursor
-        self._row = Row(place, self, Order(0))
+        self._read = OrderedRead(place, self, Order(0))
         # Without limits: flow control bounds what comes, and a message that is dropped
         # would be a gap.
         super().__init__(
-            place.api, "", on_error=on_error, raises=raises, lock=self._row.lock
+            place.api, "", on_error=on_error, raises=raises, lock=self._read.lock
         )
         self.mailbox.ackless = True
         self.mailbox.on_order = self._on_order
@@ -77,10 +77,10 @@ class OrderedPush(PushDelivery):
             self._place.retire()
             raise
         self.bind(info, created=True, patience=patience)
-        self._row.began_at = monotonic()
-        self._row.turn(State.LIVE)
+        self._read.began_at = monotonic()
+        self._read.turn(State.LIVE)
         # What has happened meanwhile is looked at where it happens.
-        self.session.call_soon(self._row.look)
+        self.session.call_soon(self._read.look)
 
     def _make(self, deadline: float) -> ConsumerInfo | None:
         """Have the first one made; None if what it sends before it is known may be lost.
@@ -92,7 +92,7 @@ class OrderedPush(PushDelivery):
         except ConsumerExistsError:
             # The name is ours alone: the answer was lost with the connection.
             info = None
-        order = self._row.order
+        order = self._read.order
         arrived = order.consumer_sequence
         if info is None or (info.delivered.consumer_seq and not arrived):
             self._place.retire()
@@ -106,7 +106,7 @@ class OrderedPush(PushDelivery):
 
     def renew(self) -> None:
         """Take nothing of the last consumer any more, but what the next one sends."""
-        self.consumer.turn(Bond.NONE)
+        self.consumer.turn(Ownership.NONE)
         self.session.unsubscribe(self.mailbox.sid, lazy=True)
         self.mailbox.sid = self.session.next_sid()
         self._listen()
@@ -115,46 +115,46 @@ class OrderedPush(PushDelivery):
         self.subject = f"{self.session.inbox}{self.mailbox.sid}"
         self._place.deliver_subject = self.subject
         span = self._cursor.coming()
-        self._row.order = self.mailbox.order = Order(span.after, last=span.last)
+        self._read.order = self.mailbox.order = Order(span.after, last=span.last)
         self.open()
 
     def made(self, info: ConsumerInfo) -> None:
         """The next consumer is there, and may have sent messages already."""
-        row = self._row
+        read = self._read
         with self._lock:
-            if not row.turn(State.LIVE):
+            if not read.turn(State.LIVE):
                 self._place.retire()
                 return
             self.info = info
-            self.consumer.turn(Bond.OURS)
-        row.began_at = monotonic()
+            self.consumer.turn(Ownership.OURS)
+        read.began_at = monotonic()
         if self._heartbeats is not None:
-            self._heartbeats.resume(row.began_at)
-        row.look()
+            self._heartbeats.resume(read.began_at)
+        read.look()
 
     def _on_status(self, msg: Msg) -> None:
         if msg.subject != self.subject:
             return
         error = status_error(msg.status or 0, msg.status_text)
         if isinstance(error, ConsumerDeletedError | NoRespondersError):
-            self._row.reset(error)
+            self._read.reset(error)
         else:
             super()._on_status(msg)
 
     def _heartbeat(self, heartbeat: Heartbeat) -> None:
-        row, sent = self._row, heartbeat.consumer_sequence
-        if row.live and sent is not None and sent > row.order.consumer_sequence:
-            row.reset(row.missing())
+        read, sent = self._read, heartbeat.consumer_sequence
+        if read.live and sent is not None and sent > read.order.consumer_sequence:
+            read.reset(read.missing())
             return
         super()._heartbeat(heartbeat)
-        if row.live and self._cursor.may_stall(row.order.stream_sequence):
+        if read.live and self._cursor.may_stall(read.order.stream_sequence):
             where = f"{self._place.stream}.{self._cursor.name}"
-            row.ask(f"CONSUMER.INFO.{where}", None, self._on_asked)
+            read.ask(f"CONSUMER.INFO.{where}", None, self._on_asked)
 
     def _on_asked(self, answer: Answer) -> None:
         """The consumer is silent: it may have something to send all the same."""
-        row = self._row
-        if not row.live:
+        read = self._read
+        if not read.live:
             return
         try:
             info = ConsumerInfo.from_wire(reply_of(answer))
@@ -164,35 +164,35 @@ class OrderedPush(PushDelivery):
         with self._lock:
             step = self._cursor.checked(
                 info,
-                row.order.consumer_sequence,
+                read.order.consumer_sequence,
                 monotonic(),
                 # What it has sent and does not come is noticed by the next heartbeat.
                 math.inf,
-                stream_sequence=row.order.stream_sequence,
+                stream_sequence=read.order.stream_sequence,
                 waits=not len(self.mailbox),
             )
         if step is Step.NEXT:
-            row.reset(None)
+            read.reset(None)
         elif step is Step.RESET:
-            row.reset(JetStreamError(f"{self.name} does not send what it has"))
+            read.reset(JetStreamError(f"{self.name} does not send what it has"))
 
     def _missed(self, error: MissedHeartbeatError) -> None:
-        if self._row.live:
-            self._row.reset(error)
+        if self._read.live:
+            self._read.reset(error)
 
     def _on_order(self) -> None:
-        self._row.order.take_passed_over()
-        self._row.look()
+        self._read.order.take_passed_over()
+        self._read.look()
 
     # The connection -------------------------------------------------------------------
 
     def _on_lost(self, error: ConnectionLostError) -> None:
         super()._on_lost(error)
-        self._row.lost(error)
+        self._read.lost(error)
 
     def _on_connected(self) -> None:
         super()._on_connected()
-        self._row.connected()
+        self._read.connected()
 
     # The end --------------------------------------------------------------------------
 
@@ -211,9 +211,9 @@ class OrderedPush(PushDelivery):
 
     def abandon(self) -> None:
         super().abandon()
-        self._row.let_go()
+        self._read.let_go()
         self._place.retire()
 
     def _stop(self) -> None:
-        self._row.turn(State.ENDING)
-        self._row.cancel()
+        self._read.turn(State.ENDING)
+        self._read.cancel()

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from jsync import errors
-from jsync.jetstream.ordered import engine as ordered_engine, row as ordered_row
+from jsync.jetstream.ordered import engine as ordered_engine, read as ordered_read
 from jsync.jetstream.ordered.engine import State
-from jsync.jetstream.push import bond as push_bond, engine as push_engine
-from jsync.jetstream.push.engine import Bond
+from jsync.jetstream.push import engine as push_engine, ownership as push_ownership
+from jsync.jetstream.push.engine import Ownership
 
 from ...servers import wait_for
 from ..support import Interrupting, Thread
@@ -31,18 +31,18 @@ def test_a_read_that_stops_while_its_consumer_is_replaced_stays_stopped(
     state: State,
 ) -> None:
     table = Interrupting(ordered_engine.MOVES, state)
-    monkeypatch.setattr(ordered_row, "MOVES", table)
+    monkeypatch.setattr(ordered_read, "MOVES", table)
     fill(nc, stream, 10)
     with stream.ordered_consumer() as consumer:
         messages = consumer.messages(max_messages=4)
         assert take(messages, 3) == [0, 1, 2]
-        row = messages._pull._row  # type: ignore[attr-defined]
+        read = messages._pull._read  # type: ignore[attr-defined]
         table.call = messages.stop
-        nc.session.call_soon(lambda: row.reset(None))
+        nc.session.call_soon(lambda: read.reset(None))
         wait_for(lambda: table.thread is not None)
         assert table.thread is not None
         table.thread.result()
-        assert row.state is State.ENDED
+        assert read.state is State.ENDED
         wait_for(lambda: not consumers(nc, stream))
         assert numbers(consumer.messages(until_end=True)) == list(range(3, 10))
 
@@ -56,17 +56,17 @@ def test_a_subscription_that_ends_while_its_consumer_is_replaced_leaves_none(
     state: State,
 ) -> None:
     table = Interrupting(ordered_engine.MOVES, state)
-    monkeypatch.setattr(ordered_row, "MOVES", table)
+    monkeypatch.setattr(ordered_read, "MOVES", table)
     sub = js.subscribe(f"{stream.name}.>", ordered=True)
     fill(nc, stream, 3)
     assert [int(sub.next().data) for _ in range(3)] == [0, 1, 2]
-    row = sub._delivery._row  # type: ignore[attr-defined]
+    read = sub._delivery._read  # type: ignore[attr-defined]
     table.call = sub.unsubscribe
-    nc.session.call_soon(lambda: row.reset(None))
+    nc.session.call_soon(lambda: read.reset(None))
     wait_for(lambda: table.thread is not None)
     assert table.thread is not None
     table.thread.result()
-    assert row.state is State.ENDING
+    assert read.state is State.ENDING
     wait_for(lambda: not consumers(nc, stream))
 
 
@@ -78,8 +78,8 @@ def test_a_consumer_is_deleted_by_one_of_the_threads_that_unsubscribe(
     monkeypatch: pytest.MonkeyPatch,
     call: str,
 ) -> None:
-    table = Interrupting(push_engine.BONDS, Bond.OURS)
-    monkeypatch.setattr(push_bond, "BONDS", table)
+    table = Interrupting(push_engine.OWNERSHIP_MOVES, Ownership.OURS)
+    monkeypatch.setattr(push_ownership, "OWNERSHIP_MOVES", table)
     deletions: list[jsync.Msg] = []
     watch = nc.subscribe(
         f"$JS.API.CONSUMER.DELETE.{stream.name}.*", callback=deletions.append

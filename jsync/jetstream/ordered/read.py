@@ -1,4 +1,4 @@
-"""One read of an ordered consumer: the row of consumers that it goes through (ADR-37).
+"""One read of an ordered consumer: the consumers that it goes through, one by one (ADR-37).
 
 Each begins behind the last message that came of the one before. The next one is made on
 the I/O thread, where requests are sent and answered without waiting, so that neither a
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class Reader(Protocol):
-    """Who reads a row: it is told on the I/O thread."""
+    """Who has the messages of a read: it is told on the I/O thread."""
 
     @property
     def closed(self) -> bool:
@@ -52,7 +52,7 @@ class Reader(Protocol):
 
 
 class _Nobody:
-    """The reader of a row that is over."""
+    """The reader of a read that is over."""
 
     closed = True
 
@@ -65,7 +65,7 @@ class _Nobody:
 _NOBODY: Final = _Nobody()
 
 
-class Row:
+class OrderedRead:
     """The consumers at a `place`, one after the other, and how far the read is.
 
     Its `lock` is the reader's too: the state is turned, and the cursor moved, with it
@@ -270,4 +270,4 @@ class Row:
         self.after(pause, self._make)
 
     def __repr__(self) -> str:
-        return f"<Row in {self.place.stream}: {self.state.value}>"
+        return f"<OrderedRead of {self.place.stream}: {self.state.value}>"

@@ -6,7 +6,7 @@ import threading
 from typing import TYPE_CHECKING
 
 from ...errors import ConsumerNotFoundError, StreamNotFoundError
-from .engine import BONDS, Bond
+from .engine import OWNERSHIP_MOVES, Ownership
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -17,14 +17,14 @@ class OwnConsumer:
 
     def __init__(self, lock: threading.RLock | None = None) -> None:
         self._lock = lock or threading.RLock()
-        self.bond = Bond.NONE
+        self.ownership = Ownership.NONE
 
-    def turn(self, bond: Bond) -> bool:
-        """Go on to `bond`, if that is a legal move now; whether it was."""
+    def turn(self, ownership: Ownership) -> bool:
+        """Go on to `ownership`, if that is a legal move now; whether it was."""
         with self._lock:
-            if bond not in BONDS[self.bond]:
+            if ownership not in OWNERSHIP_MOVES[self.ownership]:
                 return False
-            self.bond = bond
+            self.ownership = ownership
             return True
 
     def delete(self, delete: Callable[[], object]) -> None:
@@ -32,17 +32,17 @@ class OwnConsumer:
 
         One that is gone already is no error.
         """
-        if not self.turn(Bond.DELETING):
+        if not self.turn(Ownership.DELETING):
             return
         try:
             delete()
         except (ConsumerNotFoundError, StreamNotFoundError):
-            self.turn(Bond.NONE)
+            self.turn(Ownership.NONE)
         except BaseException:
-            self.turn(Bond.OURS)  # it may be tried again
+            self.turn(Ownership.OURS)  # it may be tried again
             raise
         else:
-            self.turn(Bond.NONE)
+            self.turn(Ownership.NONE)
 
     def __repr__(self) -> str:
-        return f"<OwnConsumer: {self.bond.value}>"
+        return f"<OwnConsumer: {self.ownership.value}>"
