@@ -84,8 +84,9 @@ class Upload:
         """Wait until all chunks are stored, then make them the object."""
         objects, timeout = self._objects, self._timeout
         name = self._info.name
-        # Asked while the acks are on their way.
-        current = objects.last(name, timeout)
+        # Asked while the acks are on their way. If the answer is old, the server rejects
+        # the info, and the leader is asked.
+        current = objects.likely(name, timeout)
         while self._waiting:
             self._take_ack()
         info = msgspec.structs.replace(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any
 
@@ -64,9 +65,10 @@ def get_message(
         api.require(GET_BY_TIME)
     deadline = deadline_after(api.seconds(timeout))
     if direct:
-        message = _direct_get(api, stream, wanted, deadline)
-        if message is not None:
-            return message
+        with contextlib.suppress(NoRespondersError):
+            message = _direct_get(api, stream, wanted, deadline)
+            if message is not None:
+                return message
     reply = api.request(
         f"STREAM.MSG.GET.{stream}", wanted, timeout=deadline - monotonic()
     )
@@ -74,6 +76,17 @@ def get_message(
     if not isinstance(message, dict):
         raise JetStreamError(f"not a stored message: {reply!r}")
     return StoredMessage.from_api(stream, message)
+
+
+def direct_get_last(
+    api: API, stream: str, subject: str, timeout: Seconds | None
+) -> StoredMessage | None:
+    """The last message of a subject that any one server has, if any: it may be old.
+
+    Raises `NoRespondersError` if no server answers direct gets.
+    """
+    wanted = _wanted(None, subject, None, None)
+    return _direct_get(api, stream, wanted, deadline_after(api.seconds(timeout)))
 
 
 def _wanted(
@@ -112,6 +125,7 @@ def _direct_get(
 ) -> StoredMessage | None:
     """The message, from any server that has it; None: ask the leader.
 
+    Raises `NoRespondersError` if no server answers direct gets.
     A replica or a mirror may lag, so what it does not have may be there all the same.
     """
     subject, data = f"{api.prefix}.DIRECT.GET.{stream}", b""
@@ -121,10 +135,7 @@ def _direct_get(
         subject = f"{subject}.{literal}"
     else:
         data = _encode(wanted)
-    try:
-        msg = request(api.session, subject, data, deadline - monotonic())
-    except NoRespondersError:
-        return None
+    msg = request(api.session, subject, data, deadline - monotonic())
     if msg.status == 404:
         return None
     if msg.status is not None:

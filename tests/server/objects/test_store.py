@@ -12,6 +12,7 @@ import pytest
 
 import jsync
 from jsync import errors
+from jsync.jetstream.objects.driver import Objects
 from jsync.jetstream.objects.engine import digest_text
 
 from ..support import LONG, Thread
@@ -276,6 +277,23 @@ def test_a_put_over_a_name_replaces_the_object_and_its_chunks(
     assert files.get("a") == noise(3000, 2)
     assert first.nuid != second.nuid
     assert chunks_of(js, files) == {second.nuid: 3}
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_a_put_after_an_old_answer_replaces_the_newest_object(
+    js: jsync.JetStream,
+    files: jsync.ObjectStore,
+    monkeypatch: pytest.MonkeyPatch,
+    known: bool,
+) -> None:
+    old = files.put("a", b"first")
+    files.put("a", b"second")
+    answers = [old if known else None]
+    monkeypatch.setattr(Objects, "likely", lambda *_: answers.pop())
+    newest = files.put("a", b"third")
+    assert not answers
+    assert files.get("a") == b"third"
+    assert chunks_of(js, files) == {newest.nuid: 1}
 
 
 def test_puts_of_one_name_at_once_leave_one_object_and_nothing_else(
