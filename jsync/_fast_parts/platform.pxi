@@ -120,7 +120,11 @@ cdef int64_t deadline_after(timeout) except? -1:
     """The deadline that lies `timeout` seconds ahead; None is never."""
     if timeout is None:
         return NEVER
-    cdef double ahead = seconds(timeout, "timeout")
+    cdef double ahead
+    if type(timeout) is float and timeout == timeout:
+        ahead = timeout
+    else:
+        ahead = seconds(timeout, "timeout")
     if ahead >= 1e9:
         return NEVER
     if ahead <= 0:

@@ -35,7 +35,7 @@ def request(
 ) -> Msg:
     """What `Connection.request` does."""
     timeout = seconds(timeout, "timeout")
-    return ask(session, subject, data, timeout, deadline_after(timeout), headers)
+    return ask(session, subject, data, timeout, monotonic() + timeout, headers)
 
 
 def ask(

@@ -6,7 +6,6 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from ...checks import count, span
-from ...core.deadline import deadline_after
 from ...core.requests import ask
 from ...errors import (
     JetStreamError,
@@ -40,12 +39,12 @@ def publish(
     retry_attempts: int = RETRIES,
     retry_wait: Seconds = RETRY_SECONDS,
 ) -> PubAck:
-    """Publish and block until the stream has stored the message.
+    """Publish and block until the stream has stored the message, for `timeout` seconds.
 
     It is sent again only after an answer that says that it was not stored: no stream
     answers, as during a leader's election (ADR-22), or the server is too busy.
     """
-    deadline = deadline_after(timeout)
+    deadline = monotonic() + timeout
     retry_attempts = count(retry_attempts, "retry_attempts", RETRY_FOR_EVER)
     retry_wait = span(retry_wait, "retry_wait")
     left = timeout
