@@ -35,14 +35,14 @@ def seconds(value: object, name: str) -> float:
     """
     if type(value) is float and value == value:  # nearly always, and quick
         return value
-    if isinstance(value, timedelta):
-        return value.total_seconds()
-    # Asking an abstract class costs a microsecond.
-    if type(value) is not int and (not isinstance(value, Real) or _means_none(value)):
-        raise ConfigError(
-            f"{name} has to be a number of seconds, not {value!r}; pass a timedelta or "
-            "seconds"
-        )
+    if type(value) is not int:  # asking an abstract class costs a microsecond
+        if isinstance(value, timedelta):
+            return value.total_seconds()
+        if not isinstance(value, Real) or _means_none(value):
+            raise ConfigError(
+                f"{name} has to be a number of seconds, not {value!r}; pass a timedelta "
+                "or seconds"
+            )
     try:
         number = float(value)
     except OverflowError:

@@ -143,8 +143,12 @@ class Consumer(ManagedConsumer):
             pull = self._idle.pop()
         except IndexError:  # another thread was quicker
             return None
-        info, *waits = pull.what
-        if waits == [timeout, idle_heartbeat] and info is self._info:
+        info, seconds_before, heartbeat_before = pull.what
+        if (
+            seconds_before == timeout
+            and heartbeat_before == idle_heartbeat
+            and info is self._info
+        ):
             return pull
         return None
 
