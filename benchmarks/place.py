@@ -138,7 +138,8 @@ class Place:
         self._stack.close()
 
     def count(self, wanted: int) -> int:
-        return max(100, int(wanted * self._scale))
+        """So many, scaled, but not fewer than 100 unless fewer are wanted."""
+        return max(min(100, wanted), int(wanted * self._scale))
 
     def _serve(self, config: str = "") -> LocalServer:
         server = self._stack.enter_context(LocalServer(config=SERVER + config))

@@ -43,8 +43,8 @@ def stored(place: Place, size: int | None, command: list[str]) -> Result:
 def jobs(
     job: str, size: int, fast: int, slow: int | None, place: Place
 ) -> Iterator[tuple[str, Job]]:
-    count = max(1, place.count(fast))
-    few = None if slow is None else max(1, place.count(slow))
+    count = place.count(fast)
+    few = None if slow is None else place.count(slow)
     commands = place.clients(
         job, lambda n: (place.server.url, STORE, size, n), count, few
     )
