@@ -22,7 +22,7 @@ _METRICS: Final = (
     ("in_bytes", "counter", "Bytes of headers and payloads received."),
     ("out_messages", "counter", "Messages published, requests and acks included."),
     ("out_bytes", "counter", "Bytes of headers and payloads published."),
-    ("reconnects", "counter", "Times the connection was lost and made again."),
+    ("reconnects", "counter", "Times the connection was lost and restored."),
     ("slow_consumers", "counter", "Times a subscription began to drop messages."),
     ("subscriptions", "gauge", "Subscriptions, those of pulls and replies included."),
     ("pending_messages", "gauge", "Messages that wait for their reader."),
@@ -51,8 +51,8 @@ def prometheus_text(*connections: Connection) -> str:
     names = [_escaped(connection.name) for connection in connections]
     if twice := {name for name in names if names.count(name) > 1}:
         raise ConfigError(
-            f"two connections have the name {twice.pop()!r}, which tells their series "
-            "apart: give each its own in connect(name=)"
+            f"two connections have the name {twice.pop()!r}: give each its own with "
+            "connect(name=...), to tell their metrics apart"
         )
     lines = [
         "# HELP jsync_connected Whether it is connected.",

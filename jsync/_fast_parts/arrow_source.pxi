@@ -276,7 +276,7 @@ cdef class ArrowSource:
         give = getattr(table, "__arrow_c_stream__", None)
         if give is None:
             raise ConfigError(
-                f"a table has __arrow_c_stream__, which {type(table).__name__} has not"
+                f"not a table: {type(table).__name__} has no __arrow_c_stream__"
             )
         self.capsule = give()
         self.stream = <ArrowArrayStream*>PyCapsule_GetPointer(
@@ -303,15 +303,15 @@ cdef class ArrowSource:
             self.headers = self.need(headers, "headers")
             if not are_headers(self.schema.children[self.headers]):
                 raise ConfigError(
-                    f"headers: column {headers!r} is no map of names to values, and no "
-                    "list of such pairs"
+                    f"headers: column {headers!r} is neither a map of names to "
+                    "values nor a list of such pairs"
                 )
         for which, (name, kind, header) in enumerate(OPTION_COLUMNS):
             wanted = options.pop(name, None)
             if wanted is not None:
                 self.add_option(which, name, kind, header, wanted)
         for name in options:
-            raise TypeError(f"{name!r} is no option of a message that a column can be")
+            raise TypeError(f"{name!r} is not an option that a column can hold")
 
     cdef int add_option(
         self, int which, str name, OptionKind kind, bytes header, object wanted
@@ -332,7 +332,7 @@ cdef class ArrowSource:
             if kind == SEQUENCE or kind == LIFETIME and text_kind(schema) < 0:
                 if not is_whole(schema) or schema.dictionary != NULL:
                     raise ConfigError(
-                        f"{name}: column {wanted!r} has no whole numbers "
+                        f"{name}: column {wanted!r} does not hold whole numbers "
                         f"({schema.format.decode()!r}): cast it"
                     )
             else:
@@ -362,7 +362,7 @@ cdef class ArrowSource:
     cdef int find(self, object name) except -2:
         cdef int64_t i
         if not isinstance(name, str):
-            raise ConfigError(f"a column has a name, which {name!r} is not")
+            raise ConfigError(f"not the name of a column: {name!r}")
         raw = (<str>name).encode("utf-8", "surrogateescape")
         for i in range(self.schema.n_children):
             if self.schema.children[i].name == <bytes>raw:
@@ -376,7 +376,7 @@ cdef class ArrowSource:
                 self.schema.children[i].name.decode("utf-8", "replace")
                 for i in range(self.schema.n_children)
             ]
-            raise ConfigError(f"{what}: no column {name!r}, but {', '.join(those)}")
+            raise ConfigError(f"{what}: no column {name!r}; there are {', '.join(those)}")
         return found
 
     cdef int check_text(self, int column, str what) except -1:

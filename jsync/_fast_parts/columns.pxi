@@ -353,11 +353,11 @@ cdef class Columns:
         for name in COLUMN_NAMES if columns is None else columns:
             if name not in COLUMN_NAMES:
                 raise ConfigError(
-                    f"columns: {name!r} is none of {', '.join(COLUMN_NAMES)}"
+                    f"columns: {name!r} is not one of {', '.join(COLUMN_NAMES)}"
                 )
             i = COLUMN_NAMES.index(name)
             if self.shape.has[i]:
-                raise ConfigError(f"columns: {name!r} is there twice")
+                raise ConfigError(f"columns: {name!r} is given twice")
             self.shape.has[i] = True
             self.shape.column[self.shape.width] = i
             self.shape.width += 1

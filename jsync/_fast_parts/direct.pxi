@@ -170,10 +170,10 @@ cdef const char* read_added(bytes block, bint batched, Added* added) noexcept:
             return b"not all of the headers that the server adds"
     line = added.found[ADDED_SEQUENCE]
     if not parse_number(line.value, line.value_size, &added.sequence):
-        return b"its sequence is no number of 64 bits"
+        return b"its sequence is not a number of 64 bits"
     line = added.found[ADDED_TIME]
     if not parse_time(line.value, line.value_size, &added.timestamp_us):
-        return b"its time is none"
+        return b"its time cannot be read"
     # What is no number is read as 0; it does not go with the answer before it then.
     if batched:
         line = added.found[ADDED_PENDING]

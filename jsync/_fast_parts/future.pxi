@@ -49,7 +49,7 @@ cdef class PubAckFuture:
     cdef Parked* waiting
 
     def __init__(self) -> None:
-        raise TypeError("futures are what a publisher's publish returns")
+        raise TypeError("you cannot make a future: a publisher's publish returns one")
 
     def __repr__(self) -> str:
         if not self.finished:
@@ -61,7 +61,7 @@ cdef class PubAckFuture:
         return f"<PubAckFuture {self.subject!r} {state}>"
 
     def __reduce__(self):
-        raise TypeError("a future cannot be pickled: its ack, the result, can")
+        raise TypeError("cannot pickle a future: pickle its result() instead")
 
     @property
     def data(self) -> bytes:

@@ -118,5 +118,5 @@ cdef class TimedRowsReader(RowsReader):
         if not self.taken:
             self._fill(timeout)
             if not self.taken:
-                raise SubscriptionClosedError("no more batches: it has ended")
+                raise SubscriptionClosedError("no more batches: the iteration has ended")
         return self.taken.pop()

@@ -158,7 +158,9 @@ cdef class AckWindow(AckSlots):
         cdef PubAckFuture future = PubAckFuture.__new__(PubAckFuture)
         cdef Py_ssize_t size = 0
         if self.resend and not has_id:
-            raise ConfigError("resend: each message needs a msg_id, not to be stored twice")
+            raise ConfigError(
+                "resend: each message needs a msg_id, or it could be stored twice"
+            )
         publish_subject(subject, &size)
         if not PyBytes_CheckExact(data):
             check_buffer(data)

@@ -48,7 +48,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     _fill_closed_streams()
     if not all(map(find_spec, ("click", "rich"))):
-        sys.stderr.write('jsync: the command needs pip install "jsync[cli]"\n')
+        sys.stderr.write(
+            'jsync: to use the command line, run: pip install "jsync[cli]"\n'
+        )
         return 1
     from .app import run
 

@@ -18,7 +18,9 @@ def confirm(question: str, *, force: bool) -> None:
     if force:
         return
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        raise click.UsageError(f"{question} Say --force where nobody can be asked.")
+        raise click.UsageError(
+            f"{question} There is no terminal to confirm on: pass --force"
+        )
     if not ask(question):
         raise click.ClickException("nothing was done")
 

@@ -76,7 +76,7 @@ def settle(
     for field, name in names.items():
         in_file = getattr(start, field)
         if name and in_file and in_file != name:
-            raise click.UsageError(f"{path} is of {in_file!r}, not of {name!r}")
+            raise click.UsageError(f"{path} configures {in_file!r}, not {name!r}")
         fields[field] = name or in_file
     return start.changed(fields)
 

@@ -204,7 +204,8 @@ def consume(
             return
         if place or filters or terminate_at_end:
             raise click.UsageError(
-                "a CONSUMER has its own place and filters: `jsync consumer info` shows them"
+                "a CONSUMER keeps its own position and filters: leave these options out "
+                "(`jsync consumer info` shows them)"
             )
         worker = _bind(js, stream, consumer)
         with worker.messages(**limits) as messages:
@@ -216,7 +217,7 @@ def _place(
 ) -> dict[str, Any]:
     """Where to begin, as an ordered consumer has it."""
     if sum(value is not None for value in (start, sequence, since)) > 1:
-        raise click.UsageError("there is one place to start from")
+        raise click.UsageError("several options say where to start: give one")
     if sequence is not None:
         return {"deliver_policy": "by_start_sequence", "opt_start_seq": sequence}
     if since is not None:

@@ -198,7 +198,9 @@ def consumer_fields(given: Mapping[str, Any], before: ConsumerConfig) -> dict[st
         fields |= start_of(fields.pop("deliver"))
     groups = {name: fields.pop(name) for name in _PRIORITIES if name in fields}
     if len(groups) > 1:
-        raise click.UsageError("a consumer has groups of one kind")
+        raise click.UsageError(
+            "a consumer has priority groups of one kind: give one of the options"
+        )
     for policy, names in groups.items():
         fields["priority_policy"] = policy
         fields["priority_groups"] = names.split(",")
@@ -217,6 +219,7 @@ def start_of(where: str) -> dict[str, Any]:
         since = datetime.now(UTC) - timedelta(seconds=values.seconds(where))
     except (ValueError, OverflowError):
         raise click.UsageError(
-            f"--deliver {where}: all, new, last, subject, a sequence, or a duration"
+            f"--deliver cannot be {where}: give all, new, last, subject, a sequence, "
+            "or a duration"
         ) from None
     return {"deliver_policy": "by_start_time", "opt_start_time": since}

@@ -98,7 +98,7 @@ def load(root: Path, name: str, environ: Mapping[str, str]) -> dict[str, Any]:
     if name.endswith(".json"):
         path = Path(name)
     elif ".." in name or "/" in name:
-        raise click.UsageError(f"{name!r} is no name of a context")
+        raise click.UsageError(f"{name!r} is not the name of a context")
     else:
         path = root / "context" / f"{name}.json"
     try:
@@ -111,7 +111,7 @@ def load(root: Path, name: str, environ: Mapping[str, str]) -> dict[str, Any]:
     except (ValueError, RecursionError):
         raise click.UsageError(f"{path} is not JSON") from None
     if not isinstance(stored, dict):
-        raise click.UsageError(f"{path} is no context")
+        raise click.UsageError(f"{path} is not a context")
     for field, what in _REFUSED.items():
         if stored.get(field):
             raise click.UsageError(f"{path}: jsync cannot use {what} ({field})")
@@ -147,13 +147,15 @@ def _fetched(reference: str, where: str, environ: Mapping[str, str]) -> str | by
             return rest
         case "env://":
             if not environ.get(rest):
-                raise click.UsageError(f"{where}: there is no variable {rest}")
+                raise click.UsageError(
+                    f"{where}: the environment variable {rest} is not set"
+                )
             return environ[rest].encode()
         case "data:":
             try:
                 return base64.b64decode(rest.partition(",")[2], validate=True)
             except ValueError:
-                raise click.UsageError(f"{where} is no base64") from None
+                raise click.UsageError(f"{where} is not base64") from None
     raise click.UsageError(f"{where}: jsync cannot use {scheme[0]}")
 
 

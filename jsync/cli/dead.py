@@ -152,7 +152,9 @@ def _all(stream: jsync.Stream) -> Iterator[DeadLetter]:
 def _one(stream: jsync.Stream, letter: int) -> DeadLetter:
     found = DeadLetter(stream.get_message(letter))
     if not found.is_one:
-        raise click.UsageError(f"message {letter} of {stream.name} is no dead letter")
+        raise click.UsageError(
+            f"message {letter} of {stream.name} is not a dead letter"
+        )
     return found
 
 

@@ -126,7 +126,10 @@ def _advice(error: errors.Error) -> str:
     if isinstance(error, errors.AuthenticationError):
         return "--creds FILE, --user NAME --password WORD, or --context NAME"
     if isinstance(error, errors.TLSError):
-        return "--tlsca FILE names the authorities to trust, --tlscert and --tlskey us"
+        return (
+            "--tlsca FILE names the authorities to trust, --tlscert FILE and --tlskey FILE "
+            "your own certificate"
+        )
     return "--server URL says where it is; `jsync server` runs one here"
 
 
@@ -241,7 +244,9 @@ def _permissions(settings: Settings, nc: jsync.Connection) -> Finding:
     ]
     if lacking:
         words = f"{name} may not {' nor '.join(lacking)}, or not all of it"
-        return Finding("permissions", "note", words, "allow what is needed of it")
+        return Finding(
+            "permissions", "note", words, "allow these subjects for the user"
+        )
     if publish.allow or subscribe.allow or publish.deny or subscribe.deny:
         return Finding("permissions", "ok", f"{name}, limited, but JetStream is open")
     return Finding("permissions", "ok", f"{name}, without limits")

@@ -184,11 +184,11 @@ def export(settings: Settings, /, **options: Any) -> int | None:
     if options["raw"] and form != "raw":
         raise click.UsageError("--raw and --format exclude each other")
     if options["start"] is not None and options["since"] is not None:
-        raise click.UsageError("--from and --since both say where to start")
+        raise click.UsageError("--from and --since exclude each other")
     if form == "parquet":
         _check_parquet(target)
     if target is not None and os.path.exists(target) and not options["force"]:
-        raise ConfigError(f"{target} is there already: --force replaces it")
+        raise ConfigError(f"{target} exists: pass --force to replace it")
     with ExitStack() as opened:
         nc = opened.enter_context(settings.connect(flow=True))
         stream = settings.jetstream(nc).stream(options["name"])
@@ -213,7 +213,7 @@ def export(settings: Settings, /, **options: Any) -> int | None:
     if interrupted:
         say(
             f"interrupted: {writer.count:,} messages, up to sequence {writer.last}, are "
-            f"in {partial}; --from {writer.last + 1} goes on behind them"
+            f"in {partial}; continue with --from {writer.last + 1}"
         )
         return Code.INTERRUPTED
     os.replace(partial, target)

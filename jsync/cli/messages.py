@@ -138,4 +138,4 @@ def body_text(data: bytes) -> str:
     try:
         return data.decode()
     except UnicodeDecodeError:
-        return f"({len(data)} bytes that are no text: --raw writes them)"
+        return f"({len(data)} bytes, not text: --raw writes them)"

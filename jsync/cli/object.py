@@ -138,7 +138,7 @@ def put(
     An existing object of the same name is replaced when the new one is complete.
     """
     if file == "-" and name is None:
-        raise click.UsageError("give a --name for what comes from the standard input")
+        raise click.UsageError("an object from the standard input needs a --name")
     several: dict[str, list[str]] = {}
     for header, value in headers:
         several.setdefault(header, []).append(value)

@@ -79,7 +79,7 @@ def _check_options(settings: Settings) -> None:
     others = [name for name in settings.given if name != "json"]
     if others:
         raise click.UsageError(
-            f"--{others[0].replace('_', '-')}: the pipeline's file says where to connect to"
+            f"--{others[0].replace('_', '-')}: not for pipelines, whose file says where to connect"
         )
 
 

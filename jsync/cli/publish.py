@@ -102,9 +102,9 @@ def pub(
     succeeds.
     """
     if not jetstream and (msg_id is not None or ttl is not None):
-        raise click.UsageError("--msg-id and --ttl go with --jetstream")
+        raise click.UsageError("--msg-id and --ttl need --jetstream")
     if jetstream and reply is not None:
-        raise click.UsageError("--reply does not go with --jetstream")
+        raise click.UsageError("--reply and --jetstream exclude each other")
     payloads = (payload for payload in bodies(body, send_on) for _ in range(count))
     with settings.connect() as nc:
         paced = _paced(payloads, sleep)
@@ -123,7 +123,7 @@ def pub(
 def _words(done: dict[str, Any]) -> str:
     if "stream" not in done:
         return f"published {done['published']} on {done['subject']}"
-    known = f", {done['duplicates']} known already" if done["duplicates"] else ""
+    known = f", {done['duplicates']} duplicates" if done["duplicates"] else ""
     return (
         f"stored {done['published']}{known} in {done['stream']}, sequence {done['seq']}"
     )

@@ -77,7 +77,7 @@ class Settings:
             if self.names_a_server or type(error) is not errors.ConnectionError:
                 raise
             raise click.ClickException(
-                f"{words_of(error)}: --server names another, `jsync server` runs one"
+                f"{words_of(error)}: choose a server with --server, or run `jsync server`"
             ) from error
 
     def jetstream(self, nc: jsync.Connection) -> jsync.JetStream:
@@ -170,7 +170,7 @@ def _say_error(error: Exception) -> None:
 
 def _say_disconnected(error: Exception) -> None:
     if not isinstance(error, errors.ConnectionClosedError):  # by ourselves, at the end
-        say(f"connection lost, connecting again: {words_of(error)}")
+        say(f"connection lost, reconnecting: {words_of(error)}")
 
 
 def _ignore(error: Exception) -> None:

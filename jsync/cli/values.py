@@ -37,11 +37,11 @@ def seconds(text: str) -> float:
         pass
     else:
         if not 0 <= number < float("inf"):
-            raise ValueError(f"{text!r} is no duration")
+            raise ValueError(f"not a duration: {text!r}")
         return number
     parts = _PART.findall(text)
     if "".join(number + unit for number, unit in parts) != text or not parts:
-        raise ValueError(f"{text!r} is no duration: 500ms, 30s, 1h30m and 7d are")
+        raise ValueError(f"not a duration: {text!r}; write 500ms, 30s, 1h30m or 7d")
     return sum(float(number) * _UNITS[unit] for number, unit in parts)
 
 
@@ -60,7 +60,7 @@ def size(text: str) -> int:
         return -1
     match = _SIZE.fullmatch(text.strip())
     if match is None:
-        raise ValueError(f"{text!r} is no size: 1024, 64KB and 1GiB are")
+        raise ValueError(f"not a size: {text!r}; write 1024, 64KB or 1GiB")
     number, power, _ = match.groups()
     return int(float(number) * 1024 ** _POWERS[power.lower()])
 
@@ -78,7 +78,7 @@ def time(text: str, now: datetime, direction: int = 1) -> datetime:
             return now + direction * timedelta(seconds=seconds(text))
         except (ValueError, OverflowError):
             raise ValueError(
-                f"{text!r} is no time: 2026-11-21T12:00:00Z and 1h30m are"
+                f"not a time: {text!r}; write 2026-11-21T12:00:00Z or 1h30m"
             ) from None
     return when.astimezone(UTC)
 
@@ -132,7 +132,7 @@ class _Pair(_Value):
         name, mark, value = text.partition(self._mark)
         if not mark or not name.strip():
             raise ValueError(
-                f"{text!r} has no name and value with {self._mark!r} between"
+                f"not a name and a value: {text!r}; write NAME{self._mark}VALUE"
             )
         return name.strip(), value.strip()
 

@@ -114,6 +114,6 @@ def _load(target: str) -> jsync.Worker:
         found = getattr(found, part, None)
     if not isinstance(found, jsync.Worker):
         raise click.UsageError(
-            f"{target}: {name or 'app'} of {module} is no jsync.Worker; say MODULE:NAME"
+            f"{target}: {name or 'app'} of {module} is not a jsync.Worker; give MODULE:NAME"
         )
     return found

@@ -199,7 +199,9 @@ def _check_creds(creds: str | os.PathLike[str] | bytes) -> Path | bytes:
         raise ConfigError("creds has to be a path, or the content of one as bytes")
     path = os.fspath(creds)
     if not path or "\n" in path or "-----BEGIN" in path:
-        raise ConfigError("creds is no path: give the content of a creds file as bytes")
+        raise ConfigError(
+            "creds is not a path: give the content of a creds file as bytes"
+        )
     return Path(path).expanduser()
 
 

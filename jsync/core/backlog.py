@@ -88,7 +88,9 @@ class Backlog(Single, Generic[Message]):
 
     def _check_no_callback(self) -> None:
         if self._callback is not None:
-            raise ConfigError("its callback reads this subscription: do not iterate")
+            raise ConfigError(
+                "the callback reads this subscription: do not iterate over it too"
+            )
 
     # The callback's thread ------------------------------------------------------------
 

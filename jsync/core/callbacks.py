@@ -74,7 +74,9 @@ class Callbacks:
             return False
         if self._queue.qsize() >= MOST_WAITING:
             logger.error(
-                "%s: callbacks are stuck, %r is not called", self._name, callback
+                "%s: too many callbacks are waiting for one that has not returned; %r is not "
+                "called",
+                *(self._name, callback),
             )
             return False
         return self.put(lambda: callback(*args))

@@ -169,13 +169,17 @@ class Handshake:
             raise self._failed(
                 ProtocolError(
                     f"nats-server {info.version} sends no headers, which requests and "
-                    "JetStream need: they are off there, or it is older than 2.2"
+                    "JetStream need: turn them on there, or use version 2.2 or newer"
                 )
             )
         if self._encrypted or not (self._tls or info.tls_required):
             self._state = State.CONNECT
         elif not (info.tls_required or info.tls_available):
-            raise self._failed(TLSError("TLS is wanted, but the server has none"))
+            raise self._failed(
+                TLSError(
+                    "TLS is required by your options, but the server does not offer it"
+                )
+            )
         elif self._tail:
             raise self._failed(_injected(self._tail.decode("latin-1")))
         else:
@@ -228,4 +232,7 @@ def _injected(plaintext: str) -> Error:
         error = server_error(plaintext[4:].partition("\r\n")[0].strip(" '"))
         if isinstance(error, ServerLimitError):
             return error
-    return ProtocolError("plaintext between INFO and the TLS handshake: injected?")
+    return ProtocolError(
+        "unencrypted bytes between INFO and the TLS handshake: somebody may have "
+        "injected them"
+    )

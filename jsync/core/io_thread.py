@@ -509,8 +509,8 @@ class IOThread:
         subject = interest.subject if interest else ""
         what = "dropped" if mailbox.overflow is None else "refused"
         error = SlowConsumerError(
-            f"the subscription to {subject!r} has {len(mailbox)} messages of "
-            f"{mailbox.bytes} bytes unread, its limit: messages are {what}",
+            f"the subscription to {subject!r} is at its limit with {len(mailbox)} unread "
+            f"messages of {mailbox.bytes} bytes: new messages are {what}",
             subject=subject,
             dropped=mailbox.dropped,
         )

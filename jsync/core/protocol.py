@@ -96,7 +96,7 @@ def parse_info(data: bytes) -> ServerInfo:
     try:
         return _decode_info(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise ProtocolError(f"an INFO that cannot be read: {error}") from error
+        raise ProtocolError(f"cannot read the INFO of the server: {error}") from error
 
 
 def connect_command(

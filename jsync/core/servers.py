@@ -86,7 +86,7 @@ def parse_server(url: str) -> Server:
         )
     address = address.removesuffix("/")
     if any(c in address for c in "/?#"):
-        raise ConfigError(f"a server has no path or query: {_shown(url)}")
+        raise ConfigError(f"the URL of a server has no path or query: {_shown(url)}")
     host, port = _parse_address(address, url)
     user, password, token = _parse_userinfo(userinfo, url)
     return Server(host, port, scheme == "tls", user, password, token)

@@ -11,6 +11,6 @@ class Single:
 
     def __reduce__(self) -> str:
         raise TypeError(
-            f"a {type(self).__name__} is neither copied nor pickled: it is at work on its "
-            "connection; what its messages hold can be"
+            f"cannot copy or pickle a {type(self).__name__}: it belongs to its connection; "
+            "copy the data of its messages instead"
         )

@@ -101,7 +101,10 @@ class UnclearCommitError(AtomicBatchError):
         Raises `ConfigError` when this error has come from another process.
         """
         if self._resolver is None:
-            raise ConfigError("this error is a copy without its batch: it cannot ask")
+            raise ConfigError(
+                "this error was copied or pickled, and has no batch to ask about: call "
+                "resolve() on the original"
+            )
         return self._resolver(timeout)
 
     def __reduce__(self) -> tuple[Any, ...]:

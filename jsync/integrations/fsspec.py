@@ -101,7 +101,7 @@ class JetStreamFileSystem(AbstractFileSystem):  # type: ignore[misc]
         bucket, name = _object(path)
         if not autocommit:
             raise NotImplementedError(
-                "transactions: an object is put when it is closed"
+                "transactions are not supported: an object is stored when you close it"
             )
         store = self._store(bucket)
         if mode == "xb" and self.exists(path):
@@ -111,7 +111,7 @@ class JetStreamFileSystem(AbstractFileSystem):  # type: ignore[misc]
                 return store.open(name)
             if mode in ("wb", "xb"):
                 return store.open(name, "wb", **options)
-        raise NotImplementedError(f"mode {mode!r}: objects are read, or put whole")
+        raise NotImplementedError(f"mode {mode!r} is not supported: use rb, wb or xb")
 
     def cat_file(
         self,

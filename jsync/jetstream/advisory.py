@@ -53,13 +53,13 @@ class Advisories(Closing, Single, Generic[Told]):
         for kind in given:
             if not (isinstance(kind, type) and issubclass(kind, Advisory)):
                 raise ConfigError(
-                    f"{kind!r} is no type of advisories; give one of jsync.models"
+                    f"{kind!r} is not a type of advisory; give one of jsync.models"
                 )
         for name, value in (("stream", stream), ("consumer", consumer)):
             if value is not None:
                 check_name(value, name)
         if consumer is not None and stream is None:
-            raise ConfigError("consumer: name its stream as well")
+            raise ConfigError("consumer: give its stream as well")
         check_callback(callback, "callback")
         self._kinds = kinds or (Advisory,)
         self._stream, self._consumer = stream, consumer

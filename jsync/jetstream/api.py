@@ -113,7 +113,11 @@ class API:
             # What an older server says, or does not, to what it does not know.
             if missing := lacking(needs, self._line()):
                 refused = isinstance(error, InvalidJSONError)
-                outcome = "it was refused" if refused else "it was not answered"
+                outcome = (
+                    "the request was rejected"
+                    if refused
+                    else "the request was not answered"
+                )
                 raise self._unsupported(missing, outcome) from error
             raise
         if needs and "config" in reply:

@@ -328,7 +328,7 @@ def put_consumer(
     which = wanted.durable_name or wanted.name or name
     if which is None:
         if action != "create":
-            raise ConfigError("name: missing: which consumer is to be updated?")
+            raise ConfigError("name is missing: give the consumer to update")
         which = secrets.token_hex(8)
         wanted = wanted.replace(name=which)
     if action == "update" and config is None:
@@ -427,7 +427,9 @@ def _moment(until: datetime | Seconds) -> str:
         ahead = timedelta(seconds=seconds(until, "until"))
         return wire_time(datetime.now(UTC) + ahead, "until")
     except OverflowError as error:
-        raise ConfigError(f"until: {until!r} seconds are past all calendars") from error
+        raise ConfigError(
+            f"until: {until!r} seconds from now is after the year 9999"
+        ) from error
 
 
 def _which(stream: str, consumer: str) -> str:

@@ -89,7 +89,7 @@ def unsupported(
     """The error for what is missing; `outcome` says what became of the request."""
     whats = " and ".join(f"{what} (since {dotted(missing[what])})" for what in missing)
     return UnsupportedFeatureError(
-        f"nats-server {version} has no {whats}: {outcome}",
+        f"nats-server {version} does not support {whats}: {outcome}",
         feature=", ".join(missing),
         since=dotted(max(missing.values())),
         server_version=version,

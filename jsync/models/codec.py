@@ -98,13 +98,13 @@ class Duration(Codec):
     def write(self, value: Any) -> Any:
         value = seconds(value, "a duration")
         if not math.isfinite(value):
-            raise ValueError(f"{value} is no number of seconds")
+            raise ValueError(f"{value} is not a number of seconds")
         # By way of decimals, since 0.3 s are meant to be 300,000,000 ns and no other.
         nanoseconds = round(Decimal(repr(value)) * 1_000_000_000)
         if abs(nanoseconds) > _LONGEST + 1000:
             raise ValueError(
                 f"{value} seconds are more than the 292 years that servers can count: "
-                "are they nanoseconds? `from_wire` reads those"
+                "durations are in seconds; did you pass nanoseconds?"
             )
         return max(-_LONGEST, min(nanoseconds, _LONGEST))
 

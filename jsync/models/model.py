@@ -169,7 +169,7 @@ class Model(msgspec.Struct, metaclass=ModelMeta, kw_only=True, frozen=True, eq=F
             return cls._from_keywords(fields)
         if isinstance(config, str) and "name" in cls.__struct_fields__:
             raise ConfigError(
-                f"{config!r} is no {cls.__name__}: give each field by its name, as in "
+                f"{config!r} is not a {cls.__name__}: give each field by its name, as in "
                 f"name={config!r}"
             )
         if fields:

@@ -76,7 +76,7 @@ class StoredMessage(msgspec.Struct, frozen=True, kw_only=True):
         """
         answer = direct_answer(msg, batched=batched)
         if answer is None:
-            raise JetStreamError("not a stored message: one of several it is not")
+            raise JetStreamError("not a stored message of a batch")
         return cls.from_answer(msg, answer)
 
     @classmethod

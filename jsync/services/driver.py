@@ -302,7 +302,9 @@ class Driver:
 
     def _check_running(self) -> None:
         if self.state is not ServiceState.RUNNING:
-            raise SubscriptionClosedError(f"{self!r} takes no more endpoints")
+            raise SubscriptionClosedError(
+                f"{self!r} cannot add an endpoint: it is not running"
+            )
 
     def start(
         self, name: str, run: Callable[[Mailbox], object], mailbox: Mailbox

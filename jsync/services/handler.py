@@ -101,7 +101,7 @@ def _signature(
         if parameter.kind is parameter.KEYWORD_ONLY:
             if parameter.default is _NOTHING:
                 raise ConfigError(
-                    f"{name} needs the keyword {parameter.name!r}, which nobody gives it"
+                    f"{name} needs the keyword {parameter.name!r}, which jsync does not pass: give it a default"
                 )
             continue
         if parameter.default is _NOTHING:

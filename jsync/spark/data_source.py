@@ -41,10 +41,11 @@ class JetStreamDataSource(DataSource):
         chosen = {**options_of(schema), **self.options}
         if not chosen:
             raise ConfigError(
-                "no options have come. Spark keeps those of a table that is created with a "
-                "list of columns: create it without, as in create table t using jetstream "
-                "options (...), or as a temporary view, which may have the list. All else "
-                "needs one at least, such as stream or nats.servers"
+                "the data source got no options. If you created a table with a list of "
+                "columns, Spark does not pass its options on: leave the list out, as in "
+                "create table t using jetstream options (...), or create a temporary view, "
+                "which may have the list. Otherwise give an option, such as stream or "
+                "nats.servers"
             )
         return Options(chosen)
 

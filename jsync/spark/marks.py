@@ -79,8 +79,8 @@ def contradiction(stream: Stream, mark: Mark) -> str | None:
         found = f"sequence {later} is later than that"
     except PermissionsError as error:
         logger.warning(
-            "stream %s may have been restored from older data, and nobody would notice: "
-            "%s; allow the subject to have that checked",
+            "cannot check whether stream %s was restored from older data: %s; allow the "
+            "subject",
             *(stream.name, error),
         )
         return None

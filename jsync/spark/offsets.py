@@ -144,7 +144,7 @@ def lost(created: str, start: int, upto: int, holding: Holding) -> str | None:
     which = f"sequence {start}" if last == start else f"sequences {start} to {last}"
     return (
         f"{which} of stream {holding.stream} went before being read, by a limit, a purge "
-        f"or a delete: it begins at {holding.first}"
+        f"or a delete: the stream begins at {holding.first}"
     )
 
 
@@ -153,7 +153,7 @@ def behind(upto: int, holding: Holding) -> str | None:
     if holding.next >= upto:
         return None
     return (
-        f"stream {holding.stream} ends at sequence {holding.next - 1}, and reached "
+        f"stream {holding.stream} ends at sequence {holding.next - 1}, but reached "
         f"{upto - 1} before"
     )
 

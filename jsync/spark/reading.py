@@ -96,14 +96,16 @@ class RangeReader:
                 elif monotonic() >= until:
                     raise LateError(
                         f"sequences {position + 1} to {coverage.end} of stream "
-                        f"{stream.name} do not come, and its leader does not say that "
-                        f"they are gone"
+                        f"{stream.name} do not arrive, although its leader has not "
+                        f"removed them"
                     )
                 sleep(PAUSE)
             self._report_missing(stream)
         except StreamNotFoundError as gone:
             name = self._part.stream
-            self._policy.found(name, f"stream {name} went while it was read: {gone}")
+            self._policy.found(
+                name, f"stream {name} was deleted while it was read: {gone}"
+            )
 
     def _read(self, stream: Stream) -> Iterator[pyarrow.RecordBatch]:
         """What comes from the position on, once."""
@@ -171,7 +173,7 @@ class RangeReader:
         each = stream.config.max_msgs_per_subject
         if self._coverage.missing and not self._subjects and not (each and each > 0):
             logger.warning(
-                "%d of the sequences %d to %d of stream %s are not there any more",
+                "%d of the sequences %d to %d of stream %s are no longer stored",
                 *(
                     self._coverage.missing,
                     self._part.start,

@@ -112,7 +112,7 @@ def _places(
     except ValueError as error:
         raise refused(name, "JSON when it begins with {", text) from error
     if missing := [stream for stream in streams if stream not in given]:
-        raise ConfigError(f"option {name} says nothing of stream {missing[0]}")
+        raise ConfigError(f"option {name} has no entry for stream {missing[0]}")
     if other := [stream for stream in given if stream not in streams]:
         raise ConfigError(f"option {name} names stream {other[0]}, which is not read")
     return {stream: _place(name, str(given[stream])) for stream in streams}

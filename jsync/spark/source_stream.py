@@ -131,8 +131,8 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         left = [name for name in spans if name not in self._source.options.streams]
         if left:
             raise CheckpointError(
-                f"the checkpoint is of stream {left[0]} too, which this query does not "
-                "read: name it again, or begin with another checkpoint"
+                f"the checkpoint also has stream {left[0]}, which this query does not read: "
+                "add it to the option stream, or use a new checkpoint"
             )
         return spans
 
@@ -182,7 +182,7 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             if altered := self._altered(stream, span, holding):
                 loss, unread = altered, self._unread(stream, span)
         except StreamNotFoundError as gone:
-            source.policy.found(name, f"stream {name} is not there any more: {gone}")
+            source.policy.found(name, f"stream {name} no longer exists: {gone}")
             return span, None
         if loss is None:
             return span, holding

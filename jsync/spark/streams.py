@@ -188,10 +188,10 @@ class LossPolicy:
         """Raise `DataLossError`, or go on, at `place` if that is known."""
         if self._fail:
             raise DataLossError(
-                f"{loss}. Option failOnDataLoss=false goes on with what there is",
+                f"{loss}. To continue with the remaining messages, set failOnDataLoss=false",
                 stream=stream,
             )
         where = "" if place is None else f" at sequence {place}"
         logger.warning(
-            "%s; going on%s, as failOnDataLoss is false", printable(loss), where
+            "%s; continuing%s, because failOnDataLoss is false", printable(loss), where
         )

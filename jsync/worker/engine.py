@@ -143,7 +143,7 @@ class Crew:
     def _failed_start(self, code: int) -> None:
         self._failed_starts += 1
         if code == USAGE:
-            self.fatal = "a process cannot be started as it is set up"
+            self.fatal = "a process rejected its configuration; its message is above"
         elif self._failed_starts >= MOST_FAILED_STARTS:
             self.fatal = (
                 f"a crash loop: {self._failed_starts} processes in a row ended before they "

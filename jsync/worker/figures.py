@@ -72,7 +72,12 @@ class Report(msgspec.Struct):
 _METRICS: Final = (
     ("failures_total", "counter", "Calls of the handler that raised.", "failed"),
     ("retries_total", "counter", "Failed messages that were given back.", "retried"),
-    ("redeliveries_total", "counter", "Messages that came again.", "redelivered"),
+    (
+        "redeliveries_total",
+        "counter",
+        "Messages that were delivered again.",
+        "redelivered",
+    ),
     ("dead_letters_total", "counter", "Messages that became dead letters.", "dead"),
     ("dropped_total", "counter", "Messages given up without dead letter.", "dropped"),
     ("dead_letter_failures_total", "counter", "Dead letters not stored.", "kept"),
@@ -88,11 +93,11 @@ def prometheus_text(
 ) -> str:
     """Write figures by `STREAM.CONSUMER` in Prometheus' text format 0.0.4."""
     lines = [
-        *_head("processes", "gauge", "Processes that there should be."),
+        *_head("processes", "gauge", "Processes that should run."),
         f"jsync_worker_processes {processes}",
         *_head("processes_ready", "gauge", "Processes that handle messages."),
         f"jsync_worker_processes_ready {ready}",
-        *_head("restarts_total", "counter", "Processes begun in the place of another."),
+        *_head("restarts_total", "counter", "Processes started to replace another."),
         f"jsync_worker_restarts_total {restarts}",
     ]
     labelled = {_labels(name): each for name, each in sorted(consumers.items())}

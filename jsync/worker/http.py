@@ -35,7 +35,9 @@ def address_of(text: str) -> tuple[str, int]:
     """
     host, colon, port = text.rpartition(":")
     if not colon or not port.isascii() or not port.isdigit() or int(port) > 65535:
-        raise ConfigError(f"http: {text!r}; say HOST:PORT, 127.0.0.1:8080 for instance")
+        raise ConfigError(
+            f"http has to be HOST:PORT, such as 127.0.0.1:8080, not {text!r}"
+        )
     return host.strip("[]") or "0.0.0.0", int(port)  # noqa: S104 (as ":8080" says)
 
 

@@ -158,7 +158,9 @@ class Supervisor:
         for process in list(self._processes.values()):
             if process.kill_at is not None:
                 if process.kill_at <= now:
-                    logger.error("process %d does not end, and is killed", process.pid)
+                    logger.error(
+                        "process %d did not end in time, and is killed", process.pid
+                    )
                     process.kill()
                 else:
                     waits.append(process.kill_at - now)
@@ -171,7 +173,7 @@ class Supervisor:
         with self._lock:
             self._processes[number] = process
         self._crew.started(number, place)
-        logger.info("process %d has begun", process.pid)
+        logger.info("process %d has started", process.pid)
 
         def told(report: Report) -> None:
             if report.ready:

@@ -117,6 +117,8 @@ def test_they_are_dropped(jsync: Jsync, dead: library.Stream) -> None:
     assert jsync("dead", "drop", dead.name, "1").code == 2, "nobody to ask"
     assert jsync("dead", "drop", dead.name, "1", "--force").code == 0
     assert jsync("dead", "drop", dead.name, "--force").code == 2
-    assert jsync("dead", "drop", dead.name, "2", "--force").code == 2, "no dead letter"
+    assert jsync("dead", "drop", dead.name, "2", "--force").code == 2, (
+        "not a dead letter"
+    )
     assert jsync("dead", "drop", dead.name, "--all", "--force").code == 0
     assert dead.info().state.messages == 1

@@ -176,7 +176,7 @@ def test_after_ctrl_c_the_file_is_a_part_and_is_called_one(
     ended = jsync("export", half_a_megabyte.name, "-o", str(path))
     assert ended.code == 130
     assert "interrupted: 99 messages, up to sequence 99, are in" in ended.errors
-    assert "--from 100 goes on" in ended.errors
+    assert "continue with --from 100" in ended.errors
     assert not path.exists()
     assert len(Path(f"{path}.partial").read_text().splitlines()) == 99
 

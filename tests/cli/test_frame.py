@@ -84,7 +84,7 @@ def test_without_the_extra_one_line_says_what_to_install() -> None:
         print(main(["--version"]))
         """
     )
-    line = 'jsync: the command needs pip install "jsync[cli]"\n1\n'
+    line = 'jsync: to use the command line, run: pip install "jsync[cli]"\n1\n'
     assert output == f"{line}{line}jsync, version {__version__}\n0\n"
 
 
@@ -155,7 +155,7 @@ def test_a_mistake_in_the_command_line_is_two() -> None:
         (["stream", "lss"], "No such command 'lss'"),
         (["stream", "create", "A", "--max-mgs", "1"], "--max-msgs"),
         (["stream", "info"], "Missing argument 'STREAM'"),
-        (["--timeout", "soon", "stream", "ls"], "no duration"),
+        (["--timeout", "soon", "stream", "ls"], "not a duration"),
         (["--timeout", "0", "stream", "ls"], "--timeout has to be above 0"),
         (["--json"], "Missing command"),
     ):

@@ -159,7 +159,10 @@ def test_a_stream_is_created_for_the_subjects(
     command = ("ingest", str(FLIGHTS), "--subject", f"{unique}.{{carrier}}.{{dest}}")
     missing = jsync(*command)
     assert missing.code == 3
-    assert f"no stream takes {unique}.*.*: --create --stream NAME" in missing.errors
+    assert (
+        f"no stream takes {unique}.*.*: create one with --create --stream NAME"
+        in missing.errors
+    )
     for _ in range(2):  # what is there already is used
         made = jsync(*command, "--create", "--stream", unique)
         assert (made.code, made.errors) == (0, "")
@@ -214,7 +217,7 @@ def test_what_the_stream_does_not_take_is_a_bad_row(
     assert ended.code == 1
     assert f"line 2: the stream does not take '{unique}.2'" in ended.errors
     other = ("ingest", str(FLIGHTS), "--subject", "elsewhere", "--stream", unique)
-    assert "does not take elsewhere, but" in jsync(*other).errors
+    assert "does not take elsewhere; it takes" in jsync(*other).errors
     stream.delete()
 
 
@@ -222,11 +225,14 @@ def test_what_the_stream_does_not_take_is_a_bad_row(
     ("arguments", "words"),
     [
         (["none.csv", "--subject", "a"], "none.csv: No such file"),
-        ([str(FLIGHTS), "--subject", "a.{carier}"], "no column 'carier', but year"),
+        (
+            [str(FLIGHTS), "--subject", "a.{carier}"],
+            "no column 'carier'; there are year",
+        ),
         ([str(FLIGHTS), "--subject", "a", "--id", "fligth"], "no column 'fligth'"),
         ([str(FLIGHTS), "--subject", "a..b"], "has an empty token"),
-        (["-", "--subject", "a", "--resume"], "needs message ids"),
-        (["-", "-", "--subject", "a"], "read once"),
+        (["-", "--subject", "a", "--resume"], "finds its place by message ids"),
+        (["-", "-", "--subject", "a"], "read only once"),
         ([str(FLIGHTS)] * 2 + ["--subject", "a", "--source", "x"], "not of several"),
         ([str(FLIGHTS), "--subject", "a", "--create"], "--stream NAME"),
         ([str(FLIGHTS), "--subject", "a", "--delimiter", "ab"], "one character"),
@@ -296,7 +302,7 @@ def test_it_goes_on_in_each_file_behind_the_last_row_of_that_one(
     first.write_bytes(numbers([1, 2, 4]))
     changed = jsync(*command, "--resume")
     assert (changed.code, changed.output) == (2, "")
-    assert f"line 3 of {first} is not what was ingested" in changed.errors
+    assert f"line 3 of {first} is not the row that was ingested" in changed.errors
     first.write_bytes(numbers([1, 2]))
     assert "has no line 3, which was ingested" in jsync(*command, "--resume").errors
     assert count(forgetful) == 6
@@ -337,7 +343,7 @@ def test_a_queue_does_not_tell_where_an_ingest_was(
 ) -> None:
     stream = js.create_stream(name=unique, subjects=[unique], retention="workqueue")
     ended = jsync("ingest", str(FLIGHTS), "--subject", unique, "--resume")
-    assert "what was consumed is gone" in ended.errors
+    assert "consumed messages are removed" in ended.errors
     stream.delete()
 
 
@@ -352,9 +358,9 @@ def test_ctrl_c_ends_it_once_all_is_stored_and_says_how_far_it_came(
         code, output, errors = process.finish()
     assert code == 130
     assert errors == (
-        "jsync: ending, once what was sent is stored; Ctrl-C again does not wait\n"
+        "jsync: waiting until the rows that were sent are stored; Ctrl-C again stops at once\n"
         f"jsync: interrupted: 700 rows are stored in {batched.name}, up to line 700 of "
-        "standard input; --resume goes on behind it\n"
+        "standard input; continue with --resume\n"
     )
     assert output.startswith(f"700 rows into {batched.name}")
 
@@ -373,7 +379,7 @@ def test_a_second_ctrl_c_waits_for_nothing(own_server: StartServer) -> None:
         server.pause()
         process.feed(numbers(range(700)))
         process.interrupt()
-        process.await_words("Ctrl-C again does not wait")
+        process.await_words("Ctrl-C again stops at once")
         process.interrupt()
         code, _, errors = process.finish()
         server.resume()

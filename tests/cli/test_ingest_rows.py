@@ -135,7 +135,7 @@ def test_bad_rows_of_csv_are_told_and_the_rest_goes_on(tmp_path: Path) -> None:
     assert [line.partition(": ")[0] for line in told] == [
         f"{path}, line {number}" for number in (2, 4, 5)
     ]
-    assert told[0].endswith("1 columns, where the header has 2")
+    assert told[0].endswith("1 columns, but the header has 2")
 
 
 @pytest.mark.parametrize("text", ["", "a,a\n1,2\n", "a,,b\n1,2,3\n"])
@@ -155,7 +155,7 @@ def test_rows_of_parquet_are_objects_with_their_types(tmp_path: Path) -> None:
     (first, _) = read(tmp_path / "a.parquet", data="raw")
     assert isinstance(first, Row)
     assert first.data == b"\xff"
-    with pytest.raises(ConfigError, match="is no Parquet"):
+    with pytest.raises(ConfigError, match="is not Parquet"):
         read(written(tmp_path / "b.parquet", "x"))
 
 
@@ -165,8 +165,8 @@ def test_a_column_can_be_the_message(tmp_path: Path) -> None:
     assert isinstance(first, Row)
     assert isinstance(second, Row)
     assert (first.data, second.data) == (b"x y", b'{"b":1}')
-    assert str(third).endswith("line 3: there is no 'a' for the message")
-    with pytest.raises(ConfigError, match="no column 'c', but a, b"):
+    assert str(third).endswith("line 3: the row has no 'a' for the message")
+    with pytest.raises(ConfigError, match="no column 'c'; it has a, b"):
         read(written(tmp_path / "a.csv", "a,b\n"), data="c")
 
 
@@ -196,7 +196,7 @@ def test_what_cannot_be_opened_is_told_in_a_line(tmp_path: Path) -> None:
         read(tmp_path / "none.csv")
     with pytest.raises(ConfigError, match="not a zip file"):
         read(written(tmp_path / "a.csv.zip", "x"))
-    with pytest.raises(ConfigError, match="does not tell what it is: --format"):
+    with pytest.raises(ConfigError, match="does not tell the format: pass --format"):
         read(written(tmp_path / "a.data", "x"))
     (tmp_path / "rows").mkdir()
     with pytest.raises(ConfigError, match="Is a directory"):
@@ -243,7 +243,7 @@ def test_a_column_may_hold_whole_subjects() -> None:
     assert template.filter == ">"
     assert template.fill({"subject": "a.b.c"}) == "a.b.c"
     for wrong in ("", "a..b", "a.*", "a b", "a."):
-        with pytest.raises(BadValueError, match="is no subject"):
+        with pytest.raises(BadValueError, match="is not a subject"):
             template.fill({"subject": wrong})
 
 
@@ -258,7 +258,7 @@ def test_a_template_that_cannot_be_is_refused(text: str) -> None:
 
 def test_columns_are_checked_before_the_first_row() -> None:
     SubjectTemplate("a.{b}.{c.d}").check_columns(["b", "c"])
-    with pytest.raises(ConfigError, match="no column 'x', but b, c"):
+    with pytest.raises(ConfigError, match="no column 'x'; there are b, c"):
         SubjectTemplate("a.{x}").check_columns(["b", "c"])
 
 

@@ -110,7 +110,7 @@ def test_a_bucket_is_created_from_the_info_of_another(
     path, name = tmp_path / "config.json", f"{kv.bucket}C"
     path.write_text(jsync("kv", "info", kv.bucket, "--json").output)
     wrong = jsync("kv", "add", name, "--config", str(path))
-    assert (wrong.code, "is of" in wrong.errors) == (2, True), wrong.errors
+    assert (wrong.code, "configures" in wrong.errors) == (2, True), wrong.errors
     document = json.loads(path.read_text())["config"]
     path.write_text(json.dumps({**document, "bucket": name}))
     created = jsync("kv", "add", "--config", str(path), "--history", "9")
@@ -213,7 +213,7 @@ def test_a_value_is_shown_with_its_revision(jsync: Jsync, kv: package.KeyValue) 
     head, text = jsync("kv", "get", kv.bucket, "a", "--revision", "1").lines[:2]
     assert head.startswith("#1 a PUT 20")
     assert text == "one"
-    assert "256 bytes that are no text" in jsync("kv", "get", kv.bucket, "a").output
+    assert "256 bytes, not text" in jsync("kv", "get", kv.bucket, "a").output
     document = jsync("kv", "get", kv.bucket, "a", "--json").documents[0]
     assert (document["key"], document["revision"]) == ("a", 2)
     assert (document["operation"], "value" in document) == ("PUT", False)

@@ -127,7 +127,7 @@ def test_a_flow_says_what_becomes_of_the_connection(
         with Process(own, "sub", unique, "--raw") as sub:
             sub.await_words("subscribed")
             own.restart()
-            sub.await_words("connection lost, connecting again")
+            sub.await_words("connection lost, reconnecting")
             sub.await_words("connected again")
             with package.connect(own.url) as again:
                 again.publish(unique, b"after")

@@ -83,7 +83,7 @@ def test_a_stream_is_created_from_the_info_of_another(
     path.write_text(jsync("stream", "info", stream.name, "--json").output)
     other = jsync("stream", "create", "OTHER", "--config", str(path))
     assert other.code == 2
-    assert f"is of {stream.name!r}, not of 'OTHER'" in other.errors
+    assert f"configures {stream.name!r}, not 'OTHER'" in other.errors
     document = json.loads(path.read_text())["config"]
     document.update(name=f"{unique}C", subjects=[f"{unique}C"])
     path.write_text(json.dumps(document))
@@ -119,9 +119,9 @@ def test_a_configuration_that_makes_no_sense_is_refused_before_anything_is_sent(
     for options, word in (
         (["--transform-source", "a"], "needs --transform-destination"),
         (["--republish-headers"], "needs --republish-destination"),
-        (["--max-age", "soon"], "no duration"),
-        (["--max-bytes", "much"], "no size"),
-        (["--metadata", "x"], "no name and value"),
+        (["--max-age", "soon"], "not a duration"),
+        (["--max-bytes", "much"], "not a size"),
+        (["--metadata", "x"], "not a name and a value"),
     ):
         ended = jsync("stream", "create", "A", *options)
         assert (ended.code, word in ended.errors) == (2, True), ended.errors
@@ -232,7 +232,7 @@ def test_one_message_is_got_by_its_sequence_or_as_the_last_of_a_subject(
     assert jsync("stream", "get", name, "1", "--raw").output == "one\n"
     assert jsync("stream", "get", name, "1", "--subjects-only").output == f"{name}.a\n"
     assert "one" not in jsync("stream", "get", name, "1", "--headers-only").output
-    assert "2 bytes that are no text" in jsync("stream", "get", name, "2").output
+    assert "2 bytes, not text" in jsync("stream", "get", name, "2").output
     assert jsync("stream", "get", name, "9").code == 3
     assert jsync("stream", "get", name).code == 2
     assert jsync("stream", "get", name, "1", "--raw", "--json").code == 2

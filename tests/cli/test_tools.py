@@ -117,5 +117,8 @@ def test_a_pipeline_is_checked_and_says_what_is_wrong(
     assert missing.code == 2
     refused = jsync("pipeline", "check", str(path))
     assert refused.code == 2
-    assert "--server: the pipeline's file says where to connect to" in refused.errors
+    assert (
+        "--server: not for pipelines, whose file says where to connect"
+        in refused.errors
+    )
     assert here("pipeline", "run", str(path), "--conf", "x").code == 2

@@ -181,7 +181,7 @@ def test_sighup_replaces_each_process(
 
 @pytest.mark.parametrize(
     ("target", "words"),
-    [("nothing_there:app", "there is no module"), ("os:path", "no jsync.Worker")],
+    [("nothing_there:app", "there is no module"), ("os:path", "not a jsync.Worker")],
 )
 def test_a_worker_that_is_not_there_is_said_at_once(
     server: LocalServer, target: str, words: str
@@ -190,7 +190,7 @@ def test_a_worker_that_is_not_there_is_said_at_once(
         code, _, errors = process.finish()
     assert code == 1
     assert words in errors
-    assert "cannot be started" in errors
+    assert "rejected its configuration" in errors
 
 
 def test_a_crash_loop_is_an_error(

@@ -31,7 +31,7 @@ def test_an_old_server_behind_a_new_leaf_is_told_when_it_ignores_a_field() -> No
     with leaf_before("2.15", "2.11") as js:
         with pytest.raises(
             errors.UnsupportedFeatureError,
-            match=r"nats-server 2\.11\.\d+ has no allow_atomic \(since 2\.12\): "
+            match=r"nats-server 2\.11\.\d+ does not support allow_atomic \(since 2\.12\): "
             r"it was left out",
         ):
             js.create_stream(name="A", allow_atomic=True)
@@ -42,7 +42,7 @@ def test_an_old_server_behind_a_new_leaf_is_told_when_it_refuses_a_field() -> No
     with leaf_before("2.15", "2.12") as js:
         with pytest.raises(
             errors.UnsupportedFeatureError,
-            match=r"nats-server 2\.12 has no allow_batched \(since 2\.14\): "
+            match=r"nats-server 2\.12 does not support allow_batched \(since 2\.14\): "
             r"it was refused",
         ) as refusal:
             js.create_stream(name="A", allow_batched=True)

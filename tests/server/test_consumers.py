@@ -211,9 +211,9 @@ def test_an_update_has_to_say_of_which_consumer(
 ) -> None:
     sent = nc.stats().out_messages
     for call in (stream.update_consumer, stream.create_or_update_consumer):
-        with pytest.raises(errors.ConfigError, match="which consumer"):
+        with pytest.raises(errors.ConfigError, match="the consumer to update"):
             call(ack_wait=5)
-        with pytest.raises(errors.ConfigError, match="which consumer"):
+        with pytest.raises(errors.ConfigError, match="the consumer to update"):
             call(ConsumerConfig())
     assert nc.stats().out_messages == sent
 

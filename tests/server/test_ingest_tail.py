@@ -71,18 +71,21 @@ def test_messages_of_others_are_told_by_their_payloads(
     tail = Tail(unique, 1, behind, final=False)
     assert doubt(js, tail) is None
     found = doubt(js, tail, b"three")
-    assert found == f"message 3 of stream {unique!r} may be of it"
-    assert "may be some of it" in (doubt(js, tail, None) or "")
+    assert found == f"message 3 of stream {unique!r} may belong to the ingest"
+    assert "may belong to the ingest" in (doubt(js, tail, None) or "")
 
 
 def test_a_message_that_is_gone_may_have_been_of_it(js: JetStream, unique: str) -> None:
     js.stream(unique).delete_message(2)
     found = doubt(js, Tail(unique, 1, 0, final=False))
-    assert found == f"message 2 of stream {unique!r} is gone, and may have been of it"
+    assert (
+        found
+        == f"message 2 of stream {unique!r} is gone, and may have belonged to the ingest"
+    )
 
 
 def test_another_stream_of_that_name_tells_nothing(js: JetStream, unique: str) -> None:
-    assert "another one" in (doubt(js, Tail(unique, 4, 0, final=False)) or "")
+    assert "created again" in (doubt(js, Tail(unique, 4, 0, final=False)) or "")
 
 
 def test_so_many_messages_and_no_more_are_looked_at(
@@ -92,7 +95,7 @@ def test_so_many_messages_and_no_more_are_looked_at(
     monkeypatch.setattr(ingest_tail, "MOST_MESSAGES", 2)
     assert doubt(js, tail) is None
     monkeypatch.setattr(ingest_tail, "MOST_MESSAGES", 1)
-    assert "may be some of it" in (doubt(js, tail) or "")
+    assert "may belong to the ingest" in (doubt(js, tail) or "")
 
 
 def test_counters_change_the_payload_so_that_it_tells_nothing(
@@ -103,7 +106,9 @@ def test_counters_change_the_payload_so_that_it_tells_nothing(
     for _ in range(2):
         js.publish(f"{name}.hits", incr=1)
     assert doubt(js, Tail(name, 2, 0, final=False), b"") is None
-    assert "which counts" in (doubt(js, Tail(name, 1, 0, final=False), b"") or "")
+    assert "which stores counters" in (
+        doubt(js, Tail(name, 1, 0, final=False), b"") or ""
+    )
     js.delete_stream(name)
 
 

@@ -274,7 +274,7 @@ def test_nothing_is_sent_when_an_option_cannot_be(
 ) -> None:
     with pytest.raises(errors.ConfigError):
         js.publish(f"{stream.name}.a", b"1", ttl=0.5)
-    with pytest.raises(TypeError, match="no option of a message"):
+    with pytest.raises(TypeError, match="not an option of a message"):
         js.publish(f"{stream.name}.a", b"1", id="x")  # type: ignore[call-arg]
     with pytest.raises(errors.InvalidHeaderError):
         js.publish(f"{stream.name}.a", b"1", headers={"A": "1\r\nNats-TTL: 1s"})

@@ -243,9 +243,9 @@ def test_futures_and_publishers_say_what_they_cannot(
         future = publisher.publish(f"{stream.name}.a", b"1")
         with pytest.raises(errors.ConfigError, match="callable"):
             future.add_done_callback(None)  # type: ignore[arg-type]
-        with pytest.raises(TypeError, match="its ack, the result, can"):
+        with pytest.raises(TypeError, match="pickle its result"):
             pickle.dumps(future)
-        with pytest.raises(TypeError, match="what a publisher's publish returns"):
+        with pytest.raises(TypeError, match="you cannot make a future"):
             jsync.PubAckFuture()
         assert pickle.loads(pickle.dumps(future.result(LONG))) == future.result()
         assert repr(publisher).startswith("<Publisher <AckWindow open, ")

@@ -165,7 +165,7 @@ def test_columns_are_published_in_order(
         (("a", [b"1"], {"msg_ids": ["x "]}), "msg_id: .* blanks"),
         (("a", [b"1"], {"msg_ids": ["x\r\nTo: y"]}), "msg_id: .* control character"),
         (("a", [b"1"], {"msg_ids": [7]}), "msg_id: a str, not int"),
-        (("a", [b"1"], {"msg_id": "x"}), "one for each, in msg_ids"),
+        (("a", [b"1"], {"msg_id": "x"}), "msg_ids, one for each message"),
         (("a", [b"", b"1"], {"incr": 1}), "incr: .* has no payload"),
         (("a", iter([b"", b"1"]), {"incr": 1}), "incr: .* has no payload"),
         (("a", b"abc", {"incr": 1}), "payloads: a sequence of values, not one bytes"),

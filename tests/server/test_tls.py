@@ -205,7 +205,7 @@ def test_tls_that_is_wanted_is_not_given_up_when_the_server_has_none(
 ) -> None:
     options: dict[str, Any] = {"tls": True} if how == "option" else {}
     scheme = "tls" if how == "url" else "nats"
-    with pytest.raises(errors.TLSError, match="the server has none"):
+    with pytest.raises(errors.TLSError, match="the server does not offer it"):
         jsync.connect(f"{scheme}://127.0.0.1:{server.port}", **options)
 
 

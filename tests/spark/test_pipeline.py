@@ -350,8 +350,7 @@ options = { stream = "${STREAM}", subject = "elsewhere" }
         (12, f"sources.files.path: there is nothing at {tmp_path}/nothing*.csv"),
         (
             16,
-            f"sinks.files.path: {tmp_path}/there is there already: remove it, or choose "
-            "a 'mode'",
+            f"sinks.files.path: {tmp_path}/there exists: remove it, or choose a 'mode'",
         ),
         (20, f"sinks.other.path: {tmp_path}/no-directory is no directory"),
         (

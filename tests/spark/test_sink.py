@@ -156,7 +156,7 @@ def test_a_row_that_cannot_be_sent_fails_its_task_and_says_what_is_stored(
     ).coalesce(1)
     with pytest.raises(PySparkException, match="data: row 2500 is null") as caught:
         write(frame, server, stream=stream.name, publisher="async")
-    assert "rows of this task are known to be stored" in str(caught.value)
+    assert "rows of this task are stored" in str(caught.value)
     with pytest.raises(PySparkException, match="does not take the subject 'other'"):
         write(
             spark.createDataFrame([("other", "1")], "subject string, data string"),
@@ -308,7 +308,7 @@ def test_a_job_that_was_broken_off_too_long_ago_says_what_to_do(
     with pytest.raises(PySparkException, match="ReplayTooLateError") as caught:
         write(numbers(spark, stream, 100), server, **options)
     said = str(caught.value)
-    assert "stands behind sequence 0" in said
+    assert "stored after sequence 0" in said
     assert stored(stream, "data") == [(b"0",)]
     # What it says to do does it.
     assert f"job.{job}.begun of the bucket jsync_spark" in said

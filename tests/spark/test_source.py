@@ -168,7 +168,7 @@ def test_sql_says_which_table_has_lost_its_options_and_what_to_do(
             f"insert into {name} values ('{stream.name}.x', cast('x' as binary))",
         ):
             with pytest.raises(
-                Exception, match="create it without, as in create table"
+                Exception, match="leave the list out, as in create table"
             ):
                 spark.sql(lost).collect()
     finally:

@@ -126,7 +126,7 @@ def test_another_stream_of_that_name_is_not_read_on(
     planned = reader.partitions(start, end)
     config = stream.config
     stream.delete()
-    with pytest.raises(errors.DataLossError, match="is not there any more"):
+    with pytest.raises(errors.DataLossError, match="no longer exists"):
         latest(reader, end)
     assert latest(lenient, end) == end
     js.create_stream(config)
@@ -240,6 +240,6 @@ def test_a_leader_that_is_behind_is_waited_for_and_one_that_stays_so_has_lost(
     end["streams"][stream.name]["next"] = 30
     monkeypatch.setattr(streams, "BEHIND", 0.0)
     with pytest.raises(
-        errors.DataLossError, match="ends at sequence 12, and reached 29"
+        errors.DataLossError, match="ends at sequence 12, but reached 29"
     ):
         latest(reader, end)

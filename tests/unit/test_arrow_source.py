@@ -196,8 +196,8 @@ def test_it_says_whether_all_have_an_id(ids: list[str | None], all_ids: bool) ->
         ("expected_stream", [1, 2], "neither text nor binary"),
         ("expected_last_msg_id", ["a", "\x7f"], "control character"),
         ("expected_last_sequence", [1, -1], "expected_last_sequence: row 1 is out of"),
-        ("expected_last_sequence", ["1", "2"], "no whole numbers"),
-        ("expected_last_subject_sequence", [1.0, 2.0], "no whole numbers"),
+        ("expected_last_sequence", ["1", "2"], "does not hold whole numbers"),
+        ("expected_last_subject_sequence", [1.0, 2.0], "does not hold whole numbers"),
         ("ttl", [1, 0], "ttl: row 1 is out of range"),
         ("ttl", [1, 1 << 40], "ttl: row 1 is out of range"),
         ("ttl", ["never", "60"], "seconds are numbers"),
@@ -212,7 +212,7 @@ def test_an_option_that_cannot_be_is_refused(
 
 
 def test_an_option_that_no_column_can_be_is_refused() -> None:
-    with pytest.raises(TypeError, match="'schedule' is no option"):
+    with pytest.raises(TypeError, match="'schedule' is not an option"):
         taken(pa.table({"data": ["a"]}), schedule="data")
     with pytest.raises(ConfigError, match="expected_stream is empty"):
         taken(pa.table({"data": ["a"]}), expected_stream="")
@@ -224,7 +224,7 @@ def test_an_option_that_no_column_can_be_is_refused() -> None:
         ("a b", "x", InvalidHeaderError, "printable ASCII"),
         ("", "x", InvalidHeaderError, "cannot be empty"),
         ("a", "x\r\ny", InvalidHeaderError, "of row 1 has a line break"),
-        ("Nats-TTL", "x", ConfigError, "is what ttl= is for"),
+        ("Nats-TTL", "x", ConfigError, "use ttl= instead of"),
         ("Nats-Batch-Id", "x", ConfigError, "atomic_batch"),
         (None, "x", ConfigError, "a name of row 1 is null"),
     ],

@@ -112,7 +112,7 @@ def test_an_option_becomes_connect_fields(
         ({"nkey_seed": SEED[:20] + "\udc80" + SEED[21:]}, "not base32"),
         ({"nkey_seed": SEED[:20] + SEED[21] + SEED[20] + SEED[22:]}, "mistyped"),
         ({"creds": make_creds()}, "as bytes"),
-        ({"creds": ""}, "no path"),
+        ({"creds": ""}, "not a path"),
         ({"creds": 5}, "path"),
     ],
 )

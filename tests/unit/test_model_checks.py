@@ -216,7 +216,7 @@ def test_configurations_of_nats_py_are_understood() -> None:
         ({"metadata": {"a": 1}}, "metadata: Expected str, got int"),
         ({"mirror": {"nme": "B"}}, "mirror: StreamSource has no field 'nme'; did you"),
         ({"mirror": {}}, "mirror: name: missing"),
-        ({"mirror": "B"}, "mirror: 'B' is no StreamSource: give each field"),
+        ({"mirror": "B"}, "mirror: 'B' is not a StreamSource: give each field"),
         ({"mirror": StreamSource}, "mirror: a StreamSource, not <class"),
         ({"mirror": Placement()}, r"mirror: a StreamSource, not Placement\(\)"),
         ({"mirror": StreamSource(name="a.b")}, "mirror: name: 'a.b' may not contain"),
@@ -292,7 +292,7 @@ def test_a_configuration_and_keywords_exclude_each_other(
 
 @pytest.mark.parametrize("fields", [{}, {"subjects": ["a.>"]}])
 def test_a_name_by_itself_is_told_to_be_a_keyword(fields: dict[str, Any]) -> None:
-    with pytest.raises(ConfigError, match=r"'A' is no StreamConfig: .* name='A'"):
+    with pytest.raises(ConfigError, match=r"'A' is not a StreamConfig: .* name='A'"):
         StreamConfig.of("A", fields)
 
 

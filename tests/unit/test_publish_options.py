@@ -106,8 +106,11 @@ def test_a_schedule_has_its_own_options() -> None:
         ({"msg_id": "x\ty"}, "msg_id: .* control character"),
         ({"expected_stream": b"S"}, "expected_stream: a str, not bytes"),
         ({"expected_last_msg_id": "x\n"}, "expected_last_msg_id"),
-        ({"expected_last_sequence": -1}, "expected_last_sequence: -1 is no sequence"),
-        ({"expected_last_sequence": 1 << 64}, "is no sequence"),
+        (
+            {"expected_last_sequence": -1},
+            "expected_last_sequence: -1 is not a sequence",
+        ),
+        ({"expected_last_sequence": 1 << 64}, "is not a sequence"),
         ({"expected_last_sequence": True}, "an int, not bool"),
         ({"expected_last_subject_sequence": "4"}, "an int, not str"),
         ({"expected_last_subject": "a"}, "needs expected_last_subject_sequence"),
@@ -146,14 +149,14 @@ def test_what_cannot_be_is_refused_in_words(
         ({"schedule": "@daily\r\nX: y"}, "schedule: .* control character"),
         ({"schedule_target": "c.>"}, "schedule_target: .* wildcard"),
         ({"schedule_target": "a.b"}, "the subject of the schedule itself"),
-        ({"schedule_source": "c"}, "a third subject"),
-        ({"schedule_source": "a.b"}, "a third subject"),
+        ({"schedule_source": "c"}, "has to differ from the subject"),
+        ({"schedule_source": "a.b"}, "has to differ from the subject"),
         ({"schedule_source": "d e"}, "schedule_source: .* white space"),
         ({"schedule_ttl": 0.5}, "schedule_ttl: whole seconds"),
-        ({"schedule_time_zone": "Europe/Prague"}, "for cron patterns alone"),
+        ({"schedule_time_zone": "Europe/Prague"}, "for cron patterns only"),
         (
             {"schedule": "@every 5s", "schedule_time_zone": "UTC"},
-            "for cron patterns alone",
+            "for cron patterns only",
         ),
         ({"schedule_rollup": "sub"}, "True or False, not 'sub'"),
     ],
@@ -166,14 +169,18 @@ def test_a_schedule_that_cannot_be_is_refused(
 
 
 def test_a_name_that_is_no_option_is_refused_with_one_that_is() -> None:
-    with pytest.raises(TypeError, match=r"'msgid' is no option.*did you mean msg_id"):
+    with pytest.raises(
+        TypeError, match=r"'msgid' is not an option.*did you mean msg_id"
+    ):
         headers(msgid="1")
 
 
 def test_what_an_option_is_for_is_refused_as_a_header() -> None:
-    with pytest.raises(ConfigError, match="Nats-Msg-Id is what msg_id= is for"):
+    with pytest.raises(ConfigError, match="use msg_id= instead of Nats-Msg-Id"):
         headers(headers={"Nats-Msg-Id": "1"})
-    with pytest.raises(ConfigError, match=r"Nats-Batch-Id is what js.atomic_batch\(\)"):
+    with pytest.raises(
+        ConfigError, match=r"use js.atomic_batch\(\) instead of Nats-Batch-Id"
+    ):
         headers(headers={"Nats-Batch-Id": "1"})
 
 

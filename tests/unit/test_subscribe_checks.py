@@ -137,7 +137,7 @@ def test_binding_names_each_field_that_is_otherwise() -> None:
         "ack_wait": (20.0, 10.0),
         "headers_only": (True, None),
     }
-    assert "ack_wait: 20.0 was asked for, it has 10.0" in str(caught.value)
+    assert "ack_wait: you gave 20.0, it has 10.0" in str(caught.value)
 
 
 def test_binding_compares_only_what_was_given() -> None:

@@ -87,7 +87,7 @@ def test_what_is_missing_is_all_said() -> None:
     assert lacking(needs, (2, 14)) == {}
     error = unsupported(missing, "2.11.11")
     assert str(error) == (
-        "nats-server 2.11.11 has no allow_atomic (since 2.12) and allow_batched "
+        "nats-server 2.11.11 does not support allow_atomic (since 2.12) and allow_batched "
         "(since 2.14): nothing was sent"
     )
     assert error.feature == "allow_atomic, allow_batched"

@@ -90,9 +90,9 @@ class Wish(NamedTuple):
     def check(self) -> None:
         """Look at all that can be known before anything is sent; raises `ConfigError`."""
         if self.source is not None and len(self.files) > 1:
-            raise ConfigError("source: it names the rows of one file, not of several")
+            raise ConfigError("source: a name for the rows of one file, not of several")
         if self.files.count(STDIN) > 1:
-            raise ConfigError("standard input can be read once")
+            raise ConfigError("standard input can be read only once: give `-` once")
         for path in self.files:
             if not is_pipe(path):
                 with self.open(path) as source:
@@ -183,8 +183,8 @@ def ingest(settings: Settings, /, **options: Any) -> int | None:
     wish.check()
     if options["resume"] and not wish.has_ids:
         raise ConfigError(
-            "resume: needs message ids, by which the stream tells what it has: --source "
-            "NAME gives them to standard input"
+            "resume: it finds its place by message ids; leave out --no-ids, and give "
+            "standard input a --source NAME"
         )
     with settings.connect() as nc:
         js = settings.jetstream(nc)
@@ -201,7 +201,7 @@ def _wish(options: dict[str, Any]) -> Wish:
     header = options["header"]
     msg_id = options["msg_id"]
     if msg_id is not None and (options["no_ids"] or options["source"]):
-        raise click.UsageError("--id goes with neither --no-ids nor --source")
+        raise click.UsageError("--id excludes --no-ids and --source")
     return Wish(
         files=options["files"] or (STDIN,),
         form=options["form"],
@@ -254,7 +254,7 @@ def _ingest(
             raise
     seconds = perf_counter() - begin
     if end is not End.DONE:
-        say(f"interrupted: {_reached(load, stream)}; --resume goes on behind it")
+        say(f"interrupted: {_reached(load, stream)}; continue with --resume")
     _tell(settings, load, stream, sink.name, seconds, end)
     return end
 
@@ -273,7 +273,9 @@ def _load(load: Load, wish: Wish) -> End:
         end = End.INTERRUPTED
     try:
         if end is End.INTERRUPTED:
-            say("ending, once what was sent is stored; Ctrl-C again does not wait")
+            say(
+                "waiting until the rows that were sent are stored; Ctrl-C again stops at once"
+            )
         load.finish()
     except KeyboardInterrupt:
         # Once more: whoever presses it does not want to wait for the server.
@@ -296,7 +298,7 @@ class _Bad:
         if self._seen <= _TOLD:
             say(f"left out: {words_of(error)}")
         elif self._seen == _TOLD + 1:
-            say("left out: more, which are counted at the end")
+            say("left out: more rows, counted at the end")
 
 
 def _look(load: Load) -> Look:
@@ -352,9 +354,9 @@ def _tell(
     if seconds > 0:
         words.append(f"{counts.stored / seconds:,.0f}/s")
     if counts.skipped:
-        words.append(f"{counts.skipped:,} were there already")
+        words.append(f"{counts.skipped:,} were already stored")
     if counts.bad:
-        words.append(f"{counts.bad:,} bad ones left out")
+        words.append(f"{counts.bad:,} bad rows left out")
     if holds is not None:
         words.append(f"the stream holds {holds:,} messages")
     echo(", ".join(words))

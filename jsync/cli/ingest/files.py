@@ -100,7 +100,8 @@ def format_of(path: str, given: str | None) -> str:
         if os.path.isdir(path):
             raise ConfigError(f"{path}: Is a directory") from None
         raise ConfigError(
-            f"{path}: its name does not tell what it is: --format {'|'.join(FORMATS)}"
+            f"{path}: the name does not tell the format: pass "
+            f"--format {'|'.join(FORMATS)}"
         ) from None
 
 

@@ -99,7 +99,7 @@ class Load:
         if self._subjects and subject not in self._taken:
             if not takes(self._subjects, subject):
                 raise BadValueError(
-                    f"the stream does not take {subject!r}, but "
+                    f"the stream does not take {subject!r}; it takes "
                     f"{', '.join(self._subjects)}"
                 )
             self._taken.add(subject)

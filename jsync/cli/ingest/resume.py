@@ -107,8 +107,8 @@ class BehindPlaces:
         if row.number == place.number:
             if msg_id is None or place_of(msg_id) != place:
                 raise ConfigError(
-                    f"resume: {source.unit} {row.number} of {source.name} is not what was "
-                    "ingested: the file or the options are others now"
+                    f"resume: {source.unit} {row.number} of {source.name} is not the row "
+                    "that was ingested: use the same file and options as before"
                 )
             self._reached.add(place.identity)
         return True
@@ -120,7 +120,7 @@ class BehindPlaces:
         if place is not None and place.identity not in self._reached:
             raise ConfigError(
                 f"resume: {source.name} has no {source.unit} {place.number}, which was "
-                "ingested: the file or the options are others now"
+                "ingested: use the same file and options as before"
             )
 
 

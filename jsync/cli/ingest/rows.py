@@ -84,7 +84,7 @@ class Rows:
 def open_rows(source: Source, reading: Reading) -> Rows:
     """Begin to read a source, as far as the names of its columns."""
     if reading.data is not None and source.format == "lines":
-        raise ConfigError("data: lines have no columns")
+        raise ConfigError("data: the format lines has no columns")
     rows = _READERS[source.format](source, reading)
     if (
         reading.data is not None
@@ -92,7 +92,7 @@ def open_rows(source: Source, reading: Reading) -> Rows:
         and reading.data not in rows.columns
     ):
         raise ConfigError(
-            f"data: {source.name} has no column {reading.data!r}, but "
+            f"data: {source.name} has no column {reading.data!r}; it has "
             f"{', '.join(rows.columns)}"
         )
     return rows
@@ -103,7 +103,7 @@ def payload(fields: Mapping[str, Any], column: str | None) -> bytes:
     if column is None:
         return _ENCODE(fields)
     if column not in fields:
-        raise BadValueError(f"there is no {column!r} for the message")
+        raise BadValueError(f"the row has no {column!r} for the message")
     value = fields[column]
     if isinstance(value, str):
         return value.encode()
@@ -162,8 +162,8 @@ def _csv(source: Source, reading: Reading) -> Rows:
         raise ConfigError(f"{source.name} is empty: CSV begins with a header")
     if len(set(header)) < len(header) or "" in header:
         raise ConfigError(
-            f"{source.name}: each column needs a name of its own, not {header}: give "
-            "them by --header where the file has none"
+            f"{source.name}: each column needs a name of its own, not {header}: if "
+            "the first line is not a header, give the names with --header"
         )
     return Rows(source, tuple(header), _csv_rows(source, reading, lines, table, header))
 
@@ -185,7 +185,7 @@ def _csv_rows(
         if not values:
             continue
         if len(values) != width:
-            what = f"{len(values)} columns, where the header has {width}"
+            what = f"{len(values)} columns, but the header has {width}"
             yield source.bad_row(number, what)
             continue
         if convert is not None:
@@ -256,7 +256,7 @@ def _parquet(source: Source, reading: Reading) -> Rows:
     try:
         file = pyarrow.parquet.ParquetFile(_seekable(source))
     except pyarrow.ArrowException as error:
-        raise ConfigError(f"{source.name} is no Parquet: {error}") from error
+        raise ConfigError(f"{source.name} is not Parquet: {error}") from error
 
     def rows() -> Iterator[Row | BadRowError]:
         number = 0

@@ -34,32 +34,32 @@ def find_stream(
     wanted = template.filter
     if create:
         if name is None:
-            raise ConfigError("create: the stream needs a name: --stream NAME")
+            raise ConfigError("create: the stream needs a name: pass --stream NAME")
         return _create(js, template, name)
     if name is None:
         try:
             name = js.stream_name_by_subject(wanted)
         except AmbiguousSubjectError as error:
-            raise ConfigError(f"{error}: --stream NAME says which") from None
+            raise ConfigError(f"{error}: choose one with --stream NAME") from None
         except StreamNotFoundError as error:
             error.args = (
-                f"no stream takes {wanted}: --create --stream NAME creates one",
+                f"no stream takes {wanted}: create one with --create --stream NAME",
                 *error.args[1:],
             )
             raise
     stream = js.stream(name)
     subjects = stream.cached_info.config.subjects or []
     if not any(overlap(wanted, subject) for subject in subjects):
-        told = ", ".join(subjects) or "nothing, being a copy of others"
-        raise ConfigError(f"stream {name} does not take {wanted}, but {told}")
+        told = ", ".join(subjects) or "nothing, because it copies other streams"
+        raise ConfigError(f"stream {name} does not take {wanted}; it takes {told}")
     return stream
 
 
 def _create(js: jsync.JetStream, template: SubjectTemplate, name: str) -> jsync.Stream:
     if template.is_column:
         raise ConfigError(
-            "create: a column of whole subjects does not tell what the stream is to take: "
-            "jsync stream create does"
+            "create: the subjects of the stream are not known, because a column holds whole "
+            "subjects: run `jsync stream create` first"
         )
     try:
         return js.stream(name)
@@ -82,15 +82,15 @@ def choose_sink(
     if how == "ingest" and not batched:
         raise ConfigError(
             f"stream {stream.name} has no allow_batched, which fast ingest needs: "
-            f"jsync stream edit {stream.name} --allow-fast"
+            f"run jsync stream edit {stream.name} --allow-fast"
         )
     if how == "ingest" or (how == "auto" and batched):
         return IngestSink(js), None
     word = None
     if how == "auto":
         word = (
-            f"stream {stream.name} has no allow_batched, so that each message has an ack "
-            "of its own: fast ingest (nats-server 2.14) is quicker"
+            f"stream {stream.name} has no allow_batched, so each message gets its own ack: "
+            "fast ingest (nats-server 2.14) is faster"
         )
     return PublisherSink(js, resend=ids), word
 
@@ -106,8 +106,8 @@ def find_resume(
     config = stream.cached_info.config
     if config.retention in ("workqueue", "interest"):
         raise ConfigError(
-            f"resume: stream {stream.name} has retention {config.retention}: what was "
-            "consumed is gone, and with it where the ingest was"
+            f"resume: stream {stream.name} has retention {config.retention}: "
+            "consumed messages are removed, so the place to continue from is not known"
         )
     # Under a transform messages are stored on other subjects than they were sent to.
     subjects = ">" if config.subject_transform is not None else template.filter

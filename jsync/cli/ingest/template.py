@@ -32,7 +32,7 @@ class Template:
             for literal, column, spec, conversion in Formatter().parse(text):
                 if spec or conversion or column == "":
                     raise ConfigError(
-                        f"{what}: only the names of columns stand in braces, in {text!r}"
+                        f"{what}: put only names of columns in braces, in {text!r}"
                     )
                 parts.append((literal, column))
         except ValueError as error:
@@ -48,7 +48,7 @@ class Template:
         for column in self.columns:
             if column not in names and column.split(".")[0] not in names:
                 raise ConfigError(
-                    f"{self.what}: there is no column {column!r}, but {', '.join(names)}"
+                    f"{self.what}: there is no column {column!r}; there are {', '.join(names)}"
                 )
 
     def fill(self, fields: Mapping[str, Any]) -> str:
@@ -64,7 +64,9 @@ class Template:
             found = fields
             for name in column.split("."):
                 if not isinstance(found, dict) or name not in found:
-                    raise BadValueError(f"there is no {column!r} for the {self.what}")
+                    raise BadValueError(
+                        f"the row has no {column!r} for the {self.what}"
+                    )
                 found = found[name]
         if found is None or isinstance(found, dict | list):
             kind = "empty" if found is None else "no single value"
@@ -133,12 +135,12 @@ class SubjectTemplate(Template):
         elif wrong:
             raise BadValueError(
                 f"{column!r} is {text!r}, which cannot be part of a subject's token: "
-                "--replace-with has something in its place"
+                "--replace-with TEXT replaces such characters"
             )
         if not token:
             if self._replacement is None:
                 raise BadValueError(
-                    f"{column!r} is empty: the subject needs it, or --replace-with"
+                    f"{column!r} is empty, but the subject needs it: --replace-with TEXT fills it"
                 )
             token = self._replacement
         if type(value) is str and len(self._known) < _REMEMBERED:
@@ -148,7 +150,7 @@ class SubjectTemplate(Template):
     def _whole(self, subject: str) -> str:
         if not all(subject.split(".")) or set(subject) & (_NO_TOKEN - {"."}):
             raise BadValueError(
-                f"{self.columns[0]!r} is {subject!r}, which is no subject"
+                f"{self.columns[0]!r} is {subject!r}, which is not a subject"
             )
         return subject
 
@@ -167,6 +169,8 @@ def column_or_template(text: str, what: str) -> Template:
     if "{" in text or "}" in text:
         template = Template(text, what)
         if not template.columns:
-            raise ConfigError(f"{what}: {text!r} is the same for all rows")
+            raise ConfigError(
+                f"{what}: {text!r} is the same for all rows: put a column in braces"
+            )
         return template
     return Template("{" + text + "}", what)

@@ -224,7 +224,7 @@ class AtomicBatch(Single, AtomicAdder):
         with self._turn:
             engine = self._engine
             if engine.state is BatchState.OPEN:
-                raise ConfigError("the batch is open: nothing to find out")
+                raise ConfigError("the batch is open: commit it first")
             if engine.state is BatchState.UNCLEAR:
                 self._driver.resolve(deadline, self.resolve)
             return engine.pub_ack

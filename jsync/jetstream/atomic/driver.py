@@ -108,10 +108,8 @@ class AtomicDriver:
         if not stores_rightly(version):
             raise UnsupportedFeatureError(
                 f"{option}: only nats-server 2.12.12 and later, and 2.14.3 and later, store "
-                "it rightly in a batch, and the stream's is "
-                + (
-                    version or "of a version that cannot be known: the API did not tell"
-                ),
+                "it correctly in a batch, and the server of the stream is "
+                + (version or "of an unknown version"),
                 feature=option,
                 since="2.14.3",
                 server_version=version,
@@ -160,8 +158,8 @@ class AtomicDriver:
             return
         if engine.sent > engine.confirmed:
             raise AtomicBatchLostError(
-                "the connection was lost with messages of the batch that the server may "
-                "not have: nothing is stored, send all of it again"
+                "the connection was lost before the server confirmed all messages of the "
+                "batch: nothing is stored; send the whole batch again"
             ) from session.last_error
         session.await_connected(deadline)
         self._origin = Origin.of(session)
@@ -353,8 +351,8 @@ class AtomicDriver:
         if not isinstance(error, Error):
             return None  # Ctrl-C
         return UnclearCommitError(
-            f"the commit of batch {engine.id} was sent, and no answer came ({error}): its "
-            f"{engine.added} messages are stored all or not at all; resolve() finds out",
+            f"no answer to the commit of batch {engine.id} ({error}): its {engine.added} "
+            "messages are stored all or not at all; call resolve() to find out",
             batch=engine.id,
             resolver=resolver,
         )

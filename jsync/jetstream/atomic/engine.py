@@ -257,9 +257,9 @@ class AtomicEngine:
 
     def _stored(self, ack: PubAck) -> AtomicBatchUnsupportedError:
         return AtomicBatchUnsupportedError(
-            f"the server of stream {ack.stream!r} is older than nats-server 2.12, takes no "
-            f"atomic batches, and has stored a message as any other, with sequence "
-            f"{ack.seq}",
+            f"the server of stream {ack.stream!r} is older than nats-server 2.12 and has "
+            "no atomic batches: it stored a message of the batch as an ordinary one, with "
+            f"sequence {ack.seq}",
             stored=ack,
         )
 

@@ -118,8 +118,8 @@ class StreamLookup:
             )
         if config.no_ack:
             raise ConfigError(
-                f"stream {name!r} has no_ack: it would not say whether it has stored a "
-                "batch"
+                f"stream {name!r} has no_ack, so it cannot confirm a batch: turn no_ack "
+                "off"
             )
         self.note(name, info.state.last_seq)
         known = KnownStream(

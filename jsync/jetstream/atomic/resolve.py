@@ -253,7 +253,7 @@ class Search:
         left = self._deadline - monotonic()
         if left <= 0:
             raise LateError(
-                f"not found out in time what became of batch {self._engine.id}"
+                f"no answer in time on whether batch {self._engine.id} was committed"
             )
         return left
 
@@ -261,8 +261,8 @@ class Search:
         self.release()
         engine = self._engine
         raise UnclearCommitError(
-            f"it cannot be known whether batch {engine.id} with {engine.added} messages "
-            f"was committed: {reason}",
+            f"cannot tell whether batch {engine.id} with {engine.added} messages was "
+            f"committed: {reason}",
             batch=engine.id,
             resolver=self._resolver,
         )

@@ -570,8 +570,8 @@ class FastIngest(Single, MessageAdder):
         if not self._writer.rewind(self._again):
             self._fail(
                 JetStreamError(
-                    "what has to be sent again is more than resume_bytes: raise it, or ask "
-                    "for a smaller flow"
+                    "the messages to send again exceed resume_bytes: raise it, or give a "
+                    "smaller flow"
                 )
             )
             return
@@ -624,8 +624,8 @@ class FastIngest(Single, MessageAdder):
         if doubt is not None:
             self._fail(
                 JetStreamError(
-                    "its batch broke, and what the stream holds of it cannot be known "
-                    f"without message ids: {doubt}"
+                    "the batch broke, and without message ids nobody can tell which of its "
+                    f"messages are stored: {doubt}"
                 )
             )
         with self._turning:
@@ -658,7 +658,7 @@ class FastIngest(Single, MessageAdder):
                 engine.blocked_error()
                 if engine.state is State.BLOCKED
                 else LateError(
-                    f"no answer of the stream within {self._ack_timeout:g} s"
+                    f"no answer from the stream within {self._ack_timeout:g} s"
                 )
             )
         else:
@@ -671,7 +671,8 @@ class FastIngest(Single, MessageAdder):
             self._session.await_connected(since + RESUME_SECONDS)
         except LateError:
             lost = ConnectionLostError(
-                f"not connected again within {RESUME_SECONDS:g} s, when the server forgets"
+                f"not reconnected within {RESUME_SECONDS:g} s, after which the server forgets "
+                "the batch"
             )
             self._fail(lost)
         except Error as error:

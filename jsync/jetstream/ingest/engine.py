@@ -346,7 +346,9 @@ class IngestEngine(IngestCounts):
             return NoStreamResponseError(
                 "no stream takes the message: none has its subject, or JetStream is off"
             )
-        return JetStreamError("a message does not arrive at the stream, however often")
+        return JetStreamError(
+            "a message does not reach the stream, although it was sent several times"
+        )
 
     def fail(self, cause: Exception) -> None:
         """Give up; `error` says what is known."""
@@ -529,7 +531,9 @@ class IngestEngine(IngestCounts):
             else:
                 # nats-server 2.14.0 begins a batch with the ping that asks for it, and
                 # ends it so.
-                self._unknown(JetStreamError("the stream does not know its start"))
+                self._unknown(
+                    JetStreamError("the stream does not know the start of the batch")
+                )
 
     def _unknown(self, error: Exception) -> None:
         """No server knows the batch."""
@@ -634,8 +638,8 @@ class IngestEngine(IngestCounts):
         self._receive(min(answer.sequence, self.sent))
         self.fail(
             IngestUnsupportedError(
-                "the server has no fast ingest (it came with nats-server 2.14): it stored "
-                f"the first message as any other, at {ack.seq} of stream {ack.stream!r}",
+                "the server has no fast ingest (it needs nats-server 2.14): it stored "
+                f"the first message as an ordinary one, at {ack.seq} of stream {ack.stream!r}",
                 stored=ack,
             )
         )

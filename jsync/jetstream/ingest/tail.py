@@ -103,12 +103,12 @@ def _doubt_among(
     """Why one of the messages behind `tail` may be the next one of the ingest."""
     last = info.state.last_seq
     if last < tail.sequence:
-        return f"stream {tail.stream!r} is another one by now"
+        return f"stream {tail.stream!r} was deleted and created again"
     behind = f"{last - tail.sequence} messages follow {tail.sequence} in stream {tail.stream!r}"
     if last - tail.sequence > MOST_MESSAGES or data is None:
-        return f"{behind}, which may be some of it"
+        return f"{behind}, and may belong to the ingest"
     if info.config.allow_msg_counter:
-        return f"{behind}, which counts, and may be some of it"
+        return f"{behind}, which stores counters, and may belong to the ingest"
     for sequence in range(tail.sequence + 1, last + 1):
         try:
             found = get_message(
@@ -122,8 +122,13 @@ def _doubt_among(
                 timeout=deadline - monotonic(),
             )
         except MessageNotFoundError:
-            return f"message {sequence} of stream {tail.stream!r} is gone, and may have been of it"
+            return (
+                f"message {sequence} of stream {tail.stream!r} is gone, and may have "
+                "belonged to the ingest"
+            )
         # Mappings and transforms change subjects, so those do not tell.
         if found.data == data:
-            return f"message {sequence} of stream {tail.stream!r} may be of it"
+            return (
+                f"message {sequence} of stream {tail.stream!r} may belong to the ingest"
+            )
     return None

@@ -341,7 +341,7 @@ class ObjectReader(_File):
                 raise ConfigError(f"whence has to be 0, 1 or 2, not {whence!r}")
             position = bases[whence] + offset
             if position < 0:
-                raise ConfigError(f"there is no byte {position} to go to")
+                raise ConfigError(f"cannot seek to {position}, before the first byte")
             self._position = position
             return position
 

@@ -148,7 +148,7 @@ class OrderedFetch:
             lost = True
             if cursor.stopped(order.stopped, span) is Step.RESET:
                 error = JetStreamError(
-                    f"a message is missing behind stream sequence {cursor.position}"
+                    f"a message is missing after stream sequence {cursor.position}"
                 )
         if isinstance(error, PullError) and error.status and error is not pull.error:
             # Refused; but that there is no room for another is no refusal.

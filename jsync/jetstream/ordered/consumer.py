@@ -457,8 +457,8 @@ class OrderedConsumer(Closing):
         self._check_open()
         if self._reading is not None and not self._reading.release():
             raise ConcurrentUseError(
-                "this ordered consumer is being read already: stop or close that, or "
-                "read it to its end"
+                "this ordered consumer is already being read: stop or close that read, or "
+                "finish it"
             )
         self._reading = None
         self._place.cursor.until = until
@@ -468,4 +468,4 @@ class OrderedConsumer(Closing):
         if self._closed:
             state = "closed"
         position = self._place.cursor.position
-        return f"<OrderedConsumer of {self.stream_name!r} behind {position}, {state}>"
+        return f"<OrderedConsumer of {self.stream_name!r} after {position}, {state}>"

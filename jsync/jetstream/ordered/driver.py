@@ -200,11 +200,7 @@ class OrderedPull(ContinuousPull):
             case Step.NEXT:
                 read.reset(None)
             case Step.RESET:
-                read.reset(
-                    JetStreamError(
-                        "what the server has last, or has sent last, has not come"
-                    )
-                )
+                read.reset(JetStreamError("the last message of the server has not come"))
             case _:
                 read.after(self._look_after, self._look)
 

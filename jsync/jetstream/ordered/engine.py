@@ -388,7 +388,7 @@ class Cursor:
         if len(self._behind) <= BEHIND:
             raise OrderedConsumerResetError(
                 f"stream {info.config.name!r} ends at sequence {info.state.last_seq}, "
-                f"behind {self._read}, which was read of it"
+                f"but sequence {self._read} was already read"
             )
         self.position = self._read = min(self._behind)
         self._snapshot = 0

@@ -116,7 +116,7 @@ class OrderedRead:
         """The reason of a reset when the order has a gap."""
         return JetStreamError(
             f"a message of consumer {self.place.stream}.{self.cursor.name} is missing "
-            f"behind stream sequence {self.order.stream_sequence}"
+            f"after stream sequence {self.order.stream_sequence}"
         )
 
     # The next consumer ----------------------------------------------------------------

@@ -44,7 +44,7 @@ def publish_headers(
     for name, value in options.items():
         if name not in _KNOWN:
             near = did_you_mean(str(name), _KNOWN)
-            raise TypeError(f"{name!r} is no option of a message{near}")
+            raise TypeError(f"{name!r} is not an option of a message{near}")
         if value is None or name == "headers":
             continue
         if unsupported and name in unsupported:
@@ -70,9 +70,9 @@ def publish_headers(
 def check_header(name: str) -> None:
     """Raise `ConfigError` for a header that an option or a batch stands for."""
     if name in _OPTIONS:
-        raise ConfigError(f"headers: {name} is what {_OPTIONS[name]}= is for")
+        raise ConfigError(f"headers: use {_OPTIONS[name]}= instead of {name}")
     if str(name).startswith("Nats-Batch-"):
-        raise ConfigError(f"headers: {name} is what js.atomic_batch() is for")
+        raise ConfigError(f"headers: use js.atomic_batch() instead of {name}")
 
 
 def newer_options(options: PublishOptions) -> Needs:
@@ -98,7 +98,7 @@ def newer_options(options: PublishOptions) -> Needs:
 def _check_together(subject: str, data: Any, options: PublishOptions) -> None:
     """What each option is alone has been checked."""
     if options.get("incr") is not None and data:
-        raise ConfigError("incr: a message that counts has no payload")
+        raise ConfigError("incr: a counter message has no payload: leave out the data")
     if (
         options.get("expected_last_subject") is not None
         and options.get("expected_last_subject_sequence") is None
@@ -114,13 +114,17 @@ def _check_together(subject: str, data: Any, options: PublishOptions) -> None:
         raise ConfigError("schedule needs a schedule_target to publish to")
     source = options.get("schedule_source")
     if target == subject:
-        raise ConfigError("schedule_target is the subject of the schedule itself")
+        raise ConfigError(
+            "schedule_target cannot be the subject of the schedule itself"
+        )
     if source in (subject, target):
-        raise ConfigError("schedule_source has to be a third subject")
+        raise ConfigError(
+            "schedule_source has to differ from the subject and from schedule_target"
+        )
     if options.get("schedule_time_zone") is not None and (
         not isinstance(schedule, str) or schedule.startswith(("@at ", "@every "))
     ):
-        raise ConfigError("schedule_time_zone is for cron patterns alone")
+        raise ConfigError("schedule_time_zone is for cron patterns only")
 
 
 def _text(name: str, value: Any) -> str:
@@ -141,7 +145,7 @@ def _integer(name: str, value: Any) -> int:
 
 def _sequence(name: str, value: Any) -> str:
     if not 0 <= _integer(name, value) < 1 << 64:
-        raise ConfigError(f"{name}: {value} is no sequence")
+        raise ConfigError(f"{name}: {value} is not a sequence")
     return str(value)
 
 

@@ -142,7 +142,9 @@ class Publisher(Single):
             The futures of the acks, in the order of the messages.
         """
         if options.get("msg_id") is not None:
-            raise ConfigError("msg_id: publish_many takes one for each, in msg_ids")
+            raise ConfigError(
+                "msg_id: publish_many takes msg_ids, one for each message"
+            )
         headers = None
         if options:
             subject = subjects if isinstance(subjects, str) else ""

@@ -190,7 +190,7 @@ class ContinuousPull(Feed):
         if late and self._is_open():
             self._missed(
                 MissedHeartbeatError(
-                    f"nothing of consumer {self._consumer} for "
+                    f"no message or heartbeat from consumer {self._consumer} for "
                     f"{self._heartbeats.patience:g} s: pulling again"
                 )
             )

@@ -54,18 +54,18 @@ def check_exception(
             raise ConfigError(f"retry has to be a jsync.Retry, not {retry!r}")
         if on_exception != "continue" or nak_delay is not None:
             raise ConfigError(
-                "retry says what happens to a failed message: leave out on_exception and "
-                "nak_delay"
+                "retry decides what happens to a failed message: leave out on_exception "
+                "and nak_delay"
             )
         retry.most_deliveries(config)
         return None
     if on_exception not in ("continue", "nak", "term", "stop"):
         raise ConfigError(
-            f"on_exception is continue, nak, term or stop, not {on_exception!r}"
+            f"on_exception has to be continue, nak, term or stop, not {on_exception!r}"
         )
     if nak_delay is not None:
         if on_exception != "nak":
-            raise ConfigError("nak_delay goes with on_exception='nak' only")
+            raise ConfigError("nak_delay needs on_exception='nak'")
         delay = seconds(nak_delay, "nak_delay")
         if not 0 <= delay <= LONGEST_DELAY:
             raise ConfigError(
@@ -242,7 +242,7 @@ class ConsumeContext(Single):
             timeout = seconds(timeout, "timeout")
         if threading.current_thread() in self._workers:
             raise BlockingCallError(
-                "its own handler would wait for itself: return from it, or call stop()"
+                "the handler would wait for itself: return from it, or call stop()"
             )
         done = self._finished.wait(timeout)
         if done and self._error is not None:

@@ -99,7 +99,7 @@ class SinglePull:
         if monotonic() < self.deadline:
             self._end(
                 PullError(
-                    f"no heartbeat of consumer {self._source.consumer} for "
+                    f"no heartbeat from consumer {self._source.consumer} for "
                     f"{self.silence:g} s"
                 )
             )

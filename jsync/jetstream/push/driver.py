@@ -236,7 +236,8 @@ class PushDelivery(Feed):
         if watch.is_late(self.mailbox.last_arrival, monotonic()):
             self._missed(
                 MissedHeartbeatError(
-                    f"nothing of consumer {self.name} for {watch.patience:g} s"
+                    f"no message or heartbeat from consumer {self.name} for "
+                    f"{watch.patience:g} s"
                 )
             )
         self._watch_heartbeats()

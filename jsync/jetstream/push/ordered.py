@@ -174,7 +174,9 @@ class OrderedPush(PushDelivery):
         if step is Step.NEXT:
             read.reset(None)
         elif step is Step.RESET:
-            read.reset(JetStreamError(f"{self.name} does not send what it has"))
+            read.reset(
+                JetStreamError(f"{self.name} has more messages, and does not send them")
+            )
 
     def _missed(self, error: MissedHeartbeatError) -> None:
         if self._read.live:

@@ -213,8 +213,8 @@ def _wanted(
     consumer = a_word("consumer", call.consumer)
     if consumer is not None and a_word("durable", call.durable) is not None:
         raise ConfigError(
-            "consumer and durable: the first is for one that is there, the second creates "
-            "it if it is not: give one"
+            "consumer and durable exclude each other: consumer names an existing one, "
+            "durable creates it if it is missing"
         )
     bound = consumer is not None or call.bind
     durable = _one("durable", call.durable, "durable_name", given.durable_name)
@@ -433,11 +433,11 @@ def _check_config(wanted: Wanted, info: ConsumerInfo) -> None:
     }
     if differences:
         listed = "; ".join(
-            f"{name}: {mine!r} was asked for, it has {theirs!r}"
+            f"{name}: you gave {mine!r}, it has {theirs!r}"
             for name, (mine, theirs) in differences.items()
         )
         raise ConfigMismatchError(
-            f"{_consumer(info)} is set up otherwise, and was not changed: {listed}",
+            f"{_consumer(info)} has another configuration, and was not changed: {listed}",
             differences=differences,
         )
 

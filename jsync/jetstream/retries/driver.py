@@ -74,7 +74,9 @@ class Retrier:
         """End a message that was delivered too often, as it may kill each process."""
         with contextlib.suppress(Error):
             times = msg.metadata.num_delivered
-            self._end(msg, f"delivered {times} times, and not handled to the end", None)
+            self._end(
+                msg, f"delivered {times} times, but never handled to the end", None
+            )
 
     def failed(self, msg: JetStreamMsg, error: BaseException) -> None:
         """Nak a message whose handler raised, or end it. Blocks for its dead letter.
@@ -172,8 +174,8 @@ def given_up(
 def unburied(origin: Origin, subject: str, error: Error) -> DeadLetterError:
     """Return the error for `on_error` when a dead letter is not stored."""
     failure = DeadLetterError(
-        f"the dead letter of message {origin.sequence} of {origin.stream!r} is not stored "
-        f"on {subject!r}, so that the message is delivered again: {error}",
+        f"cannot store the dead letter of message {origin.sequence} of {origin.stream!r} "
+        f"on {subject!r}, so the message is delivered again: {error}",
         stream=origin.stream,
         consumer=origin.consumer,
         sequence=origin.sequence,

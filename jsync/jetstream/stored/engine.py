@@ -79,7 +79,7 @@ class Pages(Generic[Item]):
             return self._status(msg)
         answer = direct_answer(msg, batched=True)
         if answer is None:
-            raise unsupported(DIRECT_BATCH, "2.10", "it answers one by one")
+            raise unsupported(DIRECT_BATCH, "2.10", "the server answers one by one")
         if answer.previous != self._previous:
             return self._again(DirectGetError("messages were lost on the way"))
         self._reached(answer.sequence, answer.pending)
@@ -265,7 +265,7 @@ def direct_error(status: int, text: str) -> Error:
             )
         case 503:
             return DirectGetNotAllowedError(
-                "nobody answers direct gets of this stream: set it to allow_direct",
+                "no server answers direct gets of this stream: set allow_direct on it",
                 status=503,
             )
         case _:

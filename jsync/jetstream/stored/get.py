@@ -98,7 +98,7 @@ def _wanted(
     """The request for one message; raises `ConfigError`."""
     if last_by_subject is not None:
         if (sequence, next_by_subject, start_time) != (None, None, None):
-            raise ConfigError("last_by_subject goes with nothing else")
+            raise ConfigError("last_by_subject excludes the other arguments")
         check_filter(last_by_subject, "last_by_subject")
         return {"last_by_subj": last_by_subject}
     if sequence is not None and start_time is not None:

@@ -74,7 +74,7 @@ class _Checks:
             for name in getattr(self._pipeline, kind):
                 if not _NAME.fullmatch(name):
                     self._problems.add(
-                        (kind, name), "a name has letters, digits and _ alone"
+                        (kind, name), "a name may have only letters, digits and _"
                     )
         for name, source in self._pipeline.sources.items():
             self._source(source, ("sources", name))
@@ -124,7 +124,7 @@ class _Checks:
             if name not in offered:
                 hint = nearest(name, offered)
                 if name == "headers":
-                    hint = ": say includeHeaders = true in the options"
+                    hint = ": set includeHeaders = true in the options"
                 message = f"a message has no column {name!r}{hint}"
                 self._problems.add((*key, "columns"), message)
         columns = source_columns(source)
@@ -135,8 +135,8 @@ class _Checks:
             if field.lower() in columns:
                 self._problems.add(
                     (*key, "json"),
-                    f"both the payload and the message have {field!r}: say in 'columns' "
-                    "which of the message's you want beside it",
+                    f"both the payload and the message have {field!r}: list in "
+                    "'columns' the columns of the message that you want",
                 )
         return None if fields is None else [*columns, *fields]
 
@@ -194,7 +194,9 @@ class _Checks:
         if name.lower() == step.lower():
             return "it reads from itself"
         if name.lower() in map(str.lower, self._pipeline.steps):
-            return f"it reads from {name!r}, which is made further down: move that up"
+            return (
+                f"it reads from {name!r}, which is defined further down: move that up"
+            )
         known = [*self._pipeline.sources, *self._pipeline.steps]
         return (
             f"there is no view {name!r}{nearest(name, [n for n in known if n != step])}"
@@ -258,6 +260,6 @@ class _Checks:
         for name in self._pipeline.spark.conf:
             key = ("spark", "conf", name)
             if name == "spark.master":
-                self._problems.add(key, "is [spark] master, or --master")
+                self._problems.add(key, "set it as master in [spark], or with --master")
             elif not name.startswith("spark."):
                 self._problems.add(key, "Spark's settings begin with 'spark.'")

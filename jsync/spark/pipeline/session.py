@@ -89,7 +89,7 @@ def _gateway(conf: SparkConf) -> Any:
         except (PySparkRuntimeError, OSError) as error:
             raise PipelineError(
                 "Spark did not start: it needs Java 17 or 21, found by $JAVA_HOME or "
-                "$PATH; what it said is above"
+                "$PATH; its output is above"
             ) from error
     return _launched[0]
 

@@ -170,7 +170,7 @@ def _follow(
         report.progress(" | ".join(each.line() for each in progress.values()))
         if stop.asked:
             report.say(
-                "stopping after the micro-batches that are running; again: at once"
+                "stopping after the running micro-batches; Ctrl-C again stops at once"
             )
             return True
         time.sleep(_POLL)

@@ -66,7 +66,7 @@ def _check_sink(
     path = _local(sink.path)
     there = path is not None and os.path.exists(path)
     if there and pipeline.streaming is None and sink.mode == "error":
-        message = f"{sink.path} is there already: remove it, or choose a 'mode'"
+        message = f"{sink.path} exists: remove it, or choose a 'mode'"
         problems.add(key, message)
     _check_writable(sink.path, key, problems)
 
@@ -128,7 +128,7 @@ class _Servers:
             except ConfigError as error:
                 message = str(error)
             except Error as error:
-                message = f"stream {name!r} cannot be looked at: {error}"
+                message = f"cannot read stream {name!r}: {error}"
             else:
                 continue
             self._problems.add((*key, "options", named), message)

@@ -51,10 +51,12 @@ class ColumnPlan:
         names = tuple(name.lower() for name, _ in fields)
         for name in names:
             if names.count(name) > 1:
-                raise ConfigError(f"the column {name} is there twice")
+                raise ConfigError(
+                    f"two columns have the name {name}: rename or drop one"
+                )
         if "data" not in names:
             raise ConfigError(
-                "there is no column data, the payload: make one, as with "
+                "there is no column data, the payload: make one, for example with "
                 'to_json(struct("*")).alias("data")'
             )
         if subject is None and "subject" not in names:

@@ -119,14 +119,14 @@ class Guard:
         if self._until is not None and monotonic() >= self._until:
             assert self._begun is not None
             raise ReplayTooLateError(
-                f"batch {self._attempt.batch} of {self._key} was begun so long ago that "
-                f"stream {self._target.stream}, which remembers ids for "
-                f"{self._target.window:g} s, may have forgotten those that it has: rows "
-                "would be stored twice. What of the batch is stored stands behind "
-                f"sequence {self._begun.last_sequence}. Either delete it there, then the "
-                f"key {self._key}.begun of the bucket {self._bucket_name}, and start "
-                "again; or start once with delivery=at-least-once, and have those rows "
-                "twice. A longer duplicate_window of the stream leaves more time"
+                f"batch {self._attempt.batch} of {self._key} cannot be replayed without "
+                f"duplicates: stream {self._target.stream} remembers message ids for "
+                f"{self._target.window:g} s, and the batch was begun before that. Its rows "
+                f"are stored after sequence {self._begun.last_sequence}, as far as they "
+                "are. Either delete them there and the key "
+                f"{self._key}.begun of the bucket {self._bucket_name}, and start again. "
+                "Or start once with delivery=at-least-once, and have those rows twice. To "
+                "leave more time for a restart, raise duplicate_window of the stream"
             )
 
     def _check_fence(self, committed: Committed) -> None:
@@ -142,9 +142,9 @@ class Guard:
         ):
             raise CheckpointError(
                 f"the fence in the bucket {self._bucket_name} was restored from older data: "
-                f"it knows {self._key} up to batch {known}, and this is batch {batch}. What "
-                "it was restored with may have lost rows as well. To write them again, "
-                "start with a new checkpoint; to go on without them, delete the keys "
+                f"it knows {self._key} up to batch {known}, and this is batch {batch}. The "
+                "stream may have lost rows as well. To write them again, start with a new "
+                "checkpoint. To continue without them, delete the keys "
                 f"{self._key}.committed and {self._key}.begun"
             )
 
@@ -158,7 +158,7 @@ class Guard:
         if holding.created != created:
             loss: str | None = (
                 f"stream {name} was recreated, or restored from a backup: it was created "
-                f"at {holding.created}, and at {created} when it was written last"
+                f"at {holding.created}, and the stream of the last write at {created}"
             )
         else:
             loss = behind(upto, holding)
@@ -167,17 +167,17 @@ class Guard:
         if loss is not None:
             raise DataLossError(
                 f"{loss}. Rows up to batch {committed.batch} of {self._key} may be missing "
-                "there. To write them again, start with a new checkpoint or jobId; to go "
-                f"on without them, delete the keys {self._key}.committed and "
+                "there. To write them again, start with a new checkpoint or jobId. To "
+                f"continue without them, delete the keys {self._key}.committed and "
                 f"{self._key}.begun of the bucket {self._bucket_name}",
                 stream=name,
             )
 
     def _behind(self) -> CheckpointError:
         return CheckpointError(
-            f"batch {self._attempt.batch} of {self._key} is older than what the fence in "
-            f"the bucket {self._bucket_name} knows to be stored: this is a checkpoint of "
-            "before. Start with a new one; or, to have what was written since once more, "
+            f"batch {self._attempt.batch} of {self._key} is older than the last batch that "
+            f"the fence in the bucket {self._bucket_name} knows: this is an old checkpoint. "
+            "Start with a new one. Or, to write the later rows a second time, "
             f"delete the keys {self._key}.committed and {self._key}.begun"
         )
 
@@ -218,9 +218,9 @@ def commit(
             if committed is not None and committed.digest != report.digest:
                 raise CheckpointError(
                     f"batch {batch} of {key} was stored with other rows "
-                    f"({committed.digest.rows}, now {report.digest.rows}): the checkpoint, "
-                    "or what the query reads, was changed since. Nothing was written. To "
-                    f"write these rows delete the key {key}.committed of the bucket "
+                    f"({committed.digest.rows}, now {report.digest.rows}): the checkpoint "
+                    "or the source of the query was changed since. Nothing was written. To "
+                    f"write these rows, delete the key {key}.committed of the bucket "
                     f"{bucket_name}"
                 )
             return

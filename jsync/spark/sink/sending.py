@@ -123,7 +123,9 @@ class ByPublisher:
             try:
                 future, error = self._failures.get(timeout=CALLBACK_SECONDS)
             except Empty:
-                raise RuntimeError("a failure was not told") from None
+                raise RuntimeError(
+                    "a publish failed, and its error did not come"
+                ) from None
             self._told += 1
             if not is_refusal(error):
                 raise error

@@ -49,14 +49,14 @@ class SinkSettings:
         bucket = options.text("fenceBucket")
         if bucket is not None and not _BUCKET.fullmatch(bucket):
             raise ConfigError(
-                "option fenceBucket: the name of a bucket has letters, digits, _ and -, "
-                f"which {bucket!r} has not"
+                f"option fenceBucket: not the name of a bucket: {bucket!r}; use letters, "
+                "digits, _ and -"
             )
         job = options.text("jobId")
         if job is not None and not _KEY.fullmatch(job):
             raise ConfigError(
-                "option jobId: it is part of a key, so it may have letters, digits, "
-                f"-, _, =, / and single dots, which {job!r} has not"
+                f"option jobId: cannot be part of a key: {job!r}; use letters, digits, -, "
+                "_, =, / and single dots"
             )
         dead_letters = options.text("deadLetterSubject")
         if dead_letters is not None and publisher == "ingest":

@@ -197,9 +197,7 @@ class Sink:
             confirmed = sending.close()
         except BaseException as error:
             stored = sending.give_up()
-            error.add_note(
-                f"{stored} rows of this task are known to be stored, and stay so"
-            )
+            error.add_note(f"{stored} rows of this task are stored, and stay stored")
             raise
         return TaskReport(
             rows=rows,
@@ -244,8 +242,8 @@ class Sink:
         """Say what stays stored: what a stream has taken is not taken back."""
         tasks = [one for one in messages if isinstance(one, TaskReport)]
         logger.warning(
-            "batch %d was broken off. %d of %d tasks were done, and what they have "
-            "written stays stored: %s. The others may have stored rows as well",
+            "batch %d was aborted. %d of %d tasks were done, and the rows that they wrote "
+            "stay stored: %s. The others may have stored rows as well",
             *(batch, len(tasks), len(messages), printable(str(BatchReport.of(tasks)))),
         )
 

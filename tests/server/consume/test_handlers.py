@@ -124,7 +124,7 @@ def test_a_nak_delay_that_cannot_be_is_refused(
 
 
 def test_a_nak_delay_without_naks_is_refused(worker: jsync.Consumer) -> None:
-    with pytest.raises(errors.ConfigError, match="goes with on_exception='nak'"):
+    with pytest.raises(errors.ConfigError, match="needs on_exception='nak'"):
         worker.consume(Handler(), on_exception="term", nak_delay=1)
 
 

@@ -40,7 +40,7 @@ def test_leaving_the_block_stops_it_and_calls_on_done_once(
     for subject in (unique, f"$SRV.PING.{unique}"):
         with pytest.raises(errors.NoRespondersError):
             nc.request(subject)
-    with pytest.raises(errors.SubscriptionClosedError, match="no more endpoints"):
+    with pytest.raises(errors.SubscriptionClosedError, match="cannot add an endpoint"):
         service.endpoint("late", subject=unique)(lambda request: b"")
     assert host.stats().subscriptions == 0
 

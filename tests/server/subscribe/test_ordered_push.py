@@ -98,7 +98,7 @@ def test_a_gap_is_made_up_for_by_another_consumer_on_another_subject(
         assert seen == list(range(1, 51))
         reset = problems.get()
         assert isinstance(reset, errors.OrderedConsumerResetError)
-        assert "behind stream sequence 19" in str(reset)
+        assert "after stream sequence 19" in str(reset)
         # It may push before its creation has been answered.
         wait_for(lambda: sub.consumer_name.endswith("_2"))
         info = sub.consumer_info()

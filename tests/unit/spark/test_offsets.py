@@ -77,7 +77,7 @@ def test_where_to_go_on_behind_a_loss() -> None:
     assert resumed(span, holding(8, 20), 6) == 8
     assert resumed(span, holding(1, 20), 15) == 10
     assert behind(10, holding(1, 7)) == (
-        "stream A ends at sequence 6, and reached 9 before"
+        "stream A ends at sequence 6, but reached 9 before"
     )
     assert behind(10, holding(1, 10)) is None
 

@@ -64,7 +64,7 @@ def test_an_option_that_there_is_not_is_refused(name: str, wanted: str) -> None:
         ({"startingOffsets": "first"}, "startingOffsets has to be earliest, latest"),
         ({"startingOffsets": "-1"}, "startingOffsets has to be earliest, latest"),
         ({"startingOffsets": "{"}, "startingOffsets has to be JSON"),
-        ({"startingOffsets": '{"B": 1}'}, "startingOffsets says nothing of stream A"),
+        ({"startingOffsets": '{"B": 1}'}, "startingOffsets has no entry for stream A"),
         ({"startingOffsets": '{"A": 1, "B": 1}'}, "names stream B, which is not read"),
         ({"startingOffsets": '{"A": "soon"}'}, "startingOffsets has to be earliest"),
         ({"startingOffsets": "latest"}, "a batch from latest on would be empty"),

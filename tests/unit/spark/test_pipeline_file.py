@@ -187,7 +187,7 @@ WRONG: dict[str, tuple[str, str, str, str]] = {
         "[sources.airlines]",
         '[sources."air lines"]',
         "air lines",
-        'sources."air lines": a name has letters, digits and _ alone',
+        'sources."air lines": a name may have only letters, digits and _',
     ),
     "an option of jetstream": (
         'stream = "FLIGHTS"',
@@ -228,7 +228,7 @@ WRONG: dict[str, tuple[str, str, str, str]] = {
         'columns = ["headers"]',
         "columns =",
         "sources.messages.columns: a message has no column 'headers': "
-        "say includeHeaders = true in the options",
+        "set includeHeaders = true in the options",
     ),
     "a schema": (
         "time timestamp",
@@ -240,8 +240,8 @@ WRONG: dict[str, tuple[str, str, str, str]] = {
         "carrier string",
         "subject string",
         "json =",
-        "sources.messages.json: both the payload and the message have 'subject': say in "
-        "'columns' which of the message's you want beside it",
+        "sources.messages.json: both the payload and the message have 'subject': list in "
+        "'columns' the columns of the message that you want",
     ),
     "the watermark's column": (
         'column = "time"',
@@ -277,7 +277,7 @@ WRONG: dict[str, tuple[str, str, str, str]] = {
         "select * from messages join Airlines",
         "select * from hours join Airlines",
         "from hours",
-        "steps.named: it reads from 'hours', which is made further down: move that up",
+        "steps.named: it reads from 'hours', which is defined further down: move that up",
     ),
     "a view of itself": (
         "select * from messages join Airlines",
@@ -325,7 +325,7 @@ WRONG: dict[str, tuple[str, str, str, str]] = {
         '"spark.sql.ansi.enabled" = true',
         '"spark.master" = "local"',
         "spark.master",
-        'spark.conf."spark.master": is [spark] master, or --master',
+        'spark.conf."spark.master": set it as master in [spark], or with --master',
     ),
     "a variable": (
         'checkpoint = "state"',

@@ -43,7 +43,7 @@ def test_the_subject_is_a_column_or_an_option() -> None:
     ("fields", "what"),
     [
         ([("subject", "string")], "no column data.*to_json"),
-        ([DATA, ("Data", "string")], "the column data is there twice"),
+        ([DATA, ("Data", "string")], "two columns have the name data"),
         ([DATA, ("value", "binary")], "no value: is it data"),
         ([DATA, ("topic", "string")], "no topic: is it subject"),
         ([DATA, ("msgid", "string")], "no msgid: is it msg_id"),
