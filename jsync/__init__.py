@@ -45,6 +45,18 @@ except ModuleNotFoundError as error:
 from ._version import __version__
 from .compat.nats_py import PullSubscription
 from .connection import Connection, Statistics, connect
+from .core.events import (
+    BackgroundError,
+    Closed,
+    Connected,
+    ConnectionEvent,
+    ConnectionEvents,
+    Disconnected,
+    EventsMissed,
+    LameDuck,
+    Reconnected,
+    ServersDiscovered,
+)
 from .core.protocol import ServerInfo
 from .core.session import ConnectionState
 from .core.subscription import Subscription
@@ -123,6 +135,17 @@ __all__ = [
     "ConnectionState",
     "ServerInfo",
     "Statistics",
+    # Events of a connection
+    "ConnectionEvent",
+    "ConnectionEvents",
+    "Connected",
+    "Disconnected",
+    "Reconnected",
+    "LameDuck",
+    "ServersDiscovered",
+    "BackgroundError",
+    "EventsMissed",
+    "Closed",
     # Messages
     "Headers",
     "Msg",

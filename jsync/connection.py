@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import sys
 import warnings
 import weakref
@@ -14,9 +15,11 @@ import msgspec
 from ._fast import Mailbox, PlainPublisher
 from .checks import seconds
 from .core.deadline import deadline_after
+from .core.events import ConnectionEvents
 from .core.io_thread import IOThread
 from .core.options import Options
 from .core.requests import request, request_many
+from .core.servers import parse_servers
 from .core.session import CLOSE_SECONDS, ConnectionState, Session
 from .core.subscription import Subscription, subscribe
 from .errors import ConfigError, DrainTimeoutError, TimeoutError as LateError
@@ -546,10 +549,86 @@ class Connection(PlainPublisher):
             prefix=prefix,
         )
 
+    def new_inbox(self) -> str:
+        """Make a subject that no other connection uses, for replies.
+
+        It begins with the `inbox_prefix` given to `connect`. Subscribe to it, and publish
+        it as `reply`.
+
+        Returns:
+            The subject.
+        """
+        return f"{self._options.inbox_prefix}.{os.urandom(11).hex()}"
+
     @property
     def services(self) -> Services:
         """The services on the other end: find them, look at them, call them."""
         return Services(self)
+
+    # Steering -------------------------------------------------------------------------
+
+    def events(self) -> ConnectionEvents:
+        """Watch this connection: each loss, reconnect and background error, in order.
+
+        The events begin with this call. Any number of threads may watch.
+
+        Returns:
+            An iterator that blocks until the next event, and ends after `Closed`. Use it
+            in a `with` statement, or call its `close` when you stop before.
+
+        Raises:
+            ConnectionClosedError: The connection is closed.
+        """
+        self._check_fork()
+        session = self._session
+        events = ConnectionEvents(self, self._check_fork)
+        with session.lock:
+            session.check_open()
+            session.callbacks.watch(events)
+        return events
+
+    def force_reconnect(self) -> None:
+        """Leave the server, and connect to the next one. Does not block.
+
+        Use it to spread connections over a cluster that has grown, or after a change of
+        the network. jsync first gives the server at most a second to answer requests,
+        and a second to read all that you published. If there is only one server, jsync
+        connects to it again. While reconnecting, the call ends the wait before the next
+        attempt.
+
+        `flush` afterwards blocks until the new connection is made.
+
+        Raises:
+            ConfigError: You gave `allow_reconnect=False` to `connect`.
+            ConnectionClosedError: The connection is closed.
+        """
+        self._check_fork()
+        if not self._options.allow_reconnect:
+            raise ConfigError(
+                "the connection may not reconnect: pass allow_reconnect=True to connect"
+            )
+        self._session.check_open()
+        self._session.io.reconnect()
+
+    def set_servers(self, servers: str | Sequence[str]) -> None:
+        """Replace the servers that jsync reconnects to, the discovered ones too.
+
+        Does not block. The connection stays where it is, even if its server is not among
+        them. Call `force_reconnect` to leave it. While reconnecting, jsync tries the new
+        servers at once. Servers that a cluster announces later are added, unless you
+        gave `ignore_discovered_servers=True` to `connect`.
+
+        Args:
+            servers: URLs, as for `connect`.
+
+        Raises:
+            ConfigError: A URL is wrong, or there is none.
+            ConnectionClosedError: The connection is closed.
+        """
+        self._check_fork()
+        parsed = parse_servers(servers)
+        self._session.check_open()
+        self._session.io.set_servers(parsed)
 
     # The end --------------------------------------------------------------------------
 

@@ -7,12 +7,16 @@ import logging
 import queue
 import signal
 import threading
+import weakref
 from typing import TYPE_CHECKING, TypeVar, cast
 
 from ..errors import CallbackError, TimeoutError as LateError
+from .events import BackgroundError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from .events import ConnectionEvent, ConnectionEvents
 
 Result = TypeVar("Result")
 
@@ -67,6 +71,25 @@ class Callbacks:
         self._begun = False
         self._thread: threading.Thread | None = None
         self._closed = False
+        self._watchers: weakref.WeakSet[ConnectionEvents] = weakref.WeakSet()
+
+    def watch(self, events: ConnectionEvents) -> None:
+        """Give `events` each event from now on, while it exists."""
+        with self._lock:
+            self._watchers.add(events)
+
+    def announce(
+        self,
+        event: ConnectionEvent,
+        callback: Callable[..., object] | None,
+        *args: object,
+    ) -> bool:
+        """Give `event` to all who watch, and `post` its callback."""
+        with self._lock:
+            watchers = list(self._watchers)
+        for watcher in watchers:
+            watcher.put(event)
+        return self.post(callback, *args)
 
     def post(self, callback: Callable[..., object] | None, *args: object) -> bool:
         """Have `callback(*args)` called soon; never blocks. False when it is not called."""
@@ -115,7 +138,7 @@ class Callbacks:
         That is when there is none, and once the connection is closed: who tells then may be
         a finaliser, where user code could block.
         """
-        if not self.post(self._on_error, error):
+        if not self.announce(BackgroundError(error=error), self._on_error, error):
             logger.warning("%s: %s: %s", self._name, type(error).__name__, error)
 
     def close(self) -> None:

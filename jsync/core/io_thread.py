@@ -26,6 +26,7 @@ from ..errors import (
 from ..terminal import printable
 from .auth import Authenticator
 from .callbacks import call_within, wrap
+from .events import LameDuck, ServersDiscovered
 from .handshake import Handshake, State as HandshakeState, Step
 from .pool import Backoff, ServerPool
 from .protocol import PING, PONG, connect_command, is_fatal, parse_info, server_error
@@ -43,6 +44,8 @@ logger = logging.getLogger("jsync.connection")
 
 LAME_DUCK_SECONDS = 5.0
 """How long pending requests may hold up the move away from a lame duck."""
+RECONNECT_SECONDS = 1.0
+"""The same where the user asked for the move."""
 ENCRYPT_SIZE = 256 * 1024
 LARGEST_PAYLOAD = 64 << 20
 """The largest `max_payload` that nats-server can be configured with."""
@@ -50,9 +53,13 @@ LARGEST_PAYLOAD = 64 << 20
 
 @dataclass(slots=True)
 class Move:
-    """Leaving a lame duck, as soon as nothing is pending or `deadline` has come."""
+    """Leaving the server, as soon as nothing is pending or `deadline` has come."""
 
+    reason: str
+    seconds: float
+    """How long each of the two waits may take: for replies, and for the last PONG."""
     deadline: float
+    by_user: bool
     asked: Waiter | None = field(default=None)
 
 
@@ -116,6 +123,10 @@ class IOThread:
         self._next_ping = 0.0
         self._move: Move | None = None
         self._stopping = False
+        self._hurry = False
+        """Whether the user asked to reconnect, and that has not begun."""
+        self._wanted: list[Server] | None = None
+        """The servers that the user set, until the pool has them."""
 
     def __repr__(self) -> str:
         alive = "running" if self._thread.is_alive() else "not running"
@@ -133,6 +144,16 @@ class IOThread:
     def stop(self) -> None:
         """Have the connection closed and the thread end; does not wait."""
         self._stopping = True
+        self._line.interrupt()
+
+    def reconnect(self) -> None:
+        """Leave the server for the next one, or end the wait for one; does not wait."""
+        self._hurry = True
+        self._line.interrupt()
+
+    def set_servers(self, servers: list[Server]) -> None:
+        """Take these servers in place of all others; does not wait."""
+        self._wanted = servers
         self._line.interrupt()
 
     def join(self, timeout: float) -> bool:
@@ -181,17 +202,17 @@ class IOThread:
             opened = None
             self._session.lost(loss)
             self._drop_stream()
-            self._move = None
-            self._begin_round(loss)
+            move, self._move = self._move, None
+            self._begin_round(loss, asked=move is not None and move.by_user)
             if not self._options.allow_reconnect:
                 return loss
         return self._failure("gave up reconnecting")
 
-    def _begin_round(self, loss: Exception) -> None:
+    def _begin_round(self, loss: Exception, *, asked: bool) -> None:
         # A server may accept every connection and drop it at once: without a bound on
         # rounds the client would reconnect as fast as it can.
         now = monotonic()
-        again = now - self._round_began < self._options.reconnect_wait
+        again = not asked and now - self._round_began < self._options.reconnect_wait
         if not again:
             self._round_began = now
         self.pool.lost(loss, again=again)
@@ -203,6 +224,9 @@ class IOThread:
 
     def _cancelled(self) -> bool:
         return self._stopping
+
+    def _hurried(self) -> bool:
+        return self._stopping or self._hurry or self._wanted is not None
 
     # Connecting -----------------------------------------------------------------------
 
@@ -221,16 +245,18 @@ class IOThread:
     def _reconnect(self) -> Opened | None:
         """Try servers until one takes us; None when none is left to try."""
         while server := self.pool.select():
-            self._pause(server)
+            if not self._pause(server):
+                continue
             deadline = monotonic() + self._options.connect_timeout
             if opened := self._attempt(server, deadline):
                 return opened
         return None
 
-    def _pause(self, server: Server) -> None:
+    def _pause(self, server: Server) -> bool:
+        """Wait before `server` is tried; False when the user set other servers."""
         pause = self.pool.pause
         if pause is None:
-            return
+            return not self._take_servers()
         tls = self._wants_tls(server)
         if self._options.reconnect_delay is None:
             seconds = self._backoff.default_delay(pause, tls=tls)
@@ -246,7 +272,21 @@ class IOThread:
                 self._session.callbacks.report(wrap("reconnect_delay", error))
                 seconds = self._backoff.default_delay(pause, tls=tls)
         until = monotonic() + seconds
-        wait(None, 0, until, self._session.waker, self._cancelled)
+        try:
+            wait(None, 0, until, self._session.waker, self._hurried)
+        except CancelledError:
+            if self._stopping:
+                raise
+            self._hurry = False
+        return not self._take_servers()
+
+    def _take_servers(self) -> bool:
+        """Give the pool the servers that the user set; whether there were any."""
+        servers, self._wanted = self._wanted, None
+        if servers is None:
+            return False
+        self.pool.replace(servers)
+        return True
 
     def _failure(self, what: str) -> Exception:
         errors = self.pool.errors()
@@ -361,7 +401,9 @@ class IOThread:
         new = self.pool.discover(self._session.info.connect_urls)
         if new:
             urls = [server.url for server in new]
-            self._session.callbacks.post(self._options.on_discovered, urls)
+            self._session.callbacks.announce(
+                ServersDiscovered(servers=urls), self._options.on_discovered, urls
+            )
 
     # Serving --------------------------------------------------------------------------
 
@@ -382,6 +424,7 @@ class IOThread:
     def _resume(self, opened: Opened) -> None:
         """Take up the new connection, and handle the frames that came after its PONG."""
         server, stream, info = opened.server, opened.stream, opened.info
+        self._hurry = False
         self._next_ping = monotonic() + self._options.ping_interval
         self.pool.connected(server)
         self._session.info = info
@@ -406,7 +449,9 @@ class IOThread:
         for call in self._session.timers.due(monotonic()):
             self._make(call)
         self._keep_alive()
-        self._leave_lame_duck()
+        if self._wanted is not None:
+            self._take_servers()
+        self._leave()
         return carried
 
     def _make(self, call: Callable[[], object]) -> None:
@@ -478,11 +523,27 @@ class IOThread:
             self._lame_duck()
 
     def _lame_duck(self) -> None:
-        self._session.callbacks.post(self._options.on_lame_duck)
+        server = self._session.server
+        self._session.callbacks.announce(
+            LameDuck(url=server.url if server else ""), self._options.on_lame_duck
+        )
         if self._options.allow_reconnect and len(self.pool.servers) > 1:
-            self._move = Move(monotonic() + LAME_DUCK_SECONDS)
+            self._move = Move(
+                "left the server, which is in lame duck mode",
+                LAME_DUCK_SECONDS,
+                monotonic() + LAME_DUCK_SECONDS,
+                by_user=False,
+            )
 
-    def _leave_lame_duck(self) -> None:
+    def _leave(self) -> None:
+        if self._hurry:
+            self._hurry = False
+            self._move = Move(
+                "you asked to reconnect",
+                RECONNECT_SECONDS,
+                monotonic() + RECONNECT_SECONDS,
+                by_user=True,
+            )
         move = self._move
         if move is None:
             return
@@ -491,10 +552,10 @@ class IOThread:
                 return
             # With the PONG, all that the server sent before it has been read.
             move.asked = Waiter(self._outbox)
-            move.deadline = monotonic() + LAME_DUCK_SECONDS
+            move.deadline = monotonic() + move.seconds
             self._line.ping(move.asked)
         if move.asked.done or monotonic() >= move.deadline:
-            raise ConnectionLostError("left the server, which is in lame duck mode")
+            raise ConnectionLostError(move.reason)
 
     def _refused(self, error: Error) -> None:
         self._session.last_error = error

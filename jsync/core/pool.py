@@ -155,7 +155,8 @@ class ServerPool:
         if again:
             self._take_turn()
         else:
-            self._left, self._pauses = len(self._entries) - 1, 0
+            others = sum(entry.server != server for entry in self._entries)
+            self._left, self._pauses = others, 0
             self._brief = self._left == 0
         self._retire(server, error, attempts=0)
 
@@ -181,6 +182,21 @@ class ServerPool:
         if entry.refusal == str(error):
             self._refused[entry.server] = error
         entry.refusal = str(error)
+
+    def replace(self, servers: Iterable[Server]) -> None:
+        """Take these servers in place of all others, and try each at once.
+
+        The connection stays. Its server is the front if it is one of them, and otherwise
+        out once it is lost.
+        """
+        self._entries = [_Entry(server) for server in servers]
+        if self._randomize:
+            self._dice.shuffle(self._entries)
+        self._entries.sort(key=lambda entry: entry.server != self._current)
+        self._given = {entry.server: entry.server for entry in self._entries}
+        self._seen = set(self._given)
+        self._out, self._refused = [], {}
+        self._left, self._pauses, self._brief = len(self._entries), 0, False
 
     def discover(
         self, urls: Sequence[str], source: Server | None = None

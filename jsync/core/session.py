@@ -38,6 +38,7 @@ from ..errors import (
     TimeoutError as LateError,
 )
 from .callbacks import Callbacks, Spawner
+from .events import Closed, Connected, Disconnected, Reconnected
 from .protocol import (
     ServerInfo,
     subscribe_command,
@@ -140,6 +141,12 @@ class Service(Protocol):
     @property
     def is_current(self) -> bool:
         """Whether the caller runs on it."""
+
+    def reconnect(self) -> None:
+        """Leave the server for the next one; does not wait."""
+
+    def set_servers(self, servers: list[Server]) -> None:
+        """Take these servers in place of all others; does not wait."""
 
     def start(self) -> None:
         """Connect, and serve until `stop`."""
@@ -473,9 +480,10 @@ class Session:
             if interest.on_connected is not None:
                 interest.on_connected()
         if again:
-            self.callbacks.post(self.options.on_reconnect)
+            event = Reconnected(url=server.url)
+            self.callbacks.announce(event, self.options.on_reconnect)
         else:
-            self.callbacks.post(self.options.on_connect)
+            self.callbacks.announce(Connected(url=server.url), self.options.on_connect)
 
     def lost(self, error: Exception) -> None:
         """Tell all whose answer will not come, and keep what may be sent later."""
@@ -502,7 +510,9 @@ class Session:
                 tell(loss)
         logger.info("%s: %s", self.name, loss)
         if was_connected:
-            self.callbacks.post(self.options.on_disconnect, loss)
+            self.callbacks.announce(
+                Disconnected(error=loss), self.options.on_disconnect, loss
+            )
 
     def finish(self, error: Exception | None) -> None:
         """Close for good; once. `error` says why when that was not asked for."""
@@ -534,8 +544,10 @@ class Session:
                 interest.on_closed(closed)
         _live.discard(self)
         if was_connected and error is not None:
-            self.callbacks.post(self.options.on_disconnect, error)
-        self.callbacks.post(self.options.on_closed, error)
+            self.callbacks.announce(
+                Disconnected(error=error), self.options.on_disconnect, error
+            )
+        self.callbacks.announce(Closed(error=error), self.options.on_closed, error)
         self.callbacks.close()
 
     # Beginning and end: asked for by the user -----------------------------------------

@@ -1,0 +1,178 @@
+"""What happens to a connection, as typed events, and the iterator that gives them."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from ..checks import MOST_SECONDS, seconds
+from ..errors import ConnectionClosedError, TimeoutError as LateError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import TracebackType
+    from typing import Self
+
+    from ..checks import Seconds
+
+MOST_EVENTS = 10_000
+"""How many events wait for a slow reader at most."""
+
+
+class ConnectionEvent(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that happened to a connection. `Connection.events` gives them."""
+
+
+class Connected(ConnectionEvent, frozen=True, kw_only=True):
+    """The first connection is made. You see it with `retry_on_failed_connect`."""
+
+    url: str
+    """The server, without secrets."""
+
+
+class Disconnected(ConnectionEvent, frozen=True, kw_only=True):
+    """The connection is lost. jsync reconnects."""
+
+    error: Exception
+    """The cause."""
+
+
+class Reconnected(ConnectionEvent, frozen=True, kw_only=True):
+    """The connection is made again, and your subscriptions are restored."""
+
+    url: str
+    """The server, without secrets."""
+
+
+class LameDuck(ConnectionEvent, frozen=True, kw_only=True):
+    """The server will shut down. jsync moves to another server if it knows one."""
+
+    url: str
+    """The server, without secrets."""
+
+
+class ServersDiscovered(ConnectionEvent, frozen=True, kw_only=True):
+    """The cluster announced servers that the connection had not known."""
+
+    servers: list[str]
+    """Their URLs, without secrets."""
+
+
+class BackgroundError(ConnectionEvent, frozen=True, kw_only=True):
+    """An error that no call could raise. `on_error` gets the same."""
+
+    error: Exception
+    """A `SlowConsumerError`, an error of the server, or an exception of a callback."""
+
+
+class Closed(ConnectionEvent, frozen=True, kw_only=True):
+    """The connection is closed. No event follows."""
+
+    error: Exception | None
+    """The cause. None if you closed it."""
+
+
+class EventsMissed(ConnectionEvent, frozen=True, kw_only=True):
+    """You read too slowly, and jsync dropped events here."""
+
+    count: int
+    """The number of dropped events."""
+
+
+class ConnectionEvents:
+    """The events of a connection, in their order. `Connection.events` returns it.
+
+    Iterate over it, or call `next`. Iterating blocks until the next event and ends after
+    `Closed`. At most 10,000 events wait for you. Of those that come then, `EventsMissed`
+    says how many there were.
+    """
+
+    def __init__(self, owner: object, check_process: Callable[[], object]) -> None:
+        self._owner: object | None = owner  # an open connection is not collected
+        self._check_process = check_process
+        self._queue: queue.SimpleQueue[ConnectionEvent | None] = queue.SimpleQueue()
+        # Re-entrant: a finaliser may report an error in the middle.
+        self._lock = threading.RLock()
+        self._missed = 0
+        self._ended = False
+
+    def put(self, event: ConnectionEvent) -> None:
+        """Add an event, from any thread. Never blocks."""
+        if self._ended:
+            return
+        last = isinstance(event, Closed)
+        with self._lock:
+            if not last and self._queue.qsize() >= MOST_EVENTS:
+                self._missed += 1
+                return
+            if self._missed:
+                self._queue.put(EventsMissed(count=self._missed))
+                self._missed = 0
+            self._queue.put(event)
+
+    def next(self, timeout: Seconds | None = None) -> ConnectionEvent:
+        """Block until the next event.
+
+        Args:
+            timeout: Seconds to wait. Default: no limit.
+
+        Returns:
+            The event.
+
+        Raises:
+            TimeoutError: Nothing happened in time.
+            ConnectionClosedError: `Closed` was the last event, or you called `close`.
+        """
+        wait = None
+        if timeout is not None:
+            wait = min(max(0.0, seconds(timeout, "timeout")), MOST_SECONDS)
+        self._check_process()
+        if self._ended:
+            raise ConnectionClosedError("no event follows: the connection is closed")
+        try:
+            event = self._queue.get(timeout=wait)
+        except queue.Empty:
+            raise LateError(f"no event within {wait} s") from None
+        if event is None:
+            self._ended = True
+            self._queue.put(None)  # for another thread that waits as well
+            raise ConnectionClosedError("the events are closed")
+        if isinstance(event, Closed):
+            self._end()
+        return event
+
+    def close(self) -> None:
+        """End the iteration, also of a thread that waits. You may call it twice."""
+        self._end()
+
+    def _end(self) -> None:
+        self._ended = True
+        self._owner = None
+        self._queue.put(None)
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> ConnectionEvent:
+        try:
+            return self.next()
+        except ConnectionClosedError:
+            raise StopIteration from None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        state = "ended" if self._ended else f"{self._queue.qsize()} waiting"
+        return f"<ConnectionEvents {state}>"
