@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from .core.auth import Secret
     from .core.options import AuthCallback, Path
     from .core.protocol import ServerInfo
+    from .core.proxies import Dialer
     from .headers import HeadersLike
     from .services.messages import EndpointStats
 
@@ -91,6 +92,8 @@ def connect(
     tls_key: Path | None = None,
     tls_hostname: str | None = None,
     tls_handshake_first: bool = False,
+    proxy: str | bool | None = None,
+    dialer: Dialer | None = None,
     connect_timeout: Seconds = 5.0,
     retry_on_failed_connect: bool = False,
     allow_reconnect: bool = True,
@@ -162,6 +165,14 @@ def connect(
         tls_key: The client's private key, a file.
         tls_hostname: The host name to verify. Default: the one of the URL.
         tls_handshake_first: Begin with TLS, for servers that are set up for it.
+        proxy: The proxy to connect through, `http://[user:password@]host[:port]` for
+            HTTP CONNECT, or `socks5://...` (`pip install jsync[socks]`). The proxy
+            resolves the names of servers. True: the first of the variables
+            `nats_proxy`, `all_proxy` and `https_proxy`, except for the hosts in
+            `no_proxy`. Default: none.
+        dialer: Called as `dialer(host, port, timeout)`. It connects within `timeout`
+            seconds, and returns a connected `socket.socket` without TLS. jsync does TLS
+            on it as on its own. It runs on a thread of its own.
         connect_timeout: Seconds for the first connection, over all servers. After a
             loss: seconds for each attempt. Default: 5.
         retry_on_failed_connect: Treat a failed first attempt like a lost connection.
@@ -210,6 +221,7 @@ def connect(
     Raises:
         AuthenticationError: The server rejects your credentials.
         TLSError: The TLS handshake failed.
+        ProxyError: The proxy does not connect to the server.
         ProtocolError: The other end is not a NATS server.
         TimeoutError: The server did not answer in time.
         NoServersError: None of several servers can be used.
@@ -232,6 +244,8 @@ def connect(
         tls_key=tls_key,
         tls_hostname=tls_hostname,
         tls_handshake_first=tls_handshake_first,
+        proxy=proxy,
+        dialer=dialer,
         connect_timeout=seconds(connect_timeout, "connect_timeout"),
         retry_on_failed_connect=retry_on_failed_connect,
         allow_reconnect=allow_reconnect,

@@ -88,7 +88,7 @@ class Callbacks:
         with self._lock:
             watchers = list(self._watchers)
         for watcher in watchers:
-            watcher.put(event)
+            watcher._put(event)
         return self.post(callback, *args)
 
     def post(self, callback: Callable[..., object] | None, *args: object) -> bool:

@@ -99,7 +99,7 @@ class ConnectionEvents:
         self._missed = 0
         self._ended = False
 
-    def put(self, event: ConnectionEvent) -> None:
+    def _put(self, event: ConnectionEvent) -> None:
         """Add an event, from any thread. Never blocks."""
         if self._ended:
             return

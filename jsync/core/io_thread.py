@@ -26,6 +26,7 @@ from ..errors import (
 from ..terminal import printable
 from .auth import Authenticator
 from .callbacks import call_within, wrap
+from .dialing import Dialing
 from .events import LameDuck, ServersDiscovered
 from .handshake import Handshake, State as HandshakeState, Step
 from .pool import Backoff, ServerPool
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from .protocol import ServerInfo
+    from .proxies import Dialer, Proxy
     from .servers import Server
     from .session import Session
 
@@ -102,6 +104,11 @@ class IOThread:
             from .tls import tls_context  # noqa: PLC0415 (brings in ssl)
 
             tls_context(options)  # a missing file is told to the caller, at once
+        self._proxy: Proxy | None = None
+        if isinstance(options.proxy, str):
+            from .proxies import parse_proxy  # noqa: PLC0415 (few have a proxy)
+
+            self._proxy = parse_proxy(options.proxy)
         dice = random.SystemRandom()
         self.pool = ServerPool(
             parse_servers(options.servers),
@@ -302,11 +309,8 @@ class IOThread:
 
     def _attempt(self, server: Server, deadline: float) -> Opened | None:
         """Connect to `server` and shake hands; None, and the pool knows, if that failed."""
-        waker = self._session.waker
         try:
-            self._stream = Stream.dial(
-                server.host, server.port, deadline, waker, self._cancelled
-            )
+            self._stream = self._dial(server, deadline)
             return self._shake_hands(server, self._stream, deadline)
         except CancelledError:
             raise
@@ -320,6 +324,42 @@ class IOThread:
                 "%s: %s: %s", self._session.name, printable(server.url), failure
             )
             return None
+
+    def _dial(self, server: Server, deadline: float) -> Stream:
+        waker = self._session.waker
+        dialer = self._dialer_for(server)
+        if dialer is None:
+            return Stream.dial(
+                server.host, server.port, deadline, waker, self._cancelled
+            )
+        timeout = max(0.0, deadline - monotonic())
+        dialing = Dialing(
+            lambda: dialer(server.host, server.port, timeout),
+            self._session.spawner,
+            self._line.interrupt,
+        )
+        try:
+            wait(None, 0, deadline, waker, lambda: self._stopping or dialing.done)
+            raise LateError(f"the dialer took longer than {timeout:.1f} s")
+        except CancelledError:
+            if self._stopping:
+                dialing.abandon()
+                raise
+        except BaseException:
+            dialing.abandon()
+            raise
+        return Stream.adopt(dialing.result(), waker, self._cancelled)
+
+    def _dialer_for(self, server: Server) -> Dialer | None:
+        """What connects to `server`; None for a plain connection."""
+        options = self._options
+        if options.dialer is not None:
+            return options.dialer
+        if not options.proxy:
+            return None
+        from .proxies import environment_proxy  # noqa: PLC0415 (few have a proxy)
+
+        return self._proxy or environment_proxy(server.host)
 
     def _log_unexpected(self, error: Exception) -> None:
         # A defect of ours, which need not cost more than a reconnect.

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     import ssl
 
     from .auth import Secret
+    from .proxies import Dialer
 
 Path: TypeAlias = str | PathLike[str]
 AuthCallback: TypeAlias = Callable[[bytes], Mapping[str, str]]
@@ -39,6 +40,8 @@ class Options:
     tls_key: Path | None
     tls_hostname: str | None
     tls_handshake_first: bool
+    proxy: str | bool | None
+    dialer: Dialer | None
     connect_timeout: float
     retry_on_failed_connect: bool
     allow_reconnect: bool
@@ -96,12 +99,19 @@ class Options:
         except InvalidSubjectError as error:
             raise ConfigError(f"inbox_prefix: {error}") from error
         for name in Options.__dataclass_fields__:
-            if name.startswith("on_") or name == "reconnect_delay":
+            if name.startswith("on_") or name in ("reconnect_delay", "dialer"):
                 callback(getattr(self, name), name)
+        self._check_proxy()
         if (self.tls_cert is None) and self.tls_key is not None:
             raise ConfigError("tls_key needs tls_cert")
         if self.tls is False and self.wants_tls:
             raise ConfigError("tls=False excludes the other tls_ options")
+
+    def _check_proxy(self) -> None:
+        if not (self.proxy is None or isinstance(self.proxy, str | bool)):
+            raise ConfigError("proxy has to be a URL, or True for the environment's")
+        if self.proxy and self.dialer is not None:
+            raise ConfigError("a dialer excludes proxy")
 
     def _check_context(self) -> None:
         import ssl  # noqa: PLC0415 (has been imported by who has a context)

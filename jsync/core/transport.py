@@ -116,6 +116,16 @@ class Stream:
             f"cannot connect to {host}:{port}: {_words(failure)}"
         ) from failure
 
+    @classmethod
+    def adopt(
+        cls, sock: socket.socket, waker: Waker, cancelled: Callable[[], bool]
+    ) -> Stream:
+        """Take over a socket that a dialer connected."""
+        sock.setblocking(False)
+        if sock.family in (socket.AF_INET, socket.AF_INET6):
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return cls(sock, waker, cancelled)
+
     @property
     def fd(self) -> int:
         return self._sock.fileno()

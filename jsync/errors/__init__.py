@@ -17,6 +17,7 @@ Error
     │   ├── ProtocolError             the peer does not speak NATS as it should
     │   ├── AuthenticationError       credentials missing, wrong, expired or revoked
     │   ├── TLSError                  certificate, hostname or handshake
+    │   ├── ProxyError                the proxy does not connect to the server
     │   ├── ServerLimitError          the server refuses connections or payloads
     │   ├── IngestConnectionError     a fast ingest lost its connection
     │   └── ForkedProcessError        the connection belongs to the parent process
@@ -279,6 +280,7 @@ from .client import (
     PipelineError as PipelineError,
     PipelineFileError as PipelineFileError,
     ProtocolError as ProtocolError,
+    ProxyError as ProxyError,
     ReconnectBufferFullError as ReconnectBufferFullError,
     ServerLimitError as ServerLimitError,
     SlowConsumerError as SlowConsumerError,

@@ -143,6 +143,14 @@ class TLSError(ConnectionError):
     """
 
 
+class ProxyError(ConnectionError):
+    """The proxy cannot be reached, or does not connect to the server.
+
+    The message says which. Check the `proxy` given to `connect`, its user and password, and
+    whether it may connect to the port of the server.
+    """
+
+
 class ServerLimitError(ConnectionError):
     """The server closed the connection because of a limit.
 
