@@ -12,6 +12,7 @@ import click
 
 from .output import echo, write_json
 from .settings import flush
+from .templates import Draft, templates_option
 from .values import DURATION, HEADER, Number
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     import jsync
 
     from .settings import Settings
+    from .templates import Filled
 
 _WINDOW: Final = 4000
 
@@ -31,14 +33,6 @@ headers_option = click.option(
     multiple=True,
     help="A header, NAME:VALUE.",
 )
-
-
-def headers_of(given: Iterable[tuple[str, str]]) -> dict[str, list[str]] | None:
-    """Headers as publishing calls take them."""
-    headers: dict[str, list[str]] = {}
-    for name, value in given:
-        headers.setdefault(name, []).append(value)
-    return headers or None
 
 
 def bodies(body: str | None, send_on: str) -> Iterator[bytes]:
@@ -79,6 +73,7 @@ def bodies(body: str | None, send_on: str) -> Iterator[bytes]:
 )
 @click.option("--msg-id", metavar="ID", help="Message id against duplicates. Needs -J.")
 @click.option("--ttl", type=DURATION, help="Time to live of the message. Needs -J.")
+@templates_option
 @click.option("--quiet", "-q", is_flag=True, help="Write nothing.")
 @click.pass_obj
 def pub(
@@ -93,6 +88,7 @@ def pub(
     jetstream: bool,
     msg_id: str | None,
     ttl: float | None,
+    templates: bool,
     quiet: bool,
 ) -> None:
     """Publish messages.
@@ -100,19 +96,25 @@ def pub(
     BODY is the payload. Without BODY the payload is read from the standard input,
     unless that is a terminal. With --jetstream every message is stored when the command
     succeeds.
+
+    SUBJECT, BODY and the values of headers may hold templates. {{Count}} is the number
+    of the message. {{TimeStamp}}, {{Time}}, {{Unix}} and {{UnixNano}} are the present
+    time. {{ID}} is a unique id, and {{Random 10 20}} are 10 to 20 random letters.
     """
     if not jetstream and (msg_id is not None or ttl is not None):
         raise click.UsageError("--msg-id and --ttl need --jetstream")
     if jetstream and reply is not None:
         raise click.UsageError("--reply and --jetstream exclude each other")
+    draft = Draft(subject, body, headers, templates=templates)
     payloads = (payload for payload in bodies(body, send_on) for _ in range(count))
     with settings.connect() as nc:
-        paced = _paced(payloads, sleep)
+        paced = enumerate(_paced(payloads, sleep), 1)
+        messages = (draft.fill(number, payload) for number, payload in paced)
         if jetstream:
-            options = {"headers": headers_of(headers), "msg_id": msg_id, "ttl": ttl}
-            done = _store(settings.jetstream(nc), subject, paced, options)
+            options = {"msg_id": msg_id, "ttl": ttl}
+            done = _store(settings.jetstream(nc), subject, messages, options)
         else:
-            done = _publish(nc, subject, paced, reply, headers_of(headers))
+            done = _publish(nc, subject, messages, reply)
             flush(nc, settings.timeout)
     if settings.json:
         write_json(done)
@@ -137,21 +139,17 @@ def _paced(payloads: Iterable[bytes], sleep: float) -> Iterator[bytes]:
 
 
 def _publish(
-    nc: jsync.Connection,
-    subject: str,
-    payloads: Iterable[bytes],
-    reply: str | None,
-    headers: dict[str, list[str]] | None,
+    nc: jsync.Connection, subject: str, messages: Iterable[Filled], reply: str | None
 ) -> dict[str, Any]:
     published = 0
-    for payload in payloads:
-        nc.publish(subject, payload, reply=reply, headers=headers)
+    for message in messages:
+        nc.publish(message.subject, message.data, reply=reply, headers=message.headers)
         published += 1
     return {"subject": subject, "published": published}
 
 
 def _store(
-    js: jsync.JetStream, subject: str, payloads: Iterator[bytes], options: Any
+    js: jsync.JetStream, subject: str, messages: Iterator[Filled], options: Any
 ) -> dict[str, Any]:
     """Store messages: a lone one by itself, several ahead of their acks."""
     published = duplicates = 0
@@ -163,14 +161,19 @@ def _store(
         published += 1
         duplicates += ack.duplicate
 
-    first = list(itertools.islice(payloads, 2))
+    first = list(itertools.islice(messages, 2))
     if len(first) == 1:
-        count(js.publish(subject, first[0], **options))
+        (lone,) = first
+        count(js.publish(lone.subject, lone.data, headers=lone.headers, **options))
     else:
         waiting: deque[jsync.PubAckFuture] = deque()
         with js.publisher(window=_WINDOW) as publisher:
-            for payload in itertools.chain(first, payloads):
-                waiting.append(publisher.publish(subject, payload, **options))
+            for each in itertools.chain(first, messages):
+                waiting.append(
+                    publisher.publish(
+                        each.subject, each.data, headers=each.headers, **options
+                    )
+                )
                 if len(waiting) > _WINDOW:
                     count(waiting.popleft().result())
         for future in waiting:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
@@ -10,12 +10,17 @@ from jsync import errors
 
 from .failures import say, words_of
 from .messages import form_of, form_options
-from .publish import bodies, headers_of, headers_option
+from .publish import bodies, headers_option
 from .settings import flush
+from .templates import Draft, templates_option
 from .values import DURATION, Number
 
 if TYPE_CHECKING:
+    import jsync
+
+    from .messages import Form
     from .settings import Settings
+    from .templates import Filled
 
 
 @click.command()
@@ -34,6 +39,10 @@ if TYPE_CHECKING:
     default=0.3,
     help="Time to wait for each further reply.",
 )
+@click.option(
+    "--count", type=Number(1), default=1, help="Send the request this many times."
+)
+@templates_option
 @form_options
 @click.pass_obj
 def request(
@@ -43,6 +52,8 @@ def request(
     headers: tuple[tuple[str, str], ...],
     replies: int,
     reply_timeout: float,
+    count: int,
+    templates: bool,
     raw: bool,
     headers_only: bool,
     subjects_only: bool,
@@ -51,39 +62,59 @@ def request(
 
     BODY is the payload. Without BODY the payload is read from the standard input,
     unless that is a terminal. The first reply may take --timeout, each further one
-    --reply-timeout.
+    --reply-timeout. With --count each request waits for the replies to the one before.
+    SUBJECT, BODY and headers may hold the templates of `jsync pub`.
     """
     form = form_of(settings, raw, headers_only, subjects_only)
+    draft = Draft(subject, body, headers, templates=templates)
     (payload,) = bodies(body, "eof")
+    written = 0
     with settings.connect() as nc:
-        if replies == 1:
-            form.write(
-                nc.request(
-                    subject,
-                    payload,
+        for number in range(1, count + 1):
+            message = draft.fill(number, payload)
+            if replies == 1:
+                reply = nc.request(
+                    message.subject,
+                    message.data,
                     timeout=settings.timeout,
-                    headers=headers_of(headers),
-                ),
-                number=0,
-            )
-            return
-        number = 0
-        for number, msg in enumerate(
-            nc.request_many(
-                subject,
-                payload,
-                timeout=settings.timeout,
-                stall=reply_timeout,
-                max_messages=replies or None,
-                headers=headers_of(headers),
-            ),
-            1,
-        ):
-            form.write(msg, number)
-    if number < replies or number == 0:
+                    headers=message.headers,
+                )
+                form.write(reply, number=0 if count == 1 else number)
+            else:
+                many = _Many(replies, settings.timeout, reply_timeout)
+                written += _ask_many(nc, message, many, form, written)
+
+
+class _Many(NamedTuple):
+    """The replies to wait for; 0 for as many as come."""
+
+    replies: int
+    timeout: float
+    stall: float
+
+
+def _ask_many(
+    nc: jsync.Connection, message: Filled, many: _Many, form: Form, before: int
+) -> int:
+    """Write the replies to one request; their number. Raises `TimeoutError` for too few."""
+    number = 0
+    for number, msg in enumerate(
+        nc.request_many(
+            message.subject,
+            message.data,
+            timeout=many.timeout,
+            stall=many.stall,
+            max_messages=many.replies or None,
+            headers=message.headers,
+        ),
+        1,
+    ):
+        form.write(msg, before + number)
+    if number < many.replies or number == 0:
         raise errors.TimeoutError(
-            f"{number} of {replies or 'any'} replies came in time"
+            f"{number} of {many.replies or 'any'} replies came in time"
         )
+    return number
 
 
 @click.command()
@@ -93,6 +124,7 @@ def request(
 @click.option("--echo", is_flag=True, help="Reply with the payload of the request.")
 @click.option("--queue", "-q", default="NATS-RPLY-22", help="The queue group.")
 @click.option("--count", type=Number(1), help="End after this number of requests.")
+@templates_option
 @form_options
 @click.pass_obj
 def reply(
@@ -103,6 +135,7 @@ def reply(
     echo: bool,
     queue: str,
     count: int | None,
+    templates: bool,
     raw: bool,
     headers_only: bool,
     subjects_only: bool,
@@ -111,21 +144,22 @@ def reply(
 
     The reply is BODY, or with --echo the payload of the request. Ends with Ctrl-C, or
     as --count says. Several running commands share the requests, as members of one
-    queue group.
+    queue group. BODY and headers may hold the templates of `jsync pub`, and
+    {{Request}}: the payload of the request.
     """
     if echo == (body is not None):
         raise click.UsageError("give a BODY, or --echo")
     form = form_of(settings, raw, headers_only, subjects_only)
-    answer = None if body is None else body.encode(errors="surrogateescape")
+    draft = Draft("", body, headers, templates=templates, answers=True)
     with settings.connect(flow=True) as nc, nc.subscribe(subject, queue=queue) as sub:
         flush(nc, settings.timeout)
         say(f"answering on {subject}")
         for number, msg in enumerate(sub, 1):
             form.write(msg, number)
             if msg.reply:
-                data = msg.data if answer is None else answer
+                answer = draft.fill(number, msg.data, request=msg.data)
                 try:
-                    msg.respond(data, headers=headers_of(headers))
+                    msg.respond(answer.data, headers=answer.headers)
                 except (errors.InvalidSubjectError, errors.MaxPayloadError) as error:
                     # One odd request does not end the answers to others.
                     say(f"not answered: {words_of(error)}")

@@ -59,6 +59,7 @@ DOORS = {
     },
     "subprocess": {"cli.doctor", "server", "worker.supervisor"},
     "random": {
+        "cli.templates",
         "core.io_thread",
         "jetstream.publishing.overload",
         "jetstream.retries.driver",
