@@ -58,6 +58,12 @@ SECTIONS: Final[dict[str, dict[str, Command]]] = {
             "dead:dead", "List, show, replay and drop the dead letters of workers."
         ),
     },
+    "Operate": {
+        "top": Command(
+            "top.command:top",
+            "Show streams and consumers by rate, lag and redeliveries, live.",
+        ),
+    },
     "Data": {
         "ingest": Command("ingest.command:ingest", "Rows of files into a stream."),
         "export": Command("export:export", "Write the messages of a stream to a file."),

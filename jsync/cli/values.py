@@ -26,6 +26,7 @@ _UNITS: Final = {
 }
 _PART: Final = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(ns|us|µs|ms|[smhdwMy])")
 _SIZE: Final = re.compile(r"([0-9]+(?:\.[0-9]*)?)\s*([kmgt]?)(i?b?)", re.IGNORECASE)
+_SIZES: Final = ("KiB", "MiB", "GiB", "TiB", "PiB")
 _POWERS: Final = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
 
 
@@ -52,6 +53,34 @@ def spelled(duration: float) -> str:
         if whole:
             return f"{whole:.0f}{unit}" + (spelled(rest) if rest else "")
     return f"{duration * 1000:g}ms" if 0 < duration < 1 else f"{duration:g}s"
+
+
+def brief(duration: float) -> str:
+    """A duration in its two largest units: `3d4h`, `1m5s`, `12ms`, `340µs`."""
+    if duration < 0:
+        return f"-{brief(-duration)}"
+    if duration >= 86400:
+        duration -= duration % 3600
+    elif duration >= 3600:
+        duration -= duration % 60
+    elif duration >= 1:
+        return spelled(float(int(duration))) if duration >= 10 else f"{duration:.3g}s"
+    elif duration >= 1e-3:
+        return f"{duration * 1e3:.3g}ms"
+    elif duration > 0:
+        return f"{duration * 1e6:.3g}µs"
+    return spelled(duration)
+
+
+def spelled_size(count: int) -> str:
+    """A number of bytes as people read it, by 1024: `512 B`, `1.5 MiB`."""
+    if count < 1024:
+        return f"{count} B"
+    power = 1
+    while count >= 1023.5 * 1024**power and power < len(_SIZES):
+        power += 1
+    number, unit = count / 1024**power, _SIZES[power - 1]
+    return f"{number:.1f} {unit}" if number < 99.95 else f"{number:.0f} {unit}"
 
 
 def size(text: str) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -22,12 +23,13 @@ LONG = 120.0
 
 
 class Terminal:
-    """A bash of 100 columns and 30 rows, in which `jsync` is the installed command."""
+    """A bash in which `jsync` is the installed command, by default of 100 columns."""
 
-    def __init__(self, **variables: str) -> None:
+    def __init__(self, columns: int = 100, rows: int = 30, **variables: str) -> None:
         if shutil.which("tmux") is None:
             raise RuntimeError("there is no tmux: scripts/need-tmux installs it")
         # Not in the directory of a test, whose name can be too long for a socket.
+        self._size = ("-x", str(columns), "-y", str(rows))
         self._directory = tempfile.TemporaryDirectory(prefix="jsync-tmux-")
         scripts = Path(sys.executable).parent
         self._environ = {
@@ -45,9 +47,8 @@ class Terminal:
         profile = Path(self._directory.name, "profile")
         profile.write_text("PS1='$ '\n")
         bash = shlex.join(["exec", "bash", "--noprofile", "--rcfile", str(profile)])
-        size = ("-x", "100", "-y", "30")
         try:
-            self._tmux("-f", "/dev/null", "new-session", "-d", *size, bash)
+            self._tmux("-f", "/dev/null", "new-session", "-d", *self._size, bash)
             self.await_screen("$")
         except BaseException:
             self._end()
@@ -91,6 +92,10 @@ class Terminal:
         """Press keys by their names: Enter, Tab, C-c."""
         self._tmux("send-keys", *keys)
 
+    def resize(self, columns: int, rows: int) -> None:
+        """Give the terminal another size."""
+        self._tmux("resize-window", "-x", str(columns), "-y", str(rows))
+
     def clear(self) -> None:
         """Have nothing on the screen but the prompt."""
         self.press("C-l")
@@ -105,6 +110,13 @@ class Terminal:
     def await_screen(self, words: str) -> str:
         """Wait until the words are to be seen; the whole screen then."""
         return self._await(lambda screen: words in screen, repr(words))
+
+    def await_match(self, pattern: str) -> str:
+        """Wait until a pattern matches within a line; the whole screen then."""
+        found = re.compile(pattern, re.MULTILINE)
+        return self._await(
+            lambda screen: found.search(screen) is not None, repr(pattern)
+        )
 
     def _await(self, is_wanted: Callable[[str], bool], what: str) -> str:
         deadline = time.monotonic() + LONG

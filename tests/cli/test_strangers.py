@@ -493,6 +493,7 @@ ARGUMENTS: dict[str, list[list[str]]] = {
     "next": [["S", "C"]],
     "fetch": [["S", "C", "--count", "2"]],
     "consume": [["S", "C", "--wait", "0.3"], ["S", "-T", "--wait", "0.3"]],
+    "top": [["--interval", "0.1"], ["--consumers", "--interval", "0.1"]],
     "ingest": [["EVIL", "--subject", "s", "--format", "lines"]],
     "export": [["S"], ["S", "--raw"]],
     "pipeline check": [["PIPELINE"]],

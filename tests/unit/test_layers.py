@@ -46,10 +46,11 @@ STUB = {"models.ack", "models.publish"}
 DOORS = {
     "socket": {"core.transport", "core.proxies", "core.dialing"},
     "ssl": {"core.tls", "core.options", "connection"},
-    "select": {"core.transport"},
+    "select": {"cli.keys", "core.transport"},
     "signal": {
         "cli.server",
         "cli.service",
+        "cli.top.command",
         "core.io_thread",
         "core.callbacks",
         "server",

@@ -1,0 +1,286 @@
+"""`jsync top`: streams and consumers by rate, lag and redeliveries, live."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from queue import Empty
+from time import monotonic, sleep
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from jsync import errors
+
+from ..failures import Code, words_of
+from ..output import is_terminal, write_json, write_line, write_table
+from ..values import DURATION, Number, spelled
+from .engine import COLUMNS, Figures, Mode, State, View
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+    import jsync
+
+    from ..settings import Settings
+    from .engine import ConsumerRow, Measurement, StreamRow
+    from .screen import Facts
+
+_SORTS = list(dict.fromkeys(name for view in View for name in COLUMNS[view]))
+_GLANCE = 1.0
+"""Seconds between two drawings while nothing happens: the age of a loss is shown."""
+
+
+@click.command()
+@click.option(
+    "--consumers", "-c", is_flag=True, help="Begin with consumers, not with streams."
+)
+@click.option(
+    "--sort",
+    type=click.Choice(_SORTS),
+    default="rate",
+    help="The column to sort by. Default: rate.",
+)
+@click.option("--filter", "wanted", metavar="TEXT", help="Only names with this text.")
+@click.option(
+    "--interval",
+    "-i",
+    type=DURATION,
+    default=1.0,
+    help="Time between two measurements. Default: 1s.",
+)
+@click.option(
+    "--count",
+    type=Number(1),
+    default=1,
+    help="The number of tables in a pipe, or of documents with --json.",
+)
+@click.pass_obj
+def top(
+    settings: Settings,
+    consumers: bool,
+    sort: str,
+    wanted: str | None,
+    interval: float,
+    count: int,
+) -> Code | None:
+    """Show streams and consumers by rate, lag and redeliveries, live.
+
+    Keys: q quits, Tab switches between streams and consumers, s sorts by the next column
+    and S by the one before, r reverses, / filters, p pauses, and the arrows scroll. The
+    lag of a stream is the largest of its consumers. In a pipe, and with --json, the
+    command measures for one --interval and writes the figures.
+
+    A measurement is one request for 256 streams, and one for each stream that has
+    consumers.
+    """
+    if interval < 0.1:
+        raise click.UsageError("--interval has to be 100ms or more")
+    view = View.CONSUMERS if consumers else View.STREAMS
+    if sort not in COLUMNS[view]:
+        known = ", ".join(COLUMNS[view])
+        raise click.UsageError(f"--sort: {view.value} have no {sort}, but {known}")
+    state = State(view, sort, wanted or "")
+    if settings.json or not (is_terminal() and sys.stdin.isatty()):
+        _write(settings, state, interval, count)
+        return None
+    return _Live(settings, state, interval).run()
+
+
+def _write(settings: Settings, state: State, interval: float, count: int) -> None:
+    """Write the figures of as many intervals, without a screen."""
+    from .sampler import measure
+
+    figures = Figures()
+    with settings.connect() as nc, ThreadPoolExecutor(1) as helper:
+        js = settings.jetstream(nc)
+        for number in range(count + 1):
+            began = monotonic()
+            figures.add(measure(js, helper))
+            if number:
+                _write_figures(settings, state, figures, lone=count == 1)
+            if number < count:
+                sleep(max(0.0, began + interval - monotonic()))
+    if figures.missing is not None:
+        raise errors.IncompleteListError(figures.missing)
+
+
+def _write_figures(
+    settings: Settings, state: State, figures: Figures, *, lone: bool
+) -> None:
+    rows, _ = state.rows(figures, sys.maxsize)
+    if not settings.json:
+        columns = COLUMNS[state.view]
+        cells = [[_plain(getattr(row, name)) for name in columns] for row in rows]
+        write_table([name.replace("_", " ") for name in columns], cells)
+        return
+    document = {state.view.value: [_document(row) for row in rows]}
+    if lone:
+        write_json(document)
+    else:
+        write_line(document)
+
+
+def _plain(value: object) -> object:
+    return round(value, 1) if isinstance(value, float) else value
+
+
+def _document(row: StreamRow | ConsumerRow) -> dict[str, Any]:
+    fields = row._asdict()
+    del fields["history"]
+    if "ack_pending" in fields:
+        stream, _, name = fields.pop("name").partition(" > ")
+        fields = {"stream": stream, "name": name, **fields}
+    return fields
+
+
+class _Live:
+    """The screen, the keyboard, the signals and the thread that measures."""
+
+    def __init__(self, settings: Settings, state: State, interval: float) -> None:
+        self._settings, self._state, self._interval = settings, state, interval
+        self._figures: Figures | None = None
+        self._failed: tuple[float, str] | None = None
+        """Since when there is no measurement, and why."""
+        self._signals: list[int] = []
+
+    def run(self) -> Code:
+        """Block until the person at the keyboard leaves; the exit code."""
+        from rich.live import Live
+
+        from ..console import console
+        from ..keys import Keyboard
+        from .sampler import Sampler
+
+        screen = console()
+        if screen.is_dumb_terminal:
+            raise click.ClickException(
+                "this terminal cannot show a screen (TERM is dumb): use `jsync top | cat`"
+            )
+        ascii_only = screen.options.ascii_only
+        with (
+            Keyboard() as keyboard,
+            self._settings.connect(
+                on_error=self._nothing,
+                on_disconnect=lambda error: keyboard.wake(),
+                on_reconnect=keyboard.wake,
+            ) as nc,
+        ):
+            js = self._settings.jetstream(nc)
+            js.account_info()  # an account without JetStream is told before the screen
+            live = Live(
+                console=screen,
+                screen=True,
+                auto_refresh=False,
+                redirect_stdout=False,
+                redirect_stderr=False,
+            )
+            with _Signals(self._signals, keyboard.wake):
+                sampler = Sampler(js, self._interval, keyboard.wake)
+                try:
+                    with live:
+                        while True:
+                            self._take(sampler, nc)
+                            # Not by COLUMNS and LINES, which do not follow a resize.
+                            screen.size = os.get_terminal_size(sys.stdout.fileno())
+                            live.update(self._drawn(screen.size, nc, ascii_only))
+                            live.refresh()
+                            for key in keyboard.wait(_GLANCE):
+                                self._state.press(key)
+                            sampler.pause(self._state.paused)
+                            if self._state.mode is Mode.LEAVING:
+                                return Code.DONE
+                            if signal.SIGTSTP in self._signals:
+                                self._suspend(live, keyboard)
+                            if self._signals:
+                                return Code.INTERRUPTED
+                except EOFError:
+                    return Code.INTERRUPTED
+                finally:
+                    nc.close()  # at once, and the requests under way fail
+                    sampler.end()
+
+    def _nothing(self, error: Exception) -> None:
+        """The screen shows whether there are figures."""
+
+    def _take(self, sampler: Any, nc: jsync.Connection) -> None:
+        """Take the measurements that have come; raises once the connection is closed."""
+        while True:
+            try:
+                result: Measurement | Exception = sampler.results.get_nowait()
+            except Empty:
+                break
+            if isinstance(result, Exception):
+                since = self._failed[0] if self._failed else monotonic()
+                self._failed = (since, words_of(result))
+            else:
+                self._failed = None
+                if not self._state.paused:
+                    self._figures = self._figures or Figures()
+                    self._figures.add(result)
+        if nc.is_closed:
+            raise nc.last_error or errors.ConnectionClosedError("connection closed")
+        if not nc.is_connected and self._failed is None:
+            error = nc.last_error
+            self._failed = (monotonic(), words_of(error) if error else "no connection")
+
+    def _drawn(self, size: Any, nc: jsync.Connection, ascii_only: bool) -> Any:
+        from .screen import draw
+
+        return draw(self._state, self._figures, self._facts(nc, ascii_only), size)
+
+    def _facts(self, nc: jsync.Connection, ascii_only: bool) -> Facts:
+        from .screen import Facts
+
+        info = nc.server_info
+        url = nc.connected_url or ",".join(nc.servers)
+        away = None
+        if self._failed is not None:
+            since, why = self._failed
+            age = spelled(float(int(monotonic() - since)))
+            what = "no figures" if nc.is_connected else "the server is away"
+            away = f"{what} for {age}, trying again: {why}"
+        # A server without a configured name has its id for one, which says little.
+        name = "" if info.server_name == info.server_id else f"{info.server_name} "
+        server = f"{url}  {name}{info.version}"
+        return Facts(server, self._interval, away, ascii_only)
+
+    def _suspend(self, live: Any, keyboard: Any) -> None:
+        """Give the terminal back, and stop until the shell continues the process."""
+        self._signals.remove(signal.SIGTSTP)
+        live.stop()
+        keyboard.give_back()
+        os.kill(os.getpid(), signal.SIGSTOP)
+        keyboard.take()
+        live.start()
+
+
+class _Signals:
+    """Signals that end, suspend or redraw, as a list; the earlier handlers at the end.
+
+    A second Ctrl-C raises `KeyboardInterrupt`, wherever the process is.
+    """
+
+    def __init__(self, come: list[int], wake: Any) -> None:
+        self._come, self._wake = come, wake
+        self._before: dict[signal.Signals, Any] = {}
+
+    def __enter__(self) -> None:
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGTSTP):
+            self._before[number] = signal.signal(number, self._note)
+        self._before[signal.SIGWINCH] = signal.signal(signal.SIGWINCH, self._resized)
+
+    def __exit__(self, *raised: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        if number in self._come and number != signal.SIGTSTP:
+            raise KeyboardInterrupt
+        self._come.append(number)
+        self._wake()
+
+    def _resized(self, number: int, frame: FrameType | None) -> None:
+        self._wake()

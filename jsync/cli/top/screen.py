@@ -1,0 +1,195 @@
+"""Draws the state of `jsync top`: one screen, whatever its size."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from jsync.terminal import printable
+
+from ..values import spelled, spelled_size
+from .engine import Mode, StreamRow, View, short, sparkline
+
+if TYPE_CHECKING:
+    from rich.console import ConsoleDimensions, RenderableType
+
+    from .engine import ConsumerRow, Figures, State
+
+_AROUND: Final = 4
+"""Lines above and below the rows: two of facts, the headings, and the keys."""
+_NARROW: Final = 72
+"""Columns below which there is no room for a picture of the rates."""
+_SMALL: Final = 8
+"""Columns of a number."""
+
+
+class _Column(NamedTuple):
+    field: str
+    title: str
+
+
+_COLUMNS: Final = {
+    View.STREAMS: (
+        _Column("rate", "msg/s"),
+        _Column("messages", "messages"),
+        _Column("bytes", "bytes"),
+        _Column("consumers", "cons"),
+        _Column("lag", "lag"),
+        _Column("redelivered", "redel"),
+    ),
+    View.CONSUMERS: (
+        _Column("rate", "msg/s"),
+        _Column("lag", "lag"),
+        _Column("ack_pending", "unacked"),
+        _Column("redelivered", "redel"),
+        _Column("waiting", "pulls"),
+    ),
+}
+_NAMES: Final = {View.STREAMS: "stream", View.CONSUMERS: "stream > consumer"}
+
+
+class Facts(NamedTuple):
+    """The connection, as it is now."""
+
+    server: str
+    interval: float
+    away: str | None
+    """The reason why there are no new figures."""
+    ascii_only: bool = False
+
+
+def draw(
+    state: State, figures: Figures | None, facts: Facts, size: ConsoleDimensions
+) -> RenderableType:
+    """The whole screen. `figures` is None before the first measurement."""
+    room = max(size.height - _AROUND, 1)
+    rows: list[StreamRow | ConsumerRow] = []
+    count = 0
+    if figures is not None:
+        rows, count = state.rows(figures, room)
+    table = _table(state, facts, rows, size.width)
+    blank = [Text("")] * (room - len(rows))
+    return Group(
+        _head(state, facts, count),
+        _summary(figures, facts),
+        table,
+        *blank,
+        _keys(state, rows, count),
+    )
+
+
+def _line(*parts: str | tuple[str, str]) -> Text:
+    spans = [(part, "") if isinstance(part, str) else part for part in parts]
+    line = Text(no_wrap=True, overflow="ellipsis")
+    for text, style in spans:
+        line.append(printable(text), style)
+    return line
+
+
+def _head(state: State, facts: Facts, count: int) -> Text:
+    wanted = ""
+    if state.filter and state.mode is Mode.BROWSING:
+        wanted = f"  /{state.filter}: {count:,}"
+    return _line(
+        ("jsync top", "bold"),
+        f"  {facts.server}  every {spelled(facts.interval)}",
+        (wanted, "bold"),
+        ("  PAUSED" if state.paused else "", "bold yellow"),
+    )
+
+
+def _summary(figures: Figures | None, facts: Facts) -> Text:
+    if facts.away is not None:
+        return _line((facts.away, "bold red"))
+    if figures is None:
+        return _line("measuring")
+    if figures.missing is not None:
+        return _line((figures.missing, "yellow"))
+    streams, consumers = figures.streams, figures.consumers
+    rate = sum(row.rate or 0.0 for row in streams)
+    size = sum(row.bytes for row in streams)
+    lag = sum(row.lag for row in consumers)
+    return _line(
+        f"{len(streams):,} streams, {len(consumers):,} consumers, "
+        f"{short(rate)} msg/s stored, {spelled_size(size)}, lag {short(lag)}"
+    )
+
+
+def _keys(state: State, rows: list[StreamRow | ConsumerRow], count: int) -> Text:
+    if state.mode is Mode.FILTERING:
+        return _line(
+            ("filter: ", "bold"), state.filter, ("█", "blink"), "  Enter, Esc to leave"
+        )
+    other = View.CONSUMERS if state.view is View.STREAMS else View.STREAMS
+    first = state.first + 1 if rows else 0
+    place = f"{first}-{state.first + len(rows)} of {count:,}"
+    parts: list[str | tuple[str, str]] = []
+    for key, words in (
+        ("q", "quit"),
+        ("Tab", other.value),
+        ("s", "sort"),
+        ("r", "reverse"),
+        ("/", "filter"),
+        ("p", "resume" if state.paused else "pause"),
+    ):
+        parts += [(key, "bold reverse"), f" {words} "]
+    return _line(*parts, f" {place}")
+
+
+def _table(
+    state: State, facts: Facts, rows: list[StreamRow | ConsumerRow], width: int
+) -> Table:
+    columns = _COLUMNS[state.view]
+    numbers = len(columns) * (_SMALL + 1)
+    spark = 0 if width < _NARROW else max(8, (width - numbers) // 3)
+    table = Table(
+        box=None, expand=True, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold"
+    )
+
+    def title(field: str, words: str) -> Text:
+        if state.sort != field:
+            return Text(words)
+        marks = "^v" if facts.ascii_only else "▲▼"
+        return Text(f"{words} {marks[0 if state.upward else 1]}", "reverse")
+
+    table.add_column(
+        title("name", _NAMES[state.view]),
+        ratio=1,
+        no_wrap=True,
+        overflow="ellipsis",
+    )
+    for field, words in columns:
+        table.add_column(
+            title(field, words),
+            justify="right",
+            width=_SMALL,
+            no_wrap=True,
+            overflow="ellipsis",
+        )
+        if field == "rate" and spark:
+            table.add_column("", width=spark, no_wrap=True)
+    for row in rows:
+        cells = [Text(printable(row.name))]
+        for field, _ in columns:
+            cells.append(_cell(field, getattr(row, field)))
+            if field == "rate" and spark:
+                picture = sparkline(row.history, spark, ascii_only=facts.ascii_only)
+                cells.append(Text(picture, "green"))
+        table.add_row(*cells)
+    return table
+
+
+def _cell(field: str, value: float | None) -> Text:
+    match field:
+        case "bytes":
+            return Text(spelled_size(int(value or 0)))
+        case "lag" if value:
+            return Text(short(value), "yellow")
+        case "redelivered" if value:
+            return Text(short(value), "red")
+        case "rate" if value:
+            return Text(short(value), "green")
+    return Text(short(value))
