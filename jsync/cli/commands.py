@@ -61,8 +61,18 @@ SECTIONS: Final[dict[str, dict[str, Command]]] = {
     "Operate": {
         "top": Command(
             "top.command:top",
-            "Show streams and consumers by rate, lag and redeliveries, live.",
+            "Show the rate and lag of streams and consumers, live.",
         ),
+        "events": Command(
+            "events:events",
+            "Write events of JetStream and servers, as they come.",
+        ),
+        "account": Command(
+            "account:account",
+            "Show your user, and the limits of your account.",
+        ),
+        "rtt": Command("rtt:rtt", "Measure the round-trip time to each server."),
+        "context": Command("context:context", "List, show and select contexts."),
     },
     "Data": {
         "ingest": Command("ingest.command:ingest", "Rows of files into a stream."),
@@ -96,6 +106,8 @@ SECTIONS: Final[dict[str, dict[str, Command]]] = {
 HIDDEN: Final = {
     "c": "consumer",
     "con": "consumer",
+    "ctx": "context",
+    "event": "events",
     "micro": "service",
     "obj": "object",
     "publish": "pub",

@@ -22,8 +22,10 @@ from .configuring import (
 from .consume import next_
 from .consumer_options import consumer_fields, consumer_options
 from .family import Family
+from .grouped import ago, consumer_sections
 from .listing import write_infos, write_names
-from .output import echo, write_facts, write_json
+from .output import echo, is_terminal, write_facts, write_json, write_sections
+from .report import consumer_report
 from .values import UNTIL
 
 if TYPE_CHECKING:
@@ -53,6 +55,7 @@ def consumer() -> None:
 
 
 consumer.add_command(next_, "next")
+consumer.add_command(consumer_report)
 
 
 @consumer.command("ls")
@@ -259,6 +262,11 @@ def _write(info: ConsumerInfo, settings: Settings) -> None:
         write_json(info.to_wire())
         return
     config = info.config
+    if is_terminal():
+        name = f"Consumer {info.name} of {info.stream_name}"
+        title = f"{name}, created {ago(info.created, info.ts)}"
+        write_sections(title, consumer_sections(info))
+        return
     write_facts(
         f"Consumer {info.name} of {info.stream_name}",
         {

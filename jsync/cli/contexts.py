@@ -93,16 +93,40 @@ def selected(root: Path) -> str | None:
         return None
 
 
-def load(root: Path, name: str, environ: Mapping[str, str]) -> dict[str, Any]:
-    """The options that a context stands for; `name` may be the path of its file."""
-    if name.endswith(".json"):
-        path = Path(name)
-    elif ".." in name or "/" in name:
-        raise click.UsageError(f"{name!r} is not the name of a context")
-    else:
-        path = root / "context" / f"{name}.json"
+def select(root: Path, name: str | None) -> None:
+    """Have a context used when none is named; None for no context.
+
+    As the nats tool does: `previous-context.txt` has the one before. Each file is
+    replaced as a whole.
+    """
+    before = selected(root)
     try:
-        stored = json.loads(path.read_text())
+        root.mkdir(parents=True, exist_ok=True)
+        if before is not None:
+            _replace(root / "previous-context.txt", before)
+        if name is None:
+            (root / "context.txt").unlink(missing_ok=True)
+        else:
+            _replace(root / "context.txt", name)
+    except OSError as error:
+        raise click.ClickException(f"{root}: {error.strerror or error}") from None
+
+
+def _replace(path: Path, text: str) -> None:
+    new = path.with_name(f"{path.name}.{os.getpid()}")
+    new.write_text(text)
+    new.chmod(0o600)
+    new.replace(path)
+
+
+def stored(root: Path, name: str) -> dict[str, Any]:
+    """The fields of a context, as they are stored; `name` may be the path of its file.
+
+    Raises `click.UsageError` for one that does not exist, or is no context.
+    """
+    path = _path(root, name)
+    try:
+        found = json.loads(path.read_text())
     except FileNotFoundError:
         known = ", ".join(names(root)) or "none"
         raise click.UsageError(
@@ -110,13 +134,27 @@ def load(root: Path, name: str, environ: Mapping[str, str]) -> dict[str, Any]:
         ) from None
     except (ValueError, RecursionError):
         raise click.UsageError(f"{path} is not JSON") from None
-    if not isinstance(stored, dict):
+    if not isinstance(found, dict):
         raise click.UsageError(f"{path} is not a context")
+    return found
+
+
+def _path(root: Path, name: str) -> Path:
+    if name.endswith(".json"):
+        return Path(name)
+    if ".." in name or "/" in name:
+        raise click.UsageError(f"{name!r} is not the name of a context")
+    return root / "context" / f"{name}.json"
+
+
+def load(root: Path, name: str, environ: Mapping[str, str]) -> dict[str, Any]:
+    """The options that a context stands for; `name` may be the path of its file."""
+    path, fields = _path(root, name), stored(root, name)
     for field, what in _REFUSED.items():
-        if stored.get(field):
+        if fields.get(field):
             raise click.UsageError(f"{path}: jsync cannot use {what} ({field})")
     options = {
-        option: stored[field] for field, option in _FIELDS.items() if stored.get(field)
+        option: fields[field] for field, option in _FIELDS.items() if fields.get(field)
     }
     for option, value in options.items():
         if not isinstance(value, bool if option == "tlsfirst" else str):

@@ -37,16 +37,23 @@ def write_infos(
 
     `row` makes its cells of each, and `document` its JSON. Iterating may block, and raise what listing raises.
     """
-    found: list[Info] = []
-    missing: IncompleteListError | None = None
-    try:
-        for info in infos:
-            found.append(info)  # noqa: PERF402 - those before an error count
-    except IncompleteListError as error:
-        missing = error
+    found, missing = gathered(infos)
     if settings.json:
         write_json([document(info) for info in found])
     else:
         write_table(columns, [row(info) for info in found])
     if missing is not None:
         raise missing
+
+
+def gathered(
+    infos: Iterable[Info],
+) -> tuple[list[Info], IncompleteListError | None]:
+    """Those that answer, and the error for the others. Iterating may block."""
+    found: list[Info] = []
+    try:
+        for info in infos:
+            found.append(info)  # noqa: PERF402 - those before an error count
+    except IncompleteListError as error:
+        return found, error
+    return found, None

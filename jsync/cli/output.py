@@ -17,8 +17,14 @@ import click
 
 from jsync.terminal import printable
 
+from .values import brief, spelled_size
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
+
+
+_PLAIN = "{}"
+"""The form of a number for programs."""
 
 
 class Styled(NamedTuple):
@@ -27,6 +33,22 @@ class Styled(NamedTuple):
     text: str
     bold: bool | None = None
     color: str | None = None
+
+
+class Size(int):
+    """Bytes: `1.5 MiB` for people, a number for programs."""
+
+    @property
+    def words(self) -> str:
+        return spelled_size(self)
+
+
+class Duration(float):
+    """Seconds: `1m5s` for people, a number for programs."""
+
+    @property
+    def words(self) -> str:
+        return brief(self)
 
 
 def is_terminal() -> bool:
@@ -149,10 +171,34 @@ def write_facts(title: str, facts: Mapping[str, object]) -> None:
         echo(f"  {name:>{width}}  " + f"\n  {'':{width}}  ".join(lines))
 
 
+def write_sections(title: str, sections: Mapping[str, Mapping[str, object]]) -> None:
+    """Names and values of one thing, in groups with a heading, for a terminal.
+
+    Values that are None, and groups without any, are left out.
+    """
+    known = {
+        heading: {name: value for name, value in facts.items() if value is not None}
+        for heading, facts in sections.items()
+    }
+    width = max((len(name) for facts in known.values() for name in facts), default=0)
+    echo(Styled(title, bold=True))
+    for heading, facts in known.items():
+        if not facts:
+            continue
+        echo()
+        if heading:
+            echo(Styled(f"{heading}:", bold=True))
+        for name, value in facts.items():
+            # Names of metadata come from others.
+            shown = printable(name).replace("\n", " ").replace("\t", " ")
+            lines = _readable(value).splitlines() or [""]
+            echo(f"  {shown:>{width}}  " + f"\n  {'':{width}}  ".join(lines))
+
+
 def _plain(value: object) -> str:
     if isinstance(value, list | tuple):
         return ",".join(map(_plain, value))
-    return _readable(value, "{}").replace("\t", " ").replace("\n", " ")
+    return _readable(value, _PLAIN).replace("\t", " ").replace("\n", " ")
 
 
 def _readable(value: object, number: str = "{:,}") -> str:
@@ -160,6 +206,10 @@ def _readable(value: object, number: str = "{:,}") -> str:
         return ""
     if isinstance(value, bool):
         return "yes" if value else "no"
+    if isinstance(value, Size | Duration) and number != _PLAIN:
+        return value.words
+    if isinstance(value, Duration):
+        return f"{value:g}"
     if isinstance(value, int):
         return number.format(value)
     if isinstance(value, list | tuple):

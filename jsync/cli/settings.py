@@ -52,6 +52,12 @@ class Settings:
         return "server" in self._all
 
     @property
+    def servers(self) -> list[str]:
+        """The URLs to connect to. They can hold secrets."""
+        given: str = connect_options(self._all)["servers"]
+        return [url.strip() for url in given.split(",")]
+
+    @property
     def _all(self) -> Mapping[str, Any]:
         if self._options is None:
             self._options = resolve(self.given, os.environ)

@@ -20,11 +20,21 @@ from .configuring import (
     write_dry_run,
 )
 from .family import Family
+from .grouped import ago, stream_sections
 from .listing import write_infos, write_names
 from .messages import form_of, form_options
-from .output import echo, write_facts, write_json, write_table
+from .output import (
+    echo,
+    is_terminal,
+    write_facts,
+    write_json,
+    write_sections,
+    write_table,
+)
+from .report import stream_report
 from .stream_options import stream_fields, stream_options
 from .values import Number
+from .view import view
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -40,6 +50,10 @@ _STREAM = click.argument("stream", type=STREAM)
 @click.group(cls=Family)
 def stream() -> None:
     """Create, look at and change streams."""
+
+
+stream.add_command(stream_report)
+stream.add_command(view)
 
 
 @stream.command("ls")
@@ -258,6 +272,12 @@ def _write(info: StreamInfo, settings: Settings) -> None:
         write_json(info.to_wire())
         return
     config, state = info.config, info.state
+    if is_terminal():
+        created = ago(info.created, info.ts)
+        write_sections(
+            f"Stream {config.name}, created {created}", stream_sections(info)
+        )
+        return
     write_facts(
         f"Stream {config.name}",
         {

@@ -166,6 +166,7 @@ def test_messages_cannot_command_a_terminal(
         ["fetch", hostile, "worker", "--count", "1", "--nak"],
         ["next", hostile, "worker", "--nak"],
         ["stream", "get", hostile, "1"],
+        ["stream", "view", hostile, "5"],
     ):
         code, written = run_on_terminal(monkeypatch, *command, *form)
         assert code == 0, written
@@ -493,6 +494,16 @@ ARGUMENTS: dict[str, list[list[str]]] = {
     "next": [["S", "C"]],
     "fetch": [["S", "C", "--count", "2"]],
     "consume": [["S", "C", "--wait", "0.3"], ["S", "-T", "--wait", "0.3"]],
+    "account info": [[]],
+    "context ls": [[]],
+    "context select": [["none"]],
+    "context show": [["none"]],
+    "context unselect": [[]],
+    "events": [["--count", "1", "--wait", "0.1"]],
+    "rtt": [["1"]],
+    "stream report": [[], ["--leaders"]],
+    "stream view": [["S"]],
+    "consumer report": [["S"], ["S", "--leaders"]],
     "top": [["--interval", "0.1"], ["--consumers", "--interval", "0.1"]],
     "ingest": [["EVIL", "--subject", "s", "--format", "lines"]],
     "export": [["S"], ["S", "--raw"]],

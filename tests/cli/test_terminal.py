@@ -97,4 +97,4 @@ def test_tab_completes_in_bash(terminal: Terminal, stream: Stream) -> None:
     terminal.press("Tab")
     terminal.await_screen(f"info {stream.name}")
     terminal.press("Enter")
-    terminal.await_screen("consumer_count")
+    terminal.await_screen("Active Consumers")

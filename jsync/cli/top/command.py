@@ -66,7 +66,7 @@ def top(
     interval: float,
     count: int,
 ) -> Code | None:
-    """Show streams and consumers by rate, lag and redeliveries, live.
+    """Show the rate and lag of streams and consumers, live.
 
     Keys: q quits, Tab switches between streams and consumers, s sorts by the next column
     and S by the one before, r reverses, / filters, p pauses, and the arrows scroll. The

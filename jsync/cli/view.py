@@ -1,0 +1,143 @@
+"""`jsync stream view`: the messages of a stream, page by page."""
+
+from __future__ import annotations
+
+import sys
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from jsync import errors
+
+from .completion import STREAM
+from .failures import say
+from .messages import form_of, form_options
+from .output import echo, is_terminal
+from .values import SINCE, Number
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    import jsync
+
+    from .messages import Form
+    from .settings import Settings
+
+_MOST = 1000
+"""Messages on one page."""
+
+
+@click.command()
+@click.argument("stream", type=STREAM)
+@click.argument("size", type=Number(1, _MOST), default=10)
+@click.option("--id", "sequence", type=Number(1), help="Start at this sequence.")
+@click.option("--since", type=SINCE, help="Start at a time, or a duration ago.")
+@click.option("--subject", metavar="SUBJECT", help="Only messages of this subject.")
+@form_options
+@click.pass_obj
+def view(
+    settings: Settings,
+    stream: str,
+    size: int,
+    sequence: int | None,
+    since: datetime | None,
+    subject: str | None,
+    raw: bool,
+    headers_only: bool,
+    subjects_only: bool,
+) -> None:
+    """Page through the messages of a stream.
+
+    SIZE is the number of messages on a page, by default 10. On a terminal, Enter shows
+    the next page, b the one before, and q ends. In a pipe the command writes one page.
+    It changes nothing on the server.
+    """
+    if sequence is not None and since is not None:
+        raise click.UsageError("--id and --since exclude each other")
+    form = form_of(settings, raw, headers_only, subjects_only)
+    asks = is_terminal() and sys.stdin.isatty() and not settings.json
+    with settings.connect() as nc:
+        js = settings.jetstream(nc)
+        js.stream(stream)  # one that does not exist is told at once
+        starts: list[dict[str, Any]] = [_start(sequence, since)]
+        while True:
+            last, left = _write_page(
+                js, stream, subject, starts[-1], size, form, settings.timeout
+            )
+            if not asks:
+                return
+            if left == 0:
+                say("this was the last message")
+            answer = _ask(more=left > 0, before=len(starts) > 1, left=left)
+            if answer == "next" and last is not None:
+                starts.append(_start(last + 1, None))
+            elif answer == "before":
+                starts.pop()
+            else:
+                return
+
+
+def _start(sequence: int | None, since: datetime | None) -> dict[str, Any]:
+    if sequence is not None:
+        return {"deliver_policy": "by_start_sequence", "opt_start_seq": sequence}
+    if since is not None:
+        return {"deliver_policy": "by_start_time", "opt_start_time": since}
+    return {}
+
+
+def _write_page(
+    js: jsync.JetStream,
+    stream: str,
+    subject: str | None,
+    start: dict[str, Any],
+    size: int,
+    form: Form,
+    timeout: float,
+) -> tuple[int | None, int]:
+    """Write a page; the sequence of its last message, and how many are behind that.
+
+    Raises `TimeoutError` if the server sends none for `timeout` seconds.
+    """
+    last, left, count = None, 0, 0
+    limits: dict[str, Any] = {
+        "max_messages": size,
+        "stop_after": size,
+        "idle_timeout": timeout,
+    }
+    began = monotonic()
+    filters = [] if subject is None else [subject]
+    log = js.ordered_consumer(stream, filter_subjects=filters, **start)
+    with log.messages(until_end=True, **limits) as messages:
+        for msg in messages:
+            form.write(msg)
+            count += 1
+            last, left = msg.metadata.stream_sequence, msg.metadata.num_pending
+    late = left > 0 if count else monotonic() - began >= timeout
+    if count < size and late:
+        raise errors.TimeoutError(f"{count} of {size} messages came in time")
+    return last, left
+
+
+def _ask(*, more: bool, before: bool, left: int) -> str:
+    """Wait for a key: `next`, `before` or `end`."""
+    from .keys import Keyboard
+
+    if not more and not before:
+        return "end"
+    keys = [f"Enter next page ({left:,} more)"] if more else []
+    keys += ["b page before"] if before else []
+    echo(f"{', '.join(keys)}, q end", err=True)
+    with Keyboard() as keyboard:
+        while True:
+            try:
+                pressed = list(keyboard.wait(None))
+            except EOFError:
+                return "end"
+            for key in pressed:
+                if more and key in ("enter", " ", "n", "page_down", "down"):
+                    return "next"
+                if before and key in ("b", "page_up", "up"):
+                    return "before"
+                if key in ("q", "Q", "escape", "\x04"):
+                    return "end"
