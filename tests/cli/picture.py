@@ -1,0 +1,114 @@
+"""The picture of `jsync top` in the documentation: `python -m tests.cli.picture`.
+
+It starts a server with streams and consumers, measures them for half a minute, and has
+the command's own code draw the screen.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import math
+import re
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.console import Console, ConsoleDimensions
+from rich.terminal_theme import MONOKAI
+
+import jsync
+from jsync import errors
+from jsync.cli.top.engine import Figures, State, View
+from jsync.cli.top.sampler import measure
+from jsync.cli.top.screen import Facts, draw
+from jsync.server import LocalServer
+
+if TYPE_CHECKING:
+    from jsync import Connection, JetStream
+
+PICTURE = Path(__file__).parents[2] / "docs" / "assets" / "top.svg"
+SIZE = ConsoleDimensions(96, 16)
+RATES = {
+    "CLICKS": 900,
+    "ORDERS": 300,
+    "PAYMENTS": 200,
+    "SHIPMENTS": 120,
+    "AUDIT": 80,
+    "EMAIL": 40,
+    "INVOICES": 20,
+    "RETURNS": 3,
+}
+"""Messages a second, on average."""
+WORKERS = {"CLICKS": 40, "ORDERS": 60, "PAYMENTS": 90, "SHIPMENTS": 90, "EMAIL": 90}
+"""Messages that a consumer of the stream handles in a tenth of a second, at most."""
+SECONDS = 30
+
+
+def publish(nc: Connection, over: threading.Event) -> None:
+    """Publish in waves."""
+    for turn in range(1_000_000):
+        if over.wait(0.1):
+            return
+        for shift, (name, rate) in enumerate(RATES.items()):
+            wave = 1 + 0.8 * math.sin(turn / 30 + shift)
+            for _ in range(int(rate / 10 * wave + turn % 4 / 4)):
+                nc.publish(f"{name.lower()}.new", b"x" * 200)
+
+
+def work(js: JetStream, over: threading.Event) -> None:
+    """Acknowledge most messages, so that the server redelivers the others."""
+    with contextlib.suppress(errors.ConnectionClosedError):
+        while not over.wait(0.1):
+            for name, most in WORKERS.items():
+                with js.consumer(name, "billing").fetch_nowait(most) as batch:
+                    for msg in batch:
+                        if name != "PAYMENTS" or msg.metadata.stream_sequence % 50:
+                            msg.ack()
+
+
+def main() -> None:
+    over = threading.Event()
+    with LocalServer() as server, jsync.connect(server.url) as nc:
+        js = nc.jetstream()
+        for name in RATES:
+            js.create_stream(name=name, subjects=[f"{name.lower()}.>"])
+        for name in WORKERS:
+            js.create_consumer(name, durable_name="billing", ack_wait=2)
+        threads = [
+            threading.Thread(target=publish, args=(nc, over)),
+            threading.Thread(target=work, args=(js, over)),
+        ]
+        for thread in threads:
+            thread.start()
+        figures = Figures()
+        with ThreadPoolExecutor(2) as helpers:
+            for _ in range(SECONDS):
+                figures.add(measure(js, helpers))
+                time.sleep(1)
+        version = nc.server_info.version
+        over.set()
+        for thread in threads:
+            thread.join()
+    console = Console(
+        record=True,
+        width=SIZE.width,
+        height=SIZE.height,
+        file=io.StringIO(),
+        force_terminal=True,
+        color_system="256",
+    )
+    facts = Facts(f"nats://127.0.0.1:4222  {version}", 1.0, None)
+    console.print(draw(State(View.STREAMS), figures, facts, SIZE))
+    drawn = console.export_svg(title="jsync top", theme=MONOKAI)
+    # A picture of a page loads nothing from elsewhere.
+    drawn = re.sub(r"@font-face \{.*?\}\n?", "", drawn, flags=re.DOTALL)
+    drawn = drawn.replace("Fira Code, monospace", "ui-monospace, monospace")
+    lines = (line.rstrip() for line in drawn.splitlines())
+    PICTURE.write_text("\n".join(lines) + "\n")
+
+
+if __name__ == "__main__":
+    main()
