@@ -1,0 +1,172 @@
+"""Queues that go away by themselves, on core NATS: control, replies, events."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from typing import TYPE_CHECKING, NamedTuple
+
+from .names import (
+    binding_subject,
+    exchange_subject,
+    first_match,
+    queue_subject,
+    token,
+)
+from .wire import pack, unpack
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    import jsync
+
+MOST_WAITING = 10_000
+"""Messages that wait for a consumer. Then the oldest are dropped."""
+
+
+class Bound(NamedTuple):
+    """A binding, with the subscription that brings its messages."""
+
+    exchange: str
+    kind: str
+    pattern: str
+
+
+class TransientQueue:
+    """The messages of a queue since it was declared here. Nothing is acknowledged."""
+
+    def __init__(self, nc: jsync.Connection, prefix: str, name: str) -> None:
+        self.name = name
+        self._nc = nc
+        self._prefix = prefix
+        self._lock = threading.Lock()
+        self._bound: list[Bound] = []
+        self._subscriptions: list[jsync.Subscription] = []
+        self._waiting: deque[jsync.Msg] = deque(maxlen=MOST_WAITING)
+        self._reader: Callable[[str, jsync.Msg], object] | None = None
+        self._subscribe(queue_subject(prefix, name, "*"), None)
+
+    def bind(self, bound: Bound) -> None:
+        """Get the messages of an exchange, too."""
+        with self._lock:
+            if bound in self._bound:
+                return
+            self._bound.append(bound)
+        subject = binding_subject(self._prefix, *bound[1:2], bound[0], bound[2])
+        self._subscribe(subject, bound)
+
+    def _subscribe(self, subject: str, bound: Bound | None) -> None:
+        def arrived(msg: jsync.Msg) -> None:
+            if bound is None or self._is_for(msg, bound):
+                self._arrived(msg)
+
+        group = token(self.name)
+        subscription = self._nc.subscribe(subject, queue=group, callback=arrived)
+        with self._lock:
+            self._subscriptions.append(subscription)
+
+    def _is_for(self, msg: jsync.Msg, bound: Bound) -> bool:
+        """Whether no earlier binding brings the message, and this one matches it."""
+        info = unpack(msg).properties.get("delivery_info") or {}
+        with self._lock:
+            mine = [other for other in self._bound if other.exchange == bound.exchange]
+        patterns = [(other.kind, other.pattern) for other in mine]
+        place = first_match(patterns, str(info.get("routing_key") or ""))
+        return place is not None and mine[place] == bound
+
+    def _arrived(self, msg: jsync.Msg) -> None:
+        with self._lock:
+            reader = self._reader
+            if reader is None:
+                self._waiting.append(msg)
+        if reader is not None:
+            reader(self.name, msg)
+
+    def read(self, reader: Callable[[str, jsync.Msg], object] | None) -> None:
+        """Give what waits, and what comes, to a reader. None: keep it here again."""
+        while True:
+            with self._lock:
+                if reader is None or not self._waiting:
+                    self._reader = reader
+                    return
+                msg = self._waiting.popleft()
+            reader(self.name, msg)
+
+    def take(self) -> jsync.Msg | None:
+        """The next message that waits, if there is one."""
+        with self._lock:
+            return self._waiting.popleft() if self._waiting else None
+
+    def put_back(self, msg: jsync.Msg) -> None:
+        """Have a message delivered again, here."""
+        self._arrived(msg)
+
+    def purge(self) -> int:
+        """Drop what waits."""
+        with self._lock:
+            count = len(self._waiting)
+            self._waiting.clear()
+            return count
+
+    @property
+    def size(self) -> int:
+        """Messages that wait."""
+        return len(self._waiting)
+
+    def close(self) -> None:
+        """Get no more messages."""
+        with self._lock:
+            ending, self._subscriptions = self._subscriptions, []
+        for subscription in ending:
+            subscription.unsubscribe()
+
+
+class TransientQueues:
+    """The transient queues of this process. Any thread may use it."""
+
+    def __init__(self, nc: jsync.Connection, prefix: str) -> None:
+        self._nc = nc
+        self._prefix = prefix
+        self._lock = threading.Lock()
+        self._queues: dict[str, TransientQueue] = {}
+
+    def declare(self, name: str) -> TransientQueue:
+        """The queue of this name. The first call makes it."""
+        with self._lock:
+            if name not in self._queues:
+                self._queues[name] = TransientQueue(self._nc, self._prefix, name)
+            return self._queues[name]
+
+    def get(self, name: str) -> TransientQueue | None:
+        """The queue of this name, if it was declared in this process."""
+        with self._lock:
+            return self._queues.get(name)
+
+    def delete(self, name: str) -> None:
+        """End a queue. It need not exist."""
+        with self._lock:
+            queue = self._queues.pop(name, None)
+        if queue is not None:
+            queue.close()
+
+    def publish_to_queue(self, queue: str, message: dict[str, Any]) -> None:
+        """Send a message to a queue that no stream holds."""
+        data, headers = pack(message)
+        self._nc.publish(queue_subject(self._prefix, queue, 0), data, headers=headers)
+
+    def publish_to_exchange(
+        self, exchange: str, routing_key: str, message: dict[str, Any]
+    ) -> None:
+        """Send a message to the transient queues of all processes that bind it."""
+        data, headers = pack(message)
+        subject = exchange_subject(self._prefix, exchange, routing_key)
+        self._nc.publish(subject, data, headers=headers)
+
+    def close(self) -> None:
+        """End all of them."""
+        with self._lock:
+            ending = list(self._queues.values())
+            self._queues.clear()
+        for queue in ending:
+            queue.close()
