@@ -35,8 +35,8 @@ class JetStreamBackend(KeyValueStoreBackend):  # type: ignore[misc]
 
     The first result makes the bucket. Its `ttl` is `result_expires`. If the bucket exists,
     its own `ttl` holds. `result_backend_transport_options` may have the options of the
-    broker: see `jsync.integrations.kombu.Transport`. A broker with the same URL and the
-    same options shares the connection.
+    broker: see `jsync.integrations.kombu.Transport`. A broker with the same servers and the
+    same `connect` shares the connection.
 
     Any thread may use it. A forked child connects anew.
     """
@@ -57,22 +57,18 @@ class JetStreamBackend(KeyValueStoreBackend):  # type: ignore[misc]
         self._process = os.getpid()
         self._shared: sharing.Shared | None = None
         self._bucket: jsync.KeyValue | None = None
-        os.register_at_fork(after_in_child=self._forget)
-
-    def _forget(self) -> None:
-        self._lock = threading.Lock()
-        self._shared = self._bucket = None
 
     @property
     def bucket(self) -> jsync.KeyValue:
         """The bucket with the results. The first use connects."""
+        if self._process != os.getpid():  # another thread may have held it at the fork
+            self._lock = threading.Lock()
+            self._shared = self._bucket = None
+            self._process = os.getpid()
         with self._lock:
-            if (
-                self._bucket is None
-                or self._shared is None
-                or self._shared.nc.is_closed
-            ):
-                self._shared = sharing.acquire(self._settings)
+            if self._shared is None or self._shared.nc.is_closed:
+                self._shared, self._bucket = sharing.acquire(self._settings), None
+            if self._bucket is None:
                 self._bucket = self._open(self._shared)
             return self._bucket
 

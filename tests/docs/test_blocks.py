@@ -22,6 +22,7 @@ BLOCKS = {name_of(page): list(blocks(page)) for page in PAGES}
 ELSEWHERE = {
     "docs/migrating-from-nats-py.md": "docs",
     "docs/guides/tls-auth.md": "docs",
+    "docs/guides/celery.md": "docs",
     "docs/guides/web.md": "docs",
     "docs/guides/worker.md": "docs",
     "docs/guides/spark.md": "spark",

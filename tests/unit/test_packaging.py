@@ -84,6 +84,7 @@ def test_the_sdist_has_all_that_a_wheel_and_its_tests_are_made_from(
         path.relative_to(ROOT).as_posix()
         for top, kinds in {
             "jsync": (".py", ".pyi", ".pyx", ".pxi", ".typed"),
+            "kombu_jetstream": (".py",),
             "pyspark_jetstream": (".py",),
             "tests": (".py", ".json", ".sh", ".dict", ".md"),
             "docs": (".md",),

@@ -145,6 +145,11 @@ class Arrivals:
         self.failure = error
         self._bell.ring()
 
+    @property
+    def has_lanes(self) -> bool:
+        """Whether a stream is read."""
+        return any(self._lanes.values())
+
     def room(self, lane: Lane) -> int:
         """How many messages a lane may ask for now."""
         with self._lock:

@@ -27,32 +27,53 @@ class Settings(NamedTuple):
     """Options of `jsync.connect` that the URL and kombu's own options ask for."""
 
 
-class Shared:
-    """A connection, and what this process knows of the broker behind it."""
+class Line:
+    """A connection to the servers of a place."""
 
     def __init__(self, settings: Settings) -> None:
-        place, options, more = settings
         self.settings = settings
         self.users = 0
         self.nc = jsync.connect(
-            list(place.servers),
-            **{"name": f"kombu-{os.getpid()}", **more, **options.connect},
+            list(settings.place.servers),
+            **{
+                "name": f"kombu-{os.getpid()}",
+                **settings.more,
+                **settings.options.connect,
+            },
         )
-        try:
-            js = self.nc.jetstream(**{"timeout": options.timeout, **options.jetstream})
-        except BaseException:
-            self.nc.close()
-            raise
-        self.js = js
-        self.queues = Queues(js, place.name, options)
-        self.bindings = Bindings(js, place.name, options)
+
+    def serves(self, settings: Settings) -> bool:
+        """Whether it is what such settings would connect."""
+        mine = self.settings
+        return (
+            not self.nc.is_closed
+            and mine.place.servers == settings.place.servers
+            and mine.more == settings.more
+            and mine.options.connect == settings.options.connect
+        )
+
+
+class Shared:
+    """What this process knows of a broker, and the connection to it."""
+
+    def __init__(self, settings: Settings, line: Line) -> None:
+        place, options, _ = settings
+        self.settings = settings
+        self.line = line
+        self.users = 0
+        self.nc = line.nc
+        self.js = self.nc.jetstream(**{"timeout": options.timeout, **options.jetstream})
+        self.queues = Queues(self.js, place.name, options)
+        self.bindings = Bindings(self.js, place.name, options)
         self.transient = TransientQueues(self.nc, place.name)
+        self.exchanges: dict[str, str] = {}
+        """The types of the exchanges that this process has declared."""
+        line.users += 1
 
     def close(self) -> None:
-        """Send what is buffered, acks for instance, and close."""
+        """Forget the broker."""
         self.bindings.close()
         self.transient.close()
-        self.nc.close()
 
 
 _lock = threading.Lock()
@@ -69,20 +90,27 @@ os.register_at_fork(after_in_child=_forget)
 
 
 def acquire(settings: Settings) -> Shared:
-    """Get the connection of this process for these settings. The first call connects."""
+    """Get what this process has for these settings. The first call connects."""
     with _lock:
         for shared in _open:
             if shared.settings == settings and not shared.nc.is_closed:
                 shared.users += 1
                 return shared
-        shared = Shared(settings)
+        lines = [shared.line for shared in _open if shared.line.serves(settings)]
+        line = lines[0] if lines else Line(settings)
+        try:
+            shared = Shared(settings, line)
+        except BaseException:
+            if not line.users:
+                line.nc.close()
+            raise
         shared.users = 1
         _open.append(shared)
         return shared
 
 
 def release(shared: Shared) -> None:
-    """Give it back. The last user closes the connection."""
+    """Give it back. The last user of a connection closes it, with its acks sent."""
     with _lock:
         if shared not in _open:
             return  # this is a forked child
@@ -90,4 +118,8 @@ def release(shared: Shared) -> None:
         if shared.users:
             return
         _open.remove(shared)
+        shared.line.users -= 1
+        last = not shared.line.users
     shared.close()
+    if last:
+        shared.nc.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import threading
 from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
@@ -61,7 +62,10 @@ class TransientQueue:
             if bound is None or self._is_for(msg, bound):
                 self._arrived(msg)
 
-        group = token(self.name)
+        # Of two subscriptions in one group, even to two subjects, only one is served.
+        group = (
+            f"{token(self.name)}-{hashlib.sha256(subject.encode()).hexdigest()[:16]}"
+        )
         subscription = self._nc.subscribe(subject, queue=group, callback=arrived)
         with self._lock:
             self._subscriptions.append(subscription)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-from collections import deque
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -80,8 +79,6 @@ class Channel(base.StdChannel):  # type: ignore[misc]
         self._keeper: Keeper | None = None
         self._readers: dict[str, Reader] = {}
         """By queue."""
-        self._types: dict[str, str] = {}
-        """The types of exchanges that were declared here."""
         self._declared: dict[str, tuple[Mapping[str, Any], bool]] = {}
         """The arguments of queues, and whether they are durable."""
         self._undecided: set[str] = set()
@@ -112,14 +109,14 @@ class Channel(base.StdChannel):  # type: ignore[misc]
                 "fanout"
             )
         if not passive:
-            self._types[exchange or f"amq.{kind}"] = kind
+            self._shared.exchanges[exchange or f"amq.{kind}"] = kind
 
     def exchange_delete(self, exchange: str, **_options: Any) -> None:
         """Remove the bindings of an exchange. Its queues stay."""
         for binding in self._shared.bindings.all():
             if binding.exchange == exchange:
                 self._shared.bindings.remove(binding)
-        self._types.pop(exchange, None)
+        self._shared.exchanges.pop(exchange, None)
 
     # Queues ---------------------------------------------------------------------------
 
@@ -177,7 +174,7 @@ class Channel(base.StdChannel):  # type: ignore[misc]
     ) -> None:
         """Have a queue get messages of an exchange. Blocks until all processes may know."""
         exchange = exchange or "amq.direct"
-        kind = self._types.get(exchange, "direct")
+        kind = self._shared.exchanges.get(exchange, "direct")
         if kind == "fanout" and queue in self._undecided:
             self._undecided.discard(queue)
             self._transient.declare(queue)
@@ -198,7 +195,7 @@ class Channel(base.StdChannel):  # type: ignore[misc]
     ) -> None:
         """Remove the binding of a queue."""
         exchange = exchange or "amq.direct"
-        kind = self._types.get(exchange, "direct")
+        kind = self._shared.exchanges.get(exchange, "direct")
         self._shared.bindings.remove(Binding(exchange, kind, routing_key, queue))
 
     def queue_purge(self, queue: str, **_options: Any) -> int:
@@ -361,6 +358,10 @@ class Channel(base.StdChannel):  # type: ignore[misc]
                 if transient is not None:
                     transient.read(None)
                 self.arrivals.leave(queue)
+
+    def has_tasks(self) -> bool:
+        """Whether it reads a queue that a stream holds."""
+        return self.arrivals.has_lanes
 
     def deliver(self) -> bool:
         """Call the callback of the next message, if one has come."""
@@ -538,7 +539,7 @@ class Transport(base.Transport):  # type: ignore[misc]
         self.options = self.settings.options
         self.bell = Bell()
         self._lock = threading.Lock()
-        self._channels: deque[Channel] = deque()
+        self._channels: list[Channel] = []
         self._shared: sharing.Shared | None = None
 
     @property
@@ -610,12 +611,18 @@ class Transport(base.Transport):  # type: ignore[misc]
             self.bell.wait(left)
 
     def _deliver(self) -> bool:
-        """Deliver one message, from each channel in turn."""
-        for channel in list(self._channels):
+        """Deliver one message, from each channel in turn.
+
+        Control comes first, so that a revoke is heard before the task that follows it.
+        """
+        with self._lock:
+            channels = sorted(self._channels, key=Channel.has_tasks)
+        for channel in channels:
             if channel.deliver():
                 with self._lock:
-                    if self._channels and self._channels[0] is channel:
-                        self._channels.rotate(-1)
+                    if channel in self._channels:  # its turn is over
+                        self._channels.remove(channel)
+                        self._channels.append(channel)
                 return True
         return False
 
@@ -651,6 +658,4 @@ def _settings(client: Any) -> sharing.Settings:
         more["user"] = client.userid
     if client.password:
         more["password"] = client.password
-    if client.connect_timeout:
-        more["connect_timeout"] = float(client.connect_timeout)
     return sharing.Settings(place_of(urls, name), options, more)

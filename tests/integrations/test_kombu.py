@@ -1,0 +1,294 @@
+"""The transport of kombu against a real server, without Celery."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from amqp.exceptions import NotFound
+from kombu import Connection, Consumer, Exchange, Producer, Queue
+from kombu.common import Broadcast
+
+import jsync
+from jsync.errors import ConfigError, ConnectionError as LostError
+
+from ..servers import free_port, wait_for
+from .conftest import SECONDS, url
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from kombu.message import Message
+
+    from jsync.server import LocalServer
+
+pytestmark = pytest.mark.server
+
+JOBS = Queue("jobs", routing_key="jobs")
+
+
+@pytest.fixture
+def connection(broker: LocalServer) -> Iterator[Connection]:
+    with Connection(url(broker), transport_options={"ack_wait": 2}) as connection:
+        yield connection
+
+
+def another(broker: LocalServer, **options: Any) -> Connection:
+    return Connection(url(broker), transport_options={"ack_wait": 2, **options})
+
+
+class Reading:
+    """Reads queues on a channel of its own, and keeps the messages."""
+
+    def __init__(
+        self, connection: Connection, *queues: Queue, prefetch: int = 0, **options: Any
+    ) -> None:
+        self.connection = connection
+        self.messages: list[Message] = []
+        self.channel = connection.channel()
+        self.consumer = Consumer(
+            self.channel, queues, on_message=self.messages.append, **options
+        )
+        if prefetch:
+            self.consumer.qos(prefetch_count=prefetch)
+        self.consumer.consume()
+
+    def until(self, count: int) -> list[Any]:
+        """The bodies of the first messages."""
+
+        def enough() -> bool:
+            with contextlib.suppress(TimeoutError):
+                self.connection.drain_events(timeout=0.2)
+            return len(self.messages) >= count
+
+        wait_for(enough, SECONDS)
+        return [message.decode() for message in self.messages[:count]]
+
+    def nothing_more(self) -> None:
+        before = len(self.messages)
+        with pytest.raises(TimeoutError):
+            self.connection.drain_events(timeout=0.3)
+        assert len(self.messages) == before
+
+
+def publish(connection: Connection, queue: Queue, *bodies: Any, **options: Any) -> None:
+    producer = Producer(connection)
+    for body in bodies:
+        producer.publish(
+            body,
+            exchange=queue.exchange,
+            routing_key=queue.routing_key,
+            declare=[queue],
+            **options,
+        )
+
+
+def test_a_message_waits_for_its_ack_and_is_gone_after_it(
+    connection: Connection, broker: LocalServer
+) -> None:
+    publish(connection, JOBS, {"a": 1}, {"a": 2})
+    reading = Reading(connection, JOBS)
+    assert reading.until(2) == [{"a": 1}, {"a": 2}]
+    for message in reading.messages:
+        message.ack()
+    with jsync.connect(broker.url) as nc:
+        stream = nc.jetstream().stream("kombu-jobs")
+        wait_for(lambda: stream.info().state.messages == 0)
+
+
+def test_prefetch_limits_the_messages_that_are_held(connection: Connection) -> None:
+    publish(connection, JOBS, *range(10))
+    reading = Reading(connection, JOBS, prefetch=3)
+    reading.until(3)
+    reading.nothing_more()
+    reading.messages[0].ack()
+    reading.until(4)
+    reading.nothing_more()
+
+
+def test_messages_that_are_not_acknowledged_reach_another_connection_at_once(
+    broker: LocalServer,
+) -> None:
+    with another(broker, ack_wait=600) as first:
+        publish(first, JOBS, 1, 2, 3)
+        Reading(first, JOBS, prefetch=1).until(1)
+    with another(broker, ack_wait=600) as second:
+        reading = Reading(second, JOBS)
+        assert sorted(reading.until(3)) == [1, 2, 3]
+        assert any(m.delivery_info["redelivered"] for m in reading.messages)
+
+
+def test_a_message_stays_with_a_worker_that_lives(connection: Connection) -> None:
+    publish(connection, JOBS, 1)
+    reading = Reading(connection, JOBS)
+    reading.until(1)
+    held = threading.Event()
+    held.wait(5)  # twice ack_wait: the message is kept in the background
+    reading.nothing_more()
+
+
+def test_a_rejected_message_is_gone_and_a_requeued_one_comes_again(
+    connection: Connection,
+) -> None:
+    publish(connection, JOBS, "drop", "again")
+    reading = Reading(connection, JOBS)
+    reading.until(2)
+    by_body = {message.decode(): message for message in reading.messages}
+    by_body["drop"].reject()
+    by_body["again"].requeue()
+    assert reading.until(3)[2] == "again"
+    assert reading.messages[2].delivery_info["redelivered"]
+    reading.messages[2].ack()
+    reading.nothing_more()
+
+
+def test_higher_priorities_come_first(connection: Connection) -> None:
+    queue = Queue("ranked", routing_key="ranked", max_priority=9)
+    for priority in (0, 5, 9, 3, 9):
+        publish(connection, queue, priority, priority=priority)
+    channel = connection.channel()
+    bound = queue(channel)
+    found = [bound.get(no_ack=True).decode() for _ in range(5)]
+    assert found == [9, 9, 5, 3, 0]
+    assert bound.get() is None
+    reading = Reading(connection, queue)
+    publish(connection, queue, 1, priority=1)
+    reading.until(1)
+
+
+def test_a_queue_with_other_priorities_is_one_error(connection: Connection) -> None:
+    JOBS(connection.channel()).declare()
+    with pytest.raises(ConfigError, match="exists with max_priority 0, not 5"):
+        Queue("jobs", max_priority=5)(connection.channel()).declare()
+
+
+def test_a_topic_reaches_each_queue_that_matches_once(
+    connection: Connection, broker: LocalServer
+) -> None:
+    news = Exchange("news", type="topic")
+    stored = Queue("stored", news, routing_key="world.#")
+    passing = Queue("passing", news, routing_key="world.*", exclusive=True)
+    wide = passing(connection.channel())
+    wide.declare()
+    wide.bind_to(news, routing_key="world.#")
+    stored(connection.channel()).declare()
+    with another(broker) as other:  # it has declared neither queue
+        producer = Producer(other, exchange=news(other.channel()))
+        for key in ("world.cup", "world", "local"):
+            producer.publish(key, routing_key=key)
+    for queue in (stored, passing):
+        reading = Reading(connection, queue)
+        assert sorted(reading.until(2)) == ["world", "world.cup"]
+        reading.nothing_more()
+
+
+def test_a_broadcast_reaches_every_reader(broker: LocalServer) -> None:
+    with another(broker) as first, another(broker) as second:
+        readings = [Reading(c, Broadcast("all")) for c in (first, second)]
+        producer = Producer(first, exchange=Exchange("all", type="fanout"))
+        producer.publish("hello")
+        assert [reading.until(1) for reading in readings] == [["hello"]] * 2
+    with jsync.connect(broker.url) as nc:
+        assert set(nc.jetstream().stream_names()) <= {"KV_kombu-bindings"}
+
+
+def test_queues_are_counted_purged_and_deleted(
+    connection: Connection, broker: LocalServer
+) -> None:
+    publish(connection, JOBS, *range(4))
+    queue = JOBS(connection.channel())
+    assert queue.queue_declare(passive=True).message_count == 4
+    assert queue.purge() == 4
+    assert queue.queue_declare(passive=True).message_count == 0
+    queue.delete()
+    with pytest.raises(NotFound, match="no queue 'jobs'"):
+        queue.queue_declare(passive=True)
+    with jsync.connect(broker.url) as nc:
+        assert "kombu-jobs" not in set(nc.jetstream().stream_names())
+
+
+def test_a_stream_that_somebody_deleted_is_made_again(
+    connection: Connection, broker: LocalServer
+) -> None:
+    publish(connection, JOBS, 1)
+    reading = Reading(connection, JOBS)
+    reading.until(1)
+    with jsync.connect(broker.url) as nc:
+        nc.jetstream().delete_stream("kombu-jobs")
+    made = {"again": False}
+
+    def came() -> bool:
+        if not made["again"]:
+            with jsync.connect(broker.url) as nc:
+                made["again"] = "kombu-jobs" in set(nc.jetstream().stream_names())
+            return False
+        return True
+
+    wait_for(came, SECONDS)
+    publish(connection, JOBS, 2)
+    assert reading.until(2)[1] == 2
+
+
+def test_all_connections_of_a_process_are_one_and_a_child_makes_its_own(
+    broker: LocalServer,
+) -> None:
+    with (
+        another(broker) as first,
+        another(broker) as second,
+        Connection(url(broker, "/other")) as third,
+    ):
+        for connection in (first, second, third):
+            publish(connection, JOBS, 1)
+        assert first.transport.shared is second.transport.shared
+        assert first.transport.shared is not third.transport.shared
+        assert first.transport.shared.nc is third.transport.shared.nc
+        reading = Reading(first, JOBS)
+        reading.until(2)
+        child = os.fork()
+        if not child:
+            code = 1
+            try:
+                first.collapse() if hasattr(first, "collapse") else first.release()
+                with another(broker) as mine:
+                    publish(mine, JOBS, "child")
+                code = 0
+            finally:
+                os._exit(code)
+        assert os.waitpid(child, 0)[1] == 0
+        assert reading.until(3) == [1, 1, "child"]
+
+
+def test_another_name_in_the_url_is_another_broker(broker: LocalServer) -> None:
+    with Connection(url(broker, "/a")) as a, Connection(url(broker, "/b")) as b:
+        publish(a, JOBS, "a")
+        publish(b, JOBS, "b")
+        assert JOBS(a.channel()).get(no_ack=True).decode() == "a"
+        assert JOBS(b.channel()).get(no_ack=True).decode() == "b"
+
+
+def test_a_consumer_goes_on_when_the_server_was_away(broker: LocalServer) -> None:
+    port = broker.port
+    with another(broker, connect={"reconnect_wait": 0.05}) as connection:
+        publish(connection, JOBS, 1)
+        reading = Reading(connection, JOBS)
+        reading.until(1)[0]
+        reading.messages[0].ack()
+        broker.restart()
+        assert broker.port == port
+        connection.ensure(connection, lambda: publish(connection, JOBS, 2))()
+        reading.until(2)
+
+
+def test_a_server_that_is_not_there_is_an_error_that_kombu_retries() -> None:
+    connection = Connection(f"jetstream://127.0.0.1:{free_port()}")
+    with pytest.raises(LostError):
+        connection.connect()
+    assert issubclass(LostError, connection.recoverable_connection_errors)
+
+
+def test_a_headers_exchange_is_one_error(connection: Connection) -> None:
+    with pytest.raises(ConfigError, match="direct, topic and fanout"):
+        Exchange("h", type="headers")(connection.channel()).declare()
