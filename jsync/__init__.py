@@ -10,7 +10,7 @@ The map of the package, lowest first; each part imports only from those above it
     models      JetStream's configurations and replies
     core        NATS itself: the I/O thread, subscriptions, requests
     services    services: endpoints on threads, discovery, calls
-    jetstream   JetStream: streams, consumers, publishing, key-value, objects
+    jetstream   JetStream: streams, consumers, publishing, key-value, objects, groups
     compat      subscribe calls as nats-py spells them, on jetstream, whose context has them
     connection  `connect` and `Connection`, on top of both
     worker      handlers of consumers as a program that runs for ever
@@ -66,6 +66,13 @@ from .jetstream.atomic.batch import AtomicBatch
 from .jetstream.atomic.engine import BatchState
 from .jetstream.consumer import Consumer
 from .jetstream.context import JetStream
+from .jetstream.groups.engine import (
+    ConsumerGroupConfig,
+    GroupMemberInfo,
+    MemberState,
+)
+from .jetstream.groups.group import ConsumerGroup
+from .jetstream.groups.member import GroupMember
 from .jetstream.ingest.driver import FastIngest
 from .jetstream.keyvalue.aesgcm import AESGCM
 from .jetstream.keyvalue.bucket import KeyValue
@@ -218,6 +225,12 @@ __all__ = [
     "ValueCipher",
     "ValueCodec",
     "KeyCodec",
+    # Consumer groups
+    "ConsumerGroup",
+    "ConsumerGroupConfig",
+    "GroupMember",
+    "GroupMemberInfo",
+    "MemberState",
     # Objects
     "ObjectStore",
     "ObjectStoreConfig",

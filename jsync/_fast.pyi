@@ -196,6 +196,7 @@ class Metadata:
     def domain(self) -> str | None:
         """The JetStream domain; None without one, or when the server does not tell (v1)."""
 
+def take_partition(msg: JetStreamMsg) -> None: ...
 def parse_ack_subject(subject: str) -> Metadata:
     """Tokenise an ack subject: v1 has 9 tokens, v2 has 11 or more, domain `_` is none.
 

@@ -356,6 +356,18 @@ cdef class JetStreamMsg(Msg):
         self.ack_state = ACKED
 
 
+def take_partition(JetStreamMsg msg not None) -> None:
+    """Take the first token off the subject. Nobody else has the message yet."""
+    cdef const char* dot = <const char*>memchr(msg.head, c".", msg.subject_size)
+    cdef uint32_t cut
+    if dot == NULL:
+        return
+    cut = <uint32_t>(dot - msg.head) + 1
+    memmove(msg.head, msg.head + cut, msg.subject_size - cut + msg.reply_size)
+    msg.subject_size -= cut
+    msg.subject_text = None
+
+
 cdef enum:
     MOST_TOKENS = 12  # beyond these nothing is read, however many there are
 

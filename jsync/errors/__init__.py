@@ -72,6 +72,11 @@ Error
         │   ├── FilterMismatchError   it is for other subjects
         │   └── ConfigMismatchError   it is set up otherwise: `differences`
         ├── ConsumerDeletedError      deleted while it was being read
+        ├── ConsumerGroupNotFoundError  there is no such consumer group
+        ├── ConsumerGroupExistsError  it exists with another configuration
+        ├── ConsumerGroupChangedError  its configuration changed beyond its members
+        ├── BadConsumerGroupError     its stored configuration is not valid
+        ├── NotInConsumerGroupError   the static group has no such member
         ├── MessageGivenUpError       a message used up its attempts
         ├── DeadLetterError           a dead letter could not be stored
         ├── MissedHeartbeatError      the server has been silent for too long
@@ -291,6 +296,13 @@ from .client import (
     TLSError as TLSError,
     WorkerError as WorkerError,
     WriteTimeoutError as WriteTimeoutError,
+)
+from .groups import (
+    BadConsumerGroupError as BadConsumerGroupError,
+    ConsumerGroupChangedError as ConsumerGroupChangedError,
+    ConsumerGroupExistsError as ConsumerGroupExistsError,
+    ConsumerGroupNotFoundError as ConsumerGroupNotFoundError,
+    NotInConsumerGroupError as NotInConsumerGroupError,
 )
 from .jetstream import (
     AmbiguousSubjectError as AmbiguousSubjectError,

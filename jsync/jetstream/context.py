@@ -13,9 +13,9 @@ from .atomic.batch import AtomicBatch
 from .atomic.engine import MAX_MESSAGES
 from .atomic.lookup import StreamLookup
 from .consumer import Consumer
+from .groups.manager import ConsumerGroupManager
 from .ingest.driver import FastIngest
 from .ingest.engine import DEFAULT_FLOW, DEFAULT_WINDOW_BYTES, IngestEngine
-from .keyvalue.manager import KeyValueManager
 from .objects.manager import ObjectStoreManager
 from .publishing.options import newer_options, publish_headers
 from .publishing.publish import RETRIES, RETRY_SECONDS, publish
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from .push.consumer import PushConsumer
 
 
-class JetStream(Subscribing, KeyValueManager, ObjectStoreManager):
+class JetStream(Subscribing, ConsumerGroupManager, ObjectStoreManager):
     """JetStream on a connection: streams, consumers and publishing.
 
     Any thread may use the context. Calls that ask the server block for at most

@@ -33,6 +33,8 @@ ROOMS = [
     *("jetstream.consumer", "jetstream.push", "jetstream.watching"),
     *("jetstream.buckets", "jetstream.keyvalue", "jetstream.objects"),
     "jetstream.stream",
+    *("jetstream.keyvalue", "jetstream.objects", "jetstream.stream"),
+    "jetstream.groups",
     *("jetstream.advisory", "compat", "jetstream.context"),
     "connection",
     "worker",

@@ -1,0 +1,516 @@
+"""A member of a consumer group at work: it joins, pulls, and hands its partitions over.
+
+The thread that reads the messages owns the state. The thread that watches the
+configuration and whoever stops the member set a flag and end the open pull.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+from time import monotonic
+from typing import TYPE_CHECKING, Final
+
+from ..._fast import Pin, take_partition
+from ...core.gate import Gate
+from ...errors import (
+    APIError,
+    BadConsumerGroupError,
+    BucketNotFoundError,
+    ConcurrentUseError,
+    ConnectionClosedError,
+    ConsumerDeletedError,
+    ConsumerExistsError,
+    ConsumerGroupChangedError,
+    ConsumerGroupNotFoundError,
+    ConsumerNotFoundError,
+    Error,
+    ForkedProcessError,
+    KeyNotFoundError,
+    NoRespondersError,
+    NotInConsumerGroupError,
+    PermissionsError,
+    PullError,
+    StreamNotFoundError,
+    UnsupportedFeatureError,
+    WorkQueueConsumerError,
+)
+from ..consumer import Consumer
+from ..keyvalue.lock import now
+from ..management import delete_consumer, put_consumer
+from ..pulls.engine import fetch_request
+from ..pulls.fetch import SinglePull
+from ..pulls.inbox import Source
+from ..pulls.priority import Claim
+from .engine import (
+    Handover,
+    MemberState,
+    consumer_name,
+    handover,
+    is_stale,
+    key_of,
+    member_consumer,
+    moved,
+    priority_group,
+    pull_seconds,
+    read_config,
+    stream_of,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ..._fast import JetStreamMsg
+    from ...core.session import Session
+    from ...core.timers import Timer
+    from ..api import API
+    from ..keyvalue.bucket import KeyValue
+    from ..keyvalue.watch import Watch
+    from ..pulls.engine import PullRequest
+    from .engine import ConsumerGroupConfig, GroupKind
+
+logger = logging.getLogger("jsync.consume")
+
+FIRST_PAUSE: Final = 0.02
+LONGEST_PAUSE: Final = 0.5
+"""Seconds between two looks whether partitions are free; it doubles."""
+_SHARE: Final = 3
+"""The server is asked for another `ack_wait` after this part of it: a third."""
+_FINAL: Final = (
+    BadConsumerGroupError,
+    ConnectionClosedError,
+    ConsumerGroupChangedError,
+    ForkedProcessError,
+    NotInConsumerGroupError,
+    PermissionsError,
+    StreamNotFoundError,
+    UnsupportedFeatureError,
+)
+"""Errors that end a member."""
+
+
+class MessageInHand:
+    """The message that is being handled: the server is asked for more time meanwhile."""
+
+    def __init__(self, session: Session, ack_wait: float) -> None:
+        self._session = session
+        self._interval = ack_wait / _SHARE
+        self._msg: JetStreamMsg | None = None
+        self._timer: Timer | None = None
+
+    def hold(self, msg: JetStreamMsg) -> None:
+        self._msg = msg
+        if self._timer is None:
+            self._timer = self._session.call_later(self._interval, self._extend)
+
+    def let_go(self) -> None:
+        self._msg = None
+
+    def __bool__(self) -> bool:
+        """Whether there is one, without a final ack."""
+        msg = self._msg
+        return msg is not None and not msg.is_acked
+
+    def _extend(self) -> None:
+        """On the I/O thread."""
+        msg = self._msg
+        if msg is None or msg.is_acked:
+            self._timer = None
+            msg = self._msg  # held since
+            if msg is None or msg.is_acked:
+                return
+        else:
+            with contextlib.suppress(Error):
+                msg.in_progress()
+        self._timer = self._session.call_later(self._interval, self._extend)
+
+
+class Membership:
+    """One instance of a member. One thread reads; any thread may stop it."""
+
+    def __init__(
+        self,
+        api: API,
+        bucket: KeyValue,
+        kind: GroupKind,
+        stream: str,
+        group: str,
+        member: str,
+        *,
+        ack_wait: float,
+        max_ack_pending: int,
+        on_error: Callable[[Exception], object] | None,
+    ) -> None:
+        self._api, self._bucket = api, bucket
+        self.session = session = api.session
+        self.kind, self.stream, self.group, self.member = kind, stream, group, member
+        self._key = key_of(stream, group)
+        self._reads = stream_of(kind, stream, group)
+        self._consumer_name = consumer_name(kind, group, member)
+        self._ack_wait = ack_wait
+        self._max_ack_pending = max_ack_pending
+        self._on_error = on_error or session.options.on_error
+        self._config: ConsumerGroupConfig | None = None
+        self._revision = 0
+        self._told = 0  # the newest revision that the watch has seen
+        self._partitions: tuple[int, ...] = ()
+        self._consumer: Consumer | None = None
+        self._source: Source | None = None
+        self._request: PullRequest = fetch_request(
+            1, None, pull_seconds(ack_wait), None
+        )
+        self._seconds = pull_seconds(ack_wait)
+        self._mine = False
+        self._pause = FIRST_PAUSE
+        self._in_hand = MessageInHand(session, ack_wait)
+        self._pull: SinglePull | None = None
+        self._wake = Gate(session.outbox)
+        self._changed = False
+        self._stopping = False
+        self._watch_error: Error | None = None
+        self._reading = threading.Lock()
+        self._reader: threading.Thread | None = None
+        self.state = MemberState.JOINING
+        self.error: Error | None = None
+        """The error that ended it."""
+        self.finished = Gate(session.outbox)
+        """Opened when it has left."""
+        self._watch: Watch[bytes] = bucket.watch(self._key, on_error=self.report)
+        try:
+            self._look()
+            session.spawner.start(f"{session.name}-{group}-{member}", self._follow)
+        except BaseException:
+            self._watch.stop()
+            raise
+
+    # Any thread -----------------------------------------------------------------------
+
+    @property
+    def partitions(self) -> tuple[int, ...]:
+        """The partitions that it reads now."""
+        return self._partitions if self.state is MemberState.ACTIVE else ()
+
+    def stop(self) -> None:
+        """Have it end after the message in hand."""
+        self._stopping = True
+        self._rouse()
+
+    def leave(self) -> None:
+        """Stop it, and see to its end unless a thread still reads or handles a message."""
+        self.stop()
+        if not self._reading.acquire(blocking=False):
+            return
+        try:
+            if self._reader is threading.current_thread():
+                self._in_hand.let_go()
+            if self.state is not MemberState.ENDED and not self._in_hand:
+                self._end(None)
+        finally:
+            self._reading.release()
+
+    def report(self, error: Exception) -> None:
+        """Tell the user, and the log, of an error that does not end it."""
+        self.session.callbacks.post(self._tell, error)
+
+    def _tell(self, error: Exception) -> None:
+        logger.warning(
+            *("%s.%s, member %s: %s: %s", self.stream, self.group, self.member),
+            *(type(error).__name__, error),
+        )
+        if self._on_error is not None:
+            self._on_error(error)
+
+    def _rouse(self) -> None:
+        """Have the reading thread look at the flags."""
+        self._wake.open()
+        pull = self._pull
+        if pull is not None:
+            pull.leave()
+
+    # The thread that watches ----------------------------------------------------------
+
+    def _follow(self) -> None:
+        try:
+            for entry in self._watch:
+                self._told = entry.revision
+                if entry.revision > self._revision:
+                    self._changed = True
+                    self._rouse()
+        except Error as error:
+            self._watch_error = error
+        self._rouse()
+
+    # The thread that reads ------------------------------------------------------------
+
+    def take(self, deadline: float | None = None) -> JetStreamMsg | None:
+        """Wait for the next message. None at `deadline`, or once it has ended.
+
+        Asking for a message says that the one before is done.
+        """
+        if not self._reading.acquire(blocking=False):
+            raise ConcurrentUseError(
+                f"member {self.member!r} is being read by another thread; join once more "
+                "for another reader"
+            )
+        try:
+            self._reader = threading.current_thread()
+            self._in_hand.let_go()
+            while self.state is not MemberState.ENDED:
+                # Made before the flags are read, so that none is missed.
+                self._wake = Gate(self.session.outbox)
+                msg = self._turn(deadline)
+                if msg is not None:
+                    return msg
+                if deadline is not None and monotonic() >= deadline:
+                    break
+            return None
+        finally:
+            self._reading.release()
+
+    def _turn(self, deadline: float | None) -> JetStreamMsg | None:
+        try:
+            if self._stopping:
+                self._end(None)
+            elif self._watch_error is not None:
+                self._end(self._watch_error)
+            elif self._changed:
+                self._changed = False
+                self._revise()
+            elif self.state is MemberState.JOINING:
+                self._join()
+            elif self.state is MemberState.ACTIVE:
+                return self._next(deadline)
+            elif self.state is MemberState.WAITING:
+                self._rest(deadline)
+                self._move(MemberState.JOINING)
+            else:
+                self._wait(None, deadline)
+        except _FINAL as error:
+            self._end(error)
+        except Error as error:
+            if isinstance(error, APIError | NoRespondersError | PullError):
+                self.report(error)
+            self._changed = True  # once more
+            self._rest(deadline)
+        return None
+
+    def _move(self, to: MemberState) -> None:
+        self.state = moved(self.state, to)
+
+    def _wait(self, seconds: float | None, deadline: float | None) -> None:
+        """Wait until roused, at most for so long, and not past `deadline`."""
+        if deadline is not None:
+            left = max(0.0, deadline - monotonic())
+            seconds = left if seconds is None else min(seconds, left)
+        self._wake.wait(seconds)
+
+    def _rest(self, deadline: float | None = None) -> None:
+        self._wait(self._pause, deadline)
+        self._pause = min(2 * self._pause, LONGEST_PAUSE)
+
+    # The configuration ----------------------------------------------------------------
+
+    def _look(self) -> bool:
+        """Read the configuration. False: the group was deleted."""
+        try:
+            entry = self._bucket.get(self._key)
+        except (KeyNotFoundError, BucketNotFoundError) as error:
+            if self._config is None:
+                raise ConsumerGroupNotFoundError(
+                    f"stream {self.stream!r} has no consumer group {self.group!r}"
+                ) from error
+            return False
+        if entry.revision < self._revision:
+            return True  # a replica that is behind
+        config = read_config(self.kind, entry.value, self._key)
+        if self._config is not None and not self._config.fits(config):
+            raise ConsumerGroupChangedError(
+                f"consumer group {self._key!r} has changed beyond its members; join again"
+            )
+        if self.kind == "static" and not config.partitions_of(self.member):
+            raise NotInConsumerGroupError(
+                f"static consumer group {self._key!r} has no member {self.member!r}, only "
+                f"{', '.join(config.member_names)}"
+            )
+        self._config, self._revision = config, entry.revision
+        return True
+
+    def _revise(self) -> None:
+        """The configuration has changed, or was not read for long."""
+        try:
+            found = self._look()
+        except Error as error:
+            if isinstance(error, ConsumerGroupChangedError | BadConsumerGroupError):
+                self._let_go_of_consumer()
+            raise
+        if not found:
+            self._end(None, deleted=True)
+            return
+        if self._revision < self._told:
+            self._changed = True  # a replica that is behind has answered
+            self._rest()
+            return
+        assert self._config is not None
+        partitions = self._config.partitions_of(self.member)
+        self._pause = FIRST_PAUSE
+        if self.state is MemberState.ACTIVE:
+            if partitions == self._partitions:
+                return
+            self._let_go_of_consumer()
+        if self.state is not MemberState.JOINING:
+            self._move(MemberState.JOINING)
+
+    # The consumer ---------------------------------------------------------------------
+
+    def _join(self) -> None:
+        """Make the consumer of its partitions, unless someone else has some of them."""
+        if not self._look():
+            self._end(None, deleted=True)
+            return
+        config = self._config
+        assert config is not None
+        self._partitions = config.partitions_of(self.member)
+        if not self._partitions:
+            self._move(MemberState.IDLE)
+            return
+        wanted = member_consumer(
+            config, self.group, self.member, self._ack_wait, self._max_ack_pending
+        )
+        try:
+            info = put_consumer(self._api, self._reads, "create", wanted, {}, None)
+        except WorkQueueConsumerError:
+            self._move(MemberState.WAITING)  # for the member that had them before
+            return
+        except ConsumerExistsError as error:
+            if self.kind == "static":
+                self._end(error)
+                return
+            # Of another instance, or of an earlier life of this one.
+            self._consumer = Consumer(self._api, self._reads, self._consumer_name)
+            self._mine = False
+            self._let_go_of_consumer()
+            self._move(MemberState.WAITING)
+            return
+        self._consumer = Consumer(self._api, self._reads, self._consumer_name, info)
+        self._source = Source(
+            self._api,
+            f"{self._reads}.{self._consumer_name}",
+            acks=True,
+            claim=Claim(priority_group(config, self.member)),
+            pin=Pin(),
+            max_ack_pending=self._max_ack_pending,
+        )
+        self._mine = False
+        self._pause = FIRST_PAUSE
+        self._move(MemberState.ACTIVE)
+
+    def _let_go_of_consumer(self) -> None:
+        """Delete the consumer if this instance is the one that is served.
+
+        Its partitions change: they may have to be read from an earlier message on. Nothing
+        is in hand any more, and acks on their way are waited for.
+        """
+        consumer, self._consumer = self._consumer, None
+        if consumer is None:
+            return
+        begun = monotonic()
+        try:
+            while True:
+                decision = handover(
+                    consumer.info(),
+                    self._pin(),
+                    mine=self._mine,
+                    waited=monotonic() - begun,
+                )
+                if decision is Handover.LEAVE:
+                    return
+                if decision is Handover.DELETE:
+                    delete_consumer(self._api, self._reads, consumer.name)
+                    return
+                self.session.sleep(FIRST_PAUSE / 4)
+        except (ConsumerNotFoundError, StreamNotFoundError):
+            pass
+        except BaseException:
+            self._consumer = consumer
+            raise
+
+    def _pin(self) -> str:
+        """The id that the server has given this instance."""
+        source = self._source
+        return source.pin.id if source is not None and source.pin is not None else ""
+
+    # Messages -------------------------------------------------------------------------
+
+    def _next(self, deadline: float | None) -> JetStreamMsg | None:
+        """Pull a message. None if there was none, or if it is too old to be handled."""
+        assert self._source is not None
+        request, seconds = self._request, self._seconds
+        if deadline is not None:
+            seconds = min(seconds, max(0.01, deadline - monotonic()))
+            request = request.within(seconds)
+        sent = now()
+        pull = SinglePull(self._source, request, seconds)
+        self._pull = pull
+        msg = None
+        try:
+            if not (self._changed or self._stopping or self._watch_error is not None):
+                msg = pull.take()
+        except (ConsumerDeletedError, NoRespondersError):
+            self._consumer = None
+            self._move(MemberState.WAITING)
+        finally:
+            self._pull = None
+            pull.leave()
+        if msg is None:
+            return None
+        if is_stale(sent, now(), self._ack_wait):
+            return None
+        self._mine = True
+        self._pause = FIRST_PAUSE
+        take_partition(msg)
+        self._in_hand.hold(msg)
+        return msg
+
+    # The end --------------------------------------------------------------------------
+
+    def _end(self, error: Error | None, *, deleted: bool = False) -> None:
+        """Leave: at once for the one who takes over, if there is one."""
+        self._in_hand.let_go()
+        self.error = self.error or error
+        self._move(MemberState.ENDED)
+        with contextlib.suppress(Error):
+            if self._consumer is not None and self.error is None:
+                if deleted:
+                    self._let_go_of_consumer()
+                else:
+                    self._step_aside(self._consumer)
+        with contextlib.suppress(Error):
+            self._watch.stop()
+        self.finished.open()
+
+    def _step_aside(self, consumer: Consumer) -> None:
+        """Give the pin back, so that another instance is served at once.
+
+        The consumer of an elastic member that nobody else waits for is deleted: whoever
+        gets its partitions need not wait until the server does.
+        """
+        pin, begun = self._pin(), monotonic()
+        info = consumer.info()
+        while info.num_ack_pending and monotonic() < begun + FIRST_PAUSE:
+            self.session.sleep(FIRST_PAUSE / 4)
+            info = consumer.info()
+        served = next(
+            (g for g in info.priority_groups or () if g.pinned_client_id), None
+        )
+        if served is not None and served.pinned_client_id != pin:
+            return
+        if self.kind == "elastic" and not (info.num_waiting or info.num_ack_pending):
+            consumer.delete()
+        elif served is not None:
+            consumer.unpin(served.group)
+
+    def __repr__(self) -> str:
+        return (
+            f"<member {self.member!r} of {self.stream}.{self.group} {self.state.value}>"
+        )

@@ -1,0 +1,240 @@
+"""Consumer groups created, found and deleted: the calls of `JetStream` for them."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Final
+
+from ...errors import (
+    APIError,
+    BadConsumerGroupError,
+    BucketExistsError,
+    BucketNotFoundError,
+    ConsumerGroupExistsError,
+    ConsumerNotFoundError,
+    Error,
+    KeyExistsError,
+    KeyNotFoundError,
+    StreamNotFoundError,
+)
+from ...models import check_name
+from .. import management
+from ..keyvalue.manager import KeyValueManager
+from ..versions import PRIORITY_GROUPS
+from .engine import (
+    BUCKETS,
+    consumer_name,
+    group_config,
+    group_stream,
+    key_of,
+    read_config,
+    stream_of,
+    write_config,
+)
+from .group import ConsumerGroup, no_group
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from ...models import StreamConfig
+    from ..keyvalue.bucket import KeyValue
+    from .engine import ConsumerGroupConfig, Filters, GroupFormat, GroupKind
+
+_KINDS: Final[tuple[GroupKind, ...]] = ("elastic", "static")
+
+
+class ConsumerGroupManager(KeyValueManager):
+    """The part of `JetStream` that has consumer groups."""
+
+    def create_consumer_group(
+        self,
+        stream: str,
+        name: str,
+        *,
+        partitions: int,
+        filters: Filters = None,
+        members: Iterable[str] = (),
+        mappings: Mapping[str, Iterable[int]] | None = None,
+        kind: GroupKind = "elastic",
+        max_buffered_messages: int | None = None,
+        max_buffered_bytes: int | None = None,
+        format: GroupFormat = "0.2",  # noqa: A002
+    ) -> ConsumerGroup:
+        """Create a consumer group by key. Blocks until the server has answered.
+
+        An elastic group copies the messages to a stream of its own, `<stream>-<name>`,
+        which numbers the partitions. A static group reads the stream itself, whose
+        subjects begin with the partition. If the group exists with the same configuration,
+        nothing is changed. Needs nats-server 2.11.
+
+        Args:
+            stream: The stream.
+            name: The name of the group.
+            partitions: The number of partitions, which is also the most members. It never
+                changes.
+            filters: The subjects of the group, with `*` or a `>` at the end. By default
+                the whole subject is the key. A mapping gives the wildcards that are the
+                key, counted from 1: `{"orders.*.*": [1]}`. Default: all subjects.
+            members: The first members. They share the partitions evenly.
+            mappings: The partitions of each member, instead of `members`.
+            kind: `elastic`: members come and go. `static`: the members never change.
+            max_buffered_messages: The most messages of the group's own stream. When it is
+                full, the server waits for at least a second. Default: no limit.
+            max_buffered_bytes: The most bytes of the group's own stream. Default: no limit.
+            format: The version of orbit.go's `pcgroups` that has to read the
+                configuration. Default: 0.2.
+
+        Returns:
+            The group.
+
+        Raises:
+            ConsumerGroupExistsError: The group exists with another configuration.
+            StreamNotFoundError: The stream does not exist.
+            ConfigError: An argument is not valid. Nothing is sent.
+            UnsupportedFeatureError: The server is older than 2.11. Nothing is sent.
+        """
+        key = key_of(stream, name)
+        wanted = group_config(
+            kind,
+            partitions,
+            filters,
+            members,
+            mappings,
+            max_buffered_messages,
+            max_buffered_bytes,
+            format,
+        )
+        self._api.require(PRIORITY_GROUPS)
+        source = management.stream_info(self._api, stream).config
+        bucket = self._group_bucket(wanted.kind, source)
+        revision = None
+        try:
+            revision = bucket.create(key, write_config(wanted))
+        except KeyExistsError:
+            self._check_same(bucket, key, wanted)
+        if wanted.kind == "elastic":
+            own = group_stream(wanted, source, name)
+            try:
+                management.create_stream(self._api, own, {}, None)
+            except APIError:
+                if revision is not None:
+                    with contextlib.suppress(Error):
+                        bucket.delete(key, last=revision)
+                raise
+        return ConsumerGroup(self._api, bucket, wanted.kind, stream, name, wanted)
+
+    def _group_bucket(self, kind: GroupKind, source: StreamConfig) -> KeyValue:
+        try:
+            return self.key_value(BUCKETS[kind])
+        except BucketNotFoundError:
+            pass
+        try:
+            return self.create_key_value(
+                bucket=BUCKETS[kind], replicas=source.num_replicas or 1
+            )
+        except BucketExistsError:  # just now, by another program
+            return self.key_value(BUCKETS[kind])
+
+    def _check_same(
+        self, bucket: KeyValue, key: str, wanted: ConsumerGroupConfig
+    ) -> None:
+        existing = read_config(wanted.kind, bucket.get(key).value, key)
+        if not wanted.fits(existing):
+            raise ConsumerGroupExistsError(
+                f"consumer group {key!r} exists as {existing!r}; bind to it with "
+                "consumer_group, or delete it first"
+            )
+
+    def consumer_group(
+        self, stream: str, name: str, *, kind: GroupKind | None = None
+    ) -> ConsumerGroup:
+        """Get an existing consumer group. Blocks.
+
+        Args:
+            stream: The stream of the group.
+            name: The name of the group.
+            kind: `elastic` or `static`. Default: look for both, elastic first.
+
+        Returns:
+            The group.
+
+        Raises:
+            ConsumerGroupNotFoundError: The group does not exist.
+            BadConsumerGroupError: The stored configuration is not valid.
+            ConfigError: A name is not allowed. Nothing is sent.
+        """
+        key = key_of(stream, name)
+        for each in _KINDS if kind is None else (kind,):
+            with contextlib.suppress(BucketNotFoundError, KeyNotFoundError):
+                bucket = self.key_value(BUCKETS[each])
+                config = read_config(each, bucket.get(key).value, key)
+                return ConsumerGroup(self._api, bucket, each, stream, name, config)
+        raise no_group(stream, name)
+
+    def delete_consumer_group(
+        self, stream: str, name: str, *, kind: GroupKind | None = None
+    ) -> None:
+        """Delete a consumer group. Blocks.
+
+        Its members end. The stream of an elastic group is deleted with all its messages,
+        and so are the consumers of a static group.
+
+        Args:
+            stream: The stream of the group.
+            name: The name of the group.
+            kind: `elastic` or `static`. Default: look for both, elastic first.
+
+        Raises:
+            ConsumerGroupNotFoundError: The group does not exist.
+            ConfigError: A name is not allowed. Nothing is sent.
+        """
+        key = key_of(stream, name)
+        for each in _KINDS if kind is None else (kind,):
+            with contextlib.suppress(BucketNotFoundError, KeyNotFoundError):
+                bucket = self.key_value(BUCKETS[each])
+                stored = bucket.get(key).value
+                bucket.delete(key)
+                if each == "elastic":
+                    with contextlib.suppress(StreamNotFoundError):
+                        own = stream_of(each, stream, name)
+                        management.delete_stream(self._api, own)
+                else:
+                    self._delete_consumers(stream, name, stored)
+                return
+        raise no_group(stream, name)
+
+    def _delete_consumers(self, stream: str, name: str, stored: bytes) -> None:
+        """Those of its members. A prefix would also hit groups whose names begin with it."""
+        with contextlib.suppress(BadConsumerGroupError):  # a bad one has no members
+            for member in read_config("static", stored, name).member_names:
+                with contextlib.suppress(ConsumerNotFoundError, StreamNotFoundError):
+                    which = consumer_name("static", name, member)
+                    management.delete_consumer(self._api, stream, which)
+
+    def consumer_groups(self, stream: str | None = None) -> Iterator[ConsumerGroup]:
+        """Iterate over the consumer groups, elastic ones first. Blocks.
+
+        Groups whose configuration is not valid are left out.
+
+        Args:
+            stream: The stream of the groups. Default: all streams.
+
+        Returns:
+            An iterator over the groups.
+
+        Raises:
+            ConfigError: No stream may have that name. Nothing is sent.
+        """
+        if stream is not None:
+            check_name(stream, "stream")
+        filters = () if stream is None else (f"{stream}.*",)
+        for kind in _KINDS:
+            try:
+                bucket = self.key_value(BUCKETS[kind])
+            except BucketNotFoundError:
+                continue
+            for key in sorted(bucket.keys(*filters)):
+                of, _, name = key.partition(".")
+                with contextlib.suppress(BadConsumerGroupError, KeyNotFoundError):
+                    config = read_config(kind, bucket.get(key).value, key)
+                    yield ConsumerGroup(self._api, bucket, kind, of, name, config)
