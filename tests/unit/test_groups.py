@@ -172,7 +172,8 @@ def test_what_orbit_go_has_stored_is_read_in_both_versions() -> None:
     assert read_config("static", static, "O.g") == config(
         kind="static", partitions=2, filters={"o.>": ()}, members=("a",)
     )
-    assert read_config("static", b'{"max_members":2,"filter":"","members":["a"]}', "O")
+    old = read_config("static", b'{"max_members":2,"filter":"","members":["a"]}', "O")
+    assert (old.filters, old.format) == ({}, "0.1")
     everything = b'{"max_members":2,"partitioning_filters":null}'
     assert read_config("elastic", everything, "O.g").filters == {}
 

@@ -2,7 +2,10 @@ module jsync/tests/interop/go
 
 go 1.26.0
 
-require github.com/nats-io/nats.go v1.55.0
+require (
+	github.com/nats-io/nats.go v1.55.0
+	github.com/synadia-io/orbit.go/pcgroups v0.1.0
+)
 
 require (
 	github.com/klauspost/compress v1.20.0 // indirect

@@ -1,4 +1,4 @@
-// Key-value, objects and services as nats.go does them: a JSON request a line, a JSON answer a line.
+// Key-value, objects, services and consumer groups as nats.go does them: a JSON request a line, a JSON answer a line.
 package main
 
 import (
@@ -24,6 +24,8 @@ type request struct {
 
 	Store  jetstream.ObjectStoreConfig `json:"store"`
 	Object object                      `json:"object"`
+
+	Group group `json:"group"`
 }
 
 type entry struct {
@@ -65,6 +67,10 @@ func do(ctx context.Context, nc *nats.Conn, r request) (result answer, err error
 		js, err = jetstream.NewWithDomain(nc, r.Domain)
 	}
 	if err != nil {
+		return
+	}
+	if strings.HasPrefix(r.Op, "group_") {
+		result.Told, err = doGroup(ctx, js, r.Op, r.Group)
 		return
 	}
 	if r.Op == "create_bucket" {
