@@ -34,7 +34,7 @@ PRIORITY_GROUP: Final = "PCG"
 ACK_WAIT: Final = 5.0
 """Seconds: the default of orbit.go, which all its other times follow from."""
 SHORTEST: Final = 1.0
-"""Seconds of a pull, and of a pin, at least."""
+"""Seconds of a pin at least."""
 ALL: Final = ">"
 STAR: Final = "*"
 MOST_PARTITIONS: Final = 100_000
@@ -501,8 +501,12 @@ def member_consumer(
 
 
 def pull_seconds(ack_wait: float) -> float:
-    """Seconds of a pull: so few that the server still has the pin of a member that waits."""
-    return max(ack_wait / 2, SHORTEST)
+    """Seconds of a pull.
+
+    So few that a member that waits keeps its pin, and that no message that answers the
+    pull in time `is_stale`.
+    """
+    return ack_wait / 2
 
 
 # A member -----------------------------------------------------------------------------

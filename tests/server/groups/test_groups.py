@@ -1,0 +1,488 @@
+"""Consumer groups: created, changed and deleted, and members that come and go."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import threading
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+import jsync
+from jsync import MemberState, Retry, errors
+
+from ...servers import wait_for
+from ..support import LONG, Recorder, Thread
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from jsync.server import LocalServer
+
+KEYS = [f"k{number}" for number in range(24)]
+
+
+@pytest.fixture
+def orders(js: jsync.JetStream, unique: str) -> Iterator[str]:
+    """A stream of keys; its groups go with it."""
+    js.create_stream(name=unique, subjects=[f"{unique}.*"], storage="memory")
+    yield unique
+    for group in list(js.consumer_groups(unique)):
+        js.delete_consumer_group(unique, group.name, kind=group.kind)
+    with contextlib.suppress(errors.StreamNotFoundError):
+        js.delete_stream(unique)
+
+
+@pytest.fixture
+def group(js: jsync.JetStream, orders: str) -> jsync.ConsumerGroup:
+    """An elastic group with 6 partitions, and no members."""
+    return js.create_consumer_group(
+        orders, "g", partitions=6, filters={f"{orders}.*": [1]}
+    )
+
+
+def publish(js: jsync.JetStream, stream: str, numbers: range) -> None:
+    with js.publisher() as publisher:
+        for number, key in itertools.product(numbers, KEYS):
+            publisher.publish(f"{stream}.{key}", b"%d" % number)
+
+
+class Log:
+    """What members have handled: the subject and the number, in order; by whom."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.numbers: dict[str, list[int]] = {}
+        self.of: dict[str, set[str]] = {}
+        self.busy: set[str] = set()
+        self.overlaps: list[str] = []
+
+    def handler(self, name: str) -> Callable[[jsync.JetStreamMsg], None]:
+        def handle(msg: jsync.JetStreamMsg) -> None:
+            subject = msg.subject
+            with self.lock:
+                if subject in self.busy:
+                    self.overlaps.append(subject)
+                self.busy.add(subject)
+            time.sleep(0.001)
+            with self.lock:
+                self.busy.discard(subject)
+                self.numbers.setdefault(subject, []).append(int(msg.data))
+                self.of.setdefault(name, set()).add(subject)
+            msg.ack()
+
+        return handle
+
+    def await_numbers(self, stream: str, count: int) -> None:
+        """Block until each key has its messages: each once, in order, one at a time."""
+        wait_for(
+            lambda: sum(map(len, self.numbers.values())) >= count * len(KEYS), LONG
+        )
+        expected = {f"{stream}.{key}": list(range(count)) for key in KEYS}
+        assert self.numbers == expected
+        assert self.overlaps == []
+
+
+def partitions_read(*members: jsync.GroupMember) -> list[int]:
+    return sorted(number for member in members for number in member.partitions)
+
+
+def acknowledge(member: jsync.GroupMember) -> None:
+    for msg in member:
+        msg.ack()
+
+
+def refill(group: jsync.ConsumerGroup, name: str) -> None:
+    group.map({})
+    group.add(name)
+
+
+# Groups -------------------------------------------------------------------------------
+
+
+def test_a_group_is_created_found_listed_and_deleted(
+    js: jsync.JetStream, orders: str
+) -> None:
+    made = js.create_consumer_group(
+        orders,
+        "g",
+        partitions=4,
+        filters={f"{orders}.*": [1]},
+        members=["a", "b"],
+        max_buffered_messages=1000,
+    )
+    assert (made.name, made.stream_name, made.kind) == ("g", orders, "elastic")
+    again = js.create_consumer_group(
+        orders,
+        "g",
+        partitions=4,
+        filters={f"{orders}.*": [1]},
+        max_buffered_messages=1000,
+    )
+    assert again.info().members == ("a", "b")
+    with pytest.raises(errors.ConsumerGroupExistsError, match=f"{orders}.g"):
+        js.create_consumer_group(orders, "g", partitions=5)
+    found = js.consumer_group(orders, "g")
+    assert found.config == made.config
+    assert [each.name for each in js.consumer_groups(orders)] == ["g"]
+    assert (orders, "g") in [(g.stream_name, g.name) for g in js.consumer_groups()]
+    own = js.stream(f"{orders}-g").config
+    assert (own.retention, own.discard, own.max_msgs) == ("workqueue", "new", 1000)
+    js.delete_consumer_group(orders, "g")
+    assert list(js.consumer_groups(orders)) == []
+    for call in (js.consumer_group, js.delete_consumer_group):
+        with pytest.raises(errors.ConsumerGroupNotFoundError, match="'g'"):
+            call(orders, "g")
+    with pytest.raises(errors.ConsumerGroupNotFoundError):
+        found.info()
+    with pytest.raises(errors.StreamNotFoundError):
+        js.stream(f"{orders}-g")
+    with pytest.raises(errors.StreamNotFoundError):
+        js.create_consumer_group("NONE", "g", partitions=1)
+
+
+def test_a_group_whose_stream_cannot_be_made_is_not_there(
+    js: jsync.JetStream, orders: str
+) -> None:
+    js.create_stream(name=f"{orders}-g", subjects=[f"other.{orders}"], storage="memory")
+    with pytest.raises(errors.StreamNameInUseError):
+        js.create_consumer_group(orders, "g", partitions=2)
+    assert list(js.consumer_groups(orders)) == []
+    js.delete_stream(f"{orders}-g")
+
+
+def test_members_are_added_dropped_and_mapped(group: jsync.ConsumerGroup) -> None:
+    assert group.add("b", "a") == ("b", "a")
+    assert group.add("a") == ("b", "a")
+    assert [m.partitions for m in group.members()] == [(0, 1, 2), (3, 4, 5)]
+    assert group.drop("b", "z") == ("a",)
+    assert group.config.partitions_of("a") == (0, 1, 2, 3, 4, 5)
+    group.map({"x": [0, 5], "y": [1, 2, 3, 4]})
+    assert group.info().mappings == {"x": (0, 5), "y": (1, 2, 3, 4)}
+    for change in (group.add, group.drop):
+        with pytest.raises(errors.ConfigError, match="mappings"):
+            change("a")
+    with pytest.raises(errors.ConfigError, match="without a member"):
+        group.map({"x": [0]})
+    group.map({})
+    assert group.add("a") == ("a",)
+
+
+def test_changes_by_many_at_once_are_all_done(
+    js: jsync.JetStream, group: jsync.ConsumerGroup
+) -> None:
+    names = [f"m{number}" for number in range(6)]
+    groups = [js.consumer_group(group.stream_name, "g") for _ in names]
+    adding = [Thread(g.add, name) for g, name in zip(groups, names, strict=True)]
+    for each in adding:
+        each.result()
+    assert sorted(group.info().members) == names
+
+
+def test_lag_counts_what_is_not_acknowledged_by_partition(
+    js: jsync.JetStream, group: jsync.ConsumerGroup, orders: str
+) -> None:
+    publish(js, orders, range(3))
+    wait_for(lambda: sum(group.lag().values()) == 3 * len(KEYS))
+    assert group.uncopied() == 0
+    lag = group.lag()
+    assert list(lag) == [0, 1, 2, 3, 4, 5]
+    group.add("a")
+    with group.join("a") as member:
+        for msg in itertools.islice(member, 9):
+            msg.ack()
+    wait_for(lambda: sum(group.lag().values()) == 3 * len(KEYS) - 9)
+
+
+# Members ------------------------------------------------------------------------------
+
+
+def test_members_share_the_messages_and_keep_each_key_in_order(
+    js: jsync.JetStream, group: jsync.ConsumerGroup, orders: str
+) -> None:
+    log = Log()
+    group.add("a", "b")
+    with group.join("a") as a, group.join("b") as b:
+        with a.consume(log.handler("a")), b.consume(log.handler("b")):
+            publish(js, orders, range(20))
+            log.await_numbers(orders, 20)
+            assert (a.partitions, b.partitions) == ((0, 1, 2), (3, 4, 5))
+            assert log.of["a"] | log.of["b"] == {f"{orders}.{key}" for key in KEYS}
+            assert not log.of["a"] & log.of["b"]
+
+
+@pytest.mark.quick
+def test_keys_stay_in_order_and_alone_through_joins_and_leaves(
+    js: jsync.JetStream, group: jsync.ConsumerGroup, orders: str
+) -> None:
+    log, names = Log(), ["a", "b", "c", "d"]
+    group.add("a")
+    with contextlib.ExitStack() as stack:
+        members = [stack.enter_context(group.join(name)) for name in names]
+        for member in members:
+            stack.enter_context(member.consume(log.handler(member.name)))
+        published = 0
+
+        def step(change: Callable[[], object], active: int) -> None:
+            nonlocal published
+            publish(js, orders, range(published, published + 10))
+            change()
+            publish(js, orders, range(published + 10, published + 20))
+            published += 20
+            wait_for(lambda: partitions_read(*members) == [0, 1, 2, 3, 4, 5], LONG)
+            log.await_numbers(orders, published)
+            assert sum(bool(member.partitions) for member in members) == active
+
+        step(lambda: group.add("b"), 2)
+        step(lambda: group.add("c", "d"), 4)
+        step(lambda: group.drop("a", "b"), 2)
+        step(lambda: group.map({"a": [5, 0], "d": [1, 2, 3, 4]}), 2)
+        step(lambda: refill(group, "b"), 1)
+        assert log.overlaps == []
+
+
+def test_a_partition_is_not_handed_over_while_its_message_is_handled(
+    js: jsync.JetStream, group: jsync.ConsumerGroup, orders: str
+) -> None:
+    """The handler takes longer than `ack_wait`, and its consumer may not expire either."""
+    group.add("a")
+    subject = f"{orders}.{KEYS[0]}"
+    js.publish(subject, b"1")
+    with group.join("a", ack_wait=1) as a, group.join("b", ack_wait=1) as b:
+        (first,) = itertools.islice(a, 1)
+        group.map({"b": range(6)})
+        with pytest.raises(errors.TimeoutError):
+            b.next(3.0)
+        first.ack()
+        js.publish(subject, b"2")
+        taken = Thread(lambda: a.next(0.1))
+        assert b.next(LONG).data == b"2"
+        assert isinstance(taken.error(), errors.TimeoutError)
+        assert first.metadata.num_delivered == 1
+
+
+def test_a_member_waits_until_it_is_added(
+    js: jsync.JetStream, group: jsync.ConsumerGroup, orders: str
+) -> None:
+    js.publish(f"{orders}.k", b"1")
+    with group.join("a") as member:
+        waiting = Thread(member.next, LONG)
+        wait_for(lambda: member.state is MemberState.IDLE)
+        group.add("a")
+        msg = waiting.result()
+        assert (msg.subject, msg.data) == (f"{orders}.k", b"1")
+        assert msg.metadata.stream == f"{orders}-g"
+        msg.ack()
+        with pytest.raises(errors.TimeoutError, match="'a'"):
+            member.next(0)
+    assert member.closed
+    assert list(member) == []
+    with pytest.raises(errors.SubscriptionClosedError):
+        member.next(0)
+
+
+def test_a_message_without_an_ack_comes_again_before_later_ones_of_its_key(
+    js: jsync.JetStream, group: jsync.ConsumerGroup, orders: str
+) -> None:
+    group.add("a")
+    for number in (b"1", b"2"):
+        js.publish(f"{orders}.k", number)
+    with group.join("a", ack_wait=1) as member:
+        assert member.next(LONG).data == b"1"
+        again = member.next(LONG)
+        assert (again.data, again.metadata.num_delivered) == (b"1", 2)
+        again.nak()
+        again = member.next(LONG)
+        assert (again.data, again.metadata.num_delivered) == (b"1", 3)
+        again.ack()
+        member.next(LONG).ack()
+
+
+def test_a_policy_retries_in_order_and_ends_in_a_dead_letter(
+    js: jsync.JetStream, group: jsync.ConsumerGroup, orders: str
+) -> None:
+    js.create_stream(name=f"{orders}D", subjects=[f"dead.{orders}"], storage="memory")
+    group.add("a")
+    handled: list[bytes] = []
+
+    def handle(msg: jsync.JetStreamMsg) -> None:
+        handled.append(msg.data)
+        if msg.data == b"bad":
+            raise ValueError("no")
+        msg.ack()
+
+    policy = Retry(delays=[0.01], attempts=2, dead_letter=f"dead.{orders}")
+    ended = Recorder()
+    for data in (b"bad", b"good"):
+        js.publish(f"{orders}.k", data)
+    with group.join("a", on_error=ended) as member:
+        with member.consume(handle, retry=policy):
+            wait_for(lambda: handled == [b"bad", b"bad", b"good"], LONG)
+    letter = js.stream(f"{orders}D").get_message(1)
+    assert letter.data == b"bad"
+    js.delete_stream(f"{orders}D")
+
+
+def test_a_standby_is_served_once_the_served_instance_leaves_or_steps_down(
+    js: jsync.JetStream, group: jsync.ConsumerGroup, orders: str
+) -> None:
+    group.add("a")
+    log = Log()
+    with contextlib.ExitStack() as stack:
+        running = {}
+        for name in ("one", "two", "three"):
+            member = stack.enter_context(group.join("a"))
+            running[name] = member.consume(log.handler(name))
+            stack.callback(running[name].stop)
+            wait_for(lambda m=member: m.state is MemberState.ACTIVE)  # type: ignore[misc]
+        publish(js, orders, range(2))
+        log.await_numbers(orders, 2)
+        (first,) = log.of
+        (info,) = group.members()
+        assert (info.active, info.pinned, info.waiting) == (True, True, 3)
+        running.pop(first).stop()
+        publish(js, orders, range(2, 4))
+        log.await_numbers(orders, 4)
+        (second,) = log.of.keys() - {first}
+        group.step_down("a")
+        publish(js, orders, range(4, 6))
+        log.await_numbers(orders, 6)
+        assert second in running
+    with pytest.raises(errors.ConsumerNotFoundError):
+        group.step_down("z")
+
+
+def test_a_member_has_one_reader_and_ends_with_its_group_or_its_connection(
+    server: LocalServer, js: jsync.JetStream, group: jsync.ConsumerGroup, orders: str
+) -> None:
+    with group.join("a") as member:
+        waiting = Thread(lambda: list(member))
+        waiting.wait_until_blocked()
+        with pytest.raises(errors.ConcurrentUseError, match="'a'"):
+            member.next(0)
+        js.delete_consumer_group(orders, "g")
+        assert waiting.result() == []
+    with jsync.connect(server.url) as nc:
+        js = nc.jetstream()
+        group = js.create_consumer_group(orders, "g", partitions=2, members=["a"])
+        member = group.join("a")
+        waiting = Thread(lambda: list(member))
+        waiting.wait_until_blocked()
+        nc.close()
+        assert isinstance(waiting.error(), errors.ConnectionClosedError)
+
+
+def test_a_change_beyond_the_members_ends_a_member_with_an_error(
+    js: jsync.JetStream, group: jsync.ConsumerGroup, orders: str
+) -> None:
+    bucket = js.key_value("elastic-consumer-groups")
+    stored = bucket.get(f"{orders}.g").value
+    for bad, error in (
+        (stored.replace(b":6", b":7"), errors.ConsumerGroupChangedError),
+        (b"no json", errors.BadConsumerGroupError),
+    ):
+        bucket.put(f"{orders}.g", stored)
+        with group.join("a") as member:
+            waiting = Thread(lambda m=member: list(m))
+            waiting.wait_until_blocked()
+            bucket.put(f"{orders}.g", bad)
+            assert type(waiting.error()) is error
+            with pytest.raises(error):
+                member.next(0)
+    bucket.put(f"{orders}.g", stored)
+
+
+def test_the_whole_subject_is_the_key_without_wildcards(
+    js: jsync.JetStream, orders: str
+) -> None:
+    log = Log()
+    group = js.create_consumer_group(orders, "g", partitions=6, members=["a", "b"])
+    with group.join("a") as a, group.join("b") as b:
+        with a.consume(log.handler("a")), b.consume(log.handler("b")):
+            publish(js, orders, range(5))
+            log.await_numbers(orders, 5)
+            assert log.of.keys() == {"a", "b"}
+
+
+# Static groups ------------------------------------------------------------------------
+
+
+@pytest.fixture
+def numbered(js: jsync.JetStream, unique: str) -> Iterator[str]:
+    """A stream whose subjects begin with one of 6 partitions."""
+    js.create_stream(
+        name=unique,
+        subjects=[f"{unique}.*"],
+        subject_transform={
+            "src": f"{unique}.*",
+            "dest": f"{{{{Partition(6,1)}}}}.{unique}.{{{{Wildcard(1)}}}}",
+        },
+        storage="memory",
+    )
+    yield unique
+    for group in list(js.consumer_groups(unique)):
+        js.delete_consumer_group(unique, group.name, kind=group.kind)
+    js.delete_stream(unique)
+
+
+@pytest.mark.parametrize(
+    "share", [{"members": ["a", "b"]}, {"mappings": {"a": [0, 5], "b": [1, 2, 3, 4]}}]
+)
+def test_a_static_group_reads_the_stream_itself(
+    js: jsync.JetStream,
+    numbered: str,
+    share: Mapping[str, Sequence[str]],
+) -> None:
+    group = js.create_consumer_group(
+        numbered,
+        "g",
+        kind="static",
+        partitions=6,
+        **share,  # type: ignore[arg-type]
+    )
+    assert js.consumer_group(numbered, "g").config == group.config
+    log = Log()
+    publish(js, numbered, range(5))
+    assert sum(group.lag().values()) == 5 * len(KEYS)
+    with pytest.raises(errors.NotInConsumerGroupError, match="'z'"):
+        group.join("z")
+    for change in (group.add, group.drop):
+        with pytest.raises(errors.ConfigError, match="static"):
+            change("a")
+    with group.join("a") as a, group.join("b") as b:
+        with a.consume(log.handler("a")), b.consume(log.handler("b")):
+            log.await_numbers(numbered, 5)
+            wait_for(lambda: sum(group.lag().values()) == 0)
+    # Its consumers keep their place while nobody is there.
+    publish(js, numbered, range(5, 8))
+    with group.join("a") as a, group.join("b") as b:
+        with a.consume(log.handler("a")), b.consume(log.handler("b")):
+            log.await_numbers(numbered, 8)
+    assert sorted(js.consumer_names(numbered)) == ["g-a", "g-b"]
+
+
+def test_a_static_group_ends_its_members_with_any_change(
+    js: jsync.JetStream, numbered: str
+) -> None:
+    group = js.create_consumer_group(
+        numbered, "g", kind="static", partitions=6, members=["a"]
+    )
+    other = js.create_consumer_group(
+        numbered, "g-x", kind="static", partitions=6, members=["a"]
+    )
+    bucket = js.key_value("static-consumer-groups")
+    with group.join("a") as member, other.join("a") as beside:
+        publish(js, numbered, range(1))
+        next(iter(beside)).ack()
+        waiting = Thread(acknowledge, member)
+        wait_for(lambda: member.state is MemberState.ACTIVE)
+        stored = bucket.get(f"{numbered}.g").value
+        bucket.put(f"{numbered}.g", stored.replace(b'"a"', b'"b"'))
+        assert isinstance(waiting.error(), errors.ConsumerGroupChangedError)
+        # A group whose name begins with that of the deleted one keeps its consumers.
+        js.delete_consumer_group(numbered, "g")
+        assert list(js.consumer_names(numbered)) == ["g-x-a"]
+    with pytest.raises(errors.ConfigError, match="at least 1 second"):
+        other.join("a", ack_wait=0.5)
