@@ -51,6 +51,10 @@ SECTIONS: Final[dict[str, dict[str, Command]]] = {
         "object": Command(
             "object:object_", "Put files into object stores, and get them."
         ),
+        "group": Command(
+            "group:group",
+            "Create consumer groups by key, change their members, see their lag.",
+        ),
         "worker": Command(
             "worker:worker", "Run the handlers of a worker until SIGTERM."
         ),

@@ -37,6 +37,7 @@ class Code(enum.IntEnum):
 
 _CODES: tuple[tuple[type[BaseException], Code], ...] = (
     (errors.NotFoundError, Code.NOT_FOUND),
+    (errors.ConsumerGroupNotFoundError, Code.NOT_FOUND),
     (errors.NoRespondersError, Code.NOT_FOUND),
     (errors.NoStreamResponseError, Code.NOT_FOUND),
     (errors.AuthenticationError, Code.FAILED),
