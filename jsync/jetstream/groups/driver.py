@@ -84,7 +84,6 @@ _FINAL: Final = (
     ForkedProcessError,
     NotInConsumerGroupError,
     PermissionsError,
-    StreamNotFoundError,
     UnsupportedFeatureError,
 )
 """Errors that end a member."""
@@ -286,6 +285,9 @@ class Membership:
                 self._move(MemberState.JOINING)
             else:
                 self._wait(None, deadline)
+        except StreamNotFoundError as error:
+            # A group is deleted before its stream is.
+            self._end(None if self._is_deleted() else error)
         except _FINAL as error:
             self._end(error)
         except Error as error:
@@ -335,6 +337,11 @@ class Membership:
             )
         self._config, self._revision = config, entry.revision
         return True
+
+    def _is_deleted(self) -> bool:
+        with contextlib.suppress(Error):
+            return not self._look()
+        return False
 
     def _revise(self) -> None:
         """The configuration has changed, or was not read for long."""
@@ -457,8 +464,10 @@ class Membership:
             if not (self._changed or self._stopping or self._watch_error is not None):
                 msg = pull.take()
         except (ConsumerDeletedError, NoRespondersError):
+            # By another instance, whose configuration is newer, or with the group.
             self._consumer = None
-            self._move(MemberState.WAITING)
+            self._move(MemberState.JOINING)
+            self._rest(deadline)
         finally:
             self._pull = None
             pull.leave()

@@ -374,6 +374,43 @@ def test_a_member_has_one_reader_and_ends_with_its_group_or_its_connection(
         assert isinstance(waiting.error(), errors.ConnectionClosedError)
 
 
+def test_a_member_goes_on_when_its_consumer_is_deleted(
+    js: jsync.JetStream, group: jsync.ConsumerGroup, orders: str
+) -> None:
+    log = Log()
+    group.add("a")
+    with group.join("a") as member, member.consume(log.handler("a")):
+        for number in range(5):
+            wait_for(lambda: member.state is MemberState.ACTIVE)
+            js.delete_consumer(f"{orders}-g", "a")
+            publish(js, orders, range(number, number + 1))
+            log.await_numbers(orders, number + 1)
+
+
+def test_members_of_a_deleted_group_end_without_an_error(
+    js: jsync.JetStream, orders: str
+) -> None:
+    for number in range(10):
+        group = js.create_consumer_group(orders, "g", partitions=2, members=["a", "b"])
+        with group.join("a") as a, group.join("b") as b:
+            running = [each.consume(lambda msg: msg.ack()) for each in (a, b)]
+            wait_for(lambda m=(a, b): partitions_read(*m) == [0, 1])  # type: ignore[misc]
+            publish(js, orders, range(number, number + 1))
+            js.delete_consumer_group(orders, "g")
+            assert [each.wait(LONG) for each in running] == [True, True]
+
+
+def test_a_group_whose_stream_is_gone_ends_its_members(
+    js: jsync.JetStream, group: jsync.ConsumerGroup, orders: str
+) -> None:
+    group.add("a")
+    with group.join("a") as member:
+        waiting = Thread(lambda: list(member))
+        wait_for(lambda: member.state is MemberState.ACTIVE)
+        js.delete_stream(f"{orders}-g")
+        assert isinstance(waiting.error(), errors.StreamNotFoundError)
+
+
 def test_a_change_beyond_the_members_ends_a_member_with_an_error(
     js: jsync.JetStream, group: jsync.ConsumerGroup, orders: str
 ) -> None:
