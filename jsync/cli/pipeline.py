@@ -6,20 +6,32 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final
 
 import click
+import msgspec
+
+from jsync.spark import statuses
 
 from .completion import FILE
 from .family import Family
+from .output import write_json, write_table
 
 if TYPE_CHECKING:
+    from jsync.spark import QueryFigures
+
     from .settings import Settings
 
 
 _NEEDED: Final = 'pipelines need pip install "jsync[spark]"'
 
+_COLUMNS: Final = (
+    *("query", "state", "batch", "rows", "lag", "lag seconds", "rows/s"),
+    *("malformed", "dead letters", "duplicates", "measured"),
+)
+_STREAM_COLUMNS: Final = ("query", "stream", "next sequence", "lag", "lag seconds")
+
 
 @click.group(cls=Family)
 def pipeline() -> None:
-    """Run and check data pipelines on Spark."""
+    """Run, check and watch data pipelines on Spark."""
 
 
 @pipeline.command("run")
@@ -73,6 +85,51 @@ def check(settings: Settings, file: str, offline: bool) -> int:
     """
     _check_options(settings)
     return _main(["check", file, *(["--offline"] if offline else [])])
+
+
+@pipeline.command("status")
+@click.option(
+    "--bucket",
+    default="jsync_spark_progress",
+    metavar="NAME",
+    help="The monitor's bucket. Default: jsync_spark_progress.",
+)
+@click.option("--streams", is_flag=True, help="A line for each stream of a query.")
+@click.pass_obj
+def status(settings: Settings, bucket: str, streams: bool) -> None:
+    """Show the lag of queries on Spark, without Spark.
+
+    `jsync.spark.monitor` notes the queries in a bucket. The lag is measured now, so it is
+    right for a query that nobody runs any more, too.
+    """
+    with settings.connect() as nc:
+        found = statuses(settings.jetstream(nc), bucket)
+    if settings.json:
+        write_json([_document(query) for query in found])
+    elif streams:
+        write_table(_STREAM_COLUMNS, [row for each in found for row in _streams(each)])
+    else:
+        write_table(_COLUMNS, [_row(query) for query in found])
+
+
+def _row(query: QueryFigures) -> list[object]:
+    return [
+        *(query.label, query.state, query.batch, query.rows),
+        *(query.lag, query.lag_seconds, query.processed_rate),
+        *(query.malformed, query.dead_letters, query.duplicates, query.time),
+    ]
+
+
+def _streams(query: QueryFigures) -> list[list[object]]:
+    return [
+        [query.label, name, each.next, each.lag, each.lag_seconds]
+        for name, each in sorted(query.streams.items())
+    ]
+
+
+def _document(query: QueryFigures) -> dict[str, object]:
+    document = {"query": query.label, **msgspec.to_builtins(query)}
+    return {**document, "lag": query.lag, "lag_seconds": query.lag_seconds}
 
 
 def _check_options(settings: Settings) -> None:

@@ -35,19 +35,44 @@ The map, lowest first:
     source        batches, and `source_stream` micro-batches
     sink          writing
     data_source   what Spark calls
+    monitoring    the lag of queries, for logs, Prometheus and a bucket
     pipeline      files in TOML that say what is read, done and written
 """
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from .data_source import JetStreamDataSource as JetStreamDataSource
+    from .monitoring.board import statuses as statuses
+    from .monitoring.figures import (
+        QueryFigures as QueryFigures,
+        StreamFigures as StreamFigures,
+    )
+    from .monitoring.monitor import Monitor as Monitor, monitor as monitor
 
-__all__ = ["JetStreamDataSource", "register"]
+_HOMES = {
+    "JetStreamDataSource": "data_source",
+    "Monitor": "monitoring.monitor",
+    "QueryFigures": "monitoring.figures",
+    "StreamFigures": "monitoring.figures",
+    "monitor": "monitoring.monitor",
+    "statuses": "monitoring.board",
+}
+
+__all__ = [
+    "JetStreamDataSource",
+    "Monitor",
+    "QueryFigures",
+    "StreamFigures",
+    "monitor",
+    "register",
+    "statuses",
+]
 
 
 def register(spark: SparkSession) -> None:
@@ -67,8 +92,6 @@ def register(spark: SparkSession) -> None:
 
 def __getattr__(name: str) -> Any:
     # PySpark is loaded where it is used: a pipeline's file is checked without it.
-    if name == "JetStreamDataSource":
-        from .data_source import JetStreamDataSource  # noqa: PLC0415
-
-        return JetStreamDataSource
+    if home := _HOMES.get(name):
+        return getattr(import_module(f".{home}", __name__), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -128,7 +128,7 @@ def connection(options: ConnectionOptions) -> Connection:
     key = os.getpid(), options
     nc = _open.get(key)
     if nc is None or nc.is_closed:
-        nc = _open[key] = _connect(options)
+        nc = _open[key] = dial(options)
     return nc
 
 
@@ -148,7 +148,11 @@ def jetstream(options: ConnectionOptions) -> JetStream:
     )
 
 
-def _connect(options: ConnectionOptions) -> Connection:
+def dial(options: ConnectionOptions) -> Connection:
+    """A connection of the caller's own, who closes it; blocks.
+
+    Raises what `connection` raises.
+    """
     secret: dict[str, Any] = {}
     if options.secret is not None:
         kind, place, where = options.secret

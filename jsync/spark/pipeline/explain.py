@@ -12,15 +12,20 @@ _JSYNC = re.compile(r"^(?:\S+ )*jsync\.errors\.(\w+): (.+)$", re.MULTILINE)
 _RAISED = re.compile(
     r"\[USER_RAISED_EXCEPTION\] (.+?)(?: SQLSTATE: \w+)?$", re.MULTILINE
 )
+_PYTHON = re.compile(
+    r"Return Message: Traceback \(most recent call last\):\n(?:[ \t].*\n|\n)*(\S.*)$",
+    re.MULTILINE,
+)
+"""What a function of the user raised, in `foreachBatch`."""
 _CAUSE = re.compile(r"^(?:Caused by)?: [\w.$]+: (.+)$", re.MULTILINE)
 _SQL_LINE = re.compile(r"\(?\bline (\d+),? pos")
 _TAIL = re.compile(r";? ?\(?\bline \d+,? pos.*| SQLSTATE: \w+.*")
 
 
-def explain(error: BaseException) -> tuple[str, int | None]:
+def explain(error: BaseException | str) -> tuple[str, int | None]:
     """What it means, and the line of the SQL where Spark tells that."""
     text = str(error)
-    for pattern in (_JSYNC, _RAISED):
+    for pattern in (_JSYNC, _RAISED, _PYTHON):
         if found := pattern.findall(text):
             last = found[-1]
             return (last if isinstance(last, str) else last[-1]), None

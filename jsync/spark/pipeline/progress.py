@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
+
+from ..monitoring.figures import malformed, spans
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
-
-
-MALFORMED: Final = "malformed"
-"""What the metrics of dropped messages are called."""
 
 
 @dataclass
@@ -66,15 +63,6 @@ class SinkProgress:
         }
 
 
-def malformed(report: Mapping[str, Any]) -> int:
-    """How many messages a micro-batch dropped, of all sources."""
-    return sum(
-        row[MALFORMED] or 0
-        for name, row in (report.get("observedMetrics") or {}).items()
-        if name.startswith(f"{MALFORMED} ")
-    )
-
-
 def lag(report: Mapping[str, Any]) -> int | None:
     """The messages between where a micro-batch ended and where the streams end."""
     behind = None
@@ -91,14 +79,7 @@ def lag(report: Mapping[str, Any]) -> int | None:
 
 def _next(offset: Any) -> dict[str, int] | None:
     """The next sequence of each stream, of an offset that is one of JetStream."""
-    if isinstance(offset, str):
-        try:
-            offset = json.loads(offset)
-        except ValueError:
-            return None
-    if not isinstance(offset, dict) or not isinstance(offset.get("streams"), dict):
-        return None
-    return {name: span["next"] for name, span in offset["streams"].items()}
+    return {name: span["next"] for name, span in spans(offset).items()} or None
 
 
 def table(summaries: list[dict[str, Any]]) -> str:

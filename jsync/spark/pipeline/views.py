@@ -12,10 +12,10 @@ from pyspark.sql.types import ArrayType, MapType, StringType, StructType, Varian
 
 from ...errors import PipelineError
 from ...terminal import printable
+from ..monitoring.figures import MALFORMED
 from .checks import jetstream_options, source_columns
 from .config import FileSource, JetStreamSource
 from .explain import explain
-from .progress import MALFORMED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -46,6 +46,22 @@ def _first(pick: type | object, *ids: str | None) -> str | None:
     return pick(there) if there else None  # type: ignore[operator]
 
 
+class Totals(msgspec.Struct, frozen=True):
+    """Counts of all batches of a query or a job so far."""
+
+    rows: int = 0
+    duplicates: int = 0
+    """As far as the stream tells."""
+    dead_letters: int = 0
+
+    def __add__(self, other: Totals) -> Totals:
+        return Totals(
+            self.rows + other.rows,
+            self.duplicates + other.duplicates,
+            self.dead_letters + other.dead_letters,
+        )
+
+
 class Committed(msgspec.Struct, frozen=True, tag="committed"):
     """All of a batch is stored, and of those before it."""
 
@@ -59,6 +75,8 @@ class Committed(msgspec.Struct, frozen=True, tag="committed"):
     """When that stream was created."""
     mark: Mark | None = None
     """The stream's last message at the commit."""
+    totals: Totals | None = None
+    """None for what an older version noted."""
 
 
 class Begun(msgspec.Struct, frozen=True, tag="begun"):

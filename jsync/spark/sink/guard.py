@@ -5,6 +5,8 @@ from __future__ import annotations
 from time import monotonic
 from typing import TYPE_CHECKING, TypeVar
 
+import msgspec
+
 from ...errors import (
     CheckpointError,
     DataLossError,
@@ -25,6 +27,7 @@ from .fence import (
     Committed,
     Standing,
     Tasked,
+    Totals,
     decode,
     encode,
     seconds_left,
@@ -213,8 +216,11 @@ def commit(
     def put() -> None:
         js = connect()
         bucket = Bucket(js, bucket_name)
+        if last and not (fenced is not None and report.skipped):
+            bucket.forget(f"{key}.>")
+            return
+        committed, _ = _read(bucket, f"{key}.committed", Committed)
         if fenced is not None and report.skipped:
-            committed, _ = _read(bucket, f"{key}.committed", Committed)
             if committed is not None and committed.digest != report.digest:
                 raise CheckpointError(
                     f"batch {batch} of {key} was stored with other rows "
@@ -224,19 +230,17 @@ def commit(
                     f"{bucket_name}"
                 )
             return
-        if last:
-            bucket.forget(f"{key}.>")
-            return
-        entry = Committed(batch, report.digest, report.as_dict())
+        before = None if committed is None else committed.totals
+        entry = Committed(
+            batch,
+            report.digest,
+            report.as_dict(),
+            totals=(before or Totals()) + report.totals(),
+        )
         if fenced is not None:
             holding = holding_of(js.stream(fenced))
-            entry = Committed(
-                batch,
-                report.digest,
-                report.as_dict(),
-                stream=fenced,
-                created=holding.created,
-                mark=holding.mark,
+            entry = msgspec.structs.replace(
+                entry, stream=fenced, created=holding.created, mark=holding.mark
             )
         bucket.put(f"{key}.committed", encode(entry))
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import WriterCommitMessage
 
-from .fence import Digest, total
+from .fence import Digest, Totals, total
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -80,6 +80,10 @@ class BatchReport:
         if self.skipped:
             said.append(f"{self.skipped} stored by an earlier run")
         return ", ".join(said)
+
+    def totals(self) -> Totals:
+        """The counts, to be added up over batches."""
+        return Totals(self.rows, self.duplicates or 0, self.dead_letters)
 
     def as_dict(self) -> dict[str, object]:
         """For the fence, where people and tools can read it."""

@@ -1,0 +1,77 @@
+"""The figures of all queries in a key-value bucket, for tools outside Spark."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from ...errors import BucketNotFoundError, KeyNotFoundError
+from .figures import QueryFigures
+from .lags import measure
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ... import JetStream, KeyValue
+
+BUCKET: Final = "jsync_spark_progress"
+_KEPT: Final = 30 * 86400.0
+"""Seconds after which the bucket forgets a query that nobody runs any more."""
+
+
+def statuses(js: JetStream, bucket: str = BUCKET) -> list[QueryFigures]:
+    """Read the figures of all queries that a monitor has noted. Blocks.
+
+    The lag is measured now, so it is right even if the driver of a query is gone.
+
+    Args:
+        js: The context of the server that the monitor uses.
+        bucket: The bucket of the monitor.
+
+    Returns:
+        The figures of each query, by name. The list is empty if there is no such bucket.
+
+    Raises:
+        JetStreamError: The bucket cannot be read.
+    """
+    try:
+        store = js.key_value(bucket)
+    except BucketNotFoundError:
+        return []
+    found = sorted(_entries(store), key=lambda query: query.label)
+    for query in found:
+        measure(js, query)
+    return found
+
+
+def _entries(store: KeyValue[bytes]) -> Iterator[QueryFigures]:
+    for key in store.keys(">"):
+        query = read(store, key)
+        if query is not None:
+            yield query
+
+
+def read(store: KeyValue[bytes], query: str) -> QueryFigures | None:
+    """Return the figures of a query, or None if the bucket has none. Blocks."""
+    try:
+        return msgspec.json.decode(store.get(query).value, type=QueryFigures)
+    except (KeyNotFoundError, msgspec.MsgspecError):
+        return None
+
+
+def note(store: KeyValue[bytes], query: QueryFigures) -> None:
+    """Put the figures of a query into the bucket. Blocks."""
+    store.put(query.id, msgspec.json.encode(query))
+
+
+def open_board(js: JetStream, bucket: str) -> KeyValue[bytes]:
+    """Return the bucket, and create it if there is none. Blocks."""
+    try:
+        return js.key_value(bucket)
+    except BucketNotFoundError:
+        return js.create_key_value(
+            bucket=bucket,
+            description="progress of Spark queries on JetStream",
+            ttl=_KEPT,
+        )

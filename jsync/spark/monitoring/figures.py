@@ -1,0 +1,222 @@
+"""The figures of a streaming query: as data, as a line and as Prometheus text. Pure."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import msgspec
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+MALFORMED: Final = "malformed"
+"""The name of the observed column that counts malformed messages."""
+
+
+class Position(msgspec.Struct, frozen=True):
+    """Where a query is in a stream."""
+
+    created: str
+    """When the stream was created, ISO 8601."""
+    next: int
+    """The first sequence that the query has not read."""
+
+
+class StreamFigures(msgspec.Struct, kw_only=True):
+    """How far a query is behind a stream."""
+
+    created: str
+    next: int
+    lag: int | None = None
+    """Messages from `next` to the end of the stream. None: unknown."""
+    lag_seconds: float | None = None
+    """The age in seconds of the first unread message. None: unknown."""
+
+
+class QueryFigures(msgspec.Struct, kw_only=True):
+    """The progress and the lag of a streaming query."""
+
+    id: str
+    """The id in the checkpoint of the query."""
+    run_id: str = ""
+    """The id of this start of the query."""
+    name: str | None = None
+    state: Literal["running", "ended", "failed"] = "running"
+    error: str | None = None
+    """The first line of the error of a failed query."""
+    time: str = ""
+    """When the monitor measured the lag, ISO 8601."""
+    batch: int | None = None
+    """The number of the last micro-batch."""
+    batches: int = 0
+    """Micro-batches with rows. A repeated micro-batch counts again."""
+    rows: int = 0
+    """Rows of these micro-batches."""
+    input_rate: float | None = None
+    """Rows per second that came, in the last micro-batch with rows."""
+    processed_rate: float | None = None
+    """Rows per second that Spark processed, in the last micro-batch with rows."""
+    streams: dict[str, StreamFigures] = {}
+    malformed: int = 0
+    """Messages that an observed column `malformed` has counted."""
+    dead_letters: int | None = None
+    """Rows that the sink published as dead letters. None: the sink keeps no report."""
+    duplicates: int | None = None
+    """Rows that the sink's stream had already. None: the sink keeps no report."""
+
+    @property
+    def label(self) -> str:
+        """The name of the query, or its id."""
+        return self.name or self.id
+
+    @property
+    def lag(self) -> int | None:
+        """Unread messages of all streams. None: unknown."""
+        known = [each.lag for each in self.streams.values() if each.lag is not None]
+        return sum(known) if known else None
+
+    @property
+    def lag_seconds(self) -> float | None:
+        """The age of the oldest unread message. None: unknown."""
+        ages = [each.lag_seconds for each in self.streams.values()]
+        return max((age for age in ages if age is not None), default=None)
+
+    def take(self, report: Mapping[str, Any]) -> None:
+        """Take in Spark's report of a micro-batch."""
+        self.run_id, self.name = str(report["runId"]), report["name"]
+        self.state, self.error = "running", None
+        self.batch = report["batchId"]
+        if rows := report["numInputRows"]:
+            self.batches += 1
+            self.rows += rows
+            self.input_rate = _finite(report["inputRowsPerSecond"])
+            self.processed_rate = _finite(report["processedRowsPerSecond"])
+        self.malformed += malformed(report)
+        found: dict[str, StreamFigures] = {}
+        for stream, place in positions(report):
+            if stream in found and found[stream].next <= place.next:
+                continue  # two sources read it, and the other one is behind
+            known = self.streams.get(stream)
+            lag = (known.lag, known.lag_seconds) if known else (None, None)
+            found[stream] = StreamFigures(
+                created=place.created, next=place.next, lag=lag[0], lag_seconds=lag[1]
+            )
+        self.streams = found or self.streams
+
+    def line(self) -> str:
+        """The figures in one line, for a log."""
+        parts = [f"{self.label}: {self.state}, {self.rows:,} rows"]
+        if self.processed_rate is not None:
+            parts.append(f"{self.processed_rate:,.0f}/s")
+        for name, each in sorted(self.streams.items()):
+            if each.lag is None:
+                parts.append(f"{name} lag unknown")
+            else:
+                age = f" ({seconds_text(each.lag_seconds)})" if each.lag else ""
+                parts.append(f"{name} {each.lag:,} behind{age}")
+        for count, words in (
+            (self.malformed, "malformed"),
+            (self.dead_letters, "dead letters"),
+            (self.duplicates, "duplicates"),
+        ):
+            if count:
+                parts.append(f"{count:,} {words}")
+        if self.error is not None:
+            parts.append(self.error)
+        return ", ".join(parts)
+
+
+def seconds_text(seconds: float | None) -> str:
+    """A duration for people."""
+    return "age unknown" if seconds is None else f"{seconds:,.1f} s"
+
+
+def malformed(report: Mapping[str, Any]) -> int:
+    """The malformed messages that a micro-batch has counted, of all sources."""
+    found = 0
+    for row in (report.get("observedMetrics") or {}).values():
+        values = row if isinstance(row, dict) else row.asDict()
+        count = values.get(MALFORMED)
+        found += count if isinstance(count, int) else 0
+    return found
+
+
+def positions(report: Mapping[str, Any]) -> Iterator[tuple[str, Position]]:
+    """Where a micro-batch ended, in each stream of each JetStream source."""
+    for source in report["sources"]:
+        for name, span in spans(source.get("endOffset")).items():
+            yield name, Position(str(span.get("created", "")), int(span["next"]))
+
+
+def spans(offset: Any) -> Mapping[str, Mapping[str, Any]]:
+    """The streams in an offset. Empty if the source is not JetStream."""
+    if isinstance(offset, str):
+        try:
+            offset = json.loads(offset)
+        except ValueError:
+            return {}
+    streams = offset.get("streams") if isinstance(offset, dict) else None
+    return streams if isinstance(streams, dict) else {}
+
+
+def _finite(rate: float | None) -> float | None:
+    return rate if rate is not None and 0 <= rate < float("inf") else None
+
+
+# Prometheus ---------------------------------------------------------------------------
+
+# Name, type, help, attribute of `QueryFigures`.
+_METRICS: Final = (
+    ("batches_total", "counter", "Micro-batches with rows.", "batches"),
+    ("rows_total", "counter", "Rows of micro-batches.", "rows"),
+    ("input_rows_per_second", "gauge", "Rows that came.", "input_rate"),
+    ("processed_rows_per_second", "gauge", "Rows processed.", "processed_rate"),
+    ("malformed_total", "counter", "Malformed messages.", MALFORMED),
+    ("dead_letters_total", "counter", "Rows that became dead letters.", "dead_letters"),
+    ("duplicates_total", "counter", "Rows that the stream had.", "duplicates"),
+)
+# Name, help, attribute of `StreamFigures`.
+_LAGS: Final = (
+    ("lag_messages", "Unread messages of the stream.", "lag"),
+    ("lag_seconds", "Age of the first unread message.", "lag_seconds"),
+    ("next_sequence", "First sequence that is not read.", "next"),
+)
+
+
+def prometheus_text(queries: Iterable[QueryFigures]) -> str:
+    """Write figures in Prometheus' text format 0.0.4, labelled by query and stream."""
+    labelled = {f'query="{escaped(each.label)}"': each for each in queries}
+    lines = [
+        *_head("query_running", "gauge", "Whether the query runs."),
+        *(
+            f"jsync_spark_query_running{{{labels}}} {each.state == 'running':d}"
+            for labels, each in labelled.items()
+        ),
+    ]
+    for metric, kind, words, field in _METRICS:
+        lines += _head(metric, kind, words)
+        lines += [
+            f"jsync_spark_{metric}{{{labels}}} {value}"
+            for labels, each in labelled.items()
+            if (value := getattr(each, field)) is not None
+        ]
+    for metric, words, field in _LAGS:
+        lines += _head(metric, "gauge", words)
+        lines += [
+            f'jsync_spark_{metric}{{{labels},stream="{escaped(name)}"}} {value}'
+            for labels, each in labelled.items()
+            for name, stream in sorted(each.streams.items())
+            if (value := getattr(stream, field)) is not None
+        ]
+    return "\n".join(lines) + "\n"
+
+
+def _head(metric: str, kind: str, words: str) -> list[str]:
+    name = f"jsync_spark_{metric}"
+    return [f"# HELP {name} {words}", f"# TYPE {name} {kind}"]
+
+
+def escaped(label: str) -> str:
+    """The value of a label."""
+    return label.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

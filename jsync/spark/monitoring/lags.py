@@ -1,0 +1,69 @@
+"""The lag of a position, as the leaders of streams say."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...errors import (
+    Error,
+    MessageNotFoundError,
+    PermissionsError,
+    StreamNotFoundError,
+    UnsupportedFeatureError,
+)
+
+if TYPE_CHECKING:
+    from ... import JetStream, Stream
+    from .figures import QueryFigures, StreamFigures
+
+
+def measure(js: JetStream, query: QueryFigures) -> Error | None:
+    """Measure the lag of a query in each of its streams. Blocks.
+
+    Costs a request to the leader of each stream, and a second one if there are unread
+    messages.
+
+    Args:
+        js: The context to ask with.
+        query: The figures, which get the lag.
+
+    Returns:
+        The last error if a lag could not be measured. That lag is None.
+    """
+    failure: Error | None = None
+    for name, place in query.streams.items():
+        try:
+            place.lag, place.lag_seconds = _lag(js, name, place)
+        except Error as error:
+            place.lag = place.lag_seconds = None
+            if not isinstance(error, StreamNotFoundError):
+                failure = error
+    return failure
+
+
+def _lag(
+    js: JetStream, name: str, place: StreamFigures
+) -> tuple[int | None, float | None]:
+    stream = js.stream(name)
+    info = stream.cached_info
+    if info.created is None or info.created.isoformat() != place.created:
+        return None, None  # another stream of this name
+    state = info.state
+    lag = max(0, state.last_seq + 1 - max(place.next, state.first_seq))
+    if not lag or not state.messages:
+        return 0, 0.0
+    return lag, _age(stream, place.next)
+
+
+def _age(stream: Stream, sequence: int) -> float | None:
+    """Seconds since the first message from `sequence` on was stored. None: unknown."""
+    now = stream.cached_info.ts
+    try:
+        first = stream.get_message(sequence=sequence, next_by_subject=">", direct=False)
+    except MessageNotFoundError:
+        return 0.0
+    except (PermissionsError, UnsupportedFeatureError):
+        return None
+    if now is None:
+        return None
+    return max(0.0, round((now - first.timestamp).total_seconds(), 3))

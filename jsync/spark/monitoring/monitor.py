@@ -1,0 +1,352 @@
+"""The listener of a Spark session: figures of its streaming queries while they run.
+
+Spark calls the listener on a thread of its own, which puts each event into a queue. The
+monitor's thread takes events, asks the server for the lag, and notes the figures. So no
+query waits for the monitor.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+from datetime import UTC, datetime
+from queue import Empty, SimpleQueue
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+from pyspark.sql.streaming.listener import StreamingQueryListener
+
+from ...errors import ConfigError, Error
+from ...terminal import printable
+from ...worker import http as web
+from ..connecting import ConnectionOptions, dial
+from ..options import Options
+from ..pipeline.explain import explain
+from ..sink.bucket import Bucket
+from ..sink.fence import Committed, decode
+from ..sink.settings import FENCE_BUCKET
+from .board import BUCKET, note, open_board, read
+from .figures import QueryFigures, prometheus_text
+from .lags import measure
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from typing import Self
+
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.listener import (
+        QueryIdleEvent,
+        QueryProgressEvent,
+        QueryStartedEvent,
+        QueryTerminatedEvent,
+    )
+
+    from ... import Connection, JetStream, KeyValue
+
+INTERVAL: Final = 10.0
+PAUSE: Final = 0.5
+"""Seconds between two measurements at least."""
+_LAST_EVENTS: Final = 10.0
+"""Seconds that `close` waits for the last events of ended queries."""
+
+_LONGEST: Final = 1000
+"""Characters of an error."""
+
+logger = logging.getLogger("jsync.spark.monitor")
+
+_Event = tuple[str, str, "Mapping[str, Any]"]
+
+
+def monitor(
+    spark: SparkSession,
+    options: Mapping[str, str] | None = None,
+    *,
+    bucket: str | None = BUCKET,
+    fence_bucket: str = FENCE_BUCKET,
+    http: str | None = None,
+    interval: float = INTERVAL,
+    on_progress: Callable[[QueryFigures], object] | None = None,
+) -> Monitor:
+    """Watch the streaming queries of a session: lag, rates and counts. Blocks to connect.
+
+    After each micro-batch, and every `interval` seconds, the monitor asks the server how
+    far each query is behind its streams. It logs a line to `jsync.spark.monitor` and puts
+    the figures into a key-value bucket, where `jsync pipeline status` finds them. Queries
+    do not wait for the monitor, and an error of the monitor ends no query.
+
+    Use it as a context manager, or call `close`.
+
+    Args:
+        spark: A classic session. Spark Connect runs listeners elsewhere.
+        options: The options `nats.*`, as of `format("jetstream")`. One monitor is for one
+            server: the lag of other streams is unknown.
+        bucket: The bucket, created if it is missing. None: keep nothing. Entries that
+            nobody writes expire after 30 days.
+        fence_bucket: The option `fenceBucket` of the sinks, if you set it. Sinks keep
+            their counts of duplicates and dead letters there.
+        http: `HOST:PORT` to serve Prometheus' `/metrics`, `/livez` and `/readyz` on. Port
+            0 takes any.
+        interval: Seconds between measurements while no micro-batch ends.
+        on_progress: Called with the figures after each measurement of a query, on the
+            monitor's thread. What it raises is logged.
+
+    Returns:
+        The monitor.
+
+    Raises:
+        ConfigError: An option is wrong, or the session is of Spark Connect.
+        ConnectionError: No server could be reached.
+        JetStreamError: The bucket cannot be opened.
+    """
+    if not hasattr(spark, "sparkContext") or "connect" in type(spark).__module__:
+        raise ConfigError(
+            "monitor needs a classic session: Spark Connect runs listeners on its server; "
+            "start the monitor there"
+        )
+    if not 0 < interval < float("inf"):
+        raise ConfigError(f"interval: {interval!r}; give a number of seconds above 0")
+    found = Monitor(spark, interval, fence_bucket, on_progress)
+    address = None if http is None else web.address_of(http)
+    try:
+        found.start(ConnectionOptions.of(Options(options or {})), bucket, address)
+    except BaseException:
+        found.close()
+        raise
+    return found
+
+
+class Monitor:
+    """The figures of a session's queries. Made by `monitor`."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        interval: float,
+        fence_bucket: str,
+        on_progress: Callable[[QueryFigures], object] | None,
+    ) -> None:
+        self._spark = spark
+        self._interval = interval
+        self._fence_bucket = fence_bucket
+        self._on_progress = on_progress
+        self._listener = _Listener()
+        self._queries: dict[str, QueryFigures] = {}  # of the thread alone
+        self._shown: dict[str, QueryFigures] = {}  # copies, replaced as a whole
+        self._closing = threading.Event()
+        self._is_closed = False
+        self._thread = threading.Thread(
+            target=self._run, name="jsync-spark-monitor", daemon=True
+        )
+        self._resources = contextlib.ExitStack()
+        self._js: JetStream
+        self._board: KeyValue[bytes] | None = None
+        self.port: int | None = None
+        """The port of the HTTP server. None if there is none."""
+
+    def start(
+        self,
+        options: ConnectionOptions,
+        bucket: str | None,
+        address: tuple[str, int] | None,
+    ) -> None:
+        """Connect and begin to listen; `monitor` calls it."""
+        nc: Connection = self._resources.enter_context(dial(options))
+        self._js = nc.jetstream(
+            domain=options.domain, prefix=options.api_prefix, timeout=options.timeout
+        )
+        if bucket is not None:
+            self._board = open_board(self._js, bucket)
+        if address is not None:
+            self.port = self._resources.enter_context(web.serving(address, self))
+        self._spark.streams.addListener(self._listener)
+        self._resources.callback(self._spark.streams.removeListener, self._listener)
+        self._thread.start()
+
+    # What it knows --------------------------------------------------------------------
+
+    def queries(self) -> list[QueryFigures]:
+        """Return the figures of each query that this monitor has seen, as last measured.
+
+        Call it from any thread. It does not block.
+        """
+        return [msgspec.structs.replace(each) for each in self._shown.values()]
+
+    def prometheus_text(self) -> str:
+        """Write the figures as Prometheus text, format 0.0.4. It does not block."""
+        return prometheus_text(self._shown.values())
+
+    def metrics(self) -> str:
+        """The same, for the HTTP server."""
+        return self.prometheus_text()
+
+    def is_alive(self) -> bool:
+        """Whether the monitor runs: `/livez`."""
+        return self._thread.is_alive()
+
+    def is_ready(self) -> bool:
+        """Whether no query has failed: `/readyz`."""
+        return all(each.state != "failed" for each in self._shown.values())
+
+    # Its thread -----------------------------------------------------------------------
+
+    def _run(self) -> None:
+        measured = 0.0
+        while True:
+            closing = self._closing.is_set()
+            due = measured + self._interval
+            touched = self._gather(0.0 if closing else max(0.0, due - monotonic()))
+            now = monotonic()
+            for query in list(self._queries.values()):
+                if query.id in touched or (now >= due and query.state == "running"):
+                    self._measure(query)
+            if now >= due:
+                measured = now
+            if closing:
+                return
+            self._closing.wait(PAUSE)
+
+    def _gather(self, seconds: float) -> set[str]:
+        """Take events in, and wait for the first. Returns the queries they are of."""
+        events, touched = self._listener.events, set[str]()
+        with contextlib.suppress(Empty):
+            touched.add(self._take(events.get(timeout=seconds)))
+            while True:
+                touched.add(self._take(events.get_nowait()))
+        return touched
+
+    def _take(self, event: _Event) -> str:
+        kind, key, about = event
+        if not key:
+            return key  # only to wake the thread
+        query = self._queries.get(key)
+        if query is None:
+            query = self._queries[key] = self._known(key)
+        match kind:
+            case "started":
+                query.run_id, query.name = about["run_id"], about["name"]
+                query.state, query.error = "running", None
+            case "progress":
+                query.take(about)
+            case "terminated" if query.run_id == about["run_id"]:
+                error = about["error"]
+                query.state = "ended" if error is None else "failed"
+                query.error = None if error is None else explain(error)[0][:_LONGEST]
+        return key
+
+    def _known(self, key: str) -> QueryFigures:
+        """The figures of the runs before, or new ones."""
+        try:
+            known = None if self._board is None else read(self._board, key)
+        except Error as error:
+            logger.warning("the progress so far of %s cannot be read: %s", key, error)
+            known = None
+        return known or QueryFigures(id=key)
+
+    def _measure(self, query: QueryFigures) -> None:
+        try:
+            failure = measure(self._js, query)
+            query.time = datetime.now(UTC).isoformat(timespec="milliseconds")
+            self._count(query)
+            if self._board is not None:
+                note(self._board, query)
+        except Error as error:
+            failure = error
+        if failure is not None:
+            logger.warning(
+                "%s: the progress cannot be measured or noted: %s",
+                *(printable(query.label), printable(str(failure))),
+            )
+        shown = _copy(query)
+        self._shown = {**self._shown, query.id: shown}
+        logger.info(
+            "%s",
+            printable(query.line()),
+            extra={"progress": msgspec.to_builtins(shown)},
+        )
+        if self._on_progress is not None:
+            try:
+                self._on_progress(_copy(query))
+            except Exception:
+                logger.exception("on_progress of a monitor raised")
+
+    def _count(self, query: QueryFigures) -> None:
+        """The counts that the query's sinks have reported to the fence."""
+        try:
+            bucket = Bucket(self._js, self._fence_bucket)
+        except Error:
+            return  # no sink has reported anything
+        totals = []
+        for key in (f"query.{query.id}", f"job.{query.id}"):
+            value = bucket.get(f"{key}.committed")
+            entry = None if value is None or not value.data else decode(value.data)
+            if isinstance(entry, Committed) and entry.totals is not None:
+                totals.append(entry.totals)
+        if totals:
+            query.dead_letters = sum(each.dead_letters for each in totals)
+            query.duplicates = sum(each.duplicates for each in totals)
+
+    # Its end --------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Stop listening, after the last events of ended queries. Blocks up to 10 s."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        if self._thread.is_alive():
+            self._await_ends()
+            self._closing.set()
+            self._listener.events.put(("wake", "", {}))
+            self._thread.join(_LAST_EVENTS)
+        self._resources.close()
+
+    def _await_ends(self) -> None:
+        """Wait until Spark has reported the end of each query that has ended."""
+        until = monotonic() + _LAST_EVENTS
+        while monotonic() < until:
+            active = {str(query.id) for query in self._spark.streams.active}
+            if not self._listener.running - active:
+                return
+            self._closing.wait(0.02)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<Monitor of {len(self._shown)} queries>"
+
+
+class _Listener(StreamingQueryListener):
+    """Puts what Spark reports into a queue."""
+
+    def __init__(self) -> None:
+        self.events: SimpleQueue[_Event] = SimpleQueue()
+        self.running: set[str] = set()  # replaced, never changed
+
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:
+        key = str(event.id)
+        self.running = self.running | {key}
+        about = {"run_id": str(event.runId), "name": event.name}
+        self.events.put(("started", key, about))
+
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:
+        progress = event.progress
+        self.events.put(("progress", str(progress.id), progress))
+
+    def onQueryIdle(self, event: QueryIdleEvent) -> None:
+        """The monitor measures idle queries by its own clock."""
+
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
+        key = str(event.id)
+        about = {"run_id": str(event.runId), "error": event.exception}
+        self.events.put(("terminated", key, about))
+        self.running = self.running - {key}
+
+
+def _copy(query: QueryFigures) -> QueryFigures:
+    streams = {name: msgspec.structs.replace(s) for name, s in query.streams.items()}
+    return msgspec.structs.replace(query, streams=streams)

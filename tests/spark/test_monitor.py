@@ -1,0 +1,203 @@
+"""The lag and the counts of real queries, in the monitor, its HTTP server and its bucket."""
+
+from __future__ import annotations
+
+import logging
+import urllib.error
+import urllib.request
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pyspark.sql import functions as F  # noqa: N812
+
+import jsync as library
+from jsync import errors
+from jsync.spark import QueryFigures, monitor, statuses
+
+from ..cli.support import Jsync
+from ..servers import wait_for
+from .sink_support import run
+from .support import LONG, Batches, Reading, fill, numbers
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from jsync.server import LocalServer
+    from jsync.spark import Monitor
+
+
+@pytest.fixture
+def place(server: LocalServer) -> dict[str, str]:
+    return {"nats.servers": server.url}
+
+
+def the(watching: Monitor, name: str) -> QueryFigures:
+    """The figures of a query, or empty ones before the first measurement."""
+    found = (each for each in watching.queries() if each.name == name)
+    return next(found, QueryFigures(id="none"))
+
+
+def named(frame: DataFrame, name: str, batches: Batches) -> Any:
+    writer = frame.writeStream.queryName(name).foreachBatch(batches.take)
+    return writer.option("checkpointLocation", str(batches.checkpoint))
+
+
+def get(port: int | None, path: str) -> str:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}") as response:
+        text: bytes = response.read()
+    return text.decode()
+
+
+def test_the_lag_of_a_running_query_is_told_in_messages_and_seconds(
+    spark: SparkSession,
+    server: LocalServer,
+    reading: Reading,
+    batches: Batches,
+    js: library.JetStream,
+    stream: library.Stream,
+    unique: str,
+    place: dict[str, str],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO, "jsync.spark.monitor")
+    fill(js, stream, *numbers(12))
+    frame = reading.stream(stream, startingOffsets="earliest", maxOffsetsPerTrigger=5)
+    told: list[QueryFigures] = []
+    bucket = f"{unique}progress"
+    with monitor(
+        spark,
+        place,
+        bucket=bucket,
+        http="127.0.0.1:0",
+        interval=0.2,
+        on_progress=told.append,
+    ) as watching:
+        # One micro-batch, and no second one for a long time.
+        trigger = named(frame, unique, batches).trigger(processingTime="1 hour")
+        query = trigger.start()
+        try:
+            wait_for(lambda: the(watching, unique).rows == 5, LONG)
+            fill(js, stream, *numbers(3, start=13))
+            # Nothing happens in Spark: the monitor looks by itself.
+            wait_for(lambda: the(watching, unique).lag == 10, LONG)
+            found = the(watching, unique)
+            age = found.lag_seconds
+            assert age is not None
+            assert age > 0
+            assert found.streams[stream.name].next == 6
+            wait_for(lambda: (the(watching, unique).lag_seconds or 0) > age, LONG)
+            text = get(watching.port, "/metrics")
+            labels = f'query="{unique}",stream="{stream.name}"'
+            assert f"jsync_spark_lag_messages{{{labels}}} 10\n" in text
+            assert f'jsync_spark_rows_total{{query="{unique}"}} 5\n' in text
+            assert f'jsync_spark_query_running{{query="{unique}"}} 1\n' in text
+            assert get(watching.port, "/readyz") == "ok\n"
+            (kept,) = statuses(js, bucket)
+            assert (kept.id, kept.state, kept.lag) == (str(query.id), "running", 10)
+        finally:
+            query.stop()
+    assert [each.lag for each in told if each.lag] != []
+    # The driver is gone, and other tools see the lag grow.
+    fill(js, stream, *numbers(5, start=16))
+    jsync = Jsync(server)
+    (document,) = jsync("pipeline", "status", "--bucket", bucket, "--json").json
+    assert (document["query"], document["state"]) == (unique, "ended")
+    assert (document["lag"], document["rows"]) == (15, 5)
+    ended = jsync("pipeline", "status", "--bucket", bucket)
+    assert ended.rows[0][:5] == [unique, "ended", "0", "5", "15"]
+    (line,) = jsync("pipeline", "status", "--bucket", bucket, "--streams").rows
+    assert line[:4] == [unique, stream.name, "6", "15"]
+    lines = [record for record in caplog.records if record.name == logger_name()]
+    assert any(f"{stream.name} 10 behind" in each.getMessage() for each in lines)
+    assert lines[-1].progress["streams"][stream.name]["next"] == 6  # type: ignore[attr-defined]
+
+
+def logger_name() -> str:
+    return "jsync.spark.monitor"
+
+
+def test_duplicates_dead_letters_and_malformed_messages_are_counted_over_all_runs(
+    spark: SparkSession,
+    server: LocalServer,
+    reading: Reading,
+    js: library.JetStream,
+    stream: library.Stream,
+    unique: str,
+    tmp_path: Path,
+    place: dict[str, str],
+) -> None:
+    out = js.create_stream(name=f"{unique}OUT", subjects=[f"{unique}-out.>"])
+    dead = js.create_stream(name=f"{unique}DEAD", subjects=[f"{unique}-dead"])
+    value = F.col("data").cast("string").try_cast("int")
+    rows = (
+        reading.stream(stream, startingOffsets="earliest")
+        .withColumn("value", value)
+        .observe(
+            f"counts {unique}", F.count_if(F.col("value").isNull()).alias("malformed")
+        )
+        .select(
+            F.when(F.col("value") == 3, "a b")
+            .otherwise(F.lit(f"{unique}-out.a"))
+            .alias("subject"),
+            "data",
+            # Two rows of each batch have the id of another row.
+            (F.col("sequence") - F.col("sequence") % 2).cast("string").alias("msg_id"),
+        )
+    )
+    chosen = {
+        "stream": out.name,
+        "delivery": "exactly-once",
+        "deadLetterSubject": f"{unique}-dead",
+        "queryName": unique,
+    }
+    bucket = f"{unique}progress"
+    found = QueryFigures(id="none")
+    try:
+        for start, malformed, totals in ((1, 1, (1, 0)), (5, 2, (1, 2))):
+            fill(js, stream, *numbers(3, start), b"no number")
+            with monitor(spark, place, bucket=bucket) as watching:
+                run(rows, server, tmp_path / "checkpoint", **chosen)
+            (found,) = watching.queries()
+            assert (found.malformed, found.state) == (malformed, "ended")
+            assert (found.dead_letters, found.duplicates) == totals
+            assert (found.lag, found.lag_seconds) == (0, 0.0)
+        assert dead.info().state.messages == 1
+        assert found.rows == 8, "the bucket remembers the first run"
+    finally:
+        out.delete()
+        dead.delete()
+
+
+def test_a_query_that_fails_is_not_ready_and_says_why(
+    spark: SparkSession,
+    reading: Reading,
+    batches: Batches,
+    js: library.JetStream,
+    stream: library.Stream,
+    unique: str,
+    place: dict[str, str],
+) -> None:
+    fill(js, stream, b"1")
+    frame = reading.stream(stream, startingOffsets="earliest")
+    batches.fail_at = 0
+    with monitor(spark, place, bucket=None, http="127.0.0.1:0") as watching:
+        query = named(frame, unique, batches).start()
+        with pytest.raises(Exception, match="the sink fails"):
+            query.awaitTermination(LONG)
+        wait_for(lambda: not watching.is_ready(), LONG)
+        found = the(watching, unique)
+        assert found.state == "failed"
+        assert found.error == "RuntimeError: the sink fails"
+        with pytest.raises(urllib.error.HTTPError, match="503"):
+            get(watching.port, "/readyz")
+
+
+def test_what_a_monitor_cannot_do_is_said_at_once(spark: SparkSession) -> None:
+    with pytest.raises(errors.ConfigError, match="interval"):
+        monitor(spark, interval=0)
+    with pytest.raises(errors.ConfigError, match="HOST:PORT"):
+        monitor(spark, http="8080")
+    with pytest.raises(errors.ConfigError, match="there is no option"):
+        monitor(spark, {"nats.server": "x"})
