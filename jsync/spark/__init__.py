@@ -9,10 +9,12 @@ includeHeaders=true), and data; a schema of the user's reads fewer, and without 
 payloads are sent. Its options, whose names are of any case:
 
     stream, or streams               one, or several separated by commas
+    streamPattern                    all whose name matches, looked for in each batch
     subjects                         only these, wildcards allowed
     startingOffsets, startingTimestamp   earliest, latest, a sequence, JSON; a moment
     endingOffsets, endingTimestamp   of a batch; exclusive
     maxOffsetsPerTrigger, maxBytesPerTrigger   of a micro-batch, from Spark 4.2 on
+    minOffsetsPerTrigger, maxTriggerDelay   a micro-batch waits for more, for so long
     minPartitions, maxPartitions, maxRecordsPerPartition
     failOnDataLoss                   true; what went before being read is an error
     pauseFile                        of a stream; no new batch begins while it is there

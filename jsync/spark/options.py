@@ -9,6 +9,7 @@ table in SQL has one set of them for reading and for writing.
 from __future__ import annotations
 
 import difflib
+import re
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 SOURCE = (
     "stream",
     "streams",
+    "streamPattern",
     "subjects",
     "startingOffsets",
     "startingTimestamp",
@@ -27,6 +29,8 @@ SOURCE = (
     "endingTimestamp",
     "maxOffsetsPerTrigger",
     "maxBytesPerTrigger",
+    "minOffsetsPerTrigger",
+    "maxTriggerDelay",
     "minPartitions",
     "maxPartitions",
     "maxRecordsPerPartition",
@@ -84,6 +88,10 @@ _SECRETS = {
     "nats.credentials": "nats.credentialsEnv or nats.credentialsFile",
     "nats.creds": "nats.credentialsEnv or nats.credentialsFile",
 }
+
+
+_DURATION = re.compile(r"(\d+) ?(ms|s|m|min|h|d)")
+_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 
 
 class Options:
@@ -146,24 +154,33 @@ class Options:
             raise refused(name, "a number of seconds above 0", text)
         return value
 
-    def time(self, name: str) -> datetime | None:
-        """A moment: ISO 8601 with its offset from UTC, or milliseconds since 1970."""
+    def duration(self, name: str) -> float | None:
+        """Seconds of a duration with its unit, as Spark writes it: `15m`."""
         text = self.text(name)
         if text is None:
             return None
-        try:
-            if text.lstrip("-").isdigit():
-                return datetime.fromtimestamp(int(text) / 1000, UTC)
-            moment: datetime | None = datetime.fromisoformat(text)
-        except (ValueError, OverflowError):
-            moment = None
-        if moment is None or moment.tzinfo is None:
-            wanted = "a time as 2026-01-31T12:00:00Z, or milliseconds since 1970"
-            raise refused(name, wanted, text)
-        return moment.astimezone(UTC)
+        found = _DURATION.fullmatch(text.lower())
+        seconds = 0.0 if found is None else int(found[1]) * _UNITS[found[2]]
+        if not seconds:
+            raise refused(name, "a duration such as 500ms, 30s, 15m or 2h", text)
+        return seconds
 
     def __repr__(self) -> str:
         return f"<Options {', '.join(_KNOWN[name] for name in self._given)}>"
+
+
+def moment(name: str, text: str) -> datetime:
+    """A moment: ISO 8601 with its offset from UTC, or milliseconds since 1970."""
+    try:
+        if text.lstrip("-").isdigit():
+            return datetime.fromtimestamp(int(text) / 1000, UTC)
+        found: datetime | None = datetime.fromisoformat(text)
+    except (ValueError, OverflowError):
+        found = None
+    if found is None or found.tzinfo is None:
+        wanted = "a time as 2026-01-31T12:00:00Z, or milliseconds since 1970"
+        raise refused(name, wanted, text)
+    return found.astimezone(UTC)
 
 
 def refused(name: str, wanted: str, text: str) -> ConfigError:

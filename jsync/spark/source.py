@@ -23,7 +23,7 @@ from .offsets import (
 from .patience import patiently
 from .pushdown import Narrowing
 from .schema import arrow_schema, check_schema
-from .source_options import SourceOptions
+from .source_options import SourceOptions, matches
 from .streams import (
     LossPolicy,
     check_readable,
@@ -63,6 +63,20 @@ class Source:
 
     def jetstream(self) -> JetStream:
         return jetstream(self.connection)
+
+    def streams(self) -> tuple[str, ...]:
+        """The streams to read now; with a pattern, blocks to ask for their names."""
+        pattern = self.options.pattern
+        if pattern is None:
+            return self.options.streams
+        names = patiently(lambda: list(self.jetstream().stream_names()))
+        return tuple(sorted(name for name in names if matches(pattern, name)))
+
+    def reads(self, name: str) -> bool:
+        """Whether the options choose a stream of this name."""
+        if self.options.pattern is None:
+            return name in self.options.streams
+        return matches(self.options.pattern, name)
 
     def look(self, name: str) -> tuple[Stream, Holding]:
         """Ask for a stream, and at first whether it can be read at all; blocks."""
@@ -144,15 +158,15 @@ class JetStreamReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         source = self._source
-        spans = {name: self.span(name) for name in source.options.streams}
+        spans = {name: self.span(name) for name in source.streams()}
         return source.partitions(source.planned(spans))
 
     def span(self, name: str) -> Span:
         """The part of a stream that the options ask for."""
         options = self._source.options
         stream, holding = self._source.look(name)
-        start = sequence_at(stream, holding, options.starting[name])
-        upto = min(holding.next, sequence_at(stream, holding, options.ending[name]))
+        start = sequence_at(stream, holding, options.starting.of(name))
+        upto = min(holding.next, sequence_at(stream, holding, options.ending.of(name)))
         loss = lost(holding.created, start, upto, holding)
         if loss is not None:
             self._source.policy.found(name, loss)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -65,10 +66,13 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._heads: Spans = {}  # the ends of the streams as last seen
         self._planned: dict[str, Mark | None] = {}  # of the last offset given
         self._targets: dict[str, Holding] | None = None
-        limits = self._source.options.max_rows, self._source.options.max_bytes
-        if not LIMITS and limits != (None, None):
+        self._last_batch: float | None = None
+        chosen = self._source.options
+        limits = chosen.max_rows, chosen.max_bytes, chosen.min_rows
+        if not LIMITS and limits != (None, None, None):
             raise ConfigError(
-                "options maxOffsetsPerTrigger and maxBytesPerTrigger need Spark 4.2"
+                "options maxOffsetsPerTrigger, maxBytesPerTrigger and minOffsetsPerTrigger "
+                "need Spark 4.2"
             )
 
     # Where it is ----------------------------------------------------------------------
@@ -79,15 +83,22 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         Spark asks twice, and again when it repeats the first batch, so that what a batch
         reads is said by its end alone.
         """
-        options = self._source.options
-        self._reached = {name: self._begin(name) for name in options.streams}
+        self._reached = {name: self._begin(name) for name in self._source.streams()}
         return to_json(self._reached)
 
-    def _begin(self, name: str) -> Span:
-        """Where a stream begins that the query does not know yet."""
+    def _begin(self, name: str, *, found: bool = False) -> Span:
+        """Where a stream begins that the query does not know yet.
+
+        Args:
+            name: Its name.
+            found: A pattern has found it after the query began. All of it is read.
+        """
         if name not in self._begun:
             stream, holding = self._source.look(name)
-            place = self._source.options.starting[name]
+            starting = self._source.options.starting
+            place = starting.of(name)
+            if found and name not in starting.named:
+                place = "earliest"
             start = sequence_at(stream, holding, place)
             loss = lost(holding.created, start, holding.next, holding)
             if loss is not None:
@@ -107,7 +118,7 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
     def prepareForTriggerAvailableNow(self) -> None:
         """What is there now is all that the query reads."""
         self._targets = {
-            name: self._source.look(name)[1] for name in self._source.options.streams
+            name: self._source.look(name)[1] for name in self._source.streams()
         }
 
     def latestOffset(
@@ -128,7 +139,7 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
     def _known(self, offset: dict[str, Any]) -> Spans:
         """The places in an offset; raises `CheckpointError` for one of other streams."""
         spans = from_json(offset)
-        left = [name for name in spans if name not in self._source.options.streams]
+        left = [name for name in spans if not self._source.reads(name)]
         if left:
             raise CheckpointError(
                 f"the checkpoint also has stream {left[0]}, which this query does not read: "
@@ -141,27 +152,30 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         if before is None:
             return {
                 name: Span(holding.created, None, holding.next, mark=holding.mark)
-                for name in self._source.options.streams
+                for name in self._source.streams()
                 for _, holding in [self._source.look(name)]
             }
         places: Spans = {}
         marks: dict[str, Mark | None] = {}
         backlogs: dict[str, int] = {}
         sizes: dict[str, float] = {}
-        for name in self._source.options.streams:
-            known = before[name] if name in before else self._begin(name)
+        is_found = self._source.options.pattern is not None
+        for name in self._names(before):
+            known = before.get(name) or self._begin(name, found=is_found)
             place, holding = self._resumed(name, known)
+            if holding is None and is_found:
+                continue  # if a stream of this name comes again, it is a new one
             places[name] = place
             marks[name] = known.mark if holding is None else holding.mark
             backlogs[name] = 0 if holding is None else self._backlog(place, holding)
             sizes[name] = 0.0 if holding is None else holding.message_bytes
         shares = self._shares(backlogs, sizes) if limited else backlogs
-        moved = any(shares.values()) or any(
-            name not in before or span is not before[name]
-            for name, span in places.items()
+        moved = before.keys() != places.keys() or any(
+            span is not before[name] for name, span in places.items()
         )
-        if not moved:
+        if not moved and (not any(shares.values()) or self._waits(backlogs)):
             return before
+        self._last_batch = monotonic()
         after = {
             name: Span(
                 span.created, span.next, span.next + shares[name], mark=marks[name]
@@ -170,6 +184,22 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         }
         self._planned = marks
         return self._source.planned(after)
+
+    def _names(self, before: Spans) -> list[str]:
+        """The streams of the next batch: with a pattern those of now, too."""
+        if self._source.options.pattern is None:
+            return list(self._source.options.streams)
+        new = self._source.streams() if self._targets is None else self._targets
+        return list(dict.fromkeys([*before, *new]))
+
+    def _waits(self, backlogs: dict[str, int]) -> bool:
+        """Whether a batch of so few messages waits for more."""
+        options = self._source.options
+        if options.min_rows is None or self._targets is not None:
+            return False
+        if self._last_batch is None or sum(backlogs.values()) >= options.min_rows:
+            return False
+        return monotonic() - self._last_batch < options.max_delay
 
     def _resumed(self, name: str, span: Span) -> tuple[Span, Holding | None]:
         """Where to go on in a stream; and what it holds, None when it is not there."""
@@ -207,9 +237,10 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
     def _backlog(self, span: Span, holding: Holding) -> int:
         upto = holding.next
         if self._targets is not None:
-            target = self._targets[holding.stream]
-            is_same = target.created == holding.created
-            upto = min(upto, target.next) if is_same else 0
+            target = self._targets.get(holding.stream)
+            if target is None or target.created != holding.created:
+                return 0
+            upto = min(upto, target.next)
         return max(0, upto - span.next)
 
     def _shares(

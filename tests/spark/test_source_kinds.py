@@ -262,3 +262,103 @@ def test_small_streams_share_a_partition_and_keep_their_order(
     assert len(wider.partitions(end, latest(wider, end))) == 30
     for stream in made:
         stream.delete()
+
+
+def test_each_stream_begins_and_ends_at_its_own_moment(
+    options: dict[str, str], js: jsync.JetStream, stream: jsync.Stream
+) -> None:
+    other = js.create_stream(name=f"{stream.name}B", subjects=[f"{stream.name}B.>"])
+    names = (stream.name, other.name)
+    for each in (stream, other):
+        for payload in numbers(5):
+            js.publish(f"{each.name}.0", payload)
+    times = {
+        (name, n): js.stream(name).get_message(n).timestamp.isoformat()
+        for name in names
+        for n in range(1, 6)
+    }
+    del options["startingOffsets"], options["stream"]
+    reader = batch(
+        {**options, "streams": ",".join(names)},
+        startingTimestamp=json.dumps(
+            {names[0]: times[names[0], 2], names[1]: times[names[1], 4]}
+        ),
+        endingTimestamp=json.dumps(
+            {names[0]: times[names[0], 4], names[1]: "2099-01-01T00:00:00Z"}
+        ),
+    )
+    assert sequences(reader, reader.partitions()) == [2, 3, 4, 5]
+    other.delete()
+
+
+def test_a_pattern_is_resolved_for_each_batch(
+    options: dict[str, str], js: jsync.JetStream, stream: jsync.Stream
+) -> None:
+    fill(js, stream, *numbers(3))
+    del options["stream"], options["startingOffsets"]
+    options["streamPattern"] = f"{stream.name}.*"
+    reader = streaming(options)  # from the latest on
+    start = reader.initialOffset()
+    assert latest(reader, start) == start
+    other = js.create_stream(name=f"{stream.name}B", subjects=[f"{stream.name}B.>"])
+    js.create_key_value(bucket=f"{stream.name}").put("a", b"1")
+    fill(js, other, *numbers(4))
+    # A stream that came later is read from its beginning.
+    end = latest(reader, start)
+    assert end["streams"].keys() == {stream.name, other.name}
+    assert sequences(reader, reader.partitions(start, end)) == [1, 2, 3, 4]
+    # So it is if nobody ran the query when it came.
+    assert sequences(streaming(options), streaming(options).partitions(start, end)) == [
+        *(1, 2, 3, 4)
+    ]
+    other.delete()
+    with pytest.raises(errors.DataLossError, match=f"{other.name} is not there"):
+        latest(reader, end)
+    going_on = streaming(options, failOnDataLoss="false")
+    after = latest(going_on, end)
+    assert after["streams"].keys() == {stream.name}
+    assert latest(going_on, after) == after
+    found = batch(options)
+    assert sequences(found, found.partitions()) == [1, 2, 3]
+    nothing = batch({**options, "streamPattern": f"{stream.name}NONE.*"})
+    assert nothing.partitions() == []
+    js.delete_key_value(f"{stream.name}")
+
+
+def test_a_query_ends_with_the_streams_that_were_there_when_it_began(
+    options: dict[str, str], js: jsync.JetStream, stream: jsync.Stream
+) -> None:
+    fill(js, stream, *numbers(3))
+    del options["stream"]
+    options["streamPattern"] = f"{stream.name}.*"
+    reader = streaming(options)
+    start = reader.initialOffset()
+    reader.prepareForTriggerAvailableNow()
+    other = js.create_stream(name=f"{stream.name}B", subjects=[f"{stream.name}B.>"])
+    fill(js, other, *numbers(2))
+    end = latest(reader, start)
+    assert end["streams"].keys() == {stream.name}
+    assert latest(reader, end) == end
+    other.delete()
+
+
+def test_few_messages_wait_for_more_of_them_or_for_the_delay(
+    options: dict[str, str], js: jsync.JetStream, stream: jsync.Stream
+) -> None:
+    fill(js, stream, *numbers(2))
+    reader = streaming(options, minOffsetsPerTrigger=5, maxTriggerDelay="1h")
+    start = latest(reader, reader.initialOffset())
+    assert start["streams"][stream.name]["next"] == 3, "the first batch does not wait"
+    fill(js, stream, *numbers(4))
+    assert latest(reader, start) == start
+    fill(js, stream, b"the fifth")
+    assert latest(reader, start)["streams"][stream.name]["next"] == 8
+    soon = streaming(options, minOffsetsPerTrigger=500, maxTriggerDelay="1ms")
+    end = latest(soon, start)
+    fill(js, stream, b"one more")
+    wait_for(lambda: latest(soon, end) != end, LONG)
+    # What is available now is read, however few there are.
+    now = streaming(options, minOffsetsPerTrigger=500)
+    now.prepareForTriggerAvailableNow()
+    first = latest(now, start)
+    assert first != start

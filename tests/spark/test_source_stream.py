@@ -115,3 +115,22 @@ def test_a_stream_that_is_quiet_makes_no_batches(
         fill(js, stream, b"more")
         wait_for(lambda: batches.sequences == [1, 2, 3, 4], LONG)
     assert batches.given == [(0, [1, 2, 3]), (1, [4])]
+
+
+def test_a_running_query_finds_new_streams_that_match(
+    reading: Reading, batches: Batches, js: jsync.JetStream, stream: jsync.Stream
+) -> None:
+    fill(js, stream, *numbers(2))
+    pattern = f"{stream.name}.*"
+    frame = reading.stream("", streamPattern=pattern, startingOffsets="earliest")
+    with batches.running(frame):
+        wait_for(lambda: batches.sequences == [1, 2], LONG)
+        other = js.create_stream(name=f"{stream.name}B", subjects=[f"{stream.name}B.>"])
+        fill(js, other, *numbers(3))
+        wait_for(lambda: len(batches.sequences) == 5, LONG)
+    assert [row.sequence for row in batches.rows if row.stream == other.name] == [
+        1,
+        2,
+        3,
+    ]
+    other.delete()

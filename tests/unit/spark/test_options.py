@@ -11,7 +11,7 @@ import pytest
 from jsync.errors import ConfigError
 from jsync.spark.connecting import ConnectionOptions, connection
 from jsync.spark.options import NATS, Options
-from jsync.spark.source_options import SourceOptions
+from jsync.spark.source_options import SourceOptions, matches
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -29,7 +29,7 @@ def connecting(**given: str) -> ConnectionOptions:
 
 
 def test_names_are_of_any_case() -> None:
-    assert source(STARTINGoffsets="5", Failondataloss="FALSE").starting == {"A": 5}
+    assert source(STARTINGoffsets="5", Failondataloss="FALSE").starting.of("A") == 5
     assert not source(failondataloss="False").fail_on_loss
     assert connecting(SERVERS="nats://a, nats://b").servers == ("nats://a", "nats://b")
 
@@ -81,6 +81,20 @@ def test_an_option_that_there_is_not_is_refused(name: str, wanted: str) -> None:
         ),
         ({"minPartitions": "many"}, "minPartitions has to be a whole number"),
         ({"failOnDataLoss": "no"}, "failOnDataLoss has to be true or false"),
+        (
+            {"minOffsetsPerTrigger": "5", "maxOffsetsPerTrigger": "4"},
+            "minOffsetsPerTrigger is above maxOffsetsPerTrigger",
+        ),
+        ({"maxTriggerDelay": "5s"}, "maxTriggerDelay needs minOffsetsPerTrigger"),
+        (
+            {"minOffsetsPerTrigger": "5", "maxTriggerDelay": "15"},
+            "maxTriggerDelay has to be a duration",
+        ),
+        (
+            {"startingTimestamp": '{"B": 1}'},
+            "startingTimestamp says nothing of stream A",
+        ),
+        ({"startingTimestamp": '{"A": "x"}'}, "startingTimestamp has to be a time"),
         ({"readMode": "push"}, "readMode has to be consumer or direct"),
     ],
 )
@@ -92,19 +106,61 @@ def test_what_a_batch_cannot_be_is_refused(given: dict[str, str], wanted: str) -
 def test_a_stream_has_no_end() -> None:
     with pytest.raises(ConfigError, match="endingOffsets is for a batch"):
         source(streaming=True, endingOffsets=5)
-    assert source(streaming=True).starting == {"A": "latest"}
-    assert source().starting == {"A": "earliest"}
+    assert source(streaming=True).starting.of("A") == "latest"
+    assert source().starting.of("A") == "earliest"
 
 
 def test_places_are_sequences_ends_or_moments() -> None:
     given = source(
         stream="A, B", startingOffsets='{"A": 7, "B": "earliest"}', endingOffsets=9
     )
-    assert given.starting == {"A": 7, "B": "earliest"}
-    assert given.ending == {"A": 9, "B": 9}
+    assert given.starting.named == {"A": 7, "B": "earliest"}
+    assert given.ending.of("B") == 9
     noon = datetime(2026, 1, 31, 12, tzinfo=UTC)
     for text in ("2026-01-31T12:00:00Z", "2026-01-31T13:00:00+01:00", "1769860800000"):
-        assert source(startingTimestamp=text).starting == {"A": noon}
+        assert source(startingTimestamp=text).starting.of("A") == noon
+    each = source(
+        stream="A, B",
+        startingTimestamp='{"A": "2026-01-31T12:00:00Z", "B": 0}',
+        endingTimestamp='{"A": 1769860800000, "B": 5}',
+    )
+    assert each.starting.named == {"A": noon, "B": datetime.fromtimestamp(0, UTC)}
+    assert each.ending.of("A") == noon
+
+
+def test_a_pattern_names_streams_but_no_buckets() -> None:
+    given = Options(
+        {"streamPattern": "ORDERS-.*|KV_.*", "startingOffsets": '{"ORDERS-1": 7}'}
+    )
+    chosen = SourceOptions.of(given, streaming=True)
+    assert chosen.pattern is not None
+    names = ["ORDERS-1", "ORDERS-", "MY-ORDERS-1", "KV_ORDERS-1"]
+    assert [matches(chosen.pattern, name) for name in names] == [
+        True,
+        True,
+        False,
+        False,
+    ]
+    assert (chosen.starting.of("ORDERS-1"), chosen.starting.of("ORDERS-2")) == (
+        7,
+        "latest",
+    )
+    for more, wanted in (
+        ({"streamPattern": "("}, "streamPattern has to be a regular expression"),
+        ({"streamPattern": "A", "stream": "A"}, "exclude each other"),
+        ({"streamPattern": "A", "startingOffsets": '{"B": 1}'}, "names stream B"),
+    ):
+        with pytest.raises(ConfigError, match=wanted):
+            SourceOptions.of(Options(more), streaming=True)
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("500ms", 0.5), ("30s", 30), ("15m", 900), ("2 H", 7200)]
+)
+def test_a_delay_has_a_unit(text: str, seconds: float) -> None:
+    given = source(streaming=True, minOffsetsPerTrigger=5, maxTriggerDelay=text)
+    assert (given.min_rows, given.max_delay) == (5, seconds)
+    assert source(streaming=True, minOffsetsPerTrigger=5).max_delay == 900
 
 
 def test_a_secret_is_where_it_runs_and_not_in_what_travels(
