@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 VERSION: Final = 1
 MOST_ROWS: Final = 1_000_000
 """Sequences of one partition, when nothing is said of it."""
-PACK_ROWS: Final = 20_000
+PACK_ROWS: Final = 60_000
 """Sequences that small streams share a partition for: Spark takes about 85 ms of CPU for
-each partition, and reads that many in about as long."""
+each partition, and reads that many in about three times as long."""
 STREAM_ROWS: Final = 1000
 """A stream costs as much as so many sequences, for its consumer."""
 

@@ -12,6 +12,7 @@ from pyspark.sql.datasource import (
     InputPartition,
 )
 
+from .at_once import ask_all, in_turn
 from .connecting import ConnectionOptions, jetstream
 from .offsets import (
     Holding,
@@ -34,7 +35,7 @@ from .streams import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Generator, Iterable, Iterator, Sequence
 
     import pyarrow
     from pyspark.sql.datasource import Filter
@@ -130,10 +131,13 @@ class Source:
 
     def read(self, parts: Sequence[RangeToRead]) -> Iterator[pyarrow.RecordBatch]:
         """The record batches of a partition, as Spark wants them; blocks."""
-        for part in parts:
-            yield from self._read(part)
+        if len(parts) == 1:
+            yield from self._read(parts[0])
+            return
+        self.jetstream()  # one connection for the threads that begin
+        yield from in_turn(self._read, parts)
 
-    def _read(self, part: RangeToRead) -> Iterator[pyarrow.RecordBatch]:
+    def _read(self, part: RangeToRead) -> Generator[pyarrow.RecordBatch]:
         from .columns import conform  # noqa: PLC0415
         from .reading import RangeReader  # noqa: PLC0415
 
@@ -158,7 +162,8 @@ class JetStreamReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         source = self._source
-        spans = {name: self.span(name) for name in source.streams()}
+        self._source.jetstream()
+        spans = dict(ask_all(self.span, source.streams()))
         return source.partitions(source.planned(spans))
 
     def span(self, name: str) -> Span:

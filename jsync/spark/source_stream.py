@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from ..errors import CheckpointError, ConfigError, StreamNotFoundError
+from .at_once import ask_all
 from .marks import Mark, contradiction, first_after
 from .offsets import (
     Holding,
@@ -43,7 +44,7 @@ else:
     LIMITS = True
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     import pyarrow
     from pyspark.sql.types import StructType
@@ -51,6 +52,8 @@ if TYPE_CHECKING:
     from .. import Stream
     from .offsets import Spans
     from .options import Options
+
+    Answer = TypeVar("Answer")
 
 
 class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -83,7 +86,7 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         Spark asks twice, and again when it repeats the first batch, so that what a batch
         reads is said by its end alone.
         """
-        self._reached = {name: self._begin(name) for name in self._source.streams()}
+        self._reached = dict(self._ask_all(self._begin, self._source.streams()))
         return to_json(self._reached)
 
     def _begin(self, name: str, *, found: bool = False) -> Span:
@@ -117,9 +120,8 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     def prepareForTriggerAvailableNow(self) -> None:
         """What is there now is all that the query reads."""
-        self._targets = {
-            name: self._source.look(name)[1] for name in self._source.streams()
-        }
+        found = self._ask_all(self._source.look, self._source.streams())
+        self._targets = {name: holding for name, (_, holding) in found}
 
     def latestOffset(
         self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None
@@ -152,17 +154,22 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         if before is None:
             return {
                 name: Span(holding.created, None, holding.next, mark=holding.mark)
-                for name in self._source.streams()
-                for _, holding in [self._source.look(name)]
+                for name, (_, holding) in self._ask_all(
+                    self._source.look, self._source.streams()
+                )
             }
         places: Spans = {}
         marks: dict[str, Mark | None] = {}
         backlogs: dict[str, int] = {}
         sizes: dict[str, float] = {}
         is_found = self._source.options.pattern is not None
-        for name in self._names(before):
+
+        def look(name: str) -> tuple[Span, Span, Holding | None]:
             known = before.get(name) or self._begin(name, found=is_found)
-            place, holding = self._resumed(name, known)
+            return (known, *self._resumed(name, known))
+
+        found = self._ask_all(look, self._names(before))
+        for name, (known, place, holding) in found:
             if holding is None and is_found:
                 continue  # if a stream of this name comes again, it is a new one
             places[name] = place
@@ -264,12 +271,17 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
     ) -> Sequence[InputPartition]:
         """What the executors read: it is all in `end`, but for Spark before 4.2."""
         before = from_json(start)
-        spans = {
-            name: self._there(name, span, before.get(name))
-            for name, span in self._known(end).items()
-            for span in [complete(span, before.get(name))]
+        there = {
+            name: span
+            for name, known in self._known(end).items()
+            for span in [complete(known, before.get(name))]
             if span.start is not None and span.start < span.next
         }
+
+        def look(name: str) -> Span:
+            return self._there(name, there[name], before.get(name))
+
+        spans = dict(self._ask_all(look, list(there)))
         if any(not span.parts for span in spans.values()):
             spans = self._source.planned(spans)
         return self._source.partitions(spans)
@@ -296,6 +308,13 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         upto = max(start, min(span.next, upto))
         source.policy.found(name, loss, start)
         return replace(span, start=start, next=upto)
+
+    def _ask_all(
+        self, ask: Callable[[str], Answer], names: Sequence[str]
+    ) -> Iterator[tuple[str, Answer]]:
+        """Ask for all these streams at once; blocks."""
+        self._source.jetstream()  # one connection for all threads
+        return ask_all(ask, names)
 
     def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
         yield from self._source.read(partition.value)

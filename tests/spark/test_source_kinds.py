@@ -230,7 +230,7 @@ def test_many_subjects_are_not_asked_for_one_by_one(
 def test_small_streams_share_a_partition_and_keep_their_order(
     options: dict[str, str], js: jsync.JetStream, unique: str
 ) -> None:
-    names = [f"{unique}S{number}" for number in range(40)]
+    names = [f"{unique}S{number}" for number in range(70)]
     made = [
         js.create_stream(name=name, subjects=[f"{name}.>"], storage="memory")
         for name in names
@@ -243,7 +243,7 @@ def test_small_streams_share_a_partition_and_keep_their_order(
     start = reader.initialOffset()
     end = latest(reader, start)
     planned = reader.partitions(start, end)
-    assert len(planned) == 3
+    assert len(planned) == 2
     found = [
         (row["stream"], row["sequence"])
         for part in planned

@@ -1,0 +1,75 @@
+"""Many requests at once, and streams begun ahead of their reader."""
+
+from __future__ import annotations
+
+from collections import deque
+from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
+from typing import TYPE_CHECKING, Final, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+    from concurrent.futures import Future
+
+    Key = TypeVar("Key")
+    Answer = TypeVar("Answer")
+    Batch = TypeVar("Batch")
+
+ASKERS: Final = 8
+"""Threads that ask a server for streams."""
+AHEAD: Final = 3
+"""Streams that a partition begins before their turn."""
+
+
+def ask_all(
+    ask: Callable[[Key], Answer], keys: Sequence[Key]
+) -> Iterator[tuple[Key, Answer]]:
+    """Yield each key with its answer, in order. Blocks.
+
+    Args:
+        ask: A call that other threads make at the same time. What it raises is raised
+            here, in its turn.
+        keys: The arguments.
+    """
+    if len(keys) < 2:
+        yield from ((key, ask(key)) for key in keys)
+        return
+    with ThreadPoolExecutor(min(ASKERS, len(keys)), "jsync-spark-ask") as pool:
+        try:
+            yield from zip(keys, pool.map(ask, keys), strict=True)
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+def in_turn(
+    read: Callable[[Key], Generator[Batch]], keys: Iterable[Key]
+) -> Iterator[Batch]:
+    """Yield what is read of each key, in order, and begin some keys before their turn.
+
+    A begun key holds its first batch, no more.
+
+    Args:
+        read: Reads a key. Other threads begin it, this one goes on.
+        keys: The keys.
+    """
+    rest = iter(keys)
+    begun: deque[Future[tuple[list[Batch], Generator[Batch]]]] = deque()
+    with ThreadPoolExecutor(AHEAD, "jsync-spark-ahead") as pool:
+        try:
+            while True:
+                for key in islice(rest, AHEAD + 1 - len(begun)):
+                    begun.append(pool.submit(_begin, read(key)))
+                if not begun:
+                    return
+                first, others = begun[0].result()
+                yield from first
+                yield from others
+                begun.popleft()
+        finally:
+            for one in begun:
+                if not one.cancel() and one.exception() is None:
+                    one.result()[1].close()
+
+
+def _begin(batches: Generator[Batch]) -> tuple[list[Batch], Generator[Batch]]:
+    return list(islice(batches, 1)), batches
