@@ -200,7 +200,9 @@ class OrderedPull(ContinuousPull):
             case Step.NEXT:
                 read.reset(None)
             case Step.RESET:
-                read.reset(JetStreamError("the last message of the server has not come"))
+                read.reset(
+                    JetStreamError("the last message of the server has not come")
+                )
             case _:
                 read.after(self._look_after, self._look)
 
