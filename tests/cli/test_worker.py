@@ -171,9 +171,7 @@ def test_sighup_replaces_each_process(
 ) -> None:
     before = running.children()
     os.kill(running.process.pid, signal.SIGHUP)
-    wait_for(
-        lambda: len(running.children()) == 2 and not running.children() & before, 30
-    )
+    wait_for(lambda: len(running.children()) == 2 and not running.children() & before)
     wait_for(running.is_ready)
     publish(js, stream, '{"id": 1}')
     wait_for(lambda: len(running.done) == 1)

@@ -42,7 +42,6 @@ accounts { APP {
 def test_what_the_page_shows_works(
     tls_server: LocalServer,
     mutual_tls_server: LocalServer,
-    jwt_server: LocalServer,
     account: Account,
     certificates: Certificates,
     tmp_path: Path,
@@ -65,10 +64,12 @@ def test_what_the_page_shows_works(
             stream = nc.jetstream().create_stream(name="ORDERS", subjects=["orders.>"])
             stream.create_consumer(durable_name="worker")
             nc.jetstream().publish("orders.new", b"{}")
+        # One of its own, since the page counts the streams of the account.
+        jwt = running.enter_context(LocalServer(config=account.operator.config))
         urls = {
             "tls://nats.example.com:4222": tls_server.url,
             "tls://mutual.example.com:4222": mutual_tls_server.url,
-            "nats://jwt.example.com:4222": jwt_server.url,
+            "nats://jwt.example.com:4222": jwt.url,
             "nats://users.example.com:4222": users.url,
             "limited.example.com:4222": limited.url.removeprefix("nats://"),
         }

@@ -108,7 +108,8 @@ def test_a_timeout_that_is_none_is_refused_by_its_futures(
             for wait in (future.result, future.exception):
                 with pytest.raises(errors.ConfigError, match="timeout"):
                     wait(timeout)
-        consumer = js.create_consumer(unique, ack_policy="none")
+        # A message that is there already would be returned.
+        consumer = js.create_consumer(unique, ack_policy="none", deliver_policy="new")
         with consumer.messages() as messages:
             with pytest.raises(errors.ConfigError, match="timeout"):
                 messages.next(timeout)
