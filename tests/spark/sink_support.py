@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from jsync.server import LocalServer
 
 
-LONG = 300
+LONG = 900
 """Seconds within which a query is done, on whatever machine."""
 
 

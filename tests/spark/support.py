@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import jsync
     from jsync.server import LocalServer
 
-LONG = 180
+LONG = 600
 """Seconds within which a query is done, on whatever machine."""
 
 

@@ -38,7 +38,7 @@ KILLS = int(os.environ.get("JSYNC_SPARK_KILLS", "2"))
 ROWS = 30_000
 LOCAL = "local[2,4]"
 """A task may fail three times."""
-LONG = 300
+LONG = 900
 """Seconds within which a job is done, on whatever machine."""
 
 

@@ -18,7 +18,7 @@ from ...servers import wait_for
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-STARTED = 120
+STARTED = 300
 """Seconds within which the processes of a cluster are there, on whatever machine."""
 
 

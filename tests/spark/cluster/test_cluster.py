@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.fault
 
 ROWS = 200_000
-DONE = 240
+DONE = 600
 """Seconds within which a pipeline is done, on whatever machine."""
 
 CONF = ("spark.driver.memory=1g", "spark.executor.memory=512m", "spark.cores.max=2")

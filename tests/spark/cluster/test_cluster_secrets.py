@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.fault
 
 ROWS = 500
-DONE = 240
+DONE = 600
 """Seconds within which the pipeline is done, on whatever machine."""
 
 HEAD = """
