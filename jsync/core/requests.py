@@ -108,6 +108,9 @@ def request_replies(
     session.open_replies()
     while True:
         mailbox = Mailbox(session.outbox, 0, subject=subject)
+        # After another request of this thread, the I/O thread leaves the socket alone for
+        # a moment: who waits here reads it.
+        mailbox.alone = True
         token = session.replies.add(mailbox)
         try:
             if _published(session, subject, data, token, headers, deadline):

@@ -10,6 +10,7 @@ import pytest
 
 import jsync
 from jsync import errors
+from jsync.core.requests import request_replies
 
 from ..servers import monitor, wait_for
 from .support import LONG, SOON, Recorder, Thread
@@ -310,6 +311,15 @@ def test_request_many_sends_at_the_call(nc: jsync.Connection, unique: str) -> No
     assert question.data == b"now"
     question.respond(b"1")
     assert numbers(replies) == [1]
+
+
+def test_who_waits_for_many_replies_reads_them(
+    nc: jsync.Connection, unique: str
+) -> None:
+    deadline = time.monotonic() + LONG
+    mailbox, token = request_replies(nc.session, unique, b"", deadline)
+    nc.session.replies.discard(token)
+    assert mailbox.alone
 
 
 def test_request_many_may_be_left_early(nc: jsync.Connection, unique: str) -> None:
