@@ -51,7 +51,9 @@ def dead(
     made.delete()
 
 
-def test_they_are_listed(jsync: Jsync, dead: library.Stream, unique: str) -> None:
+def test_dead_letters_are_listed(
+    jsync: Jsync, dead: library.Stream, unique: str
+) -> None:
     ended = jsync("dead", "ls", dead.name)
     assert ended.code == 0
     assert [(row[0], *row[2:]) for row in ended.rows] == [
@@ -76,7 +78,7 @@ def test_one_is_shown_with_its_traceback(jsync: Jsync, dead: library.Stream) -> 
     assert jsync("dead", "show", dead.name, "99").code == 3
 
 
-def test_they_are_replayed_and_deleted(
+def test_dead_letters_are_replayed_and_deleted(
     jsync: Jsync, js: library.JetStream, dead: library.Stream, unique: str
 ) -> None:
     before = js.stream(unique).info().state.last_seq
@@ -113,7 +115,7 @@ def test_a_letter_that_no_stream_takes_is_kept(
     assert dead.info().state.messages == 3
 
 
-def test_they_are_dropped(jsync: Jsync, dead: library.Stream) -> None:
+def test_dead_letters_are_dropped(jsync: Jsync, dead: library.Stream) -> None:
     assert jsync("dead", "drop", dead.name, "1").code == 2, "nobody to ask"
     assert jsync("dead", "drop", dead.name, "1", "--force").code == 0
     assert jsync("dead", "drop", dead.name, "--force").code == 2

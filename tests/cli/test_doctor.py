@@ -107,7 +107,9 @@ def test_what_a_user_may_not_do_is_told(own_server: StartServer) -> None:
     assert "wrong" not in stranger.output + stranger.errors
 
 
-def test_tls_is_told(tls_server: LocalServer, certificates: Certificates) -> None:
+def test_the_doctor_tells_whether_tls_works(
+    tls_server: LocalServer, certificates: Certificates
+) -> None:
     trusted = Jsync(tls_server)("--tlsca", str(certificates.ca.cert), "doctor", *REMOTE)
     assert found(trusted)["tls"] == ["ok", "encrypted by TLS", ""]
     refused = Jsync(tls_server)("doctor", *REMOTE)

@@ -124,7 +124,7 @@ def test_a_file_is_not_replaced_unless_that_is_wanted(
     assert path.read_text().startswith("{")
 
 
-def test_what_cannot_be_is_told_in_a_line(jsync: Jsync, unique: str) -> None:
+def test_an_invalid_export_is_rejected_in_one_line(jsync: Jsync, unique: str) -> None:
     assert jsync("export", unique).code == 3
     for arguments in (
         ["--format", "parquet"],

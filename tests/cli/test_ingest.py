@@ -238,7 +238,7 @@ def test_what_the_stream_does_not_take_is_a_bad_row(
         ([str(FLIGHTS), "--subject", "a", "--delimiter", "ab"], "one character"),
     ],
 )
-def test_what_cannot_be_is_told_before_anything_is_sent(
+def test_an_invalid_ingest_is_rejected_before_anything_is_sent(
     jsync: Jsync, arguments: list[str], words: str
 ) -> None:
     ended = jsync("ingest", *arguments)

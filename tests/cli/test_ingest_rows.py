@@ -191,7 +191,7 @@ def test_compressed_files_are_read_by_their_names(tmp_path: Path) -> None:
         read(tmp_path / "a.csv.zip")
 
 
-def test_what_cannot_be_opened_is_told_in_a_line(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_opened_is_named_in_one_line(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="No such file"):
         read(tmp_path / "none.csv")
     with pytest.raises(ConfigError, match="not a zip file"):

@@ -100,7 +100,7 @@ def test_a_message_that_expires_has_a_time_to_live(
     with_ttl.delete()
 
 
-def test_what_cannot_be_published_has_an_exit_code(
+def test_a_failed_publish_has_an_exit_code(
     jsync: Jsync, own_server: StartServer, unique: str
 ) -> None:
     assert jsync("pub", "two words", "x").code == 2

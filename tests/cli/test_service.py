@@ -121,7 +121,7 @@ def test_serve_echoes_until_a_signal(
     assert nc.services.ping(unique) == []
 
 
-def test_what_cannot_be_served_is_a_matter_of_usage(jsync: Jsync, unique: str) -> None:
+def test_an_invalid_service_is_a_usage_error(jsync: Jsync, unique: str) -> None:
     assert jsync("service", "serve", "a.b").code == 2
     assert jsync("service", "serve", unique, "--version", "1").code == 2
     assert jsync("service", "serve", unique, "--workers", "0").code == 2

@@ -25,7 +25,7 @@ def terminal(server: LocalServer) -> Iterator[Terminal]:
         yield terminal
 
 
-def test_what_cannot_be_undone_is_asked_about(
+def test_a_change_that_cannot_be_undone_needs_confirmation(
     terminal: Terminal, js: JetStream, stream: Stream
 ) -> None:
     name = stream.name

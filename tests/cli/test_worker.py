@@ -203,7 +203,7 @@ def test_a_crash_loop_is_an_error(
     assert "a crash loop" in errors
 
 
-def test_an_address_that_is_none_is_a_mistake(jsync: Jsync) -> None:
+def test_an_invalid_address_is_a_usage_error(jsync: Jsync) -> None:
     ended = jsync("worker", "a:b", "--http", "8080")
     assert ended.code == 2
     assert "HOST:PORT" in ended.errors

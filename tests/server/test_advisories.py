@@ -112,7 +112,7 @@ def test_reading_ends_with_a_timeout_or_a_close(
         (("max_deliver",), {}),
     ],
 )
-def test_what_cannot_be_listened_for_is_rejected(
+def test_invalid_kinds_of_advisories_are_rejected(
     js: jsync.JetStream, kinds: Any, options: Any
 ) -> None:
     with pytest.raises(errors.ConfigError):

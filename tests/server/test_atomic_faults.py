@@ -138,7 +138,7 @@ def test_nothing_found_proves_nothing_where_messages_were_removed(
         caught.value.resolve(timeout=LONG)
 
 
-def test_a_stream_that_is_gone_tells_nothing(
+def test_a_deleted_stream_does_not_tell_whether_a_batch_was_committed(
     proxy: FaultProxy, broken: jsync.Connection, nc: jsync.Connection, unique: str
 ) -> None:
     nc.jetstream().create_stream(name=unique, subjects=[unique], allow_atomic=True)

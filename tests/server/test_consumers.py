@@ -362,7 +362,7 @@ def test_a_consumer_that_is_gone_is_said_so(
 # Bound without asking -----------------------------------------------------------------
 
 
-def test_binding_asks_nothing(
+def test_binding_sends_no_request(
     nc: jsync.Connection,
     js: jsync.JetStream,
     stream: jsync.Stream,

@@ -52,7 +52,7 @@ def doubt(
 
 @pytest.mark.parametrize(("sequence", "behind"), [(3, 0), (1, 2)])
 @pytest.mark.parametrize("data", [b"three", None])
-def test_a_stream_that_ends_with_the_ingest_holds_no_more_of_it(
+def test_a_stream_that_ends_with_the_ingest_holds_no_other_message_of_the_ingest(
     js: JetStream, unique: str, sequence: int, behind: int, data: bytes | None
 ) -> None:
     assert doubt(js, Tail(unique, sequence, behind, final=False), data) is None
@@ -75,7 +75,9 @@ def test_messages_of_others_are_told_by_their_payloads(
     assert "may belong to the ingest" in (doubt(js, tail, None) or "")
 
 
-def test_a_message_that_is_gone_may_have_been_of_it(js: JetStream, unique: str) -> None:
+def test_a_removed_message_may_have_belonged_to_the_ingest(
+    js: JetStream, unique: str
+) -> None:
     js.stream(unique).delete_message(2)
     found = doubt(js, Tail(unique, 1, 0, final=False))
     assert (
@@ -84,7 +86,9 @@ def test_a_message_that_is_gone_may_have_been_of_it(js: JetStream, unique: str) 
     )
 
 
-def test_another_stream_of_that_name_tells_nothing(js: JetStream, unique: str) -> None:
+def test_a_recreated_stream_does_not_tell_what_was_stored(
+    js: JetStream, unique: str
+) -> None:
     assert "created again" in (doubt(js, Tail(unique, 4, 0, final=False)) or "")
 
 
@@ -98,7 +102,7 @@ def test_so_many_messages_and_no_more_are_looked_at(
     assert "may belong to the ingest" in (doubt(js, tail) or "")
 
 
-def test_counters_change_the_payload_so_that_it_tells_nothing(
+def test_the_payload_of_a_counter_does_not_tell_whose_message_it_is(
     js: JetStream, unique: str
 ) -> None:
     name = f"{unique}C"

@@ -80,7 +80,7 @@ def test_words_of_a_server_are_harmless_in_the_log(
     assert not set(evil) & set(caplog.text) - {*"]0;x[2J5n"}
 
 
-def test_nothing_else_shows(server: LocalServer) -> None:
+def test_a_program_that_handles_its_errors_logs_nothing(server: LocalServer) -> None:
     program = """
 import sys, jsync
 

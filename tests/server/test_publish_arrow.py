@@ -260,7 +260,7 @@ def test_an_empty_table_is_nothing_to_publish(
         ({"subject": "gap"}, "row 1 is null"),
     ],
 )
-def test_what_cannot_be_published_is_refused_before_anything_is_sent(
+def test_an_invalid_table_is_rejected_before_anything_is_sent(
     js: jsync.JetStream, stream: jsync.Stream, change: dict[str, Any], what: str
 ) -> None:
     table = table_of(stream, 3)

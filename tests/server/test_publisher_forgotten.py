@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.server
 
 
-def test_its_acks_come_and_then_nothing_is_left_of_it(
+def test_a_dropped_publisher_gets_its_acks_and_leaves_no_subscription(
     server: LocalServer, proxy: FaultProxy, unique: str
 ) -> None:
     with jsync.connect(proxy.url) as nc:
@@ -97,7 +97,7 @@ def test_a_closed_connection_refuses_it_at_once(server: LocalServer, what: str) 
 
 
 @pytest.mark.parametrize("timeout", ["1", float("nan"), []])
-def test_a_timeout_that_is_none_is_refused_by_its_futures(
+def test_futures_of_a_dropped_publisher_reject_an_invalid_timeout(
     server: LocalServer, unique: str, timeout: Any
 ) -> None:
     with jsync.connect(server.url) as nc:

@@ -387,7 +387,7 @@ def test_no_stream_for_what_is_sent_again_does_not_mean_that_it_is_not_stored(
     publisher.close()
 
 
-def test_a_stream_that_comes_back_says_what_it_has_stored_before(
+def test_a_stream_that_comes_back_acknowledges_what_it_had_stored(
     js: jsync.JetStream,
     stream: jsync.Stream,
     nc: jsync.Connection,

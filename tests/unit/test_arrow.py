@@ -205,7 +205,7 @@ def test_no_batch_is_made_by_hand() -> None:
 # Who takes it -------------------------------------------------------------------------
 
 
-def test_polars_takes_it() -> None:
+def test_polars_reads_a_batch() -> None:
     batch = one(
         Sent(block=b"NATS/1.0\r\nA: 1\r\nA: 2\r\n\r\n"), Sent(sequence=2, data=b"\xff")
     )

@@ -468,7 +468,9 @@ def test_it_is_known_which_servers_store_counters_rightly(
     assert stores_rightly(version) is rightly
 
 
-def test_counters_and_schedules_are_what_they_store_wrongly() -> None:
+def test_counters_and_schedules_are_the_options_that_old_servers_store_wrongly_in_a_batch() -> (
+    None
+):
     assert delicate_option({"incr": 1}) == "incr"
     assert delicate_option({"schedule": "@hourly"}) == "schedule"
     assert delicate_option({"msg_id": "m", "incr": None}) is None

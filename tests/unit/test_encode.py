@@ -76,7 +76,7 @@ def test_a_broken_subject_is_refused(
 
 
 @pytest.mark.parametrize("subject", [*BROKEN, *WILDCARDS])
-def test_nothing_is_published_to_what_cannot_be_published_to(subject: str) -> None:
+def test_nothing_is_published_to_an_invalid_subject(subject: str) -> None:
     with pytest.raises(InvalidSubjectError):
         encode_publish(subject)
     with pytest.raises(InvalidSubjectError):

@@ -123,7 +123,9 @@ def test_where_to_start_is_a_policy_of_its_own(
         {"inactive_threshold": -1},
     ],
 )
-def test_what_cannot_be_is_refused(options: dict[str, Any]) -> None:
+def test_invalid_options_of_an_ordered_consumer_are_rejected(
+    options: dict[str, Any],
+) -> None:
     with pytest.raises(errors.ConfigError):
         config(**options)
 

@@ -103,7 +103,7 @@ def test_an_info_may_lack_anything_and_have_more() -> None:
     ],
     ids=range(12),
 )
-def test_an_info_that_is_none_is_a_protocol_error(data: bytes) -> None:
+def test_an_invalid_info_is_a_protocol_error(data: bytes) -> None:
     with pytest.raises(ProtocolError, match="cannot read the INFO"):
         parse_info(data)
 

@@ -130,7 +130,7 @@ def test_connections_are_counted(line: Line) -> None:
     assert (line.proxy.connections, line.proxy.connected) == (2, 0)
 
 
-def test_much_passes_unchanged(line: Line) -> None:
+def test_the_proxy_forwards_ten_megabytes_unchanged(line: Line) -> None:
     data = bytes(range(256)) * 40_000
     sender = threading.Thread(target=line.client.sendall, args=(data,))
     sender.start()

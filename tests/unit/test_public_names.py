@@ -72,7 +72,7 @@ def test_models_offer_what_they_list() -> None:
     assert public - modules - inner == set(jsync.models.__all__) - inner
 
 
-def test_errors_are_errors() -> None:
+def test_every_public_error_is_a_jsync_error() -> None:
     modules = {module.name for module in pkgutil.iter_modules(errors.__path__)}
     for name, value in vars(errors).items():
         if not name.startswith("_") and name not in modules:

@@ -132,7 +132,7 @@ def test_a_schedule_has_its_own_options() -> None:
         ({"incr": 1, "data": b"x"}, "incr: .* no payload"),
     ],
 )
-def test_what_cannot_be_is_refused_in_words(
+def test_invalid_publish_options_are_rejected_in_words(
     options: dict[str, Any], words: str
 ) -> None:
     with pytest.raises(ConfigError, match=words):
@@ -168,7 +168,7 @@ def test_a_schedule_that_cannot_be_is_refused(
         scheduled(**options)
 
 
-def test_a_name_that_is_no_option_is_refused_with_one_that_is() -> None:
+def test_an_unknown_option_is_rejected_with_a_suggestion() -> None:
     with pytest.raises(
         TypeError, match=r"'msgid' is not an option.*did you mean msg_id"
     ):
@@ -191,7 +191,7 @@ def test_an_option_that_this_way_cannot_carry_says_why() -> None:
     assert publish_headers("a", b"", {"expected_last_msg_id": None}, why) is None
 
 
-def test_headers_of_ones_own_stay_as_they_are() -> None:
+def test_your_own_headers_are_sent_unchanged() -> None:
     own = Headers({"A": ["1", "2"], "B": "3"})
     assert headers(headers=own) is own
     assert headers(headers=own, msg_id="x") == {

@@ -252,7 +252,7 @@ def test_even_without_reconnects_a_first_connect_tries_all() -> None:
     assert [h for h, _ in run(make_pool(A, B, max_reconnects=0), 9)] == ["a", "b"]
 
 
-def test_connecting_forgives() -> None:
+def test_a_successful_connect_resets_the_failed_attempts() -> None:
     pool = make_pool(A, max_reconnects=3)
     run(pool, 2)
     pool.connected(A)

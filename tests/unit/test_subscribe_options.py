@@ -357,7 +357,7 @@ def test_a_coroutine_function_is_refused_where_nobody_awaits_it() -> None:
             check_call(None, None, function, 1, 1)
 
 
-def test_what_cannot_be_called_and_limits_below_one_are_refused() -> None:
+def test_callbacks_that_cannot_be_called_and_limits_below_one_are_rejected() -> None:
     with pytest.raises(ConfigError, match="callback has to be callable"):
         check_call("handle", None, None, 1, 1)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="pending_msgs_limit"):

@@ -83,7 +83,7 @@ def test_a_payload_may_be_given_beside_the_handler() -> None:
 
 @pytest.mark.parametrize("data", [b"", b"nonsense", b'{"id": "x"}', b"\xff"])
 @pytest.mark.parametrize("payload", [Order, jsync.JSON(Order), jsync.MsgPack(Order)])
-def test_a_payload_that_is_none_is_one_error(data: bytes, payload: Any) -> None:
+def test_an_invalid_payload_raises_one_error(data: bytes, payload: Any) -> None:
     with pytest.raises(errors.CodecError, match="no "):
         adapted(lambda order: order, payload)(message("a", data))
 
@@ -347,6 +347,6 @@ def test_an_address_of_http(text: str, address: tuple[str, int]) -> None:
 
 
 @pytest.mark.parametrize("text", ["8080", "", "a:b", "a:70000", "a:"])
-def test_an_address_that_is_none_is_rejected(text: str) -> None:
+def test_an_invalid_address_is_rejected(text: str) -> None:
     with pytest.raises(errors.ConfigError, match="HOST:PORT"):
         address_of(text)

@@ -281,7 +281,7 @@ def test_close_wakes_who_pulls_on_a_used_subscription(
     assert isinstance(waiting.error(), errors.ConnectionClosedError)
 
 
-def test_a_forked_child_takes_nothing_of_it(
+def test_a_forked_child_does_not_take_the_messages_of_its_parent(
     server: LocalServer,
     nc: jsync.Connection,
     stream: jsync.Stream,

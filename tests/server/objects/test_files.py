@@ -40,7 +40,9 @@ def reader(files: jsync.ObjectStore) -> jsync.ObjectReader:
 # Reading ------------------------------------------------------------------------------
 
 
-def test_a_reader_says_what_it_is(reader: jsync.ObjectReader) -> None:
+def test_a_reader_has_the_properties_of_a_binary_file(
+    reader: jsync.ObjectReader,
+) -> None:
     assert (reader.name, reader.mode, reader.info.size) == ("a", "rb", SIZE)
     assert reader.readable()
     assert reader.seekable()
@@ -304,7 +306,9 @@ def test_files_are_neither_copied_nor_pickled(reader: jsync.ObjectReader) -> Non
 # Other libraries ----------------------------------------------------------------------
 
 
-def test_python_buffers_it(reader: jsync.ObjectReader) -> None:
+def test_pythons_buffered_reader_works_over_a_reader(
+    reader: jsync.ObjectReader,
+) -> None:
     with io.BufferedReader(reader, 4096) as buffered:
         assert buffered.peek(1)[:1] == DATA[:1]
         assert buffered.read(12_345) == DATA[:12_345]

@@ -482,7 +482,7 @@ def test_an_object_of_an_unknown_digest_is_read_unverified(
 @pytest.mark.parametrize(
     "data", [b"", b"{}", b"7", b'{"name":"a"}', b'{"name":"a","nuid":"n","size":-1}']
 )
-def test_an_info_that_is_none_is_named(
+def test_an_invalid_object_info_is_named_in_the_error(
     js: jsync.JetStream, files: jsync.ObjectStore, data: bytes
 ) -> None:
     files.put("a", b"1")
@@ -634,7 +634,9 @@ def test_a_link_leads_to_a_store(js: jsync.JetStream, files: jsync.ObjectStore) 
         files.add_bucket_link("other", "nobody")
 
 
-def test_what_cannot_be_linked_is_refused(files: jsync.ObjectStore) -> None:
+def test_a_link_to_a_link_or_a_deleted_object_is_rejected(
+    files: jsync.ObjectStore,
+) -> None:
     files.put("a", b"1")
     files.put("b", b"2")
     gone = files.delete("b")

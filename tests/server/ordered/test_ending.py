@@ -59,7 +59,7 @@ ways = pytest.mark.parametrize("face", ["messages", "consume", "fetch", "next"])
 
 @ways
 @pytest.mark.parametrize("successor", [False, True], ids=["gone", "another"])
-def test_a_deleted_stream_is_an_error_also_when_there_is_another_one(
+def test_a_deleted_stream_is_an_error_even_if_it_was_created_again(
     nc: jsync.Connection, stream: jsync.Stream, face: str, successor: bool
 ) -> None:
     fill(nc, stream, 10)

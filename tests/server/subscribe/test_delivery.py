@@ -294,7 +294,7 @@ def test_a_forked_child_is_told(server: LocalServer, subject: str) -> None:
     assert output.strip() == "for the parent"
 
 
-def test_it_says_what_it_is(
+def test_a_subscription_tells_its_names_and_counts(
     nc: jsync.Connection, js: jsync.JetStream, stream: jsync.Stream, subject: str
 ) -> None:
     with js.subscribe(subject, "group", durable="shared") as sub:

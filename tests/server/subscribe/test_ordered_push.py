@@ -142,7 +142,7 @@ def test_a_first_message_that_is_lost_is_made_up_for(
     assert traffic.has_lost
 
 
-def test_losses_without_end(
+def test_an_ordered_push_consumer_survives_repeated_losses(
     nc: jsync.Connection, traffic: Traffic, distant: jsync.JetStream, subject: str
 ) -> None:
     publish(nc, subject, 300, 4096)

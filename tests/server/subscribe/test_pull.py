@@ -100,7 +100,7 @@ def test_fetch_that_the_server_ends_early_says_why(
         assert "Leadership Change" in str(error)
 
 
-def test_fetch_refuses_what_cannot_be(sub: jsync.PullSubscription) -> None:
+def test_fetch_rejects_invalid_arguments(sub: jsync.PullSubscription) -> None:
     for batch, timeout, heartbeat in (
         (0, 5.0, None),
         (-1, 5.0, None),
@@ -243,7 +243,9 @@ def test_drain_of_a_closed_connection_has_nothing_to_report(
     assert reported.waiting == 0
 
 
-def test_a_subscription_says_what_it_is(sub: jsync.PullSubscription) -> None:
+def test_the_repr_of_a_subscription_names_its_consumer(
+    sub: jsync.PullSubscription,
+) -> None:
     assert "PullSubscription of 'worker'" in repr(sub)
     assert "active" in repr(sub)
     sub.unsubscribe()

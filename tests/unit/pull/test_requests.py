@@ -93,7 +93,7 @@ def test_long_waits_have_heartbeats_by_default(
         {"idle_heartbeat": -1.0},
     ],
 )
-def test_what_cannot_be_asked_is_refused(arguments: dict[str, Any]) -> None:
+def test_invalid_fetch_arguments_are_rejected(arguments: dict[str, Any]) -> None:
     complete = {
         "max_messages": 1,
         "max_bytes": None,

@@ -96,7 +96,7 @@ def of(rows: list[tuple[str, bytes]]) -> Digest:
 
 @settings(derandomize=True, database=None, deadline=None, max_examples=100)
 @given(DIGESTS, st.randoms(use_true_random=False), st.integers(1, 4))
-def test_a_digest_is_of_the_rows_however_they_are_parted(
+def test_a_digest_does_not_depend_on_how_the_rows_are_partitioned(
     rows: list[tuple[str, bytes]], dice: Random, parts: int
 ) -> None:
     whole = of(rows)
