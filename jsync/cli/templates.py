@@ -153,14 +153,22 @@ class Draft:
         self._subject = read(subject)
         self._body = None if body is None else read(body)
         self._headers = [(name, read(value)) for name, value in headers]
+        texts = [self._subject, self._body, *(value for _, value in self._headers)]
+        self._same = None
+        if not any(isinstance(text, Template) for text in texts):
+            self._same = self._filled(Moment(0, datetime.now().astimezone()), b"")
 
     def fill(self, number: int, given: bytes = b"", request: bytes = b"") -> Filled:
         """The message of this number. `given` is its payload if there is no body."""
-        moment = Moment(
-            number,
-            datetime.now().astimezone(),
-            request.decode(errors="surrogateescape"),
-        )
+        if self._same is not None:
+            if self._body is not None:
+                return self._same
+            return self._same._replace(data=given)
+        now = datetime.now().astimezone()
+        text = request.decode(errors="surrogateescape")
+        return self._filled(Moment(number, now, text), given)
+
+    def _filled(self, moment: Moment, given: bytes) -> Filled:
         headers: dict[str, list[str]] = {}
         for name, value in self._headers:
             headers.setdefault(name, []).append(_filled(value, moment))
