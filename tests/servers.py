@@ -12,7 +12,7 @@ import time
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from jsync.server import LocalServer
+from jsync.server import LocalCluster, LocalServer
 
 if TYPE_CHECKING:
     import ssl
@@ -131,71 +131,8 @@ class RawClient:
         return reply
 
 
-class Cluster:
-    """Three servers on loopback that route to each other, with JetStream.
-
-    Kill, pause or restart the single ones through `servers`, then `wait_until_ready`.
-    """
-
-    def __init__(self, size: int = 3, *, config: str = "") -> None:
-        ports: set[int] = set()
-        while len(ports) < size:
-            ports.add(free_port())
-        routes = [f"nats://127.0.0.1:{port}" for port in ports]
-        self.servers = [
-            LocalServer(
-                config=config,
-                args=[
-                    *("-n", f"node-{number}", "-m", "-1"),
-                    *("--cluster_name", "jsync", "--cluster", route),
-                    *("--routes", ",".join(routes)),
-                ],
-            )
-            for number, route in enumerate(routes, 1)
-        ]
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.stop()
-
-    def __repr__(self) -> str:
-        return f"<Cluster {self.servers}>"
-
-    @property
-    def urls(self) -> list[str]:
-        return [server.url for server in self.servers]
-
-    def start(self) -> None:
-        """Start what does not run, and block until JetStream works, a few seconds."""
-        try:
-            for server in self.servers:
-                server.start(60)
-            self.wait_until_ready()
-        except BaseException:
-            self.stop()
-            raise
-
-    def stop(self) -> None:
-        """Stop every server; blocks until they have ended."""
-        for server in self.servers:
-            server.stop()
-
-    def wait_until_ready(self, timeout: float = 120) -> None:
-        """Block until every running server is healthy and follows the same meta leader."""
-        deadline = time.monotonic() + timeout
-        while not self._is_ready():
-            if time.monotonic() > deadline:
-                logs = "\n".join(server.log[-1000:] for server in self.servers)
-                raise TimeoutError(f"no cluster after {timeout} s:\n{logs}")
-            time.sleep(0.02)
+class Cluster(LocalCluster):
+    """A cluster that tells tests which of its servers lead."""
 
     def meta_leader(self, timeout: float = 60) -> LocalServer:
         """Return the server that leads JetStream's own affairs; blocks until there is one."""
@@ -231,17 +168,6 @@ class Cluster:
 
         wait_for(is_found, timeout)
         return found[0]
-
-    def _is_ready(self) -> bool:
-        running = [server for server in self.servers if server.is_running]
-        # For a while those that are left name a leader that has ended.
-        names = [f"node-{self.servers.index(server) + 1}" for server in running]
-        try:
-            leaders = {self._meta_leader_name(server) for server in running}
-            healthy = all(monitor(s, "healthz")["status"] == "ok" for s in running)
-        except OSError:  # one ended, or is paused
-            return False
-        return healthy and len(leaders) == 1 and leaders.issubset(names)
 
     def _meta_leader_name(self, server: LocalServer) -> str:
         name: str = monitor(server, "jsz").get("meta_cluster", {}).get("leader", "")

@@ -64,6 +64,7 @@ DOORS = {
         "core.io_thread",
         "jetstream.publishing.overload",
         "jetstream.retries.driver",
+        "server",
     },
     "asyncio": set[str](),
 }

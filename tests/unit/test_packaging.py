@@ -86,6 +86,7 @@ def test_the_sdist_has_all_that_a_wheel_and_its_tests_are_made_from(
             "jsync": (".py", ".pyi", ".pyx", ".pxi", ".typed"),
             "kombu_jetstream": (".py",),
             "pyspark_jetstream": (".py",),
+            "pytest_jsync": (".py",),
             "tests": (".py", ".json", ".sh", ".dict", ".md"),
             "docs": (".md",),
             "examples": (".py",),
