@@ -100,12 +100,21 @@ def test_higher_priorities_are_run_first(
     app: Celery, workers: Workers, tmp_path: Path
 ) -> None:
     path = tmp_path / "notes"
+    workers.start("solo", "-Q", "ranked")
+    slow = send(app, "slow", str(tmp_path / "slow"), 10.0, queue="ranked")
+    wait_for(lambda: lines(tmp_path / "slow") == ["begun"], SECONDS)
     for priority in (0, 9, 4):
         send(app, "note", str(path), str(priority), queue="ranked", priority=priority)
-    # One at a time: the worker asks for all priorities at once when it begins.
-    workers.start("solo", "-Q", "ranked", "-c", "1")
+    with jsync.connect(workers.server.url) as nc:
+        stream = nc.jetstream().stream("kombu-ranked")
+
+        def all_fetched() -> bool:
+            return sum(c.info().num_ack_pending for c in stream.consumers()) == 4
+
+        wait_for(all_fetched, 9)
+    assert slow.get(timeout=SECONDS)
     wait_for(lambda: len(lines(path)) == 3, SECONDS)
-    assert sorted(lines(path)) == ["0", "4", "9"]
+    assert lines(path) == ["9", "4", "0"]
 
 
 @pytest.mark.parametrize("after", [None, "0.1"])
