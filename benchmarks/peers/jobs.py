@@ -35,6 +35,8 @@ ARGUMENTS = {
     "kvwatch": "url bucket count passes",
     "kvordered": "url bucket count passes",
     "kvlive": "url bucket count reads",
+    "member": "url stream consumer sleep",
+    "regroup": "url stream sleep changes",
     "serve": "url subject workers delay",
     "objectput": "url stream size count",
     "objectget": "url stream size count",

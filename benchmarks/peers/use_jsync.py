@@ -482,6 +482,80 @@ def reading(values: Mapping[str, bytes], keys: list[str]) -> float:
     return (now() - begin) / 1e3 / len(keys)
 
 
+def member(options: argparse.Namespace) -> Result:
+    """Be a member of the group `g` until nothing has come for a second."""
+    seconds, count = options.sleep / 1e6, 0
+    with connect(options) as nc:
+        group = nc.jetstream().consumer_group(options.stream, "g")
+        with group.join(options.consumer) as joined:
+            await_go()
+            cpu, begin = cpu_seconds(), now()
+            last = begin
+            try:
+                while True:
+                    msg = joined.next(1)
+                    time.sleep(seconds)
+                    msg.ack()
+                    count, last = count + 1, now()
+            except jsync.errors.TimeoutError:
+                # The wait for one more is not counted.
+                took = {"count": count, "seconds": (last - begin) / 1e9}
+                return rate(count, begin, cpu) | took
+
+
+def regroup(options: argparse.Namespace) -> Result:
+    """Add a member to three, and drop it, again and again while all of them work."""
+    seconds = options.sleep / 1e6
+    first: dict[tuple[str, int], int] = {}  # of a member since the change
+    partition_of: dict[str, int] = {}
+    pauses: dict[str, list[int]] = {"add": [], "drop": []}
+    with connect(options) as nc, ExitStack() as stack:
+        js = nc.jetstream()
+        group = js.consumer_group(options.stream, "g")
+        subjects = js.stream(f"{options.stream}-g").info(subjects_filter=">")
+        for subject in subjects.state.subjects or ():
+            number, _, rest = subject.partition(".")
+            partition_of[rest] = int(number)
+
+        def handler(name: str) -> Callable[[jsync.JetStreamMsg], None]:
+            def handle(msg: jsync.JetStreamMsg) -> None:
+                first.setdefault((name, partition_of[msg.subject]), now())
+                time.sleep(seconds)
+                msg.ack()
+
+            return handle
+
+        for name in ("m0", "m1", "m2", "m3"):
+            joined = stack.enter_context(group.join(name))
+            running = joined.consume(handler(name))
+            stack.callback(running.stop)
+        await_go()
+        for change in ("add", "drop") * options.changes:
+            time.sleep(0.3)
+            before = group.config
+            begin = now()
+            getattr(group, change)("m3")
+            after = group.config
+            first.clear()
+            moved = [
+                (owner, number)
+                for number in range(after.partitions)
+                if (owner := after.owner_of(number)) != before.owner_of(number)
+                and owner is not None
+            ]
+            while any(each not in first for each in moved):
+                time.sleep(0.001)
+                if now() - begin > 5e9:
+                    break
+            took = [first[each] - begin for each in moved if each in first]
+            pauses[change].append(max(took))
+        return {
+            **percentiles("add", pauses["add"]),
+            **percentiles("drop", pauses["drop"]),
+            "changes": 2 * options.changes,
+        }
+
+
 def serve(options: argparse.Namespace) -> Result:
     """Echo after `delay` microseconds, until a message on `<subject>.stop`."""
     seconds = options.delay / 1e6
@@ -552,6 +626,8 @@ JOBS: dict[str, Work] = {
     "kvwatch": kv_watch,
     "kvordered": kv_ordered,
     "kvlive": kv_live,
+    "member": member,
+    "regroup": regroup,
     "serve": serve,
     "objectput": partial(object_job, kind="put"),
     "objectget": partial(object_job, kind="get"),

@@ -8,6 +8,7 @@ from .arrow import ARROW
 from .atomic import ATOMIC
 from .distance import DISTANCE
 from .flat import IDLE, LENGTH, SPREAD
+from .groups import GROUP, REGROUP
 from .import_time import IMPORT
 from .ingest import INGEST
 from .jetstream import CONSUME, FETCH, FETCH_ACK, NEXT
@@ -64,6 +65,8 @@ SCENARIOS: dict[str, Scenario] = {
     "kvkeys": KV_KEYS,
     "kvwatch": KV_WATCH,
     "kvlive": KV_LIVE,
+    "group": GROUP,
+    "regroup": REGROUP,
     **PAYLOADS,
     **OBJECTS,
     "consumers": CONSUMERS,

@@ -36,6 +36,7 @@ DIRECT_BATCH: Final[Needs] = {"batched direct get": (2, 11)}
 PENDING_BEHIND: Final[Needs] = {"exact counts of direct gets": (2, 12)}
 """nats-server 2.11 counts a message itself among those that follow it."""
 PRIORITY_GROUPS: Final[Needs] = {"priority groups": (2, 11)}
+WHOLE_SUBJECTS: Final[Needs] = {"partitions by the whole subject": (2, 12)}
 PRIORITIES: Final[Needs] = {"priorities of pulls": (2, 12)}
 
 _LEVELS: Final[tuple[Line, ...]] = (

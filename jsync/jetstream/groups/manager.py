@@ -20,7 +20,7 @@ from ...errors import (
 from ...models import check_name
 from .. import management
 from ..keyvalue.manager import KeyValueManager
-from ..versions import PRIORITY_GROUPS
+from ..versions import PRIORITY_GROUPS, WHOLE_SUBJECTS
 from .engine import (
     BUCKETS,
     consumer_name,
@@ -73,7 +73,8 @@ class ConsumerGroupManager(KeyValueManager):
             partitions: The number of partitions, which is also the most members. It never
                 changes.
             filters: The subjects of the group, with `*` or a `>` at the end. By default
-                the whole subject is the key. A mapping gives the wildcards that are the
+                the whole subject is the key, which needs nats-server 2.12 in an elastic
+                group. A mapping gives the wildcards that are the
                 key, counted from 1: `{"orders.*.*": [1]}`. Default: all subjects.
             members: The first members. They share the partitions evenly.
             mappings: The partitions of each member, instead of `members`.
@@ -91,7 +92,8 @@ class ConsumerGroupManager(KeyValueManager):
             ConsumerGroupExistsError: The group exists with another configuration.
             StreamNotFoundError: The stream does not exist.
             ConfigError: An argument is not valid. Nothing is sent.
-            UnsupportedFeatureError: The server is older than 2.11. Nothing is sent.
+            UnsupportedFeatureError: The server is older than 2.11, or than 2.12 with a
+                whole subject as the key. Nothing is sent.
         """
         key = key_of(stream, name)
         wanted = group_config(
@@ -104,7 +106,10 @@ class ConsumerGroupManager(KeyValueManager):
             max_buffered_bytes,
             format,
         )
-        self._api.require(PRIORITY_GROUPS)
+        whole = wanted.kind == "elastic" and not all(wanted.filters.values() or [()])
+        self._api.require(
+            {**PRIORITY_GROUPS, **WHOLE_SUBJECTS} if whole else PRIORITY_GROUPS
+        )
         source = management.stream_info(self._api, stream).config
         bucket = self._group_bucket(wanted.kind, source)
         revision = None
