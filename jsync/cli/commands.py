@@ -82,7 +82,7 @@ SECTIONS: Final[dict[str, dict[str, Command]]] = {
         "ingest": Command("ingest.command:ingest", "Rows of files into a stream."),
         "export": Command("export:export", "Write the messages of a stream to a file."),
         "pipeline": Command(
-            "pipeline:pipeline", "Run, check and watch data pipelines on Spark."
+            "pipeline:pipeline", "Run, check, watch and replay data pipelines on Spark."
         ),
     },
     "More": {

@@ -9,10 +9,13 @@ import click
 import msgspec
 
 from jsync.spark import statuses
+from jsync.spark.pipeline import Inference, samples
 
-from .completion import FILE
+from .completion import FILE, STREAM
+from .failures import say
 from .family import Family
-from .output import write_json, write_table
+from .output import echo, write_json, write_table
+from .values import Number
 
 if TYPE_CHECKING:
     from jsync.spark import QueryFigures
@@ -31,7 +34,7 @@ _STREAM_COLUMNS: Final = ("query", "stream", "next sequence", "lag", "lag second
 
 @click.group(cls=Family)
 def pipeline() -> None:
-    """Run, check and watch data pipelines on Spark."""
+    """Run, check, watch and replay data pipelines on Spark."""
 
 
 @pipeline.command("run")
@@ -87,6 +90,70 @@ def check(settings: Settings, file: str, offline: bool) -> int:
     return _main(["check", file, *(["--offline"] if offline else [])])
 
 
+@pipeline.command("replay")
+@click.argument("file", type=FILE)
+@click.argument("sink")
+@click.option("--source", metavar="NAME", help="Default: the only source of streams.")
+@click.option(
+    "--subject",
+    "subjects",
+    multiple=True,
+    metavar="SUBJECT",
+    help="Replay these messages only. Can be repeated.",
+)
+@click.option("--start", metavar="PLACE", help="A sequence or a time. Default: all.")
+@click.option("--end", metavar="PLACE", help="Not included. Default: the end now.")
+@click.option("--stream", type=STREAM, help="Write into this stream instead.")
+@click.option("--again", is_flag=True, help="Allow rows that are forgotten: twice.")
+@click.option("--master", metavar="URL", help="Spark's master. Default: this machine.")
+@click.option(
+    "--conf",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="A setting of Spark. Can be repeated.",
+)
+@click.option("--quiet", "-q", is_flag=True, help="Show no progress.")
+@click.pass_obj
+def replay(
+    settings: Settings,
+    file: str,
+    sink: str,
+    *,
+    source: str | None,
+    subjects: tuple[str, ...],
+    start: str | None,
+    end: str | None,
+    stream: str | None,
+    again: bool,
+    master: str | None,
+    conf: tuple[str, ...],
+    quiet: bool,
+) -> int:
+    """Send a part of a stream through a pipeline again, into one sink.
+
+    The replay is a batch beside the running pipeline. The SINK must be exactly-once: its
+    stream drops rows that it remembers, and a replay of the same range that you start
+    again stores no row twice. A PLACE is a sequence, or a time such as
+    2026-01-31T12:00:00Z.
+    """
+    _check_options(settings)
+    if find_spec("pyspark") is None:
+        raise click.ClickException(_NEEDED)
+    arguments = ["replay", file, sink]
+    for name, value in (
+        *(("source", source), ("start", start), ("end", end)),
+        *(("stream", stream), ("master", master)),
+        *(("subject", each) for each in subjects),
+        *(("conf", each) for each in conf),
+    ):
+        if value is not None:
+            arguments.append(f"--{name}={value}")
+    for name, is_given in (("again", again), ("quiet", quiet), ("json", settings.json)):
+        if is_given:
+            arguments.append(f"--{name}")
+    return _main(arguments)
+
+
 @pipeline.command("status")
 @click.option(
     "--bucket",
@@ -110,6 +177,47 @@ def status(settings: Settings, bucket: str, streams: bool) -> None:
         write_table(_STREAM_COLUMNS, [row for each in found for row in _streams(each)])
     else:
         write_table(_COLUMNS, [_row(query) for query in found])
+
+
+@pipeline.command("infer")
+@click.argument("stream", type=STREAM)
+@click.option("--subject", metavar="SUBJECT", help="Look at these messages only.")
+@click.option(
+    "--samples",
+    "count",
+    type=Number(1),
+    default=200,
+    help="The number of messages to look at. Default: 200.",
+)
+@click.pass_obj
+def infer(settings: Settings, stream: str, subject: str | None, count: int) -> None:
+    """Print a schema of JSON payloads, from samples of a stream.
+
+    The schema is in Spark's DDL, for `json` of a pipeline's source and for `from_json`. The
+    samples are spread over the whole stream. A field is a string if its samples disagree,
+    or if all of them are null.
+    """
+    with settings.connect() as nc:
+        bound = settings.jetstream(nc).stream(stream)
+        found = Inference.of(samples(bound, count, subject))
+    if settings.json:
+        write_json(
+            {
+                "stream": stream,
+                "samples": found.samples,
+                "malformed": found.malformed,
+                "schema": found.schema,
+                "fields": [
+                    {"name": name, "type": kind.ddl(), "present": kind.present}
+                    for name, kind in found.payload.fields.items()
+                ],
+            }
+        )
+        return
+    say(f"{found.samples} samples, {found.malformed} are no JSON object")
+    if not found.schema:
+        raise click.ClickException(f"{stream}: no sample is a JSON object with fields")
+    echo(found.schema)
 
 
 def _row(query: QueryFigures) -> list[object]:

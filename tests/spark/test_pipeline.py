@@ -14,9 +14,10 @@ import pytest
 
 from jsync.errors import PipelineError, PipelineFileError
 from jsync.server import LocalServer
-from jsync.spark import pipeline
+from jsync.spark import pipeline, statuses
 from jsync.spark.pipeline import streaming
 
+from ..cli.support import Jsync
 from ..servers import wait_for
 from .support import LONG, fill
 
@@ -231,6 +232,42 @@ def test_dropped_messages_of_a_stream_are_counted(
     assert (sink["rows"], sink["malformed"]) == (4, 3)
 
 
+@pytest.mark.parametrize("streaming", [False, True], ids=["batch", "streaming"])
+def test_malformed_messages_become_dead_letters_that_can_be_replayed(
+    run: Callable[[str], pipeline.Result],
+    server: LocalServer,
+    js: jsync.JetStream,
+    stream: jsync.Stream,
+    unique: str,
+    tmp_path: Path,
+    streaming: bool,
+) -> None:
+    dead = js.create_stream(name=f"{unique}DEAD", subjects=[f"dead.{unique}"])
+    fill(js, stream, *BROKEN)
+    options = f'{{ stream = "{dead.name}", subject = "dead.{unique}", delivery = "exactly-once" }}'
+    sink = f"""
+[sinks.dead]
+format = "jetstream"
+from = "Messages_malformed"
+options = {options}
+"""
+    source = READ + 'malformed = "drop"\n' + (STREAMING if streaming else "")
+    for _ in range(2 if streaming else 1):
+        result = run(source + FILES + sink)
+        assert result.exit_code == 0
+    assert [(row["sequence"], row["amount"]) for row in rows(tmp_path / "files")] == [
+        (1, 1)
+    ]
+    command = Jsync(server)
+    letters = command("dead", "ls", dead.name, "--json").json
+    assert [each["dead_letter"]["sequence"] for each in letters] == ["2", "3", "4"]
+    ended = command("dead", "replay", dead.name, "1")
+    assert ended.code == 0, ended.errors
+    assert stream.get_message(5).data == BROKEN[1]
+    assert stream.get_message(5).subject == stream.get_message(2).subject
+    dead.delete()
+
+
 def test_a_payload_that_is_no_json_fails_the_pipeline_and_is_named(
     run: Callable[[str], pipeline.Result], js: jsync.JetStream, stream: jsync.Stream
 ) -> None:
@@ -405,7 +442,7 @@ def test_a_streaming_pipeline_goes_on_where_it_ended(
     stream: jsync.Stream,
     tmp_path: Path,
 ) -> None:
-    text = READ + STREAMING + FILES
+    text = READ + STREAMING + "monitor = true\n" + FILES
     text = text.replace('"earliest" }', '"earliest", maxOffsetsPerTrigger = 40 }')
     fill(js, stream, *orders(100))
     (first,) = run(text).sinks
@@ -415,6 +452,9 @@ def test_a_streaming_pipeline_goes_on_where_it_ended(
     assert (second["rows"], second["lag"]) == (20, 0)
     found = sorted(row["amount"] for row in rows(tmp_path / "files"))
     assert found == list(range(1, 121))
+    (query,) = [each for each in statuses(js) if stream.name in each.streams]
+    assert (query.name, query.state, query.rows) == ("files", "ended", 120)
+    assert (query.lag, query.lag_seconds) == (0, 0.0)
 
 
 def test_what_is_updated_goes_back_into_a_stream_once(

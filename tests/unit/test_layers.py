@@ -102,6 +102,7 @@ PURE = {
     "spark.options",
     "spark.pipeline.config",
     "spark.pipeline.explain",
+    "spark.pipeline.inference",
     "spark.pipeline.positions",
     "spark.pipeline.problems",
     "spark.pipeline.progress",

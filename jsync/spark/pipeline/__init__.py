@@ -17,14 +17,19 @@ to the rows:
     views        sources and steps
     batch        sinks, one after the other
     streaming    sinks, a query for each
+    replay       a part of a stream once more
     stopping     Ctrl-C and SIGTERM
     progress     rows, rate and lag                    (pure)
+    inference    the schema of JSON payloads from samples (pure)
+    samples      samples of a stream
     explain      what Spark means by an error          (pure)
     report       the progress line
     run command  the functions and the command line
 """
 
 from .command import main
-from .run import Result, check, run
+from .inference import Inference
+from .run import Result, check, replay, run
+from .samples import samples
 
-__all__ = ["main", "run", "check", "Result"]
+__all__ = ["main", "run", "replay", "check", "samples", "Inference", "Result"]

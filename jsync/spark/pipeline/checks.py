@@ -48,6 +48,18 @@ def jetstream_options(pipeline: Pipeline, options: Mapping[str, str]) -> dict[st
     return {**common, **options}
 
 
+def malformed_view(source: str) -> str:
+    """The name of the view of a source's malformed messages."""
+    return f"{source}_malformed"
+
+
+def reads(pipeline: Pipeline, view: str) -> bool:
+    """Whether a sink or a step may read a view."""
+    texts = [sink.view for sink in pipeline.sinks.values()]
+    texts += [step.sql for step in pipeline.steps.values()]
+    return any(view.lower() in text.lower() for text in texts)
+
+
 def source_columns(source: JetStreamSource) -> list[str]:
     """Those of the message that its view has, beside the fields of its payload."""
     return source.columns or [
@@ -78,7 +90,10 @@ class _Checks:
                     )
         for name, source in self._pipeline.sources.items():
             self._source(source, ("sources", name))
-            self._views[name.lower()] = self._streams and not source.static
+            streamed = self._streams and not source.static
+            self._views[name.lower()] = streamed
+            if isinstance(source, JetStreamSource) and source.json is not None:
+                self._malformed(source, name, streaming=streamed)
         for name, step in self._pipeline.steps.items():
             streaming = self._step(step, ("steps", name))
             if name.lower() in self._views:
@@ -102,6 +117,20 @@ class _Checks:
         else:
             columns = self._files(source, key)
         self._watermark(source.watermark, key, columns)
+
+    def _malformed(
+        self, source: JetStreamSource, name: str, *, streaming: bool
+    ) -> None:
+        """The view of the malformed messages, for those that go on without them."""
+        view = malformed_view(name)
+        if source.malformed != "fail":
+            self._views[view.lower()] = streaming
+        elif reads(self._pipeline, view):
+            self._problems.add(
+                ("sources", name),
+                f"{view} is empty, as a malformed message fails the pipeline: "
+                "say malformed = 'drop' or 'null'",
+            )
 
     def _files(self, source: FileSource, key: Key) -> list[str] | None:
         if source.schema is not None:

@@ -1,4 +1,4 @@
-"""`python -m jsync.spark.pipeline`: run or check a pipeline's file."""
+"""`python -m jsync.spark.pipeline`: run, replay or check a pipeline's file."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING
 from ...errors import Error, PipelineFileError
 from .progress import table
 from .report import write
-from .run import check, run
+from .run import check, replay, run
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from .run import Result
 
 _CODES = """
 exit codes: 0 done, 1 failed, 2 the file or the command line is wrong, 130 and 143 ended in
@@ -30,6 +32,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         if arguments.command == "check":
             return _check(arguments)
+        if arguments.command == "replay":
+            return _replay(arguments)
         return _run(arguments)
     except PipelineFileError as error:
         write(str(error), err=True)
@@ -48,8 +52,32 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True)
     run_parser = commands.add_parser("run", help="check a pipeline's file and run it")
     run_parser.add_argument("file", help="the pipeline, in TOML")
-    run_parser.add_argument("--master", help="Spark's master; default: this machine")
-    run_parser.add_argument(
+    replay_parser = commands.add_parser(
+        "replay", help="send a part of a stream through a pipeline again"
+    )
+    replay_parser.add_argument("file", help="the pipeline, in TOML")
+    replay_parser.add_argument("sink", help="the sink to write into")
+    replay_parser.add_argument("--source", help="the source to replay")
+    replay_parser.add_argument("--subject", action="append", default=[])
+    replay_parser.add_argument("--start", help="a sequence or a time")
+    replay_parser.add_argument("--end", help="the same, not included")
+    replay_parser.add_argument("--stream", help="write into this stream instead")
+    replay_parser.add_argument(
+        "--again", action="store_true", help="allow rows that are there twice"
+    )
+    for each in (run_parser, replay_parser):
+        _spark_options(each)
+    check_parser = commands.add_parser(
+        "check", help="check a pipeline's file, without Spark"
+    )
+    check_parser.add_argument("file", help="the pipeline, in TOML")
+    check_parser.add_argument("--offline", action="store_true", help="ask no server")
+    return parser
+
+
+def _spark_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--master", help="Spark's master; default: this machine")
+    parser.add_argument(
         "--conf",
         action="append",
         default=[],
@@ -57,14 +85,8 @@ def _parser() -> argparse.ArgumentParser:
         metavar="NAME=VALUE",
         help="a setting of Spark, more than once for several",
     )
-    run_parser.add_argument("--quiet", action="store_true", help="show no progress")
-    run_parser.add_argument("--json", action="store_true", help="the summary as JSON")
-    check_parser = commands.add_parser(
-        "check", help="check a pipeline's file, without Spark"
-    )
-    check_parser.add_argument("file", help="the pipeline, in TOML")
-    check_parser.add_argument("--offline", action="store_true", help="ask no server")
-    return parser
+    parser.add_argument("--quiet", action="store_true", help="show no progress")
+    parser.add_argument("--json", action="store_true", help="the summary as JSON")
 
 
 def _setting(text: str) -> tuple[str, str]:
@@ -90,12 +112,37 @@ def _check(arguments: argparse.Namespace) -> int:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    result = run(
-        arguments.file,
-        master=arguments.master,
-        conf=dict(arguments.conf),
-        quiet=arguments.quiet,
+    return _told(
+        arguments,
+        run(
+            arguments.file,
+            master=arguments.master,
+            conf=dict(arguments.conf),
+            quiet=arguments.quiet,
+        ),
     )
+
+
+def _replay(arguments: argparse.Namespace) -> int:
+    return _told(
+        arguments,
+        replay(
+            arguments.file,
+            arguments.sink,
+            source=arguments.source,
+            subjects=arguments.subject,
+            start=arguments.start,
+            end=arguments.end,
+            stream=arguments.stream,
+            again=arguments.again,
+            master=arguments.master,
+            conf=dict(arguments.conf),
+            quiet=arguments.quiet,
+        ),
+    )
+
+
+def _told(arguments: argparse.Namespace, result: Result) -> int:
     if arguments.json:
         write(json.dumps({"exit_code": result.exit_code, "sinks": result.sinks}))
     elif result.sinks:

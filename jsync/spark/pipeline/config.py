@@ -95,6 +95,10 @@ class Streaming(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     checkpoint: str
     trigger: str = "1 second"
     """`available-now`, or how often: `10 seconds`."""
+    monitor: bool = False
+    """Note the lag of each query in a bucket, for `jsync pipeline status`."""
+    http: str | None = None
+    """`HOST:PORT` of the monitor's metrics."""
 
 
 Source = JetStreamSource | FileSource

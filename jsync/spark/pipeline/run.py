@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .. import register
-from .checks import check as check_file
+from .checks import check as check_file, jetstream_options, malformed_view
 from .load import load
 from .report import Report
 from .stopping import stop_signals
 from .surroundings import check_surroundings
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from pyspark.sql import SparkSession
 
-    from .config import Pipeline
+    from .config import Pipeline, Streaming
     from .problems import Problems
 
 
@@ -62,13 +62,78 @@ def run(
     `PipelineError` when it fails later.
     """
     pipeline, problems = _checked(Path(path), offline=False)
+    return _run(pipeline, problems, Report(quiet=quiet), spark, master, conf)
+
+
+def replay(
+    path: str | Path,
+    sink: str,
+    *,
+    source: str | None = None,
+    subjects: Sequence[str] = (),
+    start: str | None = None,
+    end: str | None = None,
+    stream: str | None = None,
+    again: bool = False,
+    spark: SparkSession | None = None,
+    master: str | None = None,
+    conf: Mapping[str, str] | None = None,
+    quiet: bool = False,
+) -> Result:
+    """Send a part of a stream through a pipeline again, into one sink. Blocks until it ends.
+
+    The replay is a batch beside the running pipeline, whose checkpoint it does not touch.
+    Each row is stored once: the sink's stream drops rows whose ids it remembers, and a
+    replay of the same range that you start again goes on where it ended. So the sink must be
+    `delivery = "exactly-once"`.
+
+    Args:
+        path: The pipeline's file.
+        sink: The name of the sink.
+        source: The name of the source. Default: the only one of streams.
+        subjects: Subjects to replay, wildcards allowed. Default: those of the source.
+        start: A sequence, or a moment in ISO 8601. Default: the beginning.
+        end: The same, not included. Default: the end of the streams now.
+        stream: Write into this stream instead of the stream of the sink.
+        again: Replay messages that are older than the `duplicate_window` of the sink's
+            stream, which then has rows twice.
+        spark: The session. Default: a new one.
+        master: Spark's master for a new session.
+        conf: Settings of a new session.
+        quiet: Show no progress.
+
+    Returns:
+        The rows of the sink, and the exit code.
+
+    Raises:
+        PipelineFileError: The file is wrong.
+        ConfigError: The range, the source or the sink cannot be.
+        PipelineError: The replay failed.
+    """
+    from .replay import Range, range_of, replayed  # noqa: PLC0415
+
+    pipeline, problems = _checked(Path(path), offline=False)
+    wanted = Range(sink, source, tuple(subjects), start, end, stream)
+    chosen = replayed(pipeline, wanted, again=again)
+    report = Report(quiet=quiet)
+    report.say(f"replaying {range_of(chosen)} into {sink}")
+    return _run(chosen, problems, report, spark, master, conf)
+
+
+def _run(
+    pipeline: Pipeline,
+    problems: Problems,
+    report: Report,
+    spark: SparkSession | None,
+    master: str | None,
+    conf: Mapping[str, str] | None,
+) -> Result:
     # PySpark is loaded once the file is known to be worth it.
     from .batch import run_batch  # noqa: PLC0415
     from .session import session  # noqa: PLC0415
     from .streaming import run_streaming  # noqa: PLC0415
     from .views import make_views  # noqa: PLC0415
 
-    report = Report(quiet=quiet)
     with ExitStack() as running:
         if spark is None:
             report.progress("starting Spark")
@@ -76,7 +141,8 @@ def run(
         register(spark)
         stop = running.enter_context(stop_signals())
         running.callback(report.end)
-        for name in (*pipeline.sources, *pipeline.steps):
+        dead = map(malformed_view, pipeline.sources)
+        for name in (*pipeline.sources, *dead, *pipeline.steps):
             running.callback(spark.catalog.dropTempView, name)
         directory = running.enter_context(TemporaryDirectory(prefix="jsync-"))
         pause = Path(directory) / "pause"
@@ -85,8 +151,20 @@ def run(
         if pipeline.streaming is None:
             sinks = run_batch(spark, pipeline, views, problems, stop, report)
         else:
+            running.enter_context(_watched(spark, pipeline, pipeline.streaming))
             sinks = run_streaming(pipeline, views, problems, stop, report, pause)
     return Result(stop.exit_code, sinks)
+
+
+def _watched(
+    spark: SparkSession, pipeline: Pipeline, streaming: Streaming
+) -> AbstractContextManager[object]:
+    """The monitor that the file asks for, or nothing."""
+    if not (streaming.monitor or streaming.http):
+        return nullcontext()
+    from ..monitoring.monitor import monitor  # noqa: PLC0415
+
+    return monitor(spark, jetstream_options(pipeline, {}), http=streaming.http)
 
 
 def _checked(path: Path, *, offline: bool) -> tuple[Pipeline, Problems]:

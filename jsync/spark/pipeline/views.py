@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeGuard
 
 from py4j.protocol import Py4JError
 from pyspark.errors import AnalysisException, ParseException, PySparkException
@@ -13,12 +13,12 @@ from pyspark.sql.types import ArrayType, MapType, StringType, StructType, Varian
 from ...errors import PipelineError
 from ...terminal import printable
 from ..monitoring.figures import MALFORMED
-from .checks import jetstream_options, source_columns
+from .checks import jetstream_options, malformed_view, reads, source_columns
 from .config import FileSource, JetStreamSource
 from .explain import explain
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -39,6 +39,8 @@ _UNSAFE = (
 )
 """The characters that `printable` escapes, in the language of Java."""
 _CORRUPT = "_corrupt_record"
+DEAD = ("stream", "subject", "sequence", "timestamp", "data")
+"""The columns that dead letters are made of."""
 _TYPES = {
     "stream": "string",
     "subject": "string",
@@ -60,13 +62,20 @@ def make_views(
     for name, source in pipeline.sources.items():
         with refusals(problems, ("sources", name)):
             frame = _read(spark, pipeline, name, source, pause)
-            views[name] = _view(frame, name, source.watermark)
+            views[name.lower()] = _view(frame, name, source.watermark)
+        dead = malformed_view(name)
+        if _has_json(source) and reads(pipeline, dead):
+            with refusals(problems, ("sources", name)):
+                letters = _malformed(
+                    _messages(spark, pipeline, source, DEAD, pause), source
+                )
+                views[dead.lower()] = _view(letters, dead, None)
     for name, step in pipeline.steps.items():
         # What a view that failed is missing for has been said already.
         if problems:
             break
         with refusals(problems, ("steps", name)):
-            views[name] = _view(spark.sql(step.sql), name, step.watermark)
+            views[name.lower()] = _view(spark.sql(step.sql), name, step.watermark)
     return views
 
 
@@ -128,31 +137,35 @@ def _read(
         wanted += [
             name for name in ("data", "stream", "sequence") if name not in wanted
         ]
-    options = jetstream_options(pipeline, source.options)
-    if streamed:
-        options = {"pauseFile": str(pause), **options}
-    messages = (
-        reader.format("jetstream")
-        .options(**options)
-        .schema(", ".join(f"{name} {_TYPES[name]}" for name in wanted))
-        .load()
-    )
+    messages = _messages(spark, pipeline, source, wanted, pause)
     if source.json is None:
         return messages
     return _decode(messages, name, source, columns)
+
+
+def _messages(
+    spark: SparkSession,
+    pipeline: Pipeline,
+    source: JetStreamSource,
+    columns: Sequence[str],
+    pause: Path,
+) -> DataFrame:
+    """These columns of the messages of a source."""
+    streamed = pipeline.streaming is not None and not source.static
+    reader = spark.readStream if streamed else spark.read
+    options = jetstream_options(pipeline, source.options)
+    if streamed:
+        options = {"pauseFile": str(pause), **options}
+    schema = ", ".join(f"{name} {_TYPES[name]}" for name in columns)
+    return reader.format("jetstream").options(**options).schema(schema).load()
 
 
 def _decode(
     messages: DataFrame, name: str, source: JetStreamSource, columns: list[str]
 ) -> DataFrame:
     """The payload's fields as columns, beside those of the message."""
-    payload = F.from_json(
-        F.col("data").cast("string"),
-        f"{source.json}, {_CORRUPT} string",
-        {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT},
-    )
-    rows = messages.select(*messages.columns, payload.alias("_payload"))
-    malformed = F.col("_payload").isNull() | F.col(f"_payload.{_CORRUPT}").isNotNull()
+    rows = messages.select(*messages.columns, _payload(source))
+    malformed = _is_malformed()
     if source.malformed == "fail":
         rows = rows.filter(F.when(malformed, _failure()).otherwise(F.lit(True)))
     elif source.malformed == "drop":
@@ -161,6 +174,44 @@ def _decode(
             rows = rows.observe(f"{MALFORMED} {name}", count)
         rows = rows.filter(~malformed)
     return rows.select(*columns, "_payload.*").drop(_CORRUPT)
+
+
+def _has_json(source: Source) -> TypeGuard[JetStreamSource]:
+    return isinstance(source, JetStreamSource) and source.json is not None
+
+
+def _payload(source: JetStreamSource) -> Column:
+    """The payload, decoded, as `_payload`."""
+    return F.from_json(
+        F.col("data").cast("string"),
+        f"{source.json}, {_CORRUPT} string",
+        {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT},
+    ).alias("_payload")
+
+
+def _is_malformed() -> Column:
+    return F.col("_payload").isNull() | F.col(f"_payload.{_CORRUPT}").isNotNull()
+
+
+def _malformed(messages: DataFrame, source: JetStreamSource) -> DataFrame:
+    """The malformed messages as dead letters, as a sink of `jetstream` takes them."""
+    facts = {
+        "Reason": F.lit("the payload is not JSON of the declared schema"),
+        "Stream": F.col("stream"),
+        "Sequence": F.col("sequence").cast("string"),
+        "Subject": F.col("subject"),
+        "Time": F.date_format("timestamp", "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"),
+    }
+    headers = [
+        part
+        for name, value in facts.items()
+        for part in (F.lit(f"Dead-Letter-{name}"), value)
+    ]
+    rows = messages.select(*messages.columns, _payload(source)).filter(_is_malformed())
+    place = F.concat(F.lit("dead "), F.col("stream"), F.lit(" "), F.col("sequence"))
+    return rows.select(
+        "data", F.create_map(*headers).alias("headers"), place.alias("msg_id")
+    )
 
 
 def _failure() -> Column:

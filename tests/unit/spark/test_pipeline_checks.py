@@ -117,3 +117,16 @@ def test_what_is_made_of_static_views_alone_is_static(tmp_path: Path) -> None:
 def test_the_sql_of_a_step_keeps_its_dollars(tmp_path: Path) -> None:
     step = "[steps.shown]\nsql = \"select '${NOWHERE}' as a from messages\"\n"
     assert problems(tmp_path, MESSAGES, step, SINK.format(view="shown")) == ""
+
+
+def test_the_view_of_malformed_messages_is_there_unless_they_fail_the_pipeline(
+    tmp_path: Path,
+) -> None:
+    source = MESSAGES + 'json = "a int"\n'
+    sink = SINK.format(view="messages_malformed")
+    refused = problems(tmp_path, source, sink)
+    assert "messages_malformed is empty" in refused
+    assert "say malformed = 'drop' or 'null'" in refused
+    for wanted in ("drop", "null"):
+        assert not problems(tmp_path, source, f'malformed = "{wanted}"', sink)
+    assert "there is no view" in problems(tmp_path, MESSAGES, sink)

@@ -1,0 +1,202 @@
+"""Replaying a part of a stream through a pipeline, into one of its sinks. Blocks."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from ...errors import ConfigError
+from ..connecting import ConnectionOptions, jetstream
+from ..options import Options
+from ..sink.settings import SinkSettings
+from ..source_options import SourceOptions
+from ..streams import look, sequence_at
+from .checks import jetstream_options
+from .config import JetStreamSink, JetStreamSource
+from .problems import nearest
+
+if TYPE_CHECKING:
+    from ... import JetStream
+    from .config import Pipeline
+
+_PLACES = (
+    *("startingoffsets", "startingtimestamp", "endingoffsets", "endingtimestamp"),
+    *("pausefile", "minoffsetspertrigger", "maxtriggerdelay"),
+)
+"""Options of a source that a replay sets, or that a batch does not have."""
+
+
+@dataclass(frozen=True)
+class Range:
+    """The messages to replay."""
+
+    sink: str
+    source: str | None = None
+    """None: the only source of streams that is not static."""
+    subjects: tuple[str, ...] = ()
+    start: str | None = None
+    """A sequence, or a moment. None: the beginning."""
+    end: str | None = None
+    """Exclusive. None: the end of the streams now."""
+    stream: str | None = None
+    """Write to this stream, not to the one of the sink."""
+
+
+def replayed(pipeline: Pipeline, wanted: Range, *, again: bool) -> Pipeline:
+    """Return the pipeline as a batch that replays a range into one sink. Blocks.
+
+    The range has a fixed end and gives the job its name, so a replay that is started again
+    with the same range stores no row twice.
+
+    Args:
+        pipeline: A checked pipeline.
+        wanted: The range and the sink.
+        again: Allow rows whose ids the stream may have forgotten.
+
+    Raises:
+        ConfigError: The pipeline has no such sink or source, the sink is not exactly-once,
+            or the stream may have forgotten ids.
+    """
+    name = _source(pipeline, wanted)
+    source = pipeline.sources[name]
+    assert isinstance(source, JetStreamSource)
+    sink = _sink(pipeline, wanted)
+    given = Options(jetstream_options(pipeline, source.options))
+    js = jetstream(ConnectionOptions.of(given))
+    places = _places(js, given, wanted)
+    options = {**_kept(source), **places}
+    if wanted.subjects:
+        options = {k: v for k, v in options.items() if k.lower() != "subjects"}
+        options["subjects"] = ",".join(wanted.subjects)
+    target = {**sink.options}
+    if wanted.stream is not None:
+        target = {k: v for k, v in target.items() if k.lower() != "stream"}
+        target["stream"] = wanted.stream
+    elif not again:
+        _check_window(
+            pipeline, js, places, Options(jetstream_options(pipeline, target))
+        )
+    target.setdefault("jobId", _job(pipeline, wanted, options))
+    sources = {
+        each: (
+            msgspec.structs.replace(one, options=_kept(one))
+            if isinstance(one, JetStreamSource) and not one.static
+            else one
+        )
+        for each, one in pipeline.sources.items()
+    }
+    sources[name] = msgspec.structs.replace(source, options=options)
+    chosen = msgspec.structs.replace(sink, options=target, output_mode="append")
+    return msgspec.structs.replace(
+        pipeline, streaming=None, sources=sources, sinks={wanted.sink: chosen}
+    )
+
+
+def range_of(pipeline: Pipeline) -> str:
+    """The range of a replay, for people."""
+    for source in pipeline.sources.values():
+        if isinstance(source, JetStreamSource) and "endingOffsets" in source.options:
+            start, end = (
+                source.options["startingOffsets"],
+                source.options["endingOffsets"],
+            )
+            return f"from {start} to before {end}"
+    return ""
+
+
+def _source(pipeline: Pipeline, wanted: Range) -> str:
+    names = [
+        name
+        for name, source in pipeline.sources.items()
+        if isinstance(source, JetStreamSource) and not source.static
+    ]
+    if wanted.source is None:
+        if len(names) == 1:
+            return names[0]
+        raise ConfigError(f"name the source to replay: {', '.join(names) or 'none'}")
+    if wanted.source not in names:
+        hint = nearest(wanted.source, names)
+        raise ConfigError(f"there is no source {wanted.source!r} of streams{hint}")
+    return wanted.source
+
+
+def _sink(pipeline: Pipeline, wanted: Range) -> JetStreamSink:
+    sink = pipeline.sinks.get(wanted.sink)
+    if sink is None:
+        hint = nearest(wanted.sink, pipeline.sinks)
+        raise ConfigError(f"there is no sink {wanted.sink!r}{hint}")
+    if not isinstance(sink, JetStreamSink):
+        raise ConfigError(
+            f"sink {wanted.sink} is {sink.format}: a replay goes into a stream"
+        )
+    settings = SinkSettings.of(Options(jetstream_options(pipeline, sink.options)))
+    if not settings.exactly_once:
+        raise ConfigError(
+            f"sink {wanted.sink} is at-least-once: say delivery = 'exactly-once', or rows "
+            "of a replay would be there twice"
+        )
+    return sink
+
+
+def _kept(source: JetStreamSource) -> dict[str, str]:
+    return {k: v for k, v in source.options.items() if k.lower() not in _PLACES}
+
+
+def _places(js: JetStream, given: Options, wanted: Range) -> dict[str, str]:
+    """The range as sequences of each stream, so that it stays the same."""
+    chosen = {"stream": "x"}
+    for which, text in (("starting", wanted.start), ("ending", wanted.end)):
+        if text is not None:
+            is_sequence = text.isdigit()
+            chosen[f"{which}{'Offsets' if is_sequence else 'Timestamp'}"] = text
+    places = SourceOptions.of(Options(chosen), streaming=False)
+    names = given.list("streams") or given.list("stream")
+    if not names:
+        raise ConfigError("a replay needs a source with stream or streams")
+    starts, ends = {}, {}
+    for name in names:
+        stream, holding = look(js, name)
+        start = sequence_at(stream, holding, places.starting.of("x"))
+        ends[name] = min(
+            holding.next, sequence_at(stream, holding, places.ending.of("x"))
+        )
+        starts[name] = min(max(start, holding.first), ends[name])
+    return {
+        "startingOffsets": json.dumps(starts),
+        "endingOffsets": json.dumps({name: max(1, end) for name, end in ends.items()}),
+    }
+
+
+def _check_window(
+    pipeline: Pipeline, js: JetStream, places: dict[str, str], target: Options
+) -> None:
+    """Raise `ConfigError` if the sink's stream may have forgotten rows of the range."""
+    name = target.text("stream")
+    assert name is not None
+    out = jetstream(ConnectionOptions.of(target)).stream(name)
+    window = out.config.duplicate_window or 120.0
+    now = out.cached_info.ts
+    for source, start in json.loads(places["startingOffsets"]).items():
+        stream, holding = look(js, source)
+        if start >= holding.next or now is None:
+            continue
+        first = stream.get_message(sequence=start, next_by_subject=">", direct=False)
+        age = (now - first.timestamp).total_seconds()
+        if age >= window:
+            raise ConfigError(
+                f"{pipeline.name}: sequence {first.sequence} of {source} is {age:.0f} s "
+                f"old, and stream {name} remembers ids for {window:g} s: rows that it has "
+                "would be there twice. Replay into another stream (--stream), or allow it "
+                "(--again)"
+            )
+
+
+def _job(pipeline: Pipeline, wanted: Range, options: dict[str, str]) -> str:
+    facts = json.dumps(
+        [pipeline.name, wanted.sink, wanted.stream, sorted(options.items())]
+    )
+    return f"replay-{hashlib.sha256(facts.encode()).hexdigest()[:24]}"
