@@ -17,7 +17,7 @@ to the rows:
     views        sources and steps
     batch        sinks, one after the other
     streaming    sinks, a query for each
-    replay       a part of a stream once more
+    replaying    a part of a stream once more
     stopping     Ctrl-C and SIGTERM
     progress     rows, rate and lag                    (pure)
     inference    the schema of JSON payloads from samples (pure)

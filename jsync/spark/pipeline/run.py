@@ -110,7 +110,7 @@ def replay(
         ConfigError: The range, the source or the sink cannot be.
         PipelineError: The replay failed.
     """
-    from .replay import Range, range_of, replayed  # noqa: PLC0415
+    from .replaying import Range, range_of, replayed  # noqa: PLC0415
 
     pipeline, problems = _checked(Path(path), offline=False)
     wanted = Range(sink, source, tuple(subjects), start, end, stream)
