@@ -92,7 +92,7 @@ def test_an_option_that_there_is_not_is_refused(name: str, wanted: str) -> None:
         ),
         (
             {"startingTimestamp": '{"B": 1}'},
-            "startingTimestamp says nothing of stream A",
+            "startingTimestamp has no entry for stream A",
         ),
         ({"startingTimestamp": '{"A": "x"}'}, "startingTimestamp has to be a time"),
         ({"readMode": "push"}, "readMode has to be consumer or direct"),
