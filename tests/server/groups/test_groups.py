@@ -254,7 +254,7 @@ def test_a_partition_is_not_handed_over_while_its_message_is_handled(
         (first,) = itertools.islice(a, 1)
         group.map({"b": range(6)})
         with pytest.raises(errors.TimeoutError):
-            b.next(3.0)
+            b.next(6.0)
         first.ack()
         js.publish(subject, b"2")
         taken = Thread(lambda: a.next(0.1))
@@ -333,7 +333,8 @@ def test_a_standby_is_served_once_the_served_instance_leaves_or_steps_down(
     with contextlib.ExitStack() as stack:
         running = {}
         for name in ("one", "two", "three"):
-            member = stack.enter_context(group.join("a"))
+            # No pin expires within the test.
+            member = stack.enter_context(group.join("a", ack_wait=120))
             running[name] = member.consume(log.handler(name))
             stack.callback(running[name].stop)
             wait_for(lambda m=member: m.state is MemberState.ACTIVE)  # type: ignore[misc]
