@@ -8,6 +8,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .. import register
+from ..connecting import close_connections
 from .checks import check as check_file, jetstream_options, malformed_view
 from .load import load
 from .report import Report
@@ -114,7 +115,10 @@ def replay(
 
     pipeline, problems = _checked(Path(path), offline=False)
     wanted = Range(sink, source, tuple(subjects), start, end, stream)
-    chosen = replayed(pipeline, wanted, again=again)
+    try:
+        chosen = replayed(pipeline, wanted, again=again)
+    finally:
+        close_connections()
     report = Report(quiet=quiet)
     report.say(f"replaying {range_of(chosen)} into {sink}")
     return _run(chosen, problems, report, spark, master, conf)

@@ -1,0 +1,155 @@
+"""A part of a stream once more, into a sink, beside the running pipeline."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import pytest
+
+from jsync.errors import ConfigError
+from jsync.spark import pipeline
+
+from ..servers import wait_for
+from .support import LONG, Reading, fill, numbers
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+    import jsync
+    from jsync.server import LocalServer
+
+FILE = """
+[nats]
+servers = "{server}"
+[streaming]
+checkpoint = "{folder}/checkpoint"
+trigger = "1 second"
+[sources.messages]
+format = "jetstream"
+options = {{ stream = "{name}", startingOffsets = "earliest", pauseFile = "{folder}/no" }}
+columns = ["subject", "sequence", "data"]
+[steps]
+rows = '''
+select '{name}-out.a' as subject, concat('row ', sequence) as msg_id, data from messages
+'''
+[sinks.out]
+format = "jetstream"
+from = "rows"
+options = {{ stream = "{name}OUT", delivery = "exactly-once" }}
+[sinks.shown]
+format = "console"
+from = "rows"
+"""
+
+
+@pytest.fixture
+def out(js: jsync.JetStream, unique: str) -> Iterator[jsync.Stream]:
+    made = js.create_stream(
+        name=f"{unique}OUT", subjects=[f"{unique}-out.>"], duplicate_window=3600.0
+    )
+    yield made
+    made.delete()
+
+
+@pytest.fixture
+def replay(
+    spark: SparkSession, server: LocalServer, unique: str, tmp_path: Path
+) -> Callable[..., pipeline.Result]:
+    file = tmp_path / "copy.toml"
+    file.write_text(FILE.format(server=server.url, name=unique, folder=tmp_path))
+
+    def replay(sink: str, **given: object) -> pipeline.Result:
+        return pipeline.replay(file, sink, spark=spark, quiet=True, **given)  # type: ignore[arg-type]
+
+    return replay
+
+
+def payloads(js: jsync.JetStream, name: str) -> list[int]:
+    found = js.ordered_consumer(name).messages(until_end=True)
+    with found as messages:
+        return [int(message.data) for message in messages]
+
+
+def test_a_replay_beside_the_running_query_stores_each_row_once(
+    spark: SparkSession,
+    server: LocalServer,
+    replay: Callable[..., pipeline.Result],
+    reading: Reading,
+    js: jsync.JetStream,
+    stream: jsync.Stream,
+    out: jsync.Stream,
+    tmp_path: Path,
+) -> None:
+    fill(js, stream, *numbers(10))
+    # The query that the pipeline runs for this sink.
+    query = (
+        reading.stream(stream, startingOffsets="earliest")
+        .selectExpr(
+            f"'{stream.name}-out.a' as subject",
+            "concat('row ', sequence) as msg_id",
+            "data",
+        )
+        .writeStream.format("jetstream")
+        .option("nats.servers", server.url)
+        .options(stream=out.name, delivery="exactly-once")
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .start()
+    )
+    try:
+        wait_for(lambda: out.info().state.messages == 10, LONG)
+        # The stream has these rows, and drops them.
+        result = replay("out", start="3", end="8")
+        assert [each["rows"] for each in result.sinks] == [5]
+        fill(js, stream, *numbers(4, start=11))
+        wait_for(lambda: out.info().state.messages == 14, LONG)
+    finally:
+        query.stop()
+    assert payloads(js, out.name) == list(range(1, 15))
+
+
+def test_a_part_goes_into_another_stream_once_however_often_it_is_replayed(
+    replay: Callable[..., pipeline.Result],
+    js: jsync.JetStream,
+    stream: jsync.Stream,
+    unique: str,
+    out: jsync.Stream,
+) -> None:
+    fill(js, stream, *numbers(9))
+    out.update(subjects=[f"{unique}-none.>"])
+    other = js.create_stream(
+        name=f"{unique}AGAIN", subjects=[f"{unique}-out.>"], duplicate_window=6.0
+    )
+    moment = stream.get_message(4).timestamp.isoformat()
+    part = {"start": moment, "end": "9", "subjects": [f"{unique}.0", f"{unique}.1"]}
+    replay("out", stream=other.name, **part)
+    assert payloads(js, other.name) == [4, 5, 7, 8]
+    # The ids are forgotten, and the fence knows the replay.
+    js.publish(f"{unique}-out.a", b"0", msg_id="other")
+    assert replay("out", stream=other.name, **part).exit_code == 0
+    assert payloads(js, other.name) == [4, 5, 7, 8, 0]
+    other.delete()
+
+
+def test_a_replay_that_could_double_rows_is_refused(
+    replay: Callable[..., pipeline.Result],
+    js: jsync.JetStream,
+    stream: jsync.Stream,
+    out: jsync.Stream,
+) -> None:
+    fill(js, stream, *numbers(3))
+    out.update(duplicate_window=6.0)
+    first = stream.get_message(1).timestamp
+    wait_for(lambda: (datetime.now(UTC) - first).total_seconds() > 6, LONG)
+    with pytest.raises(ConfigError, match="remembers ids for 6 s"):
+        replay("out")
+    with pytest.raises(ConfigError, match="sink shown is console"):
+        replay("shown")
+    with pytest.raises(ConfigError, match="no sink 'oat': did you mean 'out'"):
+        replay("oat")
+    with pytest.raises(ConfigError, match="no source 'rows' of streams"):
+        replay("out", source="rows")
+    assert payloads(js, out.name) == []
