@@ -21,6 +21,7 @@ CHANGED = {
     "jsync.errors.IngestConnectionError: ()": "unconfirmed is ranges, none by default",
     "jsync.errors.IngestError: ()": "unconfirmed is ranges, none by default",
     "jsync.errors.IngestTimeoutError: ()": "unconfirmed is ranges, none by default",
+    "jsync.server.LocalServer: start": "it waits 30 seconds: a busy machine takes long",
     "jsync.models.SubjectTransform: ()": "src is always sent, as the schema requires",
 }
 
