@@ -40,6 +40,7 @@ MEMBER = """
     with jsync.connect(url, reconnect_wait=0.02, reconnect_jitter=0.0) as nc:
         group = nc.jetstream().consumer_group("S", "g")
         with group.join(name, ack_wait=float(ack_wait)) as member:
+            print("joined", flush=True)
             for msg in member:
                 begun = time.time_ns()
                 print(begun, msg.subject, int(msg.data), flush=True)
@@ -117,17 +118,20 @@ class Log:
 
 @contextlib.contextmanager
 def member(url: str, name: str, log: Log) -> Iterator[Child]:
-    """A process of a member, whose calls the log gets."""
+    """A process of a member that has joined, and whose calls the log gets."""
     with Child(MEMBER, url, name, ACK_WAIT, patience=20 * LONG) as child:
+        joined = threading.Event()
 
         def read() -> None:
             assert child.process.stdout is not None
             for line in child.process.stdout:
+                joined.set()
                 log.add(child.pid, line)
 
         reader = threading.Thread(target=read)
         reader.start()
         try:
+            assert joined.wait(PATIENT)
             yield child
         finally:
             child.process.kill()
