@@ -53,7 +53,7 @@ SECTIONS: Final[dict[str, dict[str, Command]]] = {
         ),
         "group": Command(
             "group:group",
-            "Create consumer groups by key, change their members, see their lag.",
+            "Create groups by key, change their members, see the lag.",
         ),
         "worker": Command(
             "worker:worker", "Run the handlers of a worker until SIGTERM."

@@ -84,7 +84,7 @@ def test_what_a_stream_holds_is_asked_of_its_leader(
         assert doubt_about(js._api, nothing_behind, b"x", in_seconds(30)) is None
         some_behind = Tail(unique, end - 1, 0, final=True)
         doubt = doubt_about(js._api, some_behind, b"99", in_seconds(30))
-        assert doubt == f"message {end} of stream {unique!r} may be of it"
+        assert doubt == f"message {end} of stream {unique!r} may belong to the ingest"
         assert doubt_about(js._api, some_behind, b"x", in_seconds(30)) is None
 
 
