@@ -42,7 +42,7 @@ class _GroupFamily(Family):
 
 @click.group(cls=_GroupFamily)
 def group() -> None:
-    """Create consumer groups by key, change their members, see their lag."""
+    """Create groups by key, change their members, see the lag."""
 
 
 def _one(command: Callable[..., Any]) -> Callable[..., Any]:
