@@ -66,22 +66,12 @@ cdef class PubAckFuture:
     @property
     def data(self) -> bytes:
         """The payload. Empty once the message is stored."""
-        cdef Section here
-        enter(&here, <PyObject*>self.window)
-        try:
-            return self.payload if self.payload is not None else b""
-        finally:
-            leave(&here)
+        return self.payload if self.payload is not None else b""
 
     @property
     def headers(self) -> Headers | None:
         """The headers that were sent. None once the message is stored."""
-        cdef Section here
-        enter(&here, <PyObject*>self.window)
-        try:
-            return None if self.block is None else parse_headers(self.block)[2]
-        finally:
-            leave(&here)
+        return None if self.block is None else parse_headers(self.block)[2]
 
     def done(self) -> bool:
         """Whether the ack or the error has come. Does not block."""
@@ -119,16 +109,11 @@ cdef class PubAckFuture:
             PublisherClosedError: The message may have been stored.
             ConnectionClosedError: The message may have been stored.
         """
-        cdef Section here
-        enter(&here, <PyObject*>self.window)
-        try:
-            self.wait(timeout)
-            if self.error is not None:
-                self.window.failures.see(self)
-                raise fresh(self.error)
-            return self.pub_ack()
-        finally:
-            leave(&here)
+        self.wait(timeout)
+        if self.error is not None:
+            self.window.failures.see(self)
+            raise fresh(self.error)
+        return self.pub_ack()
 
     @cython.annotation_typing(False)
     def exception(self, timeout: "Seconds | None" = None) -> "Exception | None":
@@ -143,16 +128,11 @@ cdef class PubAckFuture:
         Raises:
             TimeoutError: The future is not done after `timeout`.
         """
-        cdef Section here
-        enter(&here, <PyObject*>self.window)
-        try:
-            self.wait(timeout)
-            if self.error is None:
-                return None
-            self.window.failures.see(self)
-            return fresh(self.error)
-        finally:
-            leave(&here)
+        self.wait(timeout)
+        if self.error is None:
+            return None
+        self.window.failures.see(self)
+        return fresh(self.error)
 
     def add_done_callback(self, callback: object) -> None:
         """Call a function when the future is done, or soon if it is done already.
@@ -164,18 +144,13 @@ cdef class PubAckFuture:
         Args:
             callback: Called as `callback(future)`.
         """
-        cdef Section here
-        enter(&here, <PyObject*>self.window)
-        try:
-            if not callable(callback):
-                raise ConfigError("a callback has to be callable")
-            if self.callbacks is None:
-                self.callbacks = []
-            self.callbacks.append(callback)
-            if self.finished:
-                self.window.tell(self, None, None)
-        finally:
-            leave(&here)
+        if not callable(callback):
+            raise ConfigError("a callback has to be callable")
+        if self.callbacks is None:
+            self.callbacks = []
+        self.callbacks.append(callback)
+        if self.finished:
+            self.window.tell(self, None, None)
 
     cdef object pub_ack(self):
         if self.ack is None:

@@ -89,20 +89,11 @@ cdef class RowsReader:
         return self
 
     def __next__(self) -> ArrowBatch:
-        cdef ArrowBatch batch = self.pop()
-        if batch is None:
+        if not self.taken:
             self._fill(None)
-            batch = self.pop()
-            if batch is None:
+            if not self.taken:
                 raise StopIteration
-        return batch
-
-    cdef ArrowBatch pop(self):
-        """The batch that waits to be handed over, once; None: there is none."""
-        try:
-            return self.taken.pop() if self.taken else None
-        except IndexError:  # another thread was quicker
-            return None
+        return self.taken.pop()
 
 
 cdef class TimedRowsReader(RowsReader):
@@ -124,10 +115,8 @@ cdef class TimedRowsReader(RowsReader):
             ConsumerDeletedError: The consumer was deleted.
             ConnectionClosedError: The connection was closed.
         """
-        cdef ArrowBatch batch = self.pop()
-        if batch is None:
+        if not self.taken:
             self._fill(timeout)
-            batch = self.pop()
-            if batch is None:
+            if not self.taken:
                 raise SubscriptionClosedError("no more batches: the iteration has ended")
-        return batch
+        return self.taken.pop()

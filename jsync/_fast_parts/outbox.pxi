@@ -62,8 +62,7 @@ cdef class Outbox:
     cdef int fd, wake_fd, generation, failure
     cdef Block fill, drain
     cdef size_t drained  # bytes of `drain` that the socket has taken
-    cdef bint sending, kicked
-    cdef int choked  # the socket took less than it was given
+    cdef bint sending, kicked, choked  # choked: the socket took less than it was given
     cdef int64_t last_write, lazy_since, write_timeout
     cdef int64_t looked_after  # when the I/O thread looks again by itself; NEVER: unknown
     cdef size_t limit, hold_limit
@@ -118,11 +117,7 @@ cdef class Outbox:
     @property
     def counters(self) -> tuple[int, int]:
         """Messages published, and their bytes: header block and payload."""
-        cdef uint64_t messages, size
-        pthread_mutex_lock(&self.mutex)
-        messages, size = self.out_msgs, self.out_bytes
-        pthread_mutex_unlock(&self.mutex)
-        return messages, size
+        return self.out_msgs, self.out_bytes
 
     # The connection's side: what the line is --------------------------------------
 
@@ -134,7 +129,8 @@ cdef class Outbox:
         """Begin to send on `fd`: `first`, then what was held."""
         cdef Py_ssize_t size = PyBytes_GET_SIZE(first)
         cdef char* room
-        self.lock_settled()
+        self.settle()
+        pthread_mutex_lock(&self.mutex)
         # Nothing is in `drain` while holding, so what goes there goes first.
         room = block_room(&self.drain, size, False) if size else <char*>1
         if room != NULL:
@@ -142,7 +138,7 @@ cdef class Outbox:
             self.fd = fd
             self.connections += 1
             self.failure = 0
-            note_time(&self.looked_after, NEVER)
+            self.looked_after = NEVER
             self.choked = False
             self.state = DIRECT if direct else HANDED
         pthread_mutex_unlock(&self.mutex)
@@ -152,7 +148,8 @@ cdef class Outbox:
 
     def hold(self) -> None:
         """The connection is gone: keep lasting frames that were not sent whole."""
-        self.lock_settled()
+        self.settle()
+        pthread_mutex_lock(&self.mutex)
         if self.state != CLOSED:
             self.state = HOLDING
         self.fd = -1
@@ -166,15 +163,11 @@ cdef class Outbox:
 
     def close(self, error: "Exception") -> int:
         """Refuse every further write with `error`; returns the bytes thrown away."""
+        self.settle()
         cdef size_t lost
-        cdef object line, requester
-        cdef Section here
-        enter(&here, <PyObject*>self)
-        line, requester, before = self.line, self.requester, self.error
         self.line = self.requester = None
-        self.error = error
-        leave(&here)
-        self.lock_settled()
+        before, self.error = self.error, error  # dropped after the mutex is given back
+        pthread_mutex_lock(&self.mutex)
         lost = self.pending_now()
         self.state = CLOSED
         self.fd = self.wake_fd = -1  # closed soon, and the numbers given to other files
@@ -183,7 +176,7 @@ cdef class Outbox:
         block_free(&self.drain)
         self.wake_blocked()
         pthread_mutex_unlock(&self.mutex)
-        del before, line, requester  # after the mutex is given back
+        del before
         return lost
 
     def take(self, most: int) -> bytes:
@@ -192,15 +185,13 @@ cdef class Outbox:
         cdef size_t n
         pthread_mutex_lock(&self.mutex)
         self.swap()
-        n = min(self.drain.size - self.drained, <size_t>most)
+        n = self.drain.size - self.drained
         pthread_mutex_unlock(&self.mutex)
-        taken = PyBytes_FromStringAndSize(NULL, n)
+        # Only this thread touches `drain` in this state.
+        if n > <size_t>most:
+            n = most
+        taken = PyBytes_FromStringAndSize(self.drain.data + self.drained, n)
         pthread_mutex_lock(&self.mutex)
-        # Only this thread takes from `drain` in this state, but `close` may have freed it.
-        if self.drain.size - self.drained < n:
-            pthread_mutex_unlock(&self.mutex)
-            return b""
-        memcpy(PyBytes_AS_STRING(taken), self.drain.data + self.drained, n)
         self.advance(n)
         self.kicked = self.pending_now() > 0
         if not self.kicked:
@@ -307,54 +298,14 @@ cdef class Outbox:
             self.send_or_kick(True)
         return 0
 
-    cdef bint ping(self) noexcept:
-        """Write a PING; False: not connected, or closed."""
-        cdef char* room = NULL
-        pthread_mutex_lock(&self.mutex)
-        if self.state == DIRECT or self.state == HANDED:
-            room = block_room(&self.fill, 6, False)
-        if room == NULL:
-            pthread_mutex_unlock(&self.mutex)
-            return False
-        memcpy(room, b"PING\r\n", 6)
-        self.send_or_kick(True)
-        return True
-
     cdef int request(self, str subject, bytes data, object timeout) except -1:
         """Publish and wait for the reply, whatever it says."""
-        cdef object requester
-        cdef Section here
-        enter(&here, <PyObject*>self)
         requester = self.requester  # `close` may take it away meanwhile
-        leave(&here)
         if requester is None:
             check_fork(self.generation)
-            raise self.refusal()
+            raise fresh(self.error)
         requester(subject, data, timeout)
         return 0
-
-    cdef int check_open(self) except -1:
-        if self.state == CLOSED:
-            raise self.refusal()
-        return 0
-
-    cdef object refusal(self):
-        """The error to raise once it is closed."""
-        cdef object error
-        cdef Section here
-        enter(&here, <PyObject*>self)
-        error = self.error
-        leave(&here)
-        return fresh(error)
-
-    cdef Line reader(self):
-        """The line, until it is closed for good."""
-        cdef Line line
-        cdef Section here
-        enter(&here, <PyObject*>self)
-        line = self.line
-        leave(&here)
-        return line
 
     cdef inline int check_size(self, size_t size) except -1:
         return self.refuse_size(size) if size > self.max_payload else 0
@@ -410,7 +361,7 @@ cdef class Outbox:
             pthread_mutex_lock(&self.mutex)
             if self.state == CLOSED:
                 pthread_mutex_unlock(&self.mutex)
-                raise self.refusal()
+                raise fresh(self.error)
             if self.state == HOLDING and claim != LASTING:
                 pthread_mutex_unlock(&self.mutex)
                 return NULL
@@ -446,7 +397,7 @@ cdef class Outbox:
             return 0
         return self.send_or_kick(leave == AT_ONCE)
 
-    cdef int send_or_kick(self, bint urgent) noexcept:
+    cdef int send_or_kick(self, bint urgent) except -1:
         """Send what waits, or have the I/O thread send it; gives the mutex back."""
         cdef int64_t now
         cdef bint quiet = urgent, wake = False
@@ -486,8 +437,7 @@ cdef class Outbox:
             # The I/O thread's poll has to end in time. It may be asleep for long, but not
             # while another thread reads in its place.
             wake = (
-                not self.kicked
-                and glance_time(&self.looked_after) > self.lazy_since + LAZY_NS
+                not self.kicked and self.looked_after > self.lazy_since + LAZY_NS
                 and PyThread_get_thread_ident() != self.io_thread
             )
         pthread_mutex_unlock(&self.mutex)
@@ -508,7 +458,7 @@ cdef class Outbox:
         cdef bint more = False
         pthread_mutex_lock(&self.mutex)
         # From here on whoever writes what may wait is seen before the poll, or wakes it.
-        note_time(&self.looked_after, NEVER)
+        self.looked_after = NEVER
         if (
             self.state == DIRECT and not self.sending and (writable or not self.choked)
             and self.fill.size + self.drain.size > self.drained
@@ -607,15 +557,6 @@ cdef class Outbox:
         self.fill = kept
         return ok
 
-    cdef int lock_settled(self) except -1:
-        """Take the mutex while no other thread is inside a send."""
-        while True:
-            self.settle()
-            pthread_mutex_lock(&self.mutex)
-            if not self.sending:  # nobody has begun one in between
-                return 0
-            pthread_mutex_unlock(&self.mutex)
-
     cdef int settle(self) except -1:
         """Wait until no other thread is inside a send: none of them blocks there."""
         with nogil:
@@ -632,8 +573,7 @@ cdef class Outbox:
         """Park until there may be room; gives the mutex back."""
         cdef Blocked me
         cdef Blocked** at
-        cdef int waiting = True
-        cdef bint wake
+        cdef bint waiting = True, wake
         pthread_mutex_unlock(&self.mutex)
         if PyThread_get_thread_ident() == self.io_thread:
             raise BlockingCallError(
@@ -693,10 +633,5 @@ cdef class Outbox:
 
     cdef void wake(self) noexcept:
         """End the I/O thread's poll."""
-        if PARALLEL:  # `close` lets go of the descriptor
-            pthread_mutex_lock(&self.mutex)
-            if self.wake_fd >= 0:
-                notify(self.wake_fd)
-            pthread_mutex_unlock(&self.mutex)
-        elif self.wake_fd >= 0:
+        if self.wake_fd >= 0:
             notify(self.wake_fd)

@@ -31,14 +31,11 @@ cdef class Question:
         cdef Outbox outbox = mailbox.outbox
         cdef Publish frame
         cdef Msg msg
-        cdef Section here
-        enter(&here, <PyObject*>mailbox)
-        mailbox._on_status = on_status
+        mailbox.on_status = on_status
         mailbox.closed = False
         mailbox.error = None
         mailbox.delivered = 0
         mailbox.expected = 1
-        leave(&here)
         self.number += 1
         publish_to(
             &frame, PyBytes_AS_STRING(self.subject), PyBytes_GET_SIZE(self.subject)
