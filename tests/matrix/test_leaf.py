@@ -88,7 +88,9 @@ def test_the_version_is_asked_for_again_on_another_connection() -> None:
         nc = servers.enter_context(jsync.connect(leaf.url, reconnect_wait=0.05))
         js = nc.jetstream(domain="hub")
         wait_for(lambda: answers(js))
-        with pytest.raises(errors.UnsupportedFeatureError, match=r"2\.11 does not support"):
+        with pytest.raises(
+            errors.UnsupportedFeatureError, match=r"2\.11 does not support"
+        ):
             js.create_stream(name="A", allow_atomic=True)
         old.stop()
         new.start()
