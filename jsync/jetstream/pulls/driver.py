@@ -54,6 +54,8 @@ class ContinuousPull(Feed):
         self._engine = PullEngine(limits)
         self._retrying: Timer | None = None
         self._stopped = False
+        self._refilling = False
+        """Whether the main thread is in a refill, or Ctrl-C has ended one in the middle."""
         self._connected = monotonic()
         self._heartbeats = HeartbeatWatch(limits.idle_heartbeat, self._connected)
         self._inbox = Inbox(
@@ -94,7 +96,15 @@ class ContinuousPull(Feed):
     def _refill(self) -> None:
         """Pull again if it is time; on the reading thread, or on the I/O thread."""
         requests = []
+        # Ctrl-C raises between any two steps, on the main thread alone.
+        interruptible = threading.current_thread() is threading.main_thread()
         with self._lock:
+            if interruptible:
+                if self._refilling:
+                    # Nobody knows what was counted or sent then: count anew. A pull that
+                    # was sent after all brings more than is pending, and nothing is lost.
+                    self._engine.reset(*self._account())
+                self._refilling = True
             while True:
                 buffered = self._account()
                 if self._stopped or self.mailbox.closed or self._is_held():
@@ -108,6 +118,8 @@ class ContinuousPull(Feed):
                     break
         for request in requests:
             self._publish(request)
+        if interruptible:
+            self._refilling = False
 
     def _is_held(self) -> bool:
         """Whether no pull may be sent now."""
