@@ -11,7 +11,11 @@ import pytest
 import jsync
 from jsync.jetstream.ordered import arrow as ordered_arrow, driver
 from jsync.jetstream.ordered.place import Place
-from jsync.jetstream.pulls import arrow as pulls_arrow
+from jsync.jetstream.pulls import (
+    arrow as pulls_arrow,
+    driver as pulls_driver,
+    engine as pulls_engine,
+)
 
 from .support import SOON, run_child
 from .test_interrupted import interrupt, interrupted_before
@@ -165,6 +169,36 @@ def test_a_message_whose_pull_was_interrupted_comes_next(
                 mailbox.on_credit = refill
                 msg = messages.next(SOON) if how == "next" else next(iter(messages))
                 got.append(int(msg.data))
+    assert got == list(range(len(got)))
+
+
+@pytest.mark.parametrize("ack_policy", ["explicit", "none", "ordered"])
+def test_ctrl_c_at_any_instruction_of_a_refill_stalls_no_reader(
+    server: LocalServer, numbers: str, ack_policy: str
+) -> None:
+    files = {str(pulls_driver.__file__), str(pulls_engine.__file__)}
+    got: list[int] = []
+    with jsync.connect(server.url) as nc:
+        stream = nc.jetstream().stream(numbers)
+        if ack_policy == "ordered":
+            messages = stream.ordered_consumer().messages(max_messages=2)
+        else:
+            consumer = stream.create_consumer(ack_policy=ack_policy, max_ack_pending=-1)
+            messages = consumer.messages(max_messages=2)
+
+        def read() -> None:
+            got.append(int(messages.next(SOON).data))
+
+        with messages:
+            for instruction in itertools.count():
+                # Not each read refills: one of these does.
+                if not any(
+                    interrupted_before(instruction, files, read) for _ in range(3)
+                ):
+                    break
+                for _ in range(4):
+                    read()
+    assert instruction > 50
     assert got == list(range(len(got)))
 
 
