@@ -12,6 +12,7 @@ import pytest
 
 import jsync
 from jsync import errors
+from jsync.jetstream.publishing import publish
 
 from ..proxy import frame_filter
 from ..servers import RawClient, wait_for
@@ -211,21 +212,23 @@ def test_a_server_that_stays_too_busy_is_the_error_and_nothing_is_stored(
 
 
 def test_a_single_message_is_sent_until_the_server_has_room(
-    js: jsync.JetStream, unique: str, scripted: Stream
+    js: jsync.JetStream,
+    unique: str,
+    scripted: Stream,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     publisher = Thread(lambda: js.publish(unique, b"1", timeout=LONG))
     for _ in range(4):
         scripted.refuse(scripted.take()[1])
     scripted.store(scripted.take()[1])
     assert publisher.result().seq == 1
-    publisher = Thread(lambda: js.publish(unique, b"2", timeout=0.3))
-    scripted.refuse(scripted.take()[1])
-    while not publisher.ended:
-        scripted.client.settimeout(0.2)
-        try:
-            scripted.refuse(scripted.take()[1])
-        except TimeoutError:
-            continue
+    # The third pause would end after the timeout.
+    monkeypatch.setattr(
+        publish, "pause_after", lambda number: 0.01 + 3600 * (number > 1)
+    )
+    publisher = Thread(lambda: js.publish(unique, b"2", timeout=LONG))
+    for _ in range(3):
+        scripted.refuse(scripted.take()[1])
     assert isinstance(publisher.error(), errors.TooManyRequestsError)
 
 
