@@ -10,10 +10,10 @@ import msgspec
 
 from ..checks import MOST_SECONDS, seconds
 from ..errors import ConnectionClosedError, TimeoutError as LateError
+from .closing import Closing
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from types import TracebackType
     from typing import Self
 
     from ..checks import Seconds
@@ -82,7 +82,7 @@ class EventsMissed(ConnectionEvent, frozen=True, kw_only=True):
     """The number of dropped events."""
 
 
-class ConnectionEvents:
+class ConnectionEvents(Closing):
     """The events of a connection, in their order. `Connection.events` returns it.
 
     Iterate over it, or call `next`. Iterating blocks until the next event and ends after
@@ -161,17 +161,6 @@ class ConnectionEvents:
             return self.next()
         except ConnectionClosedError:
             raise StopIteration from None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         state = "ended" if self._ended else f"{self._queue.qsize()} waiting"
