@@ -96,13 +96,13 @@ def test_a_batch_that_is_stored_is_not_sent_again_however_late(
     stream.purge()
     run(frame, server, checkpoint, **given)
     assert values(stream) == []
-    # A checkpoint of before is another thing: what it has would be lost.
+    # An old checkpoint is another thing: what it has would be lost.
     for folder in ("commits", "offsets", "sources/0"):
         (checkpoint / folder / "1").unlink()
         (checkpoint / folder / ".1.crc").unlink()
     (checkpoint / "commits" / "0").unlink()
     (checkpoint / "commits" / ".0.crc").unlink()
-    with pytest.raises(StreamingQueryException, match="this is a checkpoint of before"):
+    with pytest.raises(StreamingQueryException, match="this is an old checkpoint"):
         run(frame, server, checkpoint, **given)
     assert values(stream) == []
 
