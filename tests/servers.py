@@ -109,13 +109,17 @@ class RawClient:
         self._socket.sendall(data)
 
     def read_line(self) -> str:
-        """Return the next line without its end."""
-        while b"\r\n" not in self._unread:
-            data = self._socket.recv(1 << 16)
-            if not data:
-                raise ConnectionError("the server has closed")
-            self._unread += data
-        line, self._unread = self._unread.split(b"\r\n", 1)
+        """Return the next line without its end. A PING of the server is answered."""
+        line = b"PING"
+        while line == b"PING":
+            while b"\r\n" not in self._unread:
+                data = self._socket.recv(1 << 16)
+                if not data:
+                    raise ConnectionError("the server has closed")
+                self._unread += data
+            line, self._unread = self._unread.split(b"\r\n", 1)
+            if line == b"PING":
+                self.send(b"PONG\r\n")
         return line.decode()
 
     def request(self, subject: str, payload: object = None) -> dict[str, Any]:
