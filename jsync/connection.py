@@ -31,8 +31,9 @@ from .services.service import Service
 if TYPE_CHECKING:
     import ssl
     from collections.abc import Callable, Iterator, Mapping, Sequence
+    from contextlib import AbstractContextManager
     from types import TracebackType
-    from typing import Self
+    from typing import Any, Self
 
     from ._fast import Msg
     from .checks import Seconds
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from .core.proxies import Dialer
     from .headers import HeadersLike
     from .services.messages import EndpointStats
+    from .services.request import Request
 
 Data = bytes | bytearray | memoryview
 
@@ -522,6 +524,7 @@ class Connection(PlainPublisher):
         stats_handler: Callable[[EndpointStats], object] | None = None,
         on_done: Callable[[Service], object] | None = None,
         expose_errors: bool = False,
+        around: Callable[[Request], AbstractContextManager[Any]] | None = None,
         prefix: str = DEFAULT_PREFIX,
     ) -> Service:
         """Start an instance of a service, which tools can find (ADR-32). Does not block.
@@ -543,6 +546,8 @@ class Connection(PlainPublisher):
             on_done: Called once when the service has stopped, on a thread of the service.
             expose_errors: Send the words of your exceptions to the requester, not only the
                 name of their class.
+            around: Called with each request. It returns a context manager, and the handler
+                is called inside of its `with` block.
             prefix: Another one than `$SRV` for PING, INFO and STATS.
 
         Raises:
@@ -560,6 +565,7 @@ class Connection(PlainPublisher):
             stats_handler=stats_handler,
             on_done=on_done,
             expose_errors=expose_errors,
+            around=around,
             prefix=prefix,
         )
 

@@ -42,6 +42,7 @@ from .request import Request
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from contextlib import AbstractContextManager
 
     from .._fast import Msg
     from ..core.session import Session
@@ -224,9 +225,11 @@ class Driver:
         stats_handler: Callable[[EndpointStats], object] | None,
         on_done: Callable[[Driver], object],
         expose_errors: bool,
+        around: Callable[[Request], AbstractContextManager[Any]] | None,
     ) -> None:
         self.session = session
         self.expose_errors = expose_errors
+        self.around = around
         self.state = ServiceState.RUNNING
         self.error: Exception | None = None
         """The error that ended the service, or that was given to `stop`."""

@@ -8,6 +8,7 @@ import msgspec
 
 from .._fast import check_subscribe_subject
 from ..checks import callback as check_callback, count, flag, seconds
+from ..core.around import inside
 from ..core.single import Single
 from ..errors import TimeoutError as LateError
 from .driver import Driver
@@ -26,6 +27,7 @@ from .messages import EndpointInfo, ServiceInfo
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from contextlib import AbstractContextManager
     from types import TracebackType
     from typing import Any, Self
 
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
     from ..core.session import Owner
     from .engine import ServiceState
     from .messages import EndpointStats, ServiceStats
+    from .request import Request
 
 Handler = TypeVar("Handler", bound="Callable[..., Any]")
 
@@ -123,6 +126,7 @@ class Group(Single):
 
         def add(handler: Handler) -> Handler:
             bound = bind(handler)
+            bound = bound._replace(call=inside(self._driver.around, bound.call))
             info = EndpointInfo(
                 name=name,
                 subject=where,
@@ -180,12 +184,14 @@ class Service(Group):
         stats_handler: Callable[[EndpointStats], object] | None = None,
         on_done: Callable[[Service], object] | None = None,
         expose_errors: bool = False,
+        around: Callable[[Request], AbstractContextManager[Any]] | None = None,
         prefix: str = DEFAULT_PREFIX,
     ) -> None:
         session = owner.session
         session.check_open()
         check_callback(stats_handler, "stats_handler")
         check_callback(on_done, "on_done")
+        check_callback(around, "around")
         if queue is not None:
             check_subscribe_subject("q", queue)
         info = ServiceInfo(
@@ -202,6 +208,7 @@ class Service(Group):
             stats_handler=stats_handler,
             on_done=lambda _: None if on_done is None else on_done(self),
             expose_errors=flag(expose_errors, "expose_errors"),
+            around=around,
         )
         super().__init__(driver, "", queue)
         session.adopt(driver)

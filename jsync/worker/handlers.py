@@ -11,12 +11,14 @@ import msgspec
 
 from .._fast import JetStreamMsg, Msg
 from ..checks import count, span
+from ..core.around import inside
 from ..errors import CodecError, ConfigError
 from ..jetstream.retries.engine import Retry
 from ..models import check_filter, check_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from contextlib import AbstractContextManager
 
     from ..checks import Seconds
 
@@ -46,6 +48,7 @@ def route(
     function: Callable[..., object],
     subjects: str | Sequence[str],
     *,
+    around: Callable[[JetStreamMsg], AbstractContextManager[Any]] | None,
     stream: str | None,
     consumer: str,
     workers: int,
@@ -77,7 +80,7 @@ def route(
     )
     return Route(
         name=getattr(function, "__qualname__", repr(function)),
-        call=adapted(function, payload),
+        call=inside(around, adapted(function, payload)),
         subjects=wanted,
         stream=stream,
         consumer=consumer,

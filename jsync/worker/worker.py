@@ -34,7 +34,9 @@ from .process import run
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from contextlib import AbstractContextManager
 
+    from .._fast import JetStreamMsg
     from ..checks import Seconds
     from ..connection import Connection
     from ..jetstream.consumer import Consumer
@@ -70,9 +72,12 @@ class Worker:
             callback thread: `MessageGivenUpError`, `DeadLetterError`,
             `HandlerTimeoutError`, and the errors of `Consumer.consume`. The logger
             `jsync.worker` gets them as well.
+        around: Called with each message. It returns a context manager, and the handler
+            is called inside of its `with` block. An exception of the handler passes
+            through it.
 
     Raises:
-        ConfigError: `connect` or `on_error` is not callable.
+        ConfigError: `connect`, `on_error` or `around` is not callable.
     """
 
     def __init__(
@@ -82,13 +87,16 @@ class Worker:
         connect: Callable[[], Connection] | None = None,
         retry: Retry | None = None,
         on_error: Callable[[Exception], object] | None = None,
+        around: Callable[[JetStreamMsg], AbstractContextManager[Any]] | None = None,
     ) -> None:
         check_callback(connect, "connect")
         check_callback(on_error, "on_error")
+        check_callback(around, "around")
         self._stream = stream
         self._connect = connect
         self._retry = retry or Retry(attempts=None, factor=2, longest=600, jitter=0.1)
         self._on_error = on_error
+        self._around = around
         self._routes: list[Route] = []
         self._starts: list[Callable[[JetStream], object]] = []
         self._stops: list[Callable[[], object]] = []
@@ -140,6 +148,7 @@ class Worker:
             found = route(
                 function,
                 subject,
+                around=self._around,
                 stream=self._stream if stream is None else stream,
                 consumer=consumer,
                 workers=workers,
