@@ -1,0 +1,10 @@
+"""Traces and metrics by OpenTelemetry: `JsyncInstrumentor().instrument()`.
+
+The extra `otel` installs the API that this needs. The command `opentelemetry-instrument`
+finds the instrumentor by itself.
+"""
+
+from .instrumentor import JsyncInstrumentor
+from .telemetry import process
+
+__all__ = ["JsyncInstrumentor", "process"]

@@ -1,0 +1,141 @@
+"""The semantic conventions of messaging, for messages of NATS. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import jsync
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+SCHEMA: Final = "https://opentelemetry.io/schemas/1.37.0"
+"""The version of the conventions. Those of messaging are not stable yet."""
+SYSTEM: Final = "nats"
+INBOXES: Final = ("_INBOX.",)
+"""Subjects for replies: temporary, and different each time."""
+
+DURATIONS: Final = (
+    *(0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5),
+    *(0.75, 1.0, 2.5, 5.0, 7.5, 10.0),
+)
+"""The bounds that the conventions advise for histograms of seconds."""
+
+Attributes = dict[str, "str | int | bool"]
+
+
+def base(operation: str, kind: str) -> Attributes:
+    """The attributes of each span and each metric: the operation and its type."""
+    return {
+        "messaging.system": SYSTEM,
+        "messaging.operation.name": operation,
+        "messaging.operation.type": kind,
+    }
+
+
+def place(subject: str, template: str | None = None) -> Attributes:
+    """The attributes of a subject of core NATS, or of one that is published to."""
+    found: Attributes = {"messaging.destination.name": subject}
+    if template is not None:
+        found["messaging.destination.template"] = template
+    elif subject.startswith(INBOXES):
+        found["messaging.destination.temporary"] = True
+    return found
+
+
+def origin(
+    msg: jsync.Msg, template: str | None = None, queue: str | None = None
+) -> Attributes:
+    """The attributes of a received message.
+
+    Messages of JetStream come from a stream, where they were published by a subject.
+    """
+    if isinstance(msg, jsync.JetStreamMsg):
+        metadata = msg.metadata
+        return {
+            "messaging.destination.name": metadata.stream,
+            "messaging.destination_publish.name": msg.subject,
+            "messaging.destination.subscription.name": metadata.consumer,
+        }
+    found = place(msg.subject, template)
+    if queue is not None:
+        found["messaging.consumer.group.name"] = queue
+    return found
+
+
+def body(msg: jsync.Msg) -> Attributes:
+    """The attributes of the message itself."""
+    found: Attributes = {"messaging.message.body.size": len(msg.data)}
+    headers = msg.headers
+    if headers is not None and "Nats-Msg-Id" in headers:
+        found["messaging.message.id"] = headers["Nats-Msg-Id"]
+    return found
+
+
+def span_name(operation: str, where: Attributes) -> str:
+    """Return the operation and its destination, if that is not another one each time."""
+    template = where.get("messaging.destination.template")
+    if template is None and "messaging.destination.temporary" not in where:
+        template = where.get("messaging.destination.name")
+    return operation if template is None else f"{operation} {template}"
+
+
+def of_metrics(where: Attributes) -> Attributes:
+    """The attributes of a destination that have few values. A plain subject has many."""
+    stream = "messaging.destination.subscription.name" in where
+    return {
+        name: value
+        for name, value in where.items()
+        if name != "messaging.destination_publish.name"
+        and (name != "messaging.destination.name" or stream)
+    }
+
+
+def error_type(error: BaseException) -> str:
+    """The value of `error.type`: the class of an exception, with its module."""
+    kind = type(error)
+    module = kind.__module__
+    return (
+        kind.__qualname__ if module == "builtins" else f"{module}.{kind.__qualname__}"
+    )
+
+
+def has_wildcard(subject: str) -> bool:
+    """Whether a subject stands for several."""
+    return any(token in ("*", ">") for token in subject.split("."))
+
+
+class Templates:
+    """Patterns with the wildcards of NATS, in the place of subjects with few messages."""
+
+    def __init__(self, patterns: Iterable[str] = ()) -> None:
+        self._patterns = [(pattern, pattern.split(".")) for pattern in patterns]
+
+    def of(self, subject: str) -> str | None:
+        """Return the first pattern that matches a subject."""
+        tokens = subject.split(".") if self._patterns else []
+        for pattern, wanted in self._patterns:
+            if _matches(wanted, tokens):
+                return pattern
+        return None
+
+
+def _matches(wanted: list[str], tokens: list[str]) -> bool:
+    if wanted[-1] == ">":
+        wanted, tokens = (
+            wanted[:-1],
+            tokens[: len(wanted) - 1] if len(tokens) >= len(wanted) else [],
+        )
+        if not tokens and wanted:
+            return False
+    return len(wanted) == len(tokens) and all(
+        one in ("*", token) for one, token in zip(wanted, tokens, strict=True)
+    )
+
+
+def carries(headers: Mapping[str, object] | None, fields: Iterable[str]) -> bool:
+    """Whether headers have a context already, which the user has put there."""
+    if not headers:
+        return False
+    wanted = {field.lower() for field in fields}
+    return any(name.lower() in wanted for name in headers)
