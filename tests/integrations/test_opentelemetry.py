@@ -279,7 +279,7 @@ def test_a_batch_links_to_the_messages_that_it_was_made_of(
     assert sent.kind is SpanKind.CLIENT
     read = [
         trace.get_current_span(
-            TraceContextTextMapPropagator().extract(dict(msg.headers or {}))
+            TraceContextTextMapPropagator().extract({**(msg.headers or {})})
         ).get_span_context()
         for msg in stream.ordered_consumer().messages(until_end=True)
     ]
@@ -300,7 +300,7 @@ def test_messages_that_are_published_together_carry_the_context_of_their_span(
         spans = seen.spans(f"process {stream.name}", 4)
     assert [is_child(span, batch) for span in spans] == [True, True, False, False]
     assert [is_child(span, many) for span in spans] == [False, False, True, True]
-    assert (handled[1].headers or {})["X"] == "y"
+    assert dict(handled[1].headers or {})["X"] == "y"
     assert (many.attributes or {})["messaging.batch.message_count"] == 2
 
 
@@ -340,11 +340,11 @@ def test_every_way_to_read_a_consumer_makes_spans(
     assert received(seen.span(f"publish {stream.name}.new"))
     sub.unsubscribe()
     done: list[jsync.Msg] = []
-    for start in (
-        lambda: js.subscribe(f"{stream.name}.b", cb=done.append),
-        lambda: js.subscribe(f"{stream.name}.b", None, done.append),
-    ):
-        pushed = start()
+    for named in (True, False):
+        if named:
+            pushed = js.subscribe(f"{stream.name}.b", cb=done.append)
+        else:
+            pushed = js.subscribe(f"{stream.name}.b", None, done.append)
         seen.exporter.clear()
         js.publish(f"{stream.name}.b")
         handled = seen.span(f"process {stream.name}")
