@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.server
 
-KILLS = int(os.environ.get("JSYNC_FAULT_KILLS", "4"))
+KILLS = int(os.environ.get("JSYNC_FAULT_KILLS", "20"))
 """Of each kind."""
 BATCH = 60
 """Messages between two kills; one of ten fails every time."""
