@@ -12,7 +12,13 @@ from typing import TYPE_CHECKING
 import click
 
 import jsync
-from jsync.worker import http as web, logs as worker_logs, process, supervisor
+from jsync.worker import (
+    http as web,
+    logs as worker_logs,
+    process,
+    reload as watched,
+    supervisor,
+)
 
 from .failures import say
 from .output import echo
@@ -57,6 +63,11 @@ class _Logs(logging.Handler):
     default="json",
     help="The format of logs on the standard error. Default: json.",
 )
+@click.option(
+    "--reload",
+    is_flag=True,
+    help="Replace the processes when a Python file changes. For development.",
+)
 @click.pass_obj
 def worker(
     settings: Settings,
@@ -65,14 +76,15 @@ def worker(
     http: str | None,
     grace: float,
     logs: str,
+    reload: bool,
 ) -> None:
     """Run the handlers of a worker until SIGTERM.
 
     MODULE:NAME is a `jsync.Worker`. Modules are imported from the working directory. A
     process that ends is restarted, with growing pauses. If five processes in a row end
     before they are ready, the command fails. SIGTERM and Ctrl-C let the handlers end within
-    --grace. SIGHUP replaces the processes one by one. --http serves /livez, /readyz and
-    /metrics.
+    --grace. SIGHUP replaces the processes one by one, and so does --reload after each change
+    of a Python file below the working directory. --http serves /livez, /readyz and /metrics.
     """
     written = _Logs()
     written.setFormatter(
@@ -97,6 +109,8 @@ def worker(
         if http is not None:
             port = stack.enter_context(web.serving(web.address_of(http), crew))
             say(f"health and metrics on port {port}")
+        if reload:
+            stack.enter_context(watched.reloading(os.getcwd(), crew.replace))
         crew.run()
 
 
