@@ -37,6 +37,9 @@ class Route:
     subjects: tuple[str, ...]
     stream: str
     consumer: str
+    """The consumer, or the group."""
+    group: str | None
+    member: str | None
     workers: int
     retry: Retry
     time_limit: float | None
@@ -50,7 +53,9 @@ def route(
     *,
     around: Callable[[JetStreamMsg], AbstractContextManager[Any]] | None,
     stream: str | None,
-    consumer: str,
+    consumer: str | None,
+    group: str | None,
+    member: str | None,
     workers: int,
     payload: Any,
     retry: Retry,
@@ -66,7 +71,19 @@ def route(
     if stream is None:
         raise ConfigError("stream: give it to Worker, or to handle")
     check_name(stream, "stream")
-    check_name(consumer, "consumer")
+    name = consumer if group is None else group
+    if name is None or None not in (consumer, group):
+        raise ConfigError("give a handler a consumer or a group")
+    if group is None and member is not None:
+        raise ConfigError("member: it needs a group")
+    if group is not None and (workers != 1 or max_messages is not None):
+        raise ConfigError(
+            "a member of a group handles one message at a time: leave out workers and "
+            "max_messages, and run more processes"
+        )
+    check_name(name, "consumer" if group is None else "group")
+    if member is not None:
+        check_name(member, "member")
     wanted = (subjects,) if isinstance(subjects, str) else tuple(subjects)
     for subject in wanted:
         check_filter(subject, "subject")
@@ -83,7 +100,9 @@ def route(
         call=inside(around, adapted(function, payload)),
         subjects=wanted,
         stream=stream,
-        consumer=consumer,
+        consumer=name,
+        group=group,
+        member=member,
         workers=threads,
         retry=retry,
         time_limit=None if time_limit is None else span(time_limit, "time_limit"),

@@ -18,6 +18,7 @@ from ..errors import WorkerError
 from .engine import Crew
 from .figures import Figures, Report, prometheus_text
 from .process import REPORT_SECONDS, VARIABLE
+from .sources import PLACE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -33,7 +34,7 @@ _SILENT_SECONDS: Final = 30 * REPORT_SECONDS
 class Process:
     """A process at work, and its last report."""
 
-    def __init__(self, command: Sequence[str]) -> None:
+    def __init__(self, command: Sequence[str], place: int) -> None:
         reading, writing = os.pipe()
         try:
             self._popen = subprocess.Popen(  # noqa: S603 (our own command line)
@@ -41,7 +42,7 @@ class Process:
                 # Its end tells the process that the supervisor is gone.
                 stdin=subprocess.PIPE,
                 pass_fds=[writing],
-                env={**os.environ, VARIABLE: str(writing)},
+                env={**os.environ, VARIABLE: str(writing), PLACE: str(place)},
             )
         except BaseException:
             os.close(reading)
@@ -143,6 +144,10 @@ class Supervisor:
         if self._crew.fatal is not None:
             raise WorkerError(self._crew.fatal)
 
+    def replace(self) -> None:
+        """Replace each process by a new one, as SIGHUP does. For any thread."""
+        self._events.put(self._crew.roll)
+
     def _turn(self) -> None:
         crew, now = self._crew, monotonic()
         self._turns = now
@@ -169,7 +174,7 @@ class Supervisor:
 
     def _start(self, place: int) -> None:
         number, self._next = self._next, self._next + 1
-        process = Process(self._command)
+        process = Process(self._command, place)
         with self._lock:
             self._processes[number] = process
         self._crew.started(number, place)

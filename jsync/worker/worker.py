@@ -18,10 +18,8 @@ from ..core.single import Single
 from ..errors import (
     CodecError,
     ConfigError,
-    ConsumerNotFoundError,
     DrainTimeoutError,
     Error,
-    FilterMismatchError,
     StreamNotFoundError,
 )
 from ..jetstream.retries.driver import Retrier
@@ -31,6 +29,7 @@ from .dead import Stranded
 from .figures import Report
 from .handlers import route
 from .process import run
+from .sources import source_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -39,10 +38,10 @@ if TYPE_CHECKING:
     from .._fast import JetStreamMsg
     from ..checks import Seconds
     from ..connection import Connection
-    from ..jetstream.consumer import Consumer
     from ..jetstream.context import JetStream
     from ..jetstream.pulls.faces import ConsumeContext
     from .handlers import Route
+    from .sources import Source
 
 logger = logging.getLogger("jsync.worker")
 
@@ -106,7 +105,9 @@ class Worker:
         subject: str | Sequence[str],
         /,
         *,
-        consumer: str,
+        consumer: str | None = None,
+        group: str | None = None,
+        member: str | None = None,
         stream: str | None = None,
         workers: int = 1,
         payload: Any = None,
@@ -124,8 +125,14 @@ class Worker:
         Args:
             subject: The subject, or a list of them. Wildcards are allowed.
             consumer: The durable consumer. It is created if it does not exist.
+            group: A consumer group, instead of `consumer`: the messages of each key are
+                handled one at a time and in order. The group has to exist, and each
+                process is one of its members. `subject` has the subjects of the group.
+            member: The name of the member. Default: the name of the machine and the number
+                of the process, such as `host-0`. The worker adds the member to an elastic
+                group, and never drops it.
             stream: The stream of the consumer. Default: the stream of the worker.
-            workers: The number of threads of each process.
+            workers: The number of threads of each process. 1 for a group.
             payload: The type of the payload: `bytes`, `str`, a type that msgspec reads
                 from JSON, or a codec such as `jsync.MsgPack(Order)`. Default: the
                 annotation of the first parameter. If a payload cannot be decoded and there
@@ -135,7 +142,8 @@ class Worker:
                 stays busy until the function returns.
             max_messages: Messages to prefetch. Default: four for each thread. Handlers of
                 a few milliseconds are faster with more.
-            ack_wait: The `ack_wait` in seconds, if the worker creates the consumer.
+            ack_wait: The `ack_wait` in seconds, if the worker creates the consumer, or
+                joins a group.
 
         Returns:
             The decorator. It returns the function unchanged, so you can call it in tests.
@@ -151,6 +159,8 @@ class Worker:
                 around=self._around,
                 stream=self._stream if stream is None else stream,
                 consumer=consumer,
+                group=group,
+                member=member,
                 workers=workers,
                 payload=payload,
                 retry=retry or self._retry,
@@ -228,7 +238,9 @@ class Worker:
         Raises:
             ConfigError: There is no handler, a consumer does not fit its retry policy, or
                 no stream takes the dead letters.
-            FilterMismatchError: An existing consumer has other subjects than its handler.
+            FilterMismatchError: An existing consumer, or a group, has other subjects than
+                its handler.
+            ConsumerGroupNotFoundError: A group does not exist.
             StreamNotFoundError: The stream of a handler does not exist.
         """
         if not self._routes:
@@ -280,7 +292,7 @@ class RunningWorker(Closing, Single):
         self._stops = list(reversed(stops))
         self._on_error = on_error
         self._calls: list[Calls] = []
-        self._consumers: list[Consumer] = []
+        self._sources: list[Source] = []
         self._running: list[ConsumeContext] = []
         self._stranded: list[Stranded] = []
         self._ends: queue.SimpleQueue[Exception | None] = queue.SimpleQueue()
@@ -292,8 +304,8 @@ class RunningWorker(Closing, Single):
                 start(js)
             for each in routes:
                 self._prepare(each)
-            for call, consumer in zip(self._calls, self._consumers, strict=True):
-                self._begin(call, consumer)
+            for call, source in zip(self._calls, self._sources, strict=True):
+                self._begin(call, source)
             self._start_clock()
         except BaseException:
             with contextlib.suppress(DrainTimeoutError):
@@ -303,8 +315,8 @@ class RunningWorker(Closing, Single):
     # The start ------------------------------------------------------------------------
 
     def _prepare(self, of: Route) -> None:
-        consumer = self._consumer(of)
-        config = consumer.config
+        source = source_of(self._js, of)
+        config = source.config
         policy = of.retry
         if policy.dead_letter is not None:
             self._check_dead_letter(of, policy.dead_letter)
@@ -316,7 +328,7 @@ class RunningWorker(Closing, Single):
             self._nc.session, policy, config, 5.0, self._report, call.told
         )
         self._calls.append(call)
-        self._consumers.append(consumer)
+        self._sources.append(source)
         if policy.dead_letter is not None and (config.max_deliver or 0) > 0:
             stream = self._js.stream(of.stream)
             stranded = Stranded(
@@ -324,29 +336,6 @@ class RunningWorker(Closing, Single):
             )
             self._stranded.append(stranded)
             self._thread("stranded", stranded.run)
-
-    def _consumer(self, of: Route) -> Consumer:
-        stream = self._js.stream(of.stream)
-        try:
-            consumer = stream.consumer(of.consumer)
-        except ConsumerNotFoundError:
-            one = len(of.subjects) == 1
-            return stream.create_consumer(
-                durable_name=of.consumer,
-                ack_wait=of.ack_wait,
-                max_ack_pending=max(1000, 2 * of.max_messages),
-                filter_subject=of.subjects[0] if one else None,
-                filter_subjects=None if one else [*of.subjects],
-            )
-        config = consumer.config
-        filters = config.filter_subjects or [config.filter_subject or ">"]
-        if {*filters} != {*of.subjects}:
-            raise FilterMismatchError(
-                f"consumer {of.consumer!r} of {of.stream!r} gets {', '.join(filters)}, and "
-                f"the handler is for {', '.join(of.subjects)}; call "
-                "JetStream.update_consumer, or choose another consumer"
-            )
-        return consumer
 
     def _check_dead_letter(self, of: Route, subject: str) -> None:
         try:
@@ -362,13 +351,8 @@ class RunningWorker(Closing, Single):
                 "choose a subject of another stream"
             )
 
-    def _begin(self, call: Calls, consumer: Consumer) -> None:
-        running = consumer.consume(
-            call,
-            workers=call.route.workers,
-            max_messages=call.route.max_messages,
-            on_error=self._report,
-        )
+    def _begin(self, call: Calls, source: Source) -> None:
+        running = source.begin(call, self._report)
         self._running.append(running)
 
         def watch() -> None:
@@ -413,13 +397,11 @@ class RunningWorker(Closing, Single):
             The counts of this process.
         """
         found = Report(ready=self.ready)
-        for call, consumer in zip(self._calls, self._consumers, strict=True):
+        for call, source in zip(self._calls, self._sources, strict=True):
             figures = call.figures()
             if lag:
                 with contextlib.suppress(Error):
-                    info = consumer.info()
-                    figures.pending = info.num_pending
-                    figures.ack_pending = info.num_ack_pending
+                    figures.pending, figures.ack_pending = source.lag()
             found.consumers[f"{call.route.stream}.{call.route.consumer}"] = figures
         return found
 

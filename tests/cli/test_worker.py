@@ -207,3 +207,50 @@ def test_an_invalid_address_is_a_usage_error(jsync: Jsync) -> None:
     ended = jsync("worker", "a:b", "--http", "8080")
     assert ended.code == 2
     assert "HOST:PORT" in ended.errors
+
+
+GROUP_APP = """
+import os, jsync
+
+app = jsync.Worker(stream="{stream}")
+
+@app.handle("{stream}.*", group="g", ack_wait=1)
+def handle(data: bytes, msg: jsync.JetStreamMsg) -> None:
+    with open("done", "a") as done:
+        done.write(f"{{data.decode()}} {{os.getpid()}}\\n")
+"""
+
+
+def test_each_process_is_a_member_of_a_group_and_a_killed_one_comes_back_as_itself(
+    server: LocalServer,
+    js: jsync.JetStream,
+    stream: jsync.Stream,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (tmp_path / "an_app.py").write_text(GROUP_APP.format(stream=stream.name))
+    monkeypatch.chdir(tmp_path)
+    group = js.create_consumer_group(
+        stream.name, "g", partitions=8, filters={f"{stream.name}.*": [1]}
+    )
+    port = free_port()
+    with Process(
+        server,
+        *("worker", "an_app:app", "-n", "2", "--http", f"127.0.0.1:{port}"),
+    ) as process:
+        running = Running(process, port, tmp_path)
+        wait_for(running.is_ready)
+        assert len(group.info().members) == 2
+        for number in range(40):
+            js.publish(f"{stream.name}.{number}", str(number).encode())
+        wait_for(lambda: len(running.done) == 40)
+        assert {pid for _, pid in running.done} == running.children()
+        os.kill(min(running.children()), signal.SIGKILL)
+        for number in range(40):
+            js.publish(f"{stream.name}.{number}", str(number).encode())
+        wait_for(lambda: sum(group.lag().values()) + group.uncopied() == 0)
+        assert {number for number, _ in running.done[40:]} == {*range(40)}
+        assert len(group.info().members) == 2
+        os.kill(process.pid, signal.SIGTERM)
+        assert process.wait() == 0
+    js.delete_consumer_group(stream.name, "g")

@@ -128,6 +128,103 @@ def test_a_worker_without_dead_letters_never_gives_a_message_up(
     assert attempts == list(range(1, 31))
 
 
+def test_a_worker_is_a_member_of_a_group(
+    nc: jsync.Connection, js: jsync.JetStream, stream: jsync.Stream
+) -> None:
+    """The messages of each key come one at a time and in order, to one of the members."""
+    subjects = f"{stream.name}.*"
+    group = js.create_consumer_group(
+        stream.name, "g", partitions=6, filters={subjects: [1]}
+    )
+    done: list[tuple[str, str, bytes]] = []
+    retry = Retry(delays=[0.01], attempts=3)
+
+    def app(member: str) -> jsync.Worker:
+        app = jsync.Worker(stream=stream.name, retry=retry)
+
+        @app.handle(subjects, group="g", member=member)
+        def handle(data: bytes, msg: jsync.JetStreamMsg) -> None:
+            if msg.metadata.num_delivered == 1 and data == b"3":
+                raise LookupError
+            done.append((member, msg.subject, data))
+
+        return app
+
+    for number in range(5):
+        for key in "abcdefgh":
+            js.publish(f"{stream.name}.{key}", b"%d" % number)
+    with app("one").start(nc) as one, app("two").start(nc):
+        wait_for(lambda: len(done) == 40)
+        assert one.ready
+        wait_for(lambda: sum(group.lag().values()) == 0)
+        figures = one.report(lag=True).consumers[f"{stream.name}.g"]
+    for key in "abcdefgh":
+        mine = [each for each in done if each[1] == f"{stream.name}.{key}"]
+        assert [data for _, _, data in mine] == [b"0", b"1", b"2", b"3", b"4"]
+    assert {name for name, _, _ in done} == {"one", "two"}
+    assert (figures.pending, figures.ack_pending) == (0, 0)
+    assert group.info().members == ("one", "two")
+    js.delete_consumer_group(stream.name, "g")
+
+
+def test_a_worker_that_does_not_fit_its_group_does_not_start(
+    nc: jsync.Connection, js: jsync.JetStream, stream: jsync.Stream
+) -> None:
+    def started(group: str, subject: str = f"{stream.name}.*") -> None:
+        app = jsync.Worker(stream=stream.name)
+        app.handle(subject, group=group, member="b")(lambda msg: None)
+        app.start(nc)
+
+    with pytest.raises(errors.ConsumerGroupNotFoundError):
+        started("g")
+    group = js.create_consumer_group(
+        stream.name,
+        "g",
+        partitions=1,
+        filters={f"{stream.name}.*": [1]},
+        mappings={"a": [0]},
+    )
+    with pytest.raises(errors.FilterMismatchError, match="subjects of the group"):
+        started("g", f"{stream.name}.other")
+    with pytest.raises(errors.ConfigError, match="no member 'b', only a"):
+        started("g")
+    group.map({})
+    group.add("a")
+    with pytest.raises(errors.ConfigError, match="more members than its 1 partitions"):
+        started("g")
+    js.delete_consumer_group(stream.name, "g")
+
+
+def test_a_context_manager_is_around_each_call(
+    nc: jsync.Connection, js: jsync.JetStream, stream: jsync.Stream
+) -> None:
+    seen: list[object] = []
+
+    @contextlib.contextmanager
+    def around(msg: jsync.JetStreamMsg) -> Iterator[None]:
+        seen.append(msg.metadata.num_delivered)
+        try:
+            yield
+        except LookupError:
+            seen.append("failed")
+            raise
+
+    app = jsync.Worker(
+        stream=stream.name, retry=Retry(delays=[0.01], attempts=2), around=around
+    )
+
+    @app.handle(f"{stream.name}.a", consumer="w")
+    def handle(data: bytes, msg: jsync.JetStreamMsg) -> None:
+        if msg.metadata.num_delivered == 1:
+            raise LookupError
+
+    publish(js, stream, 1)
+    with app.start(nc):
+        wait_for(lambda: len(seen) == 3)
+        wait_for(lambda: settled(js, stream))
+    assert seen == [1, "failed", 2]
+
+
 def test_a_long_handler_keeps_its_message(
     nc: jsync.Connection, js: jsync.JetStream, stream: jsync.Stream, app: jsync.Worker
 ) -> None:

@@ -127,6 +127,13 @@ def test_a_decorated_handler_stays_a_function() -> None:
     [
         {"consumer": "a.b"},
         {"consumer": "taken"},
+        {"consumer": None},
+        {"group": "g"},
+        {"consumer": None, "group": "a.b"},
+        {"consumer": None, "group": "g", "workers": 2},
+        {"consumer": None, "group": "g", "max_messages": 5},
+        {"consumer": None, "group": "g", "member": "a.b"},
+        {"member": "m"},
         {"stream": "a b"},
         {"workers": 0},
         {"time_limit": 0},

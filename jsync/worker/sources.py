@@ -1,0 +1,163 @@
+"""Where the messages of a handler come from: a consumer, or a member of a group."""
+
+from __future__ import annotations
+
+import os
+import platform
+from typing import TYPE_CHECKING, Final, Protocol
+
+from ..errors import (
+    ConfigError,
+    ConsumerNotFoundError,
+    FilterMismatchError,
+)
+from ..jetstream.groups.engine import ACK_WAIT as MEMBER_ACK_WAIT, member_consumer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ..jetstream.consumer import Consumer
+    from ..jetstream.context import JetStream
+    from ..jetstream.groups.group import ConsumerGroup
+    from ..jetstream.pulls.faces import ConsumeContext
+    from ..models import ConsumerConfig
+    from .calls import Calls
+    from .handlers import Route
+
+PLACE: Final = "JSYNC_WORKER_PLACE"
+"""In the environment of a process of a supervisor: the number of its place, from 0."""
+
+
+class Source(Protocol):
+    """Brings the messages of a route."""
+
+    config: ConsumerConfig
+
+    def begin(
+        self, call: Calls, report: Callable[[Exception], object]
+    ) -> ConsumeContext:
+        """Begin to call the handler."""
+
+    def lag(self) -> tuple[int, int]:
+        """Ask for the messages that wait, and for those that have no ack yet."""
+
+
+def source_of(js: JetStream, route: Route) -> Source:
+    """Find or make the consumer of a route, or its place in the group. Blocks."""
+    return FromConsumer(js, route) if route.group is None else FromGroup(js, route)
+
+
+class FromConsumer:
+    """The durable consumer of a route, which all workers share."""
+
+    def __init__(self, js: JetStream, route: Route) -> None:
+        self._consumer = _consumer(js, route)
+        self.config = self._consumer.config
+
+    def begin(
+        self, call: Calls, report: Callable[[Exception], object]
+    ) -> ConsumeContext:
+        return self._consumer.consume(
+            call,
+            workers=call.route.workers,
+            max_messages=call.route.max_messages,
+            on_error=report,
+        )
+
+    def lag(self) -> tuple[int, int]:
+        info = self._consumer.info()
+        return info.num_pending, info.num_ack_pending
+
+
+def _consumer(js: JetStream, of: Route) -> Consumer:
+    stream = js.stream(of.stream)
+    try:
+        consumer = stream.consumer(of.consumer)
+    except ConsumerNotFoundError:
+        one = len(of.subjects) == 1
+        return stream.create_consumer(
+            durable_name=of.consumer,
+            ack_wait=of.ack_wait,
+            max_ack_pending=max(1000, 2 * of.max_messages),
+            filter_subject=of.subjects[0] if one else None,
+            filter_subjects=None if one else [*of.subjects],
+        )
+    config = consumer.config
+    filters = config.filter_subjects or [config.filter_subject or ">"]
+    if {*filters} != {*of.subjects}:
+        raise FilterMismatchError(
+            f"consumer {of.consumer!r} of {of.stream!r} gets {', '.join(filters)}, and "
+            f"the handler is for {', '.join(of.subjects)}; call "
+            "JetStream.update_consumer, or choose another consumer"
+        )
+    return consumer
+
+
+class FromGroup:
+    """A member of the group of a route, which reads the messages of its keys in order."""
+
+    def __init__(self, js: JetStream, route: Route) -> None:
+        assert route.group is not None
+        group = js.consumer_group(route.stream, route.group)
+        filters = [*group.config.filters] or [">"]
+        if {*filters} != {*route.subjects}:
+            raise FilterMismatchError(
+                f"group {group.name!r} of {route.stream!r} gets {', '.join(filters)}, and "
+                f"the handler is for {', '.join(route.subjects)}; give the handler the "
+                "subjects of the group"
+            )
+        self._group = group
+        self._member = route.member or member_of_this_process()
+        self._ack_wait = route.ack_wait or MEMBER_ACK_WAIT
+        _admit(group, self._member)
+        self.config = member_consumer(
+            group.config, group.name, self._member, self._ack_wait, 1
+        )
+
+    def begin(
+        self, call: Calls, report: Callable[[Exception], object]
+    ) -> ConsumeContext:
+        member = self._group.join(
+            self._member, ack_wait=self._ack_wait, on_error=report
+        )
+        try:
+            return member.consume(call)
+        except BaseException:
+            member.stop()
+            raise
+
+    def lag(self) -> tuple[int, int]:
+        infos = self._group.members()
+        unacked = sum(info.ack_pending for info in infos)
+        if self._group.kind == "static":
+            return sum(info.pending for info in infos), unacked
+        # A member that is not running has no consumer to ask.
+        stored = sum(self._group.lag().values()) + self._group.uncopied()
+        return max(0, stored - unacked), unacked
+
+
+def _admit(group: ConsumerGroup, member: str) -> None:
+    """Add the member to the group, unless its members are settled."""
+    if group.config.partitions_of(member):
+        return
+    if group.kind == "static" or group.config.mappings:
+        names = ", ".join(group.config.member_names)
+        raise ConfigError(
+            f"group {group.name!r} has no member {member!r}, only {names}; pass one of "
+            "them as member"
+        )
+    if len(group.add(member)) > group.config.partitions:
+        raise ConfigError(
+            f"group {group.name!r} has more members than its {group.config.partitions} "
+            "partitions; drop members that do not run any more with jsync group drop"
+        )
+
+
+def member_of_this_process() -> str:
+    """The name of this machine and the place of this process below its supervisor.
+
+    A process that restarts has the same name, and so the same keys.
+    """
+    machine = platform.node() or "worker"
+    plain = "".join(each if each.isalnum() else "-" for each in machine)
+    return f"{plain}-{os.environ.get(PLACE, '0')}"
