@@ -33,9 +33,9 @@ def seconds(value: object, name: str) -> float:
         ConfigError: The value is not a number of seconds, for example a bool, a string or
             NaN.
     """
-    if type(value) is float and value == value:  # nearly always, and quick
+    if type(value) is float and value == value:  # the usual case, kept fast
         return value
-    if type(value) is not int:  # asking an abstract class costs a microsecond
+    if type(value) is not int:  # isinstance of an abstract class takes a microsecond
         if isinstance(value, timedelta):
             return value.total_seconds()
         if not isinstance(value, Real) or _means_none(value):
@@ -78,7 +78,8 @@ def count(value: object, name: str, least: int, most: int = MOST_COUNT) -> int:
 
 def _means_none(value: object) -> bool:
     """Whether it only passes for a number: a bool, or numpy's `timedelta64`."""
-    # numpy calls that an integer: a count of whatever unit it has.
+    # numpy registers timedelta64 as an integer, but its value is a count in its own
+    # unit.
     return isinstance(value, bool) or (
         getattr(getattr(value, "dtype", None), "kind", None) == "m"
     )

@@ -282,7 +282,7 @@ def connect(
     try:
         session.start()
         try:
-            # A little later than the thread gives up, which knows better why.
+            # Wait a little longer than the I/O thread, which knows the reason.
             session.await_connected(monotonic() + options.connect_timeout + 0.25)
         except LateError:
             if not retry_on_failed_connect:
@@ -797,7 +797,8 @@ class Connection(PlainPublisher):
         )
 
     def _check_fork(self) -> None:
-        # Before any lock: one that another thread held at the fork stays locked.
+        # Check before taking any lock: a lock that another thread held at the fork
+        # stays locked.
         self._outbox.check_process()
 
     def __repr__(self) -> str:

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 """Of an HTTP response with `prometheus_text` in it."""
 
-# Name, type, help; the name without `jsync_` and `_total` is the one in `Statistics`.
+# Name, type, help. Without `jsync_` and `_total`, the name is the field of
+# `Statistics`.
 _METRICS: Final = (
     ("in_messages", "counter", "Messages received."),
     ("in_bytes", "counter", "Bytes of headers and payloads received."),

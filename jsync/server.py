@@ -31,9 +31,10 @@ if TYPE_CHECKING:
     from typing import Self
 
 # The shell becomes nats-server, so its pid is the server's pid. It leaves a watchdog
-# behind that reads our end of a pipe: a line means that all is over, the end of the file
-# that this process is gone, by SIGKILL too. The kernel's own way, PR_SET_PDEATHSIG, would
-# end the server with the thread that started it, and is not safe to set beside threads.
+# behind that reads our end of a pipe. A line means that the server has stopped. The end
+# of the file means that this process is gone, even by SIGKILL. PR_SET_PDEATHSIG of
+# Linux is no alternative: it would end the server with the thread that started it, and
+# is not safe to set in a program with threads.
 _LAUNCH = """
 exec 3<&0 </dev/null
 ( read -r over <&3 || { kill -9 $$; rm -rf -- "$0"; } ) &
@@ -80,7 +81,7 @@ class LocalServer:
         self._process: subprocess.Popen[bytes] | None = None
         self._listening: dict[str, list[str]] = {}
         self._paused = False
-        self._owner = 0  # the process that started it
+        self._owner = 0  # the process that started the server
         self._placeholder: socket.socket | None = None
 
     def __enter__(self) -> Self:
@@ -172,7 +173,7 @@ class LocalServer:
         """Freeze the server (SIGSTOP): the kernel still accepts connections, nobody answers."""
         if not self._paused:
             self._signal(signal.SIGSTOP)
-            # Some of its threads go on for a moment after the signal was sent.
+            # Some threads of the server keep running for a moment after the signal.
             os.waitpid(self.pid, os.WUNTRACED)
             self._paused = True
 
@@ -275,7 +276,8 @@ class LocalServer:
         deadline = time.monotonic() + timeout
         while process.poll() is None:
             for path in directory.glob("*.ports"):
-                with contextlib.suppress(json.JSONDecodeError):  # half written
+                # The file is half written.
+                with contextlib.suppress(json.JSONDecodeError):
                     self._listening = json.loads(path.read_text())
                     self._port = urlsplit(self.url).port
                     return
@@ -298,7 +300,8 @@ class LocalServer:
 
     def _end(self, timeout: float) -> None:
         if self._process is not None:
-            # SIGTERM would wait for the end of a lame duck mode; what is paused cannot end.
+            # SIGTERM would wait for the end of lame duck mode. A paused process cannot
+            # end.
             self._process.send_signal(signal.SIGINT)
             self._process.send_signal(signal.SIGCONT)
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -307,7 +310,7 @@ class LocalServer:
 
     def _ended(self, process: subprocess.Popen[bytes]) -> None:
         self._paused = False
-        # The watchdog must not wait until the pid belongs to another process.
+        # Stop the watchdog now, before the pid belongs to another process.
         assert process.stdin is not None
         if not process.stdin.closed:
             with contextlib.suppress(BrokenPipeError), process.stdin:
@@ -319,13 +322,13 @@ class LocalServer:
 
         Nobody listens on it meanwhile, so that connections are refused.
         """
-        # Elsewhere than on Linux the server could not listen beside it.
+        # On other systems than Linux, the server could not listen on the same port.
         if self._listening and sys.platform == "linux":
             placeholder = socket.socket()
             placeholder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
                 placeholder.bind(("127.0.0.1", self.port))
-            except OSError:  # somebody was quicker
+            except OSError:  # another process was faster
                 placeholder.close()
             else:
                 self._placeholder = placeholder
@@ -444,12 +447,12 @@ class LocalCluster:
 
     def _is_ready(self) -> bool:
         running = [server for server in self.servers if server.is_running]
-        # For a while those that are left name a leader that has ended.
+        # For a while the remaining servers name a leader that has ended.
         names = [f"node-{self.servers.index(server) + 1}" for server in running]
         try:
             leaders = {_leader(server) for server in running}
             healthy = all(_page(s, "healthz")["status"] == "ok" for s in running)
-        except OSError:  # one ended, or is paused
+        except OSError:  # a server has ended, or is paused
             return False
         return healthy and len(leaders) == 1 and leaders.issubset(names)
 
@@ -468,7 +471,7 @@ def _page(server: LocalServer, page: str) -> dict[str, Any]:
         return found
 
 
-# No system hands these out by itself, so nobody takes one between our look and its use.
+# No system assigns these ports by itself, so no process takes one before we use it.
 _ROUTE_PORTS = range(20_000, 30_000)
 
 

@@ -36,7 +36,7 @@ def _fill_closed_streams() -> None:
     ):
         if getattr(sys, name) is None:
             raw = io.FileIO(os.open(os.devnull, flags), mode)
-            # Without a buffer, which the exit would try to write once more.
+            # Write through: the interpreter would flush a buffer again at its exit.
             setattr(sys, name, io.TextIOWrapper(raw, write_through=True))
 
 

@@ -45,7 +45,7 @@ def info(settings: Settings) -> None:
     """Show the connection, its user, and the use of JetStream by the account."""
     with settings.connect() as nc:
         user = _user(nc, settings.timeout)
-        nc.rtt(settings.timeout)  # the first finds cold threads
+        nc.rtt(settings.timeout)  # warm up: the first round trip is slower
         rtt = nc.rtt(settings.timeout)
         try:
             found = settings.jetstream(nc).account_info()
@@ -69,7 +69,7 @@ def _user(nc: jsync.Connection, timeout: float) -> dict[str, Any]:
         answer = json.loads(nc.request(_USER, b"", timeout=timeout).data)
         found = answer["data"]
     except (errors.Error, ValueError, KeyError, TypeError):
-        # Permissions may not allow the request, and the server may not know it.
+        # The permissions may forbid this request, or the server may be too old for it.
         return {}
     return found if isinstance(found, dict) else {}
 

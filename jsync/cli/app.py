@@ -155,7 +155,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _invoke(arguments: list[str]) -> Code | None:
-    # `app.main` would end the process by itself at a broken pipe.
+    # Not `app.main`: it ends the process itself at a broken pipe.
     with app.make_context(_NAME, arguments) as ctx:
         code: Code | None = app.invoke(ctx)
         return code

@@ -93,7 +93,7 @@ def _timed(plan: Plan, call: Callable[[], object]) -> tuple[int, list[float]]:
 
 
 def _requests(plan: Plan) -> tuple[int, list[float]]:
-    # To JetStream itself, so that nothing but this process and the server takes part.
+    # A request to JetStream involves no process but this one and the server.
     return _timed(plan, plan.stream.info)
 
 
@@ -103,7 +103,7 @@ def _publish(plan: Plan) -> tuple[int, list[float]]:
 
 def _core(plan: Plan) -> tuple[int, list[float]]:
     count, publish = 0, plan.nc.publish
-    # Where nobody listens: what a stream would do with them is measured below.
+    # On a subject without subscribers. The scenarios below measure storing in a stream.
     subject, payload = f"{plan.subject}.core", plan.payload
     for number in _within(plan):
         publish(subject, payload)

@@ -101,7 +101,8 @@ def info(settings: Settings, stream: str, consumer: str) -> None:
 @click.argument("consumer", required=False)
 @config_option
 @consumer_options(creating=True)
-@click.option("--defaults", is_flag=True, hidden=True)  # as scripts for nats have it
+# Accepted because scripts for the nats command pass it.
+@click.option("--defaults", is_flag=True, hidden=True)
 @click.pass_obj
 def create(
     settings: Settings,

@@ -86,7 +86,8 @@ _AT_CREATION: Final = (
     click.option(
         "--ephemeral", is_flag=True, help="Delete the consumer when nobody uses it."
     ),
-    click.option("--pull", is_flag=True, hidden=True),  # as scripts for nats have it
+    # Accepted because scripts for the nats command pass it.
+    click.option("--pull", is_flag=True, hidden=True),
     click.option(
         "--ack",
         "ack_policy",
@@ -186,7 +187,7 @@ def consumer_fields(given: Mapping[str, Any], before: ConsumerConfig) -> dict[st
     filters = [
         part for each in fields.pop("filter_subjects", ()) for part in each.split(",")
     ]
-    if len(filters) == 1:  # servers before 2.10 know it, too
+    if len(filters) == 1:  # servers before 2.10 have this field, too
         fields["filter_subject"] = filters[0]
     elif filters:
         fields["filter_subjects"] = filters

@@ -165,7 +165,8 @@ def load(root: Path, name: str, environ: Mapping[str, str]) -> dict[str, Any]:
                 options.pop(option, None)
             break
     if "user" in options:
-        options.setdefault("password", "")  # else it would be a token
+        # Without a password the user would be taken for a token.
+        options.setdefault("password", "")
     for option in _REFERENCES & options.keys():
         options[option] = _fetched(options[option], f"{path}: {option}", environ)
     for option in _FILES & options.keys():

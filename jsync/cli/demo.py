@@ -84,7 +84,7 @@ def demo(settings: Settings) -> None:
 def _characters() -> Iterator[Character]:
     for code in range(_PLANES):
         name = unicodedata.name(chr(code), "")
-        # Ideographs are named by their number alone.
+        # Skip ideographs: their names are only numbers.
         if name and not name.startswith(("CJK ", "HANGUL SYLLABLE")):
             yield Character(code, name, unicodedata.category(chr(code)))
 
@@ -109,7 +109,7 @@ def _work(stream: jsync.Stream, expected: int) -> tuple[Counter[str], Step]:
         for msg in messages:
             counts[decode(msg.data).category] += 1
             msg.ack()
-    worker.info()  # the acks have been read before this is answered
+    worker.info()  # the server has read the acks when it answers this request
     return counts, Step(
         "consumed, each acknowledged", counts.total(), perf_counter() - begin
     )

@@ -78,7 +78,7 @@ def doctor(settings: Settings, parts: tuple[str, ...]) -> int:
         return int(broken)
     width = max(len(finding.part) for finding in findings)
     for part, state, words, do in findings:
-        says = " ".join(words.split())  # a server's words make no line of their own
+        says = " ".join(words.split())  # keep the server's text on one line
         if not is_terminal():
             write_row([state, part, says, do])
             continue

@@ -129,7 +129,7 @@ def _document(msg: jsync.JetStreamMsg, sequence: int) -> bytes:
         document["data_base64"] = base64.b64encode(msg.data).decode()
     try:
         return _encode(document) + b"\n"
-    except UnicodeEncodeError:  # bytes of a header or a subject that are no UTF-8
+    except UnicodeEncodeError:  # a header or subject that is not UTF-8
         return _encode(_readable(document)) + b"\n"
 
 
@@ -207,7 +207,7 @@ def export(settings: Settings, /, **options: Any) -> int | None:
             shown=not options["no_progress"] and target is not None,
         )
         if interrupted:
-            nc.close()  # without waiting for a server that may be frozen
+            nc.close()  # do not wait: the server may be frozen
     if target is None or partial is None:
         return Code.INTERRUPTED if interrupted else None
     if interrupted:

@@ -71,7 +71,7 @@ def guard(command: Callable[[], Code | None]) -> int:
     try:
         code = command()
         sys.stdout.flush()
-    except click.Abort:  # Ctrl-C, or the end of the input, at a question
+    except click.Abort:  # Ctrl-C or the end of the input at a prompt
         echo("", err=True)
         return Code.INTERRUPTED
     except click.exceptions.Exit as end:
@@ -81,7 +81,7 @@ def guard(command: Callable[[], Code | None]) -> int:
     except KeyboardInterrupt:
         return Code.INTERRUPTED
     except BrokenPipeError:
-        # What is still in the buffer cannot be written at the interpreter's exit either.
+        # The interpreter would fail again when it flushes the buffer at its exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return Code.BROKEN_PIPE
     except Exception as error:  # noqa: BLE001 - a traceback helps nobody at a prompt
@@ -96,7 +96,7 @@ def words_of(error: BaseException) -> str:
         where = f"{error.filename}: " if error.filename else ""
         return " ".join(f"{where}{error.strerror}".split())
     if isinstance(error, errors.AlreadyExistsError) and error.differences:
-        # The error itself names a call of Python.
+        # The text of the error suggests a Python call, so write another one here.
         fields = ", ".join(error.differences)
         return f"{error.description}: {fields} (err_code {error.err_code})"
     words = " ".join(str(error).split()) or type(error).__name__

@@ -28,7 +28,7 @@ _MEMBERS: Final = click.argument(
 
 
 class _GroupFamily(Family):
-    # `add` is of members here.
+    # In this group of commands, `add` adds members.
     other_names: Mapping[str, str] = {
         "del": "rm",
         "delete": "rm",

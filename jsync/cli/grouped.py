@@ -182,7 +182,7 @@ def _cluster(cluster: ClusterInfo | None, now: datetime | None) -> dict[str, Any
 
 
 def _place(sequence: int, when: datetime | None, now: datetime | None) -> str:
-    # An empty stream has the first moment of year 1.
+    # Servers report the first moment of year 1 for an empty stream.
     if when is None or when.year < 1970:
         return f"{sequence:,}"
     return f"{sequence:,} @ {ago(when, now)}"

@@ -113,7 +113,7 @@ class Keyboard:
 
     def wake(self) -> None:
         """End the wait for a key, now or the next one."""
-        with suppress(BlockingIOError):  # it has been woken already
+        with suppress(BlockingIOError):  # it has already been woken
             os.write(self._waker, b"x")
 
     def wait(self, timeout: float | None) -> Iterable[str]:

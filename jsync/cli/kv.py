@@ -52,7 +52,7 @@ _LAST = click.option("--last", type=Number(0), help="Require this revision of th
 
 
 class _KeyValueFamily(Family):
-    # `create`, `update` and `del` are of keys here.
+    # In this group of commands, `create`, `update` and `del` are for keys.
     other_names: Mapping[str, str] = {
         "delete": "del",
         "list": "ls",
@@ -199,7 +199,7 @@ def edit(
         wanted = settle(config, start, changes, bucket=bucket)
         if show_changes(before, wanted) and not dry_run:
             confirm(f"Change bucket {bucket}?", force=force)
-            # By field, so that other settings of the stream stay as they are.
+            # Change single fields, so that the stream keeps its other settings.
             fields = {
                 name: getattr(wanted, name) for name in wanted.differences(before)
             }

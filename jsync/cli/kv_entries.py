@@ -41,7 +41,7 @@ class EntryForm(NamedTuple):
         if self.json:
             write_line(document_of(entry, values=self.values))
         elif self.raw:
-            if entry.operation == "PUT":  # a marker has no value
+            if entry.operation == "PUT":  # a delete marker has no value
                 write_bytes(entry.value + (b"\n" if is_terminal() else end))
         else:
             text = f"{body_text(entry.value)}\n" if self._has_value(entry) else ""

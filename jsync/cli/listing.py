@@ -53,7 +53,7 @@ def gathered(
     found: list[Info] = []
     try:
         for info in infos:
-            found.append(info)  # noqa: PERF402 - those before an error count
+            found.append(info)  # noqa: PERF402 - the items before an error count
     except IncompleteListError as error:
         return found, error
     return found, None

@@ -125,7 +125,7 @@ def write_line(document: Any) -> None:
 
 
 def _json(document: Any, **form: Any) -> bytes:
-    # All that needs an escape stands within a string, where JSON has the same escapes.
+    # Only strings can contain unsafe characters, and JSON has the same escapes.
     return printable(json.dumps(document, ensure_ascii=False, **form)).encode() + b"\n"
 
 
@@ -189,7 +189,7 @@ def write_sections(title: str, sections: Mapping[str, Mapping[str, object]]) -> 
         if heading:
             echo(Styled(f"{heading}:", bold=True))
         for name, value in facts.items():
-            # Names of metadata come from others.
+            # Other programs choose the names of metadata, so make them safe.
             shown = printable(name).replace("\n", " ").replace("\t", " ")
             lines = _readable(value).splitlines() or [""]
             echo(f"  {shown:>{width}}  " + f"\n  {'':{width}}  ".join(lines))
@@ -214,5 +214,5 @@ def _readable(value: object, number: str = "{:,}") -> str:
         return number.format(value)
     if isinstance(value, list | tuple):
         return "\n".join(_readable(item, number) for item in value)
-    # Here as well, as escapes take room in a table.
+    # Escape here, before the column widths are computed.
     return printable(str(value))

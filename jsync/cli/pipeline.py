@@ -255,5 +255,5 @@ def _main(arguments: list[str]) -> int:
         raise click.ClickException(f"{_NEEDED} (there is no {error.name})") from None
     try:
         return main(arguments)
-    except SystemExit as end:  # of argparse, which has said why
+    except SystemExit as end:  # argparse has printed the reason
         return end.code if isinstance(end.code, int) else 2

@@ -161,7 +161,7 @@ def reply(
                 try:
                     msg.respond(answer.data, headers=answer.headers)
                 except (errors.InvalidSubjectError, errors.MaxPayloadError) as error:
-                    # One odd request does not end the answers to others.
+                    # A failure to answer one request must not end the command.
                     say(f"not answered: {words_of(error)}")
             if number == count:
                 break

@@ -55,7 +55,7 @@ def _measure(settings: Settings, url: str, iterations: int) -> dict[str, Any]:
     with settings.connect(
         servers=url, allow_reconnect=False, ignore_discovered_servers=True
     ) as nc:
-        nc.rtt(settings.timeout)  # the first finds cold threads
+        nc.rtt(settings.timeout)  # warm up: the first round trip is slower
         times = [nc.rtt(settings.timeout) for _ in range(iterations)]
         server = nc.connected_url
     return {

@@ -37,7 +37,7 @@ class Settings:
     def timeout(self) -> float:
         """Seconds that the answer to one request may take."""
         timeout = self._all.get("timeout", _TIMEOUT)
-        if isinstance(timeout, str):  # of the environment
+        if isinstance(timeout, str):  # from the environment
             try:
                 timeout = seconds(timeout)
             except ValueError as error:
@@ -122,7 +122,7 @@ def connect_options(options: Mapping[str, Any]) -> dict[str, Any]:
     user, password = options.get("user"), _text(options.get("password"))
     if user and password is not None:
         keywords |= {"user": user, "password": password}
-    elif user:  # as the nats command line tool has it
+    elif user:  # as the nats command does
         keywords["token"] = user
     elif password:
         raise click.UsageError("a password needs a user: --user NAME --password WORD")
@@ -143,7 +143,8 @@ def _text(value: str | bytes | None) -> str | None:
 
 def _check_there(name: str, path: str) -> None:
     try:
-        Path(path).stat()  # not read: a pipe, as of `<(...)`, gives what it has once
+        # Do not read it: a pipe such as `<(...)` can be read only once.
+        Path(path).stat()
     except OSError as error:
         raise click.UsageError(f"{name}: {words_of(error)}") from None
 
@@ -175,7 +176,8 @@ def _say_error(error: Exception) -> None:
 
 
 def _say_disconnected(error: Exception) -> None:
-    if not isinstance(error, errors.ConnectionClosedError):  # by ourselves, at the end
+    # We closed it ourselves, at the end.
+    if not isinstance(error, errors.ConnectionClosedError):
         say(f"connection lost, reconnecting: {words_of(error)}")
 
 

@@ -93,7 +93,8 @@ def info(settings: Settings, stream: str) -> None:
 @click.argument("stream", type=STREAM, required=False)
 @config_option
 @stream_options(creating=True)
-@click.option("--defaults", is_flag=True, hidden=True)  # as scripts for nats have it
+# Accepted because scripts for the nats command pass it.
+@click.option("--defaults", is_flag=True, hidden=True)
 @click.pass_obj
 def create(
     settings: Settings,

@@ -59,7 +59,7 @@ def view(
     asks = is_terminal() and sys.stdin.isatty() and not settings.json
     with settings.connect() as nc:
         js = settings.jetstream(nc)
-        js.stream(stream)  # one that does not exist is told at once
+        js.stream(stream)  # raises at once if the stream does not exist
         starts: list[dict[str, Any]] = [_start(sequence, since)]
         while True:
             last, left = _write_page(

@@ -93,7 +93,7 @@ def worker(
         else logging.Formatter(logging.BASIC_FORMAT)
     )
     logging.basicConfig(level=logging.INFO, handlers=[written], force=True)
-    if process.VARIABLE in os.environ:  # begun by the command below
+    if process.VARIABLE in os.environ:  # started by the command below
         app = _load(target)
         process.run(
             lambda: app.connect(
@@ -122,7 +122,7 @@ def _load(target: str) -> jsync.Worker:
         found: object = import_module(module)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{module}.".startswith(f"{error.name}."):
-            raise  # one that the module imports
+            raise  # a module that the user's module imports
         raise click.UsageError(f"{target}: there is no module {error.name}") from None
     for part in (name or "app").split("."):
         found = getattr(found, part, None)

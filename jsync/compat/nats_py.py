@@ -367,7 +367,7 @@ def _pull_subscribe(
     except (APIError, LateError, PermissionsError):
         if not wanted.bound:
             raise
-        # Where only its pulls are allowed or imported, nobody may be there to ask.
+        # If only pull requests are allowed or imported, the info request has no answer.
         unknown = Consumer(api, stream, name)
         return PullSubscription(api, unknown, created=False, timeout=timeout)
     if info is None:
@@ -402,7 +402,8 @@ class PullSubscription(Unsubscribing, Single):
         self._timeout = timeout
         self._closed = False
         self._delivered = 0
-        self._fetches: set[Gate] = set()  # under way, each open at its end
+        # Fetches that run. Each gate opens at the end of its fetch.
+        self._fetches: set[Gate] = set()
         api.session.adopt(self)
 
     @property
@@ -473,7 +474,7 @@ class PullSubscription(Unsubscribing, Single):
         if heartbeat is not None:
             heartbeat = seconds(heartbeat, "heartbeat")
         longest = _LONGEST if timeout is None else timeout
-        fetch_request(batch, None, longest, heartbeat)  # for what it refuses
+        fetch_request(batch, None, longest, heartbeat)  # validates the arguments
         under_way = Gate(self._session.outbox)
         self._fetches.add(under_way)
         try:
@@ -494,7 +495,7 @@ class PullSubscription(Unsubscribing, Single):
                 return msgs
         while True:
             left = max(_SHORTEST, min(end - monotonic(), _LONGEST))
-            # What is left of the time may be too short for any to be missed.
+            # The remaining time may be too short to notice a missing heartbeat.
             beat = 0.0 if heartbeat is not None and heartbeat * 2 > left else heartbeat
             pull = self._consumer.fetch(batch, timeout=left, idle_heartbeat=beat)
             if msgs := self._take(pull):
@@ -515,7 +516,7 @@ class PullSubscription(Unsubscribing, Single):
             try:
                 msgs.extend(pull)
             except Error:
-                # The next fetch meets it again, if it is there to stay.
+                # If the error persists, the next fetch raises it.
                 if not msgs:
                     raise
         self._delivered += len(msgs)

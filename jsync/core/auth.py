@@ -25,7 +25,7 @@ Secret: TypeAlias = str | Callable[[], str]
 FIELDS = frozenset({"user", "pass", "auth_token", "jwt", "nkey", "sig"})
 """The CONNECT fields an `auth_callback` may return."""
 
-# As nats.go: the labels between the dashes are not looked at.
+# Like nats.go, ignore the labels between the dashes.
 _BLOCK = re.compile(rb"-{3,}[^\n]*-{3,}\s+(\S+)\s+-{3,}[^\n]*-{3,}")
 
 
@@ -218,7 +218,7 @@ def _creds_fields(creds: Path | bytes, nonce: bytes) -> dict[str, str]:
         fields = {"jwt": jwt.decode("ascii")}
     except ValueError as error:
         raise AuthenticationError(f"the credentials {where} have {error}") from error
-    if nonce:  # a server that sends none does not look at the JWT either
+    if nonce:  # a server without a nonce ignores the JWT, too
         fields["sig"] = _sign(seed, nonce)["sig"]
     return fields
 
@@ -237,7 +237,7 @@ def _parse_creds(text: bytes) -> tuple[bytes, bytes]:
 
 
 def _seed_problem(seed: bytes) -> str:
-    # nkeys itself does not look at the checksum, so a typo would only show as a refusal.
+    # nkeys does not verify the checksum, so a typo would only show as a refused login.
     if not seed.startswith(b"SU"):
         return "not the seed of a user: that begins with SU"
     if not re.fullmatch(rb"[A-Z2-7]+", seed):

@@ -104,7 +104,8 @@ class Backlog(Single, Generic[Message]):
         try:
             self._thread = self._session.spawner.start(name, run)
         except RuntimeError as error:
-            # The interpreter is ending (3.12 and later), or the system has no more.
+            # The interpreter is exiting (3.12 and later), or the system has no more
+            # threads.
             report(wrap(f"starting {name}", error))
             self._finished.open()
 

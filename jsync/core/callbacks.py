@@ -66,7 +66,7 @@ class Callbacks:
         self._queue: queue.SimpleQueue[Callable[[], object] | None] = (
             queue.SimpleQueue()
         )
-        # Re-entrant, as a signal handler may come in the middle and post as well.
+        # Re-entrant: a signal handler may interrupt us and post as well.
         self._lock = threading.RLock()
         self._begun = False
         self._thread: threading.Thread | None = None
@@ -112,7 +112,7 @@ class Callbacks:
             self._queue.put(call)
             begun, self._begun = self._begun, True
         if not begun:
-            # From 3.12 on no thread can be begun at interpreter exit: see call_here.
+            # From 3.12 on no thread can be started at interpreter exit: see call_here.
             with contextlib.suppress(RuntimeError):
                 self._thread = self._spawner.start(f"{self._name}-callbacks", self._run)
         return True

@@ -91,10 +91,10 @@ class ConnectionEvents(Closing):
     """
 
     def __init__(self, owner: object, check_process: Callable[[], object]) -> None:
-        self._owner: object | None = owner  # an open connection is not collected
+        self._owner: object | None = owner  # keeps the open connection alive
         self._check_process = check_process
         self._queue: queue.SimpleQueue[ConnectionEvent | None] = queue.SimpleQueue()
-        # Re-entrant: a finaliser may report an error in the middle.
+        # Re-entrant: a finaliser may interrupt us and report an error.
         self._lock = threading.RLock()
         self._missed = 0
         self._ended = False
@@ -138,7 +138,7 @@ class ConnectionEvents(Closing):
             raise LateError(f"no event within {wait} s") from None
         if event is None:
             self._ended = True
-            self._queue.put(None)  # for another thread that waits as well
+            self._queue.put(None)  # wakes another waiting thread
             raise ConnectionClosedError("the events are closed")
         if isinstance(event, Closed):
             self._end()

@@ -37,7 +37,7 @@ class Gate:
         waiter = Waiter(self._outbox, local=True)
         self._waiting.add(waiter)
         try:
-            # Opened before the waiter was there to be told?
+            # The gate may have opened before the waiter was registered.
             return self._open or waiter.wait(timeout)
         finally:
             self._waiting.discard(waiter)

@@ -58,7 +58,8 @@ class Handshake:
         self._encrypted = False
         self._owes_pong = False
         self._head = b""
-        self._tail: bytes | None = None  # what follows INFO; None before its end
+        # The bytes after INFO, None until INFO is complete.
+        self._tail: bytes | None = None
         self.info: ServerInfo | None = None
         """The last INFO that came."""
 
@@ -108,7 +109,8 @@ class Handshake:
             case State.CONNECT | State.PONG, "INFO", bytes(data):
                 self.info = self._parsed(data)
             case State.CONNECT, "PING", _:
-                self._owes_pong = True  # anything before CONNECT would end it
+                # Any bytes before CONNECT would end the handshake.
+                self._owes_pong = True
             case State.PONG, "PING", _:
                 return Step.SEND_PONG
             case State.PONG, "PONG", _:
@@ -221,13 +223,15 @@ def _refusal(text: str) -> errors.ConnectionError:
     error = server_error(text)
     if isinstance(error, errors.ConnectionError):
         return error
-    # Later these words would be of one message or subscription: here there is none.
+    # Later this error would be about a message or subscription. During the handshake
+    # there is none.
     return errors.ConnectionError(f"refused by the server: {text}")
 
 
 def _injected(plaintext: str) -> Error:
-    # Someone on the line can put words between INFO and the TLS handshake. A server that
-    # is full does so too; to believe that costs no more than the cut line would.
+    # An attacker on the network can inject an error between INFO and the TLS handshake.
+    # A full server sends one, too. To believe it does no more harm than a cut
+    # connection.
     if plaintext.startswith("-ERR"):
         error = server_error(plaintext[4:].partition("\r\n")[0].strip(" '"))
         if isinstance(error, ServerLimitError):

@@ -85,7 +85,7 @@ class IOThread:
     def __init__(self, session: Session) -> None:
         options = session.options
         self._session = session
-        # Before anything can raise: a traceback may show an object that is half made.
+        # Set this before anything can raise: a traceback may show a half-made object.
         self._thread = threading.Thread(
             target=self._run, name=f"{session.name}-io", daemon=True
         )
@@ -103,7 +103,7 @@ class IOThread:
         if options.wants_tls:
             from .tls import tls_context  # noqa: PLC0415 (brings in ssl)
 
-            tls_context(options)  # a missing file is told to the caller, at once
+            tls_context(options)  # raises for a missing file, in the calling thread
         self._proxy: Proxy | None = None
         if isinstance(options.proxy, str):
             from .proxies import parse_proxy  # noqa: PLC0415 (few have a proxy)
@@ -167,7 +167,7 @@ class IOThread:
         """Wait for the thread to end; whether it has ended by itself."""
         try:
             self._thread.join(timeout)
-        except RuntimeError:  # not begun, or Ctrl-C came as it was being begun
+        except RuntimeError:  # not started, or Ctrl-C interrupted the start
             return False
         return not self._thread.is_alive()
 
@@ -179,7 +179,8 @@ class IOThread:
     # Its life -------------------------------------------------------------------------
 
     def _run(self) -> None:
-        # Python runs signal handlers on the main thread: no use in waking this one.
+        # Python runs signal handlers on the main thread, so signals need not wake this
+        # one.
         signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         self._line.claim()
         error: Exception | None = None
@@ -216,8 +217,8 @@ class IOThread:
         return self._failure("gave up reconnecting")
 
     def _begin_round(self, loss: Exception, *, asked: bool) -> None:
-        # A server may accept every connection and drop it at once: without a bound on
-        # rounds the client would reconnect as fast as it can.
+        # A server may accept every connection and drop it at once. Without a limit on
+        # rounds we would reconnect as fast as we can.
         now = monotonic()
         again = not asked and now - self._round_began < self._options.reconnect_wait
         if not again:
@@ -243,7 +244,8 @@ class IOThread:
         untried = len(self.pool.servers)
         while untried and (server := self.pool.select()):
             now = monotonic()
-            # Each gets its share, so that one black hole does not eat up the time.
+            # Give each server its share of the time, so that one silent server does not
+            # use it up.
             if opened := self._attempt(server, now + (deadline - now) / untried):
                 return opened
             untried -= 1
@@ -314,7 +316,7 @@ class IOThread:
             return self._shake_hands(server, self._stream, deadline)
         except CancelledError:
             raise
-        except Exception as error:  # noqa: BLE001 (logged there, if it is ours)
+        except Exception as error:  # noqa: BLE001 (logged there if it is a fault of jsync)
             self._drop_stream()
             self._log_unexpected(error)
             failure = _as_error(server, error)
@@ -362,7 +364,7 @@ class IOThread:
         return self._proxy or environment_proxy(server.host)
 
     def _log_unexpected(self, error: Exception) -> None:
-        # A defect of ours, which need not cost more than a reconnect.
+        # A fault of jsync: log it, and reconnect.
         if not isinstance(error, Error | OSError | EOFError):
             logger.error(
                 "%s: the I/O thread failed", self._session.name, exc_info=error
@@ -429,7 +431,8 @@ class IOThread:
         left = deadline - monotonic()
         try:
             return call_within(left, self._session.spawner, "credentials", fields)
-        except (LateError, RuntimeError) as error:  # no time, or no more threads
+        except (LateError, RuntimeError) as error:
+            # No time left, or no thread could be started.
             raise AuthenticationError(f"no credentials: {error}") from error
 
     def _serve_info(self) -> None:
@@ -455,9 +458,9 @@ class IOThread:
             while not self._stopping:
                 carried = self._turn(opened.stream, carried)
             self._outbox.flush()
-        except Exception as error:  # noqa: BLE001 (logged there, if it is ours)
+        except Exception as error:  # noqa: BLE001 (logged there if it is a fault of jsync)
             self._log_unexpected(error)
-            # Once asked to stop there is nothing left to lose.
+            # After `stop`, a lost connection is no error.
             return None if self._stopping else error
         return None
 
@@ -515,7 +518,8 @@ class IOThread:
                 self._handle(name, value)
             if closed:
                 raise EOFError("closed by the server")
-        # Encrypted only once the last is gone: what is taken is lost with the line.
+        # Take bytes only after the last were sent: taken bytes are lost with the
+        # connection.
         carried = stream.carry()
         if carried and (plain := self._outbox.take(ENCRYPT_SIZE)):
             stream.encrypt(plain)
@@ -526,10 +530,10 @@ class IOThread:
         """Act on an event of the line; raises what ends the connection."""
         match name, value:
             case Event.STATUS, (JetStreamMailbox() as mailbox, Msg() as msg):
-                tell = mailbox.on_status  # another thread may take it away
+                tell = mailbox.on_status  # another thread may set this to None
                 if tell is not None:
                     tell(msg)
-            case Event.PING, _:  # one that came with the end of the handshake
+            case Event.PING, _:  # a PING that came with the end of the handshake
                 self._outbox.command(PONG)
             case Event.PONG, _:
                 self._line.pong()
@@ -590,7 +594,8 @@ class IOThread:
         if move.asked is None:
             if len(self._session.replies) and monotonic() < move.deadline:
                 return
-            # With the PONG, all that the server sent before it has been read.
+            # When the PONG was read, everything that the server sent before it was
+            # read.
             move.asked = Waiter(self._outbox)
             move.deadline = monotonic() + move.seconds
             self._line.ping(move.asked)

@@ -125,7 +125,7 @@ class Options:
         self._set(name, count(getattr(self, name), name, least))
 
     def _set(self, name: str, value: float) -> None:
-        object.__setattr__(self, name, value)  # frozen from here on
+        object.__setattr__(self, name, value)  # frozen after this
 
     @property
     def wants_tls(self) -> bool:

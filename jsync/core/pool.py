@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
 
-# AuthenticationErrors of a server in distress rather than of wrong credentials.
+# AuthenticationErrors of an overloaded server, not of wrong credentials.
 _TRANSIENT = ("Authentication Timeout", "Failed Account Registration")
 
 
@@ -80,7 +80,7 @@ class ServerPool:
         self._ignore_discovered = ignore_discovered
         self._ignore_refusals = ignore_auth_error_abort
         self._dice = dice
-        self._left = len(self._entries)  # to be tried before a pause is due
+        self._left = len(self._entries)  # servers to try before the next pause
         self._pauses = 0
         self._brief = False
         if randomize:
@@ -173,8 +173,9 @@ class ServerPool:
         (self._out if out else self._entries).append(entry)
 
     def _note_refusal(self, entry: _Entry, error: Exception | None) -> None:
-        # An AuthenticationError with a cause is ours, an unreadable creds file or a
-        # callable that raised, and may heal. Other failures in between change nothing.
+        # An AuthenticationError with a cause is from this process: an unreadable creds
+        # file, or a callable that raised. The next attempt may succeed. Other failures
+        # in between do not count.
         if not isinstance(error, AuthenticationError) or error.__cause__ is not None:
             return
         if self._ignore_refusals or str(error) in _TRANSIENT:
@@ -250,7 +251,7 @@ def _parse_announced(urls: Iterable[str], source: Server) -> list[Server]:
         try:
             server = parse_server(url)
         except ConfigError:
-            continue  # one odd URL does not spoil the others
+            continue  # an invalid URL must not hide the others
         if not server.has_userinfo:
             server = replace(
                 server, user=source.user, password=source.password, token=source.token

@@ -127,7 +127,7 @@ def connect_command(
     try:
         return b"CONNECT %b\r\n" % msgspec.json.encode(fields)
     except UnicodeEncodeError:
-        # `from None`: the cause would carry the secret.
+        # `from None`: the cause would contain the secret.
         raise ConfigError("a name or secret for CONNECT is not valid Unicode") from None
 
 
@@ -147,8 +147,8 @@ def unsubscribe_command(sid: int, after: int = 0) -> bytes:
 
 _BLANK = re.compile(r"[\x00-\x20\x7f]")
 
-# Beginnings of -ERR texts in lower case, from the source of nats-server 2.15.1, where
-# the same condition is not always spelled with the same capitals.
+# How -ERR texts begin, in lower case, from the source of nats-server 2.15.1. The server
+# does not always use the same capitals.
 _ERRORS: Final[tuple[tuple[str, type[Error]], ...]] = (
     ("authorization violation", AuthenticationError),
     ("user authentication expired", AuthenticationError),
@@ -216,5 +216,5 @@ def is_fatal(error: Error) -> bool:
 
 
 def _unquote(text: str) -> str:
-    # Go's %q, whose other escapes stand for what a subject hardly has.
+    # Undo Go's %q. Its other escapes are for characters that subjects hardly contain.
     return re.sub(r'\\(["\\])', r"\1", text)

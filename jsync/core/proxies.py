@@ -154,7 +154,7 @@ def _dial_http(proxy: Proxy, host: str, port: int, deadline: float) -> socket.so
 
 
 def _read_head(proxy: Proxy, sock: socket.socket, deadline: float) -> bytes:
-    # Byte by byte: the server speaks first, and its INFO may stand right behind.
+    # Read byte by byte: the server speaks first, and its INFO may follow directly.
     head = bytearray()
     while not head.endswith((b"\r\n\r\n", b"\n\n")):
         sock.settimeout(_left(deadline))

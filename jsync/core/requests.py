@@ -50,7 +50,7 @@ def ask(
     outbox, replies = session.outbox, session.replies
     outbox.check_process()
     if timeout <= 0:
-        # The service would do work that nobody waits for.
+        # Do not send: the service would do work that nobody waits for.
         raise LateError(f"no time for a request to {subject!r}: timeout is {timeout} s")
     session.open_replies()
     msg = replies.ask(outbox, subject, data, timeout, headers)
@@ -108,8 +108,8 @@ def request_replies(
     session.open_replies()
     while True:
         mailbox = Mailbox(session.outbox, 0, subject=subject)
-        # After another request of this thread, the I/O thread leaves the socket alone for
-        # a moment: who waits here reads it.
+        # After another request of this thread, the I/O thread leaves the socket alone
+        # for a moment, and the waiting thread reads it.
         mailbox.alone = True
         token = session.replies.add(mailbox)
         try:

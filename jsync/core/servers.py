@@ -106,13 +106,13 @@ def parse_servers(urls: str | Sequence[str]) -> list[Server]:
 
 def _split(url: str) -> tuple[str, str]:
     scheme, _, authority = url.partition("://")
-    # `user:p://w@host` has no scheme but an odd password.
+    # `user:p://w@host` has no scheme, but `://` in its password.
     return (scheme.lower(), authority) if _SCHEME.match(url) else ("nats", url)
 
 
 def _shown(url: str) -> str:
-    # A password with a raw `@` or `,` is cut in odd places, so whatever is not plainly
-    # scheme, host and port stays hidden.
+    # A password with a raw `@` or `,` splits the URL in wrong places, so hide
+    # everything that is not clearly scheme, host and port.
     scheme, authority = _split(url)
     userinfo, _, address = authority.rpartition("@")
     address, *garbage = re.split(r"(?=[/?#])", address, maxsplit=1)
@@ -165,7 +165,7 @@ def _parse_userinfo(
             unquote(second, errors="strict"),
         )
     except UnicodeDecodeError:
-        # `from None`: the cause would carry the secret.
+        # `from None`: the cause would contain the secret.
         raise ConfigError(f"the userinfo is not UTF-8: {_shown(url)}") from None
     if colon and not first:
         raise ConfigError(f"a password without a user: {_shown(url)}")

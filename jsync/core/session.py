@@ -167,8 +167,8 @@ class Session:
     def __init__(self, options: Options, serve: Callable[[Session], Service]) -> None:
         self.options = options
         self.name = f"jsync-{next(_numbers)}"
-        # Re-entrant, since a finaliser or a signal handler may run in the middle, and
-        # may call anything; nothing blocks while it is held.
+        # Re-entrant: a finaliser or a signal handler may interrupt us and call
+        # anything. No call blocks while we hold it.
         self.lock = threading.RLock()
         self.state = ConnectionState.CONNECTING
         self.interests: dict[int, Interest] = {}
@@ -206,7 +206,7 @@ class Session:
             inbox = f"{options.inbox_prefix}.{os.urandom(11).hex()}"
             self.replies = Replies(f"{inbox}.")
             self.timers = Timers()
-            # One token more than replies have: their wildcard does not match it.
+            # One token more than replies have, so that their wildcard does not match.
             self.inbox = f"{inbox}.pull."
             """With a sid behind it, the subject of a subscription of its own."""
             self.io = serve(self)
@@ -305,7 +305,7 @@ class Session:
         while self.spare:
             try:
                 interest = self.spare.pop()
-            except IndexError:  # another thread was quicker
+            except IndexError:  # another thread was faster
                 break
             if self.interests.get(interest.sid) is interest:
                 mailbox.sid = interest.sid
@@ -491,8 +491,8 @@ class Session:
             if self.state is ConnectionState.CLOSED:
                 return
             was_connected = self.state is ConnectionState.CONNECTED
-            # Held first: who sees the new state writes nothing to the old connection,
-            # and what it waits for after that is none of this loss.
+            # Hold the outbox first: a thread that sees the new state writes nothing to
+            # the old connection, and this loss does not fail a wait that begins later.
             self.outbox.hold()
             unanswered = self.replies.waiters()
             interests = list(self.interests.values())
@@ -505,7 +505,7 @@ class Session:
         self.line.fail_pings(loss)
         _fail(unanswered, loss)
         for interest in interests:
-            tell = interest.on_lost  # another thread may take it away
+            tell = interest.on_lost  # another thread may set this to None
             if tell is not None:
                 tell(loss)
         logger.info("%s: %s", self.name, loss)
@@ -527,8 +527,8 @@ class Session:
             waiting = self._waiting | self._sleeping
             self._waiting = set()
             closed = self.closed_error()
-            # Held: the I/O thread, which asks for the same, closes the descriptors next,
-            # and until now another thread may be writing to them.
+            # The lock is held: the I/O thread takes the same lock before it closes the
+            # descriptors, and another thread may still be writing to them.
             unsent = self.outbox.close(closed)
         if unsent:
             logger.warning("%s: closed with %d bytes unsent", self.name, unsent)
@@ -537,7 +537,7 @@ class Session:
         self.line.fail_pings(closed)
         _fail(self.replies.waiters(), closed)
         for interest in interests:
-            sink = interest.sink  # another thread may give it back
+            sink = interest.sink  # another thread may set this to None
             if isinstance(sink, Mailbox):
                 sink.close(closed)
             if interest.on_closed is not None:
@@ -576,16 +576,16 @@ class Session:
                     self._say_last_words()
                     self.ping(deadline)
         finally:
-            self.io.stop()  # Ctrl-C ends the wait, and the connection all the same
+            self.io.stop()  # Ctrl-C ends the wait, and the connection as well
         if not self.io.join(max(0.1, deadline - monotonic())):
-            # Name resolution cannot be ended. The daemon thread is left behind, and
-            # wakes nobody any more, so that is done here.
+            # Name resolution cannot be interrupted. The daemon thread stays behind and
+            # wakes nobody any more, so finish here.
             self.finish(None)
 
     def _say_last_words(self) -> None:
         self.closing = True
         while self.last_words:
-            with contextlib.suppress(KeyError):  # another thread was quicker
+            with contextlib.suppress(KeyError):  # another thread was faster
                 self.outbox.command(self.last_words.pop(), lazy=True)
 
 

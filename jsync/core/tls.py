@@ -14,7 +14,7 @@ from ..errors import ConfigError, TLSError
 if TYPE_CHECKING:
     from .options import Options
 
-RECORD = 16 * 1024  # the plaintext of one record
+RECORD = 16 * 1024  # the most plaintext in one TLS record
 
 
 class Tls:
@@ -101,12 +101,13 @@ def tls_context(options: Options) -> ssl.SSLContext:
         raise ConfigError(f"tls_ca {options.tls_ca}: {_words(error)}") from error
     if options.tls_cert is not None:
         try:
-            # An encrypted key would ask for its password on the terminal.
+            # Give an empty password: an encrypted key would ask for one on the
+            # terminal.
             context.load_cert_chain(
                 options.tls_cert, options.tls_key, password=_no_password
             )
         except (OSError, ValueError) as error:
-            # Of a file of anything else there are no words but "PEM lib".
+            # For a file that is not PEM, OpenSSL says only "PEM lib".
             nameless = isinstance(error, ssl.SSLError) and error.reason is None
             words = "no certificate and key in PEM" if nameless else _words(error)
             raise ConfigError(f"tls_cert {options.tls_cert}: {words}") from error

@@ -167,7 +167,7 @@ class Stream:
             try:
                 finished = tls.shake_hands(data)
             except TLSError:
-                with contextlib.suppress(OSError):  # the alert that tells the server
+                with contextlib.suppress(OSError):  # sends the TLS alert to the server
                     self._unsent += tls.outgoing()
                     self.carry()
                 raise
@@ -193,7 +193,7 @@ class Stream:
         assert self._tls is not None
         data, closed = self._read()
         plain, ended = self._tls.decrypt(data)
-        # What the peer asked for on the way, a key update or an alert.
+        # Reading may produce TLS output, such as the answer to a key update.
         self._unsent += self._tls.outgoing()
         return plain, closed or ended
 

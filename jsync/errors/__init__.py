@@ -391,7 +391,7 @@ from .service import (
     ServiceReplyError as ServiceReplyError,
 )
 
-# They are known by this module's name, in tracebacks and in pickles too.
+# Tracebacks and pickles name this module.
 for _kind in [kind for kind in globals().values() if isinstance(kind, type)]:
     _kind.__module__ = __name__
 del _kind

@@ -32,8 +32,8 @@ class Error(Exception):
         return printable(super().__str__())
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # The default calls the class with `args`, which fails for the classes
-        # below that take keywords; Spark and multiprocessing pickle errors.
+        # The default calls the class with `args`, which fails for the classes below
+        # with keyword arguments. Spark and multiprocessing pickle errors.
         return _rebuild, (type(self), self.args, self.__dict__)
 
 

@@ -108,7 +108,7 @@ class UnclearCommitError(AtomicBatchError):
         return self._resolver(timeout)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # A batch is of one connection, of one process.
+        # Leave the batch out: it belongs to one connection in one process.
         rebuild, (kind, args, state) = super().__reduce__()
         return rebuild, (kind, args, {**state, "_resolver": None})
 
@@ -242,7 +242,7 @@ class FailedMessage(NamedTuple):
     error: Exception
 
     def __repr__(self) -> str:
-        # What it carried may be large, and is nothing for a log.
+        # Show only the size: the payload may be large, and does not belong in a log.
         size = len(self.data)
         return f"<FailedMessage {self.subject!r}, {size} bytes: {self.error!r}>"
 

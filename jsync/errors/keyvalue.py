@@ -58,7 +58,7 @@ class KeyNotFoundError(MessageNotFoundError, KeyError):
     Also a `KeyError`.
     """
 
-    # Without this it is shown as `KeyError` shows itself: in quotes.
+    # Without this line the text would be in quotes, as `KeyError` prints itself.
     __str__ = Exception.__str__
 
 

@@ -61,7 +61,8 @@ class JetStreamBackend(KeyValueStoreBackend):  # type: ignore[misc]
     @property
     def bucket(self) -> jsync.KeyValue:
         """The bucket with the results. The first use connects."""
-        if self._process != os.getpid():  # another thread may have held it at the fork
+        # Another thread may have held the lock at the fork.
+        if self._process != os.getpid():
             self._lock = threading.Lock()
             self._shared = self._bucket = None
             self._process = os.getpid()
@@ -88,7 +89,7 @@ class JetStreamBackend(KeyValueStoreBackend):  # type: ignore[misc]
                 storage=options.storage,
             )
         except errors.AlreadyExistsError:
-            return shared.js.key_value(name)  # another process was quicker
+            return shared.js.key_value(name)  # another process was faster
 
     def close(self) -> None:
         """Give the connection back. Its last user closes it."""

@@ -268,7 +268,8 @@ class JetStreamFileSystem(AbstractFileSystem):  # type: ignore[misc]
         with contextlib.suppress(errors.ObjectNotFoundError):
             found = store.info(name)
             if found.link is not None and found.link.name is not None:
-                with store.open(name) as file:  # its size is that of the object
+                # The info is of a link, so take the size of the object.
+                with store.open(name) as file:
                     return {**_file(file.info, bucket), "name": path}
             return _file(found, bucket)
         if any(info.name.startswith(f"{name}/") for info in store.list()):

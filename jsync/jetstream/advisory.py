@@ -63,7 +63,8 @@ class Advisories(Closing, Single, Generic[Told]):
         check_callback(callback, "callback")
         self._kinds = kinds or (Advisory,)
         self._stream, self._consumer = stream, consumer
-        # A single subject is all that an account has to allow.
+        # For one kind, subscribe to its subject alone: the account may allow no
+        # wildcard.
         where = self._kinds[0].where if len(self._kinds) == 1 else Advisory.where
         where = where.format(stream=stream or "*", consumer=consumer or "*")
         self._subscription = subscribe(

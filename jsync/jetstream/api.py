@@ -110,7 +110,8 @@ class API:
         try:
             reply = self._ask(subject, data, wait)
         except (InvalidJSONError, JetStreamNotEnabledError, LateError) as error:
-            # What an older server says, or does not, to what it does not know.
+            # An older server may answer an unknown request with an error, or not at
+            # all.
             if missing := lacking(needs, self._line()):
                 refused = isinstance(error, InvalidJSONError)
                 outcome = (
@@ -197,7 +198,7 @@ class API:
             yield from items
             missing += silent
             offset += len(items) + len(silent)
-            # A page of nothing ends it too: some were deleted meanwhile.
+            # An empty page also ends the listing: items were deleted in the meantime.
             total = part_of(page, "total", 0, int) if items or silent else 0
         if missing:
             raise IncompleteListError(
@@ -280,7 +281,7 @@ class Inquiry:
         self._answer(answer)
 
     def _late(self) -> None:
-        failure = self._box.failure  # the permission to ask is missing, for one
+        failure = self._box.failure  # for example a missing permission for the request
         self._answer(
             failure
             or LateError(f"no reply to {self._subject!r} within {self._api.timeout} s")

@@ -47,7 +47,7 @@ class Consumer(ManagedConsumer):
     ) -> None:
         super().__init__(api, stream, name, info)
         self._pins: dict[str, Pin] = {}
-        self._idle: list[PullOfOne] = []  # of the last `next`, one at most
+        self._idle: list[PullOfOne] = []  # kept from the last `next`, at most one
 
     def unpin(self, group: str, *, timeout: Seconds | None = None) -> None:
         """Let the server pin another client of a priority group. Blocks.
@@ -121,7 +121,7 @@ class Consumer(ManagedConsumer):
             source = self._source(group, min_pending, min_ack_pending, priority)
             if group is None:
                 pull = PullOfOne(source, request, timeout, what)
-            else:  # its pin id may be another each time
+            else:  # the pin id may change between calls
                 pull = SinglePull(source, request, timeout)
         msg = None
         try:
@@ -141,7 +141,7 @@ class Consumer(ManagedConsumer):
         """The pull of the last `next`, if it asks for the same."""
         try:
             pull = self._idle.pop()
-        except IndexError:  # another thread was quicker
+        except IndexError:  # another thread was faster
             return None
         info, seconds_before, heartbeat_before = pull.what
         if (

@@ -52,9 +52,9 @@ if TYPE_CHECKING:
 
 _FIXED: Final = frozenset(
     {
-        # of a stream
+        # fields of a stream that cannot change
         *("storage", "persist_mode", "allow_msg_counter"),
-        # of a consumer
+        # fields of a consumer that cannot change
         *("deliver_policy", "opt_start_seq", "opt_start_time", "replay_policy"),
         *("ack_policy", "max_waiting", "mem_storage", "idle_heartbeat", "flow_control"),
     }
@@ -117,11 +117,11 @@ def _is_fixed(field: str, mine: Any, theirs: Any) -> bool:
     match field:
         case "retention":
             return "workqueue" in (mine, theirs)
-        case "mirror":  # Since nats-server 2.12 a stream may stop to be a mirror.
+        case "mirror":  # Since nats-server 2.12 you can promote a mirror.
             return mine is not None
         case (
             "deliver_subject"
-        ):  # A pull consumer stays one, and so does a push consumer.
+        ):  # A pull consumer cannot become a push consumer, nor the other way round.
             return not (mine and theirs)
     return field in _FIXED or (field in _SET_ONLY and not mine)
 
@@ -177,7 +177,7 @@ def create_or_update_stream(
         try:
             return _put_stream(api, "CREATE", wanted, timeout)
         except StreamNameInUseError:
-            # Somebody else has created it in between.
+            # Another client has created the stream in between.
             return _put_stream(api, "UPDATE", wanted, timeout)
 
 
@@ -225,7 +225,7 @@ def stream_info(
             known = len(subjects)
             subjects.update(found)
             offset += len(found)
-            # A page that brings nothing new would go on for ever.
+            # Stop at a page without new subjects, or the loop would never end.
             if len(subjects) == known or offset >= part_of(page, "total", 0, int):
                 break
             wanted = {"subjects_filter": subjects_filter, "offset": offset}
@@ -297,7 +297,7 @@ def purge_stream(
         check_filter(subject, "subject")
         wanted["filter"] = subject
     if sequence is not None:
-        # To a server 0 is no bound at all.
+        # A server takes 0 for no limit.
         wanted["seq"] = whole(sequence, "sequence", 1)
     if keep is not None:
         wanted["keep"] = whole(keep, "keep", 0)
@@ -335,7 +335,8 @@ def put_consumer(
         wanted = _current(api, stream, which, timeout).changed(fields)
     subject = f"CONSUMER.CREATE.{stream}.{which}"
     if wanted.filter_subject and not {"*", ">"} & {*wanted.filter_subject.split(".")}:
-        # Permissions can be given by subject then; nothing is published to a wildcard.
+        # Name the filter in the subject, so that permissions can be given by it. A
+        # wildcard cannot be published to.
         subject = f"{subject}.{wanted.filter_subject}"
     payload = {"stream_name": stream, "config": wanted.to_request()}
     if action:
@@ -368,7 +369,7 @@ def _consumer_differs(
         method = "update_push_consumer" if wanted.deliver_subject else "update_consumer"
         remedy = _remedy(method, [repr(stream), f"{which}={name!r}"], differences)
     else:
-        # Servers put a threshold in, and compare with it afterwards.
+        # Servers fill in a threshold, and later compare with it.
         differences = {"inactive_threshold": (None, threshold)}
         remedy = f"give inactive_threshold={threshold!r} to get the existing one"
     what = f"consumer {name!r} of stream {stream!r}"
@@ -382,7 +383,7 @@ def _current(
     try:
         return consumer_info(api, stream, consumer, timeout).config
     except ConsumerNotFoundError as error:
-        # What the server says of an update with a whole configuration.
+        # The error that the server gives for an update with a complete configuration.
         raise ConsumerDoesNotExistError(
             f"consumer {consumer!r} of stream {stream!r} does not exist, so there is "
             "nothing to update; create it (err_code 10149)",
@@ -593,8 +594,8 @@ class ManagedConsumer:
         """
         wanted = None if sequence is None else {"seq": whole(sequence, "sequence", 0)}
         self._api.require(RESET)
-        # Nobody answers for a consumer that there is not, so that is asked first; where
-        # only the reset is imported, there is nobody to ask.
+        # A reset of a missing consumer gets no answer, so look the consumer up first.
+        # If the account imports only the reset, the look-up has no answer either.
         with contextlib.suppress(JetStreamNotEnabledError):
             consumer_info(self._api, self._stream, self._name, timeout)
         reply = self._request("RESET", wanted, RESET, timeout)

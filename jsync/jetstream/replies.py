@@ -41,7 +41,7 @@ def decoded(data: bytes) -> dict[str, Any]:
         reply = _decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise JetStreamError(f"not a reply of JetStream: {data[:100]!r}") from error
-    # A reply stays in `extra` of a model, where pickle and repr follow its whole depth.
+    # A reply is kept in `extra` of a model, where pickle and repr recurse into it.
     if data.count(b"{") + data.count(b"[") > _DEEPEST and _is_deep(reply):
         raise JetStreamError(f"not a reply of JetStream, too deep: {data[:100]!r}")
     return reply

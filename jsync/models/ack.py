@@ -79,5 +79,5 @@ def _is_number(text: str | None) -> bool:
     """Whether it is a counter's value, or none is there."""
     try:
         return text is None or int(text) is not None
-    except ValueError:  # also for more digits than Python reads
+    except ValueError:  # also raised for more digits than Python converts
         return False

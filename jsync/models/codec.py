@@ -62,7 +62,7 @@ class Number(Codec):
 
     def check(self, value: Any) -> Any:
         if not isinstance(value, bool) and isinstance(value, Integral):
-            value = int(value)  # numpy's
+            value = int(value)  # a numpy number
             if not _LEAST <= value <= _MOST:
                 raise ValueError(f"{value} does not fit into 64 bits")
         return super().check(value)
@@ -99,7 +99,7 @@ class Duration(Codec):
         value = seconds(value, "a duration")
         if not math.isfinite(value):
             raise ValueError(f"{value} is not a number of seconds")
-        # By way of decimals, since 0.3 s are meant to be 300,000,000 ns and no other.
+        # Convert through Decimal: 0.3 s must be exactly 300,000,000 ns.
         nanoseconds = round(Decimal(repr(value)) * 1_000_000_000)
         if abs(nanoseconds) > _LONGEST + 1000:
             raise ValueError(
@@ -130,7 +130,7 @@ class Time(Codec):
         time = datetime.fromisoformat(convert(wire, str))
         if time.tzinfo is None:
             raise ValueError("a time without an offset")
-        # Go's zero time stands for none.
+        # Go's zero time means that there is no time.
         return None if time.year == 1 else time.astimezone(UTC)
 
     def write(self, value: Any) -> Any:
@@ -142,7 +142,7 @@ class Time(Codec):
             raise ValueError(f"a datetime, not {type(value).__name__}")
         if value.utcoffset() is None:
             raise ValueError("a datetime with a time zone: this one has none")
-        # Times in a gap or a fold of their zone are equal to none of another zone.
+        # A time in a gap or a fold of its zone never equals a time of another zone.
         return value.astimezone(UTC)
 
 

@@ -209,14 +209,14 @@ class ConsumerConfig(Model, kw_only=True, frozen=True):
         one, many = "filter_subject", "filter_subjects"
         for name, other in ((one, many), (many, one)):
             if changes.get(name) is not None and other not in changes:
-                # Each takes the place of the other: servers refuse both.
+                # Each replaces the other: servers reject both together.
                 changes = {**changes, other: None}
         return Model.changed(self, changes)
 
     def differences(self, other: "ConsumerConfig") -> dict[str, tuple[Any, Any]]:
         found = Model.differences(self, other)
         if None in found.get("name", ()):
-            # The server has made one up.
+            # The server has generated the name.
             del found["name"]
         return found
 

@@ -184,7 +184,7 @@ class Model(msgspec.Struct, metaclass=ModelMeta, kw_only=True, frozen=True, eq=F
         as_dict = getattr(config, "as_dict", None)
         if as_dict is None or isinstance(config, type):
             raise ConfigError(f"a {cls.__name__}, not {config!r}")
-        # nats-py leaves its enums in.
+        # nats-py's dict still contains enums.
         return cls.read(msgspec.to_builtins(as_dict()), strict=True)._checked()
 
     def replace(self, **changes: Any) -> Self:

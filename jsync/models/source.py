@@ -20,7 +20,7 @@ class SubjectTransform(Model, kw_only=True, frozen=True):
     matched."""
 
     def to_wire(self) -> dict[str, Any]:
-        # The schemas of the API require both fields.
+        # The API's schemas require both fields.
         return {"src": "", **Model.to_wire(self)}
 
     def _check(self) -> None:

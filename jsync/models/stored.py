@@ -121,7 +121,7 @@ def _own(msg: Msg, answer: DirectAnswer) -> Headers | None:
     headers = msg.headers or Headers()
     added = _ADDED_IN_BATCHES if answer.batched else _ADDED
     own = {
-        # A message that was republished here has such headers of its own, too.
+        # A republished message has headers of the same names, too.
         name: headers.get_all(name)[: -1 if name in added else None]
         for name in headers
     }

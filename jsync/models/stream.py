@@ -235,18 +235,19 @@ class StreamConfig(Model, kw_only=True, frozen=True):
 
     def changed(self, changes: Mapping[str, Any]) -> "StreamConfig":
         if "max_age" in changes and self.duplicate_window == self._default_window():
-            # The server's default, which goes with `max_age` and may not be longer.
+            # The server derives the default from `max_age`, and does not allow a longer
+            # one.
             changes = {"duplicate_window": None, **changes}
         return Model.changed(self, changes)
 
     def differences(self, other: "StreamConfig") -> dict[str, tuple[Any, Any]]:
         found = Model.differences(self, other)
         windows = found.get("duplicate_window", (1, 1))
-        # With sources the default is 120 before nats-server 2.14, and 0 since.
+        # With sources, the default is 120 s before nats-server 2.14, and 0 since.
         sourced = bool(self.sources or other.sources)
         derived = {self._default_window(), other._default_window(), None, 0}
         if not all(windows) and (sourced or derived.issuperset(windows)):
-            # The server has derived one of the two from that one's `max_age`.
+            # The server has derived one of the two values from `max_age`.
             del found["duplicate_window"]
         return found
 

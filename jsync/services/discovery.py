@@ -169,7 +169,7 @@ class Services:
                 try:
                     found = self._read(kind, msg)
                 except Error as error:
-                    # Another service's fault, which hides none of the others.
+                    # A fault of one service must not hide the others.
                     session.callbacks.report(error)
                 else:
                     yield found, came

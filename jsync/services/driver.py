@@ -76,7 +76,7 @@ class Endpoint:
         self._driver = driver
         self._call = bound.call
         self._counts = Counts()
-        # Re-entrant: a signal handler may ask for the statistics in the middle of it.
+        # Re-entrant: a signal handler may interrupt us and ask for the statistics.
         self._lock = threading.RLock()
         sid = session.next_sid()
 
@@ -103,7 +103,8 @@ class Endpoint:
         try:
             for number in range(1, workers + 1):
                 driver.start(f"{info.name}-{number}", self._work, self.mailbox)
-        except BaseException:  # no more threads, or Ctrl-C came as one was begun
+        except BaseException:
+            # No thread could be started, or Ctrl-C interrupted the start.
             self.close()
             raise
 
@@ -169,7 +170,7 @@ class Endpoint:
             failure = error
         except BaseException as error:  # noqa: BLE001 (SystemExit would end the thread)
             failure = self._hidden(msg, error)
-        # Before the answer, so that who has it finds it counted.
+        # Count before the answer, so that its receiver finds the request counted.
         work.nanoseconds += monotonic_ns() - begun
         if failure is not None:
             self._fail(msg, failure)
@@ -243,7 +244,7 @@ class Driver:
         self._open = True
         self._at_work = 1
         """Threads that have not ended, and one more while it is open."""
-        # Re-entrant: a signal handler may stop the service in the middle of a call.
+        # Re-entrant: a signal handler may interrupt a call and stop the service.
         self._lock = threading.RLock()
         self._done = Gate(session.outbox)
         self._verbs = control_subjects(prefix, info.name, self._info.id)
@@ -296,7 +297,7 @@ class Driver:
             with self._lock:
                 self._endpoints.append(endpoint)
                 endpoint.subscribe()
-                # Last: a signal handler may have stopped it in between.
+                # Check last: a signal handler may have stopped the service in between.
                 self._check_running()
         except BaseException:
             self._endpoints.remove(endpoint)
@@ -318,7 +319,8 @@ class Driver:
             self._threads.add(threading.current_thread())
             try:
                 run(mailbox)
-            except Error as error:  # another process's, after a fork
+            except Error as error:
+                # The connection belongs to another process, after a fork.
                 self.report(error)
             finally:
                 self._ended(1)
@@ -395,7 +397,8 @@ class Driver:
                 except BaseException as error:  # noqa: BLE001 (user code may be in it)
                     self._untold(msg, error)
             mailbox.on_first = partial(self._start_telling, name, mailbox)
-            # What has come in between is for this thread, or already for another one.
+            # A request that came in between belongs to this thread, or another thread
+            # has it.
             if not len(mailbox) or mailbox.claim_first() is None:
                 return
 
@@ -444,13 +447,13 @@ class Driver:
         self.session.outbox.check_process()
         deadline = monotonic() + timeout
         self._turn(ServiceState.STOPPING, error)
-        # Also for a second call: Ctrl-C may have ended the first one in the middle.
+        # Do this for a second call, too: Ctrl-C may have interrupted the first one.
         if self.state is not ServiceState.STOPPED:
             try:
                 self.silence()
                 self.session.ping(deadline)
             except BrokenError:
-                pass  # nothing more comes over a connection that is gone
+                pass  # a closed connection brings no more requests
             except LateError as late:
                 raise DrainTimeoutError(
                     f"{self!r}: the server did not answer within {timeout} s"
@@ -516,7 +519,8 @@ class Driver:
                         f"{self!r}: {dropped} requests were not begun"
                     )
                 )
-            self.session.callbacks.put(self._close)  # which may call the user
+            # On the callback thread, because it may call user code.
+            self.session.callbacks.put(self._close)
             return
         seconds = self.session.options.drain_timeout
 
@@ -526,7 +530,7 @@ class Driver:
             except Error as late:
                 self.report(late)
 
-        with contextlib.suppress(RuntimeError):  # the interpreter is ending
+        with contextlib.suppress(RuntimeError):  # the interpreter is exiting
             self.session.spawner.start(f"{self.session.name}-stop", stop)
 
     def wait(self, timeout: float | None) -> bool:

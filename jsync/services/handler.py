@@ -164,7 +164,8 @@ def _answering(
     """Return the handler as a function that returns bytes."""
 
     def encode(answer: Any) -> bytes | None:
-        # Who has the request may have answered by itself, or may do so later.
+        # A handler that takes the request may have answered already, or may answer
+        # later.
         if answer is None and takes_request:
             return None
         return msgspec.json.encode(answer)

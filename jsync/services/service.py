@@ -200,7 +200,7 @@ class Service(Group):
             description=str(description),
             metadata=check_metadata(metadata),
         )
-        self._owner = owner  # keeps the connection from being collected
+        self._owner = owner  # keeps the connection alive
         driver = Driver(
             session,
             info,
@@ -299,7 +299,7 @@ class Service(Group):
         traceback: TracebackType | None,
     ) -> None:
         if self._driver.session.forked:
-            return  # it is the parent's
+            return  # the service belongs to the parent
         try:
             self.stop()
         except LateError as late:

@@ -93,7 +93,7 @@ def register(spark: SparkSession) -> None:
 
 
 def __getattr__(name: str) -> Any:
-    # PySpark is loaded where it is used: a pipeline's file is checked without it.
+    # Import PySpark only on use: a pipeline's file is checked without it.
     if home := _HOMES.get(name):
         return getattr(import_module(f".{home}", __name__), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -36,7 +36,7 @@ def conform(
         else:
             column = batch.column(field.name)
             if field.name == "sequence":
-                column = column.view(field.type)  # servers count below 2**63
+                column = column.view(field.type)  # the servers' counts are below 2**63
             elif column.type != field.type:
                 column = column.cast(field.type, safe=False)
         columns.append(column)

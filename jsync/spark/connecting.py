@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 _SERVERS = ("nats://127.0.0.1:4222",)
 _TIMEOUT = 5.0
-# A task waits for it: sooner than by default, and for about as long.
+# A task waits for the reconnect: start sooner than by default, and try for about as
+# long.
 _RECONNECT_WAIT = 0.5
 _MAX_RECONNECTS = 240
 
@@ -157,7 +158,7 @@ def dial(options: ConnectionOptions) -> Connection:
     if options.secret is not None:
         kind, place, where = options.secret
         if kind == "creds" and place == "file":
-            secret["creds"] = where  # read anew for every reconnect
+            secret["creds"] = where  # the file is read again for every reconnect
         else:
             text = _from_env(where) if place == "env" else _from_file(where)
             secret[kind] = text.encode() if kind == "creds" else text

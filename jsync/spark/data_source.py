@@ -52,7 +52,7 @@ class JetStreamDataSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         from .source import FilteringReader, JetStreamReader  # noqa: PLC0415
 
-        # Spark loads this module only where it is to push filters down.
+        # Spark loads this module only in the process that pushes filters down.
         wanted = "pyspark.sql.worker.data_source_pushdown_filters" in sys.modules
         reader = FilteringReader if wanted else JetStreamReader
         return reader(self._chosen(schema), schema)

@@ -242,7 +242,7 @@ def packs_of(
     alone = {name: count for name, count in counts.items() if parts[name] == 1}
     small = {name: count for name, count in alone.items() if count < PACK_ROWS}
     others = sum(parts.values()) - len(small)
-    if most is not None and others >= most:  # even large ones have to share
+    if most is not None and others >= most:  # even large streams have to share
         small, others = alone, sum(parts.values()) - len(alone)
     costs = {name: count + STREAM_ROWS for name, count in small.items()}
     total = sum(costs.values())
@@ -271,7 +271,7 @@ def planned(
         name: span.next - (span.start or span.next) for name, span in spans.items()
     }
     parts = parts_of(counts, least, most_rows, most)
-    # Who says how large a partition may be gets no larger ones.
+    # With a limit on partitions, never merge streams into larger ones.
     packs = {} if most_rows and not most else packs_of(counts, parts, least, most)
     return {
         name: replace(span, parts=parts[name], pack=packs.get(name))

@@ -80,7 +80,7 @@ _KNOWN = {name.lower(): name for name in (*SOURCE, *SINK, *NATS)}
 _OF_SPARK = ("checkpointlocation", "queryname")
 """What Spark passes on of its own."""
 
-# What would end up in plans and logs, and where it belongs.
+# Secrets that would end up in plans and logs, and the options to use instead.
 _SECRETS = {
     "nats.password": "nats.passwordEnv or nats.passwordFile",
     "nats.token": "nats.tokenEnv or nats.tokenFile",

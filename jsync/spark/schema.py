@@ -65,9 +65,9 @@ def check_schema(schema: StructType) -> None:
 
 # A table of SQL ------------------------------------------------------------------------
 #
-# Spark shows its options to a Python data source only when the table is created without a
-# list of columns, to be told them; whoever reads the table gets the columns alone. So the
-# options travel in the metadata of the first column.
+# Spark passes the options to a Python data source only when a table is created without a
+# column list. A later read of the table gets the columns alone. So the options travel in the
+# metadata of the first column.
 
 _METADATA = "jetstream.options"
 
@@ -118,9 +118,9 @@ def options_of(columns: StructType) -> dict[str, str]:
 
 def arrow_schema(schema: StructType) -> pyarrow.Schema:
     """The one schema that Spark takes for `schema`."""
-    # pyarrow is loaded where rows are read, not where a data source is looked up.
+    # Import pyarrow only to read rows, not to look up a data source.
     from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415
 
     if "timezone" not in signature(to_arrow_schema).parameters:
-        return to_arrow_schema(schema)  # Spark before 4.2, where it is always UTC
+        return to_arrow_schema(schema)  # Spark before 4.2, which always uses UTC
     return to_arrow_schema(schema, timezone="UTC")

@@ -134,7 +134,7 @@ class Source:
         if len(parts) == 1:
             yield from self._read(parts[0])
             return
-        self.jetstream()  # one connection for the threads that begin
+        self.jetstream()  # connect once, before the threads start
         yield from in_turn(self._read, parts)
 
     def _read(self, part: RangeToRead) -> Generator[pyarrow.RecordBatch]:
@@ -178,7 +178,7 @@ class JetStreamReader(DataSourceReader):
         return Span(holding.created, min(max(start, holding.first), upto), upto)
 
     def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
-        # Spark makes a partition of None where there is none.
+        # Without partitions, Spark passes one with the value None.
         if partition.value is not None:
             yield from self._source.read(partition.value)
 

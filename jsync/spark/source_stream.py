@@ -35,7 +35,7 @@ try:
         ReadMaxRows,
         SupportsTriggerAvailableNow,
     )
-except ImportError:  # Spark before 4.2 has no limits
+except ImportError:  # Spark before 4.2 has no read limits
     LIMITS = False
 
     class SupportsTriggerAvailableNow:  # type: ignore[no-redef]
@@ -64,10 +64,11 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     def __init__(self, options: Options, schema: StructType) -> None:
         self._source = Source(options, schema, streaming=True)
-        self._begun: Spans = {}  # where this process has let streams begin
-        self._reached: Spans | None = None  # the last offset given, as far as is known
-        self._heads: Spans = {}  # the ends of the streams as last seen
-        self._planned: dict[str, Mark | None] = {}  # of the last offset given
+        self._begun: Spans = {}  # where this process has begun each stream
+        self._reached: Spans | None = None  # the last offset that Spark got, if known
+        self._heads: Spans = {}  # the last known ends of the streams
+        # Marks of the last offset that Spark got.
+        self._planned: dict[str, Mark | None] = {}
         self._targets: dict[str, Holding] | None = None
         self._last_batch: float | None = None
         chosen = self._source.options
@@ -171,7 +172,7 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         found = self._ask_all(look, self._names(before))
         for name, (known, place, holding) in found:
             if holding is None and is_found:
-                continue  # if a stream of this name comes again, it is a new one
+                continue  # a later stream of this name is a new one
             places[name] = place
             marks[name] = known.mark if holding is None else holding.mark
             backlogs[name] = 0 if holding is None else self._backlog(place, holding)
@@ -293,7 +294,7 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         stream, holding = source.look_behind(name, span.created, span.reached)
         loss = lost(span.created, span.start, span.next, holding)
         upto = holding.next
-        # What this process has just planned needs no second look.
+        # Do not check again what this process has just planned.
         if span.mark is None or self._planned.get(name) != span.mark:
             for known in filter(None, (before, span)):
                 if altered := self._altered(stream, known, holding):
@@ -313,7 +314,7 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         self, ask: Callable[[str], Answer], names: Sequence[str]
     ) -> Iterator[tuple[str, Answer]]:
         """Ask for all these streams at once; blocks."""
-        self._source.jetstream()  # one connection for all threads
+        self._source.jetstream()  # connect once, for all threads
         return ask_all(ask, names)
 
     def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:

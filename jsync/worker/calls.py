@@ -73,7 +73,7 @@ class Calls:
         self._local = threading.local()
         self._slots: list[Slot] = []
         self._lock = threading.Lock()
-        self._settled = Figures()  # by whatever is no thread of the handler
+        self._settled = Figures()  # counted by threads other than the handler's
         self.interval = ack_wait / _SHARE
 
     def __call__(self, msg: JetStreamMsg) -> None:
@@ -105,12 +105,12 @@ class Calls:
         with slot.lock:
             mine, slot.msg = slot.msg is msg, None
         if not mine:
-            return  # the clock has settled it
+            return  # the clock has already settled the message
         if error is None:
-            try:  # noqa: SIM105 (a `suppress` costs as much as all the rest)
+            try:  # noqa: SIM105 (`suppress` would cost as much as all the rest)
                 msg.ack()
             except Error:
-                pass  # ack_wait brings it back
+                pass  # the server delivers it again after ack_wait
             return
         figures.failed += 1
         self._failed(msg, error)
@@ -141,7 +141,8 @@ class Calls:
                 self._settled.timeouts += 1
                 self._settled.failed += 1
             self._report(error)
-            # A dead letter may take as long as a request: others need the clock.
+            # Use a thread: a dead letter may take as long as a request, and other calls
+            # need the clock.
             threading.Thread(
                 target=self._failed,
                 args=(msg, error),

@@ -54,7 +54,7 @@ class Stranded:
                 waiting.append(self._advisories.next(PAUSE if waiting else None))
             except LateError:
                 pass
-            except Error:  # it is closed
+            except Error:  # the connection is closed
                 return
             waiting = [each for each in waiting if not self._bury(each)]
 
@@ -80,10 +80,11 @@ class Stranded:
             )
             new = self._retrier.bury(origin, message.data, message.headers, reason)
             if self._stream.config.retention == "workqueue":
-                # Nobody can acknowledge it any more, and the stream would keep it.
+                # Nobody can acknowledge the message any more, and the stream would keep
+                # it.
                 self._stream.delete_message(message.sequence)
         except MessageNotFoundError:
-            return True  # it is gone, or another process was quicker
+            return True  # the letter is gone, or another process was faster
         except Error as error:
             if origin is None:
                 self._report(error)
@@ -138,7 +139,8 @@ class DeadLetter:
             for name, values in original_headers(stored.headers).items()
             if not name.lower().startswith("nats-")
         }
-        # Should this be interrupted before the dead letter is deleted, once more is no harm.
+        # If we are interrupted before the dead letter is deleted, a second replay does
+        # no harm.
         msg_id = (
             f"replay:{stored.stream}:{stored.sequence}:{stored.timestamp.timestamp()}"
         )

@@ -86,7 +86,7 @@ class Crew:
         self.phases[process] = Phase.STARTING
         self._place[process] = place
         if self._due.pop(place, None) is None:
-            self._successor = process  # of one that is still at work
+            self._successor = process  # replaces a process that is still running
         elif self._deaths[place]:
             self.restarts += 1
 
@@ -117,7 +117,8 @@ class Crew:
         self._move(process, Phase.GONE)
         if process == self._predecessor:
             self._predecessor = None
-        if process == self._successor:  # the old one stays, and so do those after it
+        # The old process stays, and so do those after it.
+        if process == self._successor:
             self._successor = self._predecessor = None
             self._rolling.clear()
         elif was is Phase.STARTING:
@@ -171,4 +172,4 @@ class Crew:
                 if self._place[process] == place and phase is Phase.READY:
                     self._predecessor = process
                     return place
-        return None  # a process that is not at work restarts anyway
+        return None  # a process that is not running restarts anyway

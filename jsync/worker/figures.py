@@ -39,7 +39,7 @@ class Figures(msgspec.Struct):
         self.seconds = [a + b for a, b in zip(self.seconds, other.seconds, strict=True)]
         for name in ("total_seconds", *_SUMMED):
             setattr(self, name, getattr(self, name) + getattr(other, name))
-        if other.pending is not None:  # both speak of the same consumer
+        if other.pending is not None:  # both report the same consumer
             self.pending, self.ack_pending = other.pending, other.ack_pending
 
     @classmethod
@@ -128,7 +128,7 @@ def _head(metric: str, kind: str, words: str) -> list[str]:
 
 
 def _labels(name: str) -> str:
-    stream, _, consumer = name.partition(".")  # neither has a dot
+    stream, _, consumer = name.partition(".")  # neither name contains a dot
     escaped = (
         each.replace("\\", "\\\\").replace('"', '\\"') for each in (stream, consumer)
     )

@@ -76,7 +76,8 @@ def run(
             try:
                 _, error = events.get()
             finally:
-                # Ctrl-C comes from the terminal and from the supervisor, which also kills.
+                # Ctrl-C reaches us from the terminal and from the supervisor, which
+                # also kills.
                 _drain(running, events, grace, hasty=reports is None)
                 over.set()
                 if teller is not None:
@@ -122,7 +123,7 @@ def _drain(running: Running, events: Events, grace: float, *, hasty: bool) -> No
 
 @contextlib.contextmanager
 def _signals(stop: Callable[[], object]) -> Iterator[None]:
-    # The handler of a signal may come in the middle of anything: it only puts.
+    # A signal handler may interrupt any code, so it only puts into a queue.
     before = [signal.signal(number, lambda *_: stop()) for number in _STOPS]
     try:
         yield

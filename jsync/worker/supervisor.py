@@ -39,7 +39,7 @@ class Process:
         try:
             self._popen = subprocess.Popen(  # noqa: S603 (our own command line)
                 command,
-                # Its end tells the process that the supervisor is gone.
+                # The end of this pipe tells the process that the supervisor is gone.
                 stdin=subprocess.PIPE,
                 pass_fds=[writing],
                 env={**os.environ, VARIABLE: str(writing), PLACE: str(place)},
@@ -60,7 +60,7 @@ class Process:
         decode = msgspec.json.Decoder(Report).decode
         with open(self._reading, "rb") as lines:
             for line in lines:
-                with contextlib.suppress(msgspec.DecodeError):  # cut by a SIGKILL
+                with contextlib.suppress(msgspec.DecodeError):  # SIGKILL cut the line
                     self.report = decode(line)
                     self.heard = monotonic()
                     told(self.report)
@@ -94,7 +94,7 @@ class Supervisor:
         self._past: dict[str, Figures] = {}
         self._lock = threading.Lock()
         self._turns = monotonic()
-        # The handler of a signal may come in the middle of anything: it only puts.
+        # A signal handler may interrupt any code, so it only puts into a queue.
         self._events: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
 
     # Questions over HTTP, on other threads --------------------------------------------

@@ -424,14 +424,15 @@ class RunningWorker(Closing, Single):
             )
         except queue.Empty:
             return False
-        self._ends.put(error)  # for the next who asks
+        self._ends.put(error)  # for the next caller
         if error is not None:
             raise error
         return True
 
     def _report(self, error: Exception) -> None:
         logger.warning("%s: %s", type(error).__name__, error)
-        # On the callbacks' thread: an exception in user code ends no thread of the worker.
+        # On the callback thread: an exception in user code must not end a thread of the
+        # worker.
         self._nc.session.callbacks.post(self._on_error, error)
 
     # The end --------------------------------------------------------------------------
@@ -496,4 +497,4 @@ def _end(running: ConsumeContext, deadline: float, late: list[Exception]) -> Non
         except DrainTimeoutError as error:
             late.append(error)
     except Error:
-        pass  # it has ended by itself, and `wait` says why
+        pass  # the handler has ended by itself, and `wait` says why

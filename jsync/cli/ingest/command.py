@@ -193,7 +193,7 @@ def ingest(settings: Settings, /, **options: Any) -> int | None:
         )
         ended = _ingest(settings, js, stream, wish, options)
         if ended is End.GIVEN_UP:
-            nc.close()  # without waiting for a server that may be frozen
+            nc.close()  # do not wait: the server may be frozen
     return None if ended is End.DONE else Code.INTERRUPTED
 
 
@@ -278,7 +278,7 @@ def _load(load: Load, wish: Wish) -> End:
             )
         load.finish()
     except KeyboardInterrupt:
-        # Once more: whoever presses it does not want to wait for the server.
+        # A second Ctrl-C: the user does not want to wait for the server.
         load.give_up()
         end = End.GIVEN_UP
     return end
@@ -307,7 +307,7 @@ def _look(load: Load) -> Look:
     source = load.source
     if source is None:
         return Look("", 0, None, 0)
-    with contextlib.suppress(ValueError):  # it has just been closed
+    with contextlib.suppress(ValueError):  # the file has just been closed
         return Look(source.name, source.position(), source.size, load.counts.stored)
     return Look(source.name, source.size or 0, source.size, load.counts.stored)
 

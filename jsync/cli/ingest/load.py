@@ -54,7 +54,7 @@ class Load:
     ) -> None:
         self._sink = sink
         self._template = template
-        # What the stream takes all of need not be looked at row by row.
+        # If the stream accepts every subject of the template, do not check each row.
         self._subjects = [] if takes(subjects, template.filter) else subjects
         self._taken: set[str] = set()
         self._resume = resume
@@ -107,7 +107,7 @@ class Load:
 
     def _send(self, source: Source, row: Row, subject: str, msg_id: str | None) -> None:
         counts = self.counts
-        # First, so that Ctrl-C in between loses no place: what is not sent is not stored.
+        # Record the row before it is sent, so that Ctrl-C in between loses no row.
         self._under_way.append((source, row.number))
         try:
             self._sink.add(subject, row.data, msg_id)

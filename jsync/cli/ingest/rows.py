@@ -229,7 +229,7 @@ def _infer(text: str) -> Any:
         return text
     digits = text.removeprefix("-")
     if digits.isdigit():
-        # What begins with a zero is an id or a postcode.
+        # A number with a leading zero is an id or a postcode, so keep it as text.
         exact = (digits[0] != "0" or text == "0") and len(digits) < 19
         return int(text) if exact else text
     try:
@@ -275,7 +275,7 @@ def _parquet(source: Source, reading: Reading) -> Rows:
 def _seekable(source: Source) -> IO[bytes]:
     if source.file.seekable():
         return source.file
-    # The end of a Parquet file says what is in it.
+    # A Parquet file has its schema at the end, so read the whole pipe.
     return io.BytesIO(source.file.read())
 
 

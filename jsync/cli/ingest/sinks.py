@@ -64,7 +64,7 @@ class PublisherSink:
     name = "publisher"
 
     def __init__(self, js: jsync.JetStream, *, resend: bool) -> None:
-        # Only what has an id may be sent again after a lost connection.
+        # Without ids, sending again after a lost connection would store duplicates.
         self._publisher = js.publisher(resend=resend)
         self._publish = self._publisher.publish
         self._waiting: deque[jsync.PubAckFuture] = deque()
@@ -90,7 +90,7 @@ class PublisherSink:
 
     def close(self) -> None:
         try:
-            with contextlib.suppress(Error):  # each future has its own
+            with contextlib.suppress(Error):  # each future has its own error
                 self._publisher.flush()
             self._settle()
         finally:

@@ -109,7 +109,7 @@ def find_resume(
             f"resume: stream {stream.name} has retention {config.retention}: "
             "consumed messages are removed, so the place to continue from is not known"
         )
-    # Under a transform messages are stored on other subjects than they were sent to.
+    # A transform stores messages on other subjects than they were sent to.
     subjects = ">" if config.subject_transform is not None else template.filter
     if own_ids:
         found = last_id(stream, subjects)

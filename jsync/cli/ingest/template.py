@@ -100,7 +100,7 @@ class SubjectTemplate(Template):
         self._known: dict[object, str] = {}
 
     def _wildcards(self) -> str:
-        # A character that no literal may have stands for the columns.
+        # `*`, which no literal may contain, stands for the columns.
         drawn = "".join(lit + ("" if col is None else "*") for lit, col in self._parts)
         for literal, _ in self._parts:
             if set(literal) & (_NO_TOKEN - {"."}):

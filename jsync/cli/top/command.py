@@ -169,7 +169,8 @@ class _Live:
             ) as nc,
         ):
             js = self._settings.jetstream(nc)
-            js.account_info()  # an account without JetStream is told before the screen
+            # Raises for an account without JetStream, before the screen opens.
+            js.account_info()
             live = Live(
                 console=screen,
                 screen=True,
@@ -183,7 +184,7 @@ class _Live:
                     with live:
                         while True:
                             self._take(sampler, nc)
-                            # Not by COLUMNS and LINES, which do not follow a resize.
+                            # Not from COLUMNS and LINES, which do not follow a resize.
                             screen.size = os.get_terminal_size(sys.stdout.fileno())
                             live.update(self._drawn(screen.size, nc, ascii_only))
                             live.refresh()
@@ -199,7 +200,7 @@ class _Live:
                 except EOFError:
                     return Code.INTERRUPTED
                 finally:
-                    nc.close()  # at once, and the requests under way fail
+                    nc.close()  # at once: requests in flight fail
                     sampler.end()
 
     def _nothing(self, error: Exception) -> None:
@@ -242,7 +243,7 @@ class _Live:
             age = spelled(float(int(monotonic() - since)))
             what = "no figures" if nc.is_connected else "the server is away"
             away = f"{what} for {age}, trying again: {why}"
-        # A server without a configured name has its id for one, which says little.
+        # The name of a server defaults to its id, which tells the reader nothing.
         name = "" if info.server_name == info.server_id else f"{info.server_name} "
         server = f"{url}  {name}{info.version}"
         return Facts(server, self._interval, away, ascii_only)

@@ -145,7 +145,7 @@ class Figures:
         count: int,
     ) -> _Trail:
         trail = before.get(key)
-        # A stream or consumer of the same name that was created later counts from 0.
+        # If a stream or consumer was recreated, its counts start at 0 again.
         if trail is None or trail.created != created or count < trail.count:
             trail = _Trail(created)
         trail.add(at, count)
@@ -347,7 +347,7 @@ def sparkline(rates: Sequence[float], width: int, *, ascii_only: bool = False) -
     if most <= 0:
         return (levels[0] * len(shown)).rjust(width)
     top = len(levels) - 1
-    # Any rate above 0 is to be seen.
+    # Draw at least the lowest bar for any rate above 0.
     drawn = (levels[min(top, ceil(rate / most * top))] for rate in shown)
     return "".join(drawn).rjust(width)
 

@@ -78,7 +78,7 @@ def _consumers(
                 )
             )
     except errors.StreamNotFoundError:
-        return []  # deleted meanwhile
+        return []  # deleted in the meantime
     except errors.IncompleteListError as error:
         missing.append(words_of(error))
     return found

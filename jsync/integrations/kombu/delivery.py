@@ -161,7 +161,7 @@ class Arrivals:
             ):
                 return 0
             free = self._free(waiting)
-            # A lane whose queue is empty keeps nothing from the others.
+            # Pull one at a time from several lanes, so that none takes all the room.
             return free if lanes == 1 else 1
 
     def more(self) -> int:
@@ -321,7 +321,7 @@ class Lane(threading.Thread):
             except (LostError, TimeoutError) as error:
                 self._failed(error, logging.INFO)
             except Error as error:
-                consumer = None  # somebody may have deleted it, or its stream
+                consumer = None  # the consumer or its stream may have been deleted
                 self._failed(error, logging.WARNING)
 
     def _pull(self, batch: jsync.Batch) -> int:

@@ -135,7 +135,7 @@ class Queues:
                         schedule_target=subject,
                     )
             except NoStreamResponseError:
-                self.forget(queue)  # somebody may have deleted it
+                self.forget(queue)  # the stream may have been deleted
                 if self.levels(queue) is not None:
                     raise
             else:

@@ -62,7 +62,8 @@ class TransientQueue:
             if bound is None or self._is_for(msg, bound):
                 self._arrived(msg)
 
-        # Of two subscriptions in one group, even to two subjects, only one is served.
+        # Each queue needs its own group: of two subscriptions in one group, even to two
+        # subjects, the server serves only one.
         group = (
             f"{token(self.name)}-{hashlib.sha256(subject.encode()).hexdigest()[:16]}"
         )

@@ -181,7 +181,7 @@ class Channel(base.StdChannel):  # type: ignore[misc]
         transient = self._transient.get(queue)
         if transient is not None:
             transient.bind(Bound(exchange, kind, routing_key))
-            self._shared.nc.flush()  # the next message of anybody reaches it
+            self._shared.nc.flush()  # from now on every message reaches it
             return
         self._decide(queue)
         self._shared.bindings.add(Binding(exchange, kind, routing_key, queue))
@@ -339,7 +339,7 @@ class Channel(base.StdChannel):  # type: ignore[misc]
             try:
                 return self._queues.consumer(queue, level)
             except errors.StreamNotFoundError:
-                self._queues.forget(queue)  # somebody has deleted it
+                self._queues.forget(queue)  # the queue was deleted
                 self._made(queue)
                 return self._queues.consumer(queue, level)
 
@@ -478,7 +478,7 @@ class Channel(base.StdChannel):  # type: ignore[misc]
         self.closed = True
         self._transport.forget(self)
         if self._process != os.getpid():
-            return  # its threads and its connection are the parent's
+            return  # the threads and the connection belong to the parent
         for reader in list(self._readers.values()):
             self.basic_cancel(reader.tag)
         if self._keeper is not None:
@@ -620,7 +620,7 @@ class Transport(base.Transport):  # type: ignore[misc]
         for channel in channels:
             if channel.deliver():
                 with self._lock:
-                    if channel in self._channels:  # its turn is over
+                    if channel in self._channels:  # the channel has had its turn
                         self._channels.remove(channel)
                         self._channels.append(channel)
                 return True

@@ -101,7 +101,7 @@ class AtomicBatch(Single, AtomicAdder):
 
     def __repr__(self) -> str:
         engine = getattr(self, "_engine", None)
-        if engine is None:  # its options were refused
+        if engine is None:  # __init__ raised for an invalid option
             return super().__repr__()
         return (
             f"<AtomicBatch {engine.id} {engine.state.value}, {engine.added} messages, "
@@ -126,7 +126,8 @@ class AtomicBatch(Single, AtomicAdder):
             except BaseException as error:
                 self._fail(error)
                 raise
-            self._engine.check_open()  # else another thread has discarded it meanwhile
+            # Raises if another thread has discarded the batch.
+            self._engine.check_open()
 
     def _send_due(self, ack: bool, deadline: float | None) -> None:
         connections = self._session.outbox.connections
@@ -135,9 +136,10 @@ class AtomicBatch(Single, AtomicAdder):
             return
         self._driver.send(due, ack, self._deadline() if deadline is None else deadline)
         if self._engine.state is not BatchState.OPEN:
-            self._driver.release()  # what another thread discarded has begun behind its end
+            # Another thread discarded the batch, which was begun after that.
+            self._driver.release()
             return
-        # What follows on this connection needs no look at it.
+        # Later messages on this connection need no check of the connection.
         self._flow(connections)
 
     def _fail(self, error: BaseException) -> None:
@@ -253,7 +255,8 @@ class AtomicBatch(Single, AtomicAdder):
             self.discard()
 
     def __del__(self) -> None:
-        # A stream has room for 50, and keeps a forgotten one for ten seconds.
+        # A stream has room for 50 open batches, and keeps a forgotten one for ten
+        # seconds.
         engine = getattr(self, "_engine", None)
         if engine is not None and engine.state is BatchState.OPEN and engine.sent:
             self._session.call_soon(self._driver.release)

@@ -64,8 +64,8 @@ class AtomicDriver:
         self._lookup = lookup
         self._engine = engine
         self._ack_first = ack_first
-        # Held where the engine moves, and never while anything is waited for. A signal
-        # handler may discard the batch while its own thread has it.
+        # Held while the engine changes its state, never while we wait. Re-entrant: a
+        # signal handler may discard the batch on the thread that holds the lock.
         self._moving = RLock()
         self._known: KnownStream | None = None
         self._origin: Origin | None = None
@@ -137,7 +137,7 @@ class AtomicDriver:
         """Have the server forget the batch, as far as it listens."""
         engine = self._engine
         self._forget_first()
-        # A server that has no batches would store the message that says so.
+        # A server without batch support would store the discard message as data.
         if engine.sent and (engine.confirmed or self._known is not None):
             gap = engine.gap()
             with contextlib.suppress(Error):
@@ -251,7 +251,8 @@ class AtomicDriver:
         session.open_replies()
         while True:
             self._check_line(deadline)
-            # A new one each time: the loss of the connection has failed the last.
+            # A new waiter for each attempt: a lost connection has failed the previous
+            # one.
             waiter = Waiter(session.outbox, last.subject)
             token = session.replies.add(waiter)
             try:
@@ -321,7 +322,7 @@ class AtomicDriver:
             first = entries[0] if entries else last
             if self._asks_first(first, deadline) and entries:
                 self._ask(entries.pop(0), deadline)
-            # Of before the commit: the batch is behind what the stream had then.
+            # Ask before the commit: the batch is stored after these sequences.
             self._floors = self._lookup.floors()
             ack = engine.committed(self._exchange([*entries, last], deadline, header))
         except BaseException as error:
@@ -382,8 +383,8 @@ class AtomicDriver:
         engine = self._engine
         assert self._origin is not None
         if not engine.confirmed and self._known is None:
-            # A server without batches would store what makes it refuse one, and a stream
-            # without acks would not answer it.
+            # A server without batch support would store the probe, and a stream without
+            # acks would not answer it.
             with contextlib.suppress(JetStreamError, ConfigError):
                 self._known = self._lookup.atomic(
                     engine.last_subject, engine.stream, deadline - monotonic()

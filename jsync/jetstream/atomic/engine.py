@@ -309,7 +309,8 @@ def place_in_batch(
     if not headers or headers.get("Nats-Batch-Id") != batch:
         return None
     if "Nats-Scheduler" in headers:
-        return None  # what a schedule has published has the headers of the schedule
+        # A message that a schedule published has the headers of the schedule.
+        return None
     number = headers.get("Nats-Batch-Sequence", "")
     is_number = number.isdecimal() and len(number) < 10
     return Placed(sequence, int(number)) if is_number else None

@@ -102,7 +102,8 @@ def find_commit(
     if floor is None:
         floor = floors.get(stream, 0)
     while True:
-        # Before the search: what it does not find then was not removed meanwhile.
+        # Ask before the search: a message that the search does not find was then never
+        # there.
         info = search.info()
         settled = has_settled(info, monotonic() - fenced_at)
         placed = search.by_subject()
@@ -164,8 +165,9 @@ class Search:
             err_code = self._send(entry)
             self._opened = err_code is None
             if here.reconnects != self.here.reconnects:
-                continue  # it may have gone another way
-            if err_code == _TOO_MANY:  # which it forgets in time, unlike the question
+                continue  # the probe may have gone over another connection
+            # The stream drops forgotten batches in time, so ask again.
+            if err_code == _TOO_MANY:
                 session.sleep(min(POLL_SECONDS, self._left()))
                 continue
             return origin.has_read(here) if self._opened else err_code in _ENDED

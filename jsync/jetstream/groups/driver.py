@@ -116,7 +116,7 @@ class MessageInHand:
         msg = self._msg
         if msg is None or msg.is_acked:
             self._timer = None
-            msg = self._msg  # held since
+            msg = self._msg  # the message that was held since the last look
             if msg is None or msg.is_acked:
                 return
         else:
@@ -152,7 +152,7 @@ class Membership:
         self._on_error = on_error or session.options.on_error
         self._config: ConsumerGroupConfig | None = None
         self._revision = 0
-        self._told = 0  # the newest revision that the watch has seen
+        self._told = 0  # the newest revision that the watch has delivered
         self._partitions: tuple[int, ...] = ()
         self._consumer: Consumer | None = None
         self._source: Source | None = None
@@ -256,7 +256,7 @@ class Membership:
             self._reader = threading.current_thread()
             self._in_hand.let_go()
             while self.state is not MemberState.ENDED:
-                # Made before the flags are read, so that none is missed.
+                # Create the gate before reading the flags, so that no change is missed.
                 self._wake = Gate(self.session.outbox)
                 msg = self._turn(deadline)
                 if msg is not None:
@@ -286,7 +286,7 @@ class Membership:
             else:
                 self._wait(None, deadline)
         except StreamNotFoundError as error:
-            # A group is deleted before its stream is.
+            # Groups are deleted before their streams.
             self._end(None if self._is_deleted() else error)
         except _FINAL as error:
             self._end(error)
@@ -324,7 +324,7 @@ class Membership:
                 ) from error
             return False
         if entry.revision < self._revision:
-            return True  # a replica that is behind
+            return True  # a lagging replica answered
         config = read_config(self.kind, entry.value, self._key)
         if self._config is not None and not self._config.fits(config):
             raise ConsumerGroupChangedError(
@@ -355,7 +355,7 @@ class Membership:
             self._end(None, deleted=True)
             return
         if self._revision < self._told:
-            self._changed = True  # a replica that is behind has answered
+            self._changed = True  # a lagging replica answered
             self._rest()
             return
         assert self._config is not None
@@ -387,13 +387,14 @@ class Membership:
         try:
             info = put_consumer(self._api, self._reads, "create", wanted, {}, None)
         except WorkQueueConsumerError:
-            self._move(MemberState.WAITING)  # for the member that had them before
+            self._move(MemberState.WAITING)  # for the former member of these partitions
             return
         except ConsumerExistsError as error:
             if self.kind == "static":
                 self._end(error)
                 return
-            # Of another instance, or of an earlier life of this one.
+            # The consumer belongs to another instance, or to an earlier run of this
+            # one.
             self._consumer = Consumer(self._api, self._reads, self._consumer_name)
             self._mine = False
             self._let_go_of_consumer()
@@ -464,7 +465,8 @@ class Membership:
             if not (self._changed or self._stopping or self._watch_error is not None):
                 msg = pull.take()
         except (ConsumerDeletedError, NoRespondersError):
-            # By another instance, whose configuration is newer, or with the group.
+            # Another instance with a newer configuration deleted it, or the group was
+            # deleted.
             self._consumer = None
             self._move(MemberState.JOINING)
             self._rest(deadline)

@@ -137,7 +137,7 @@ class ConsumerGroupManager(KeyValueManager):
             return self.create_key_value(
                 bucket=BUCKETS[kind], replicas=source.num_replicas or 1
             )
-        except BucketExistsError:  # just now, by another program
+        except BucketExistsError:  # another program has just created the bucket
             return self.key_value(BUCKETS[kind])
 
     def _check_same(
@@ -210,7 +210,8 @@ class ConsumerGroupManager(KeyValueManager):
 
     def _delete_consumers(self, stream: str, name: str, stored: bytes) -> None:
         """Those of its members. A prefix would also hit groups whose names begin with it."""
-        with contextlib.suppress(BadConsumerGroupError):  # a bad one has no members
+        # An invalid configuration has no members.
+        with contextlib.suppress(BadConsumerGroupError):
             for member in read_config("static", stored, name).member_names:
                 with contextlib.suppress(ConsumerNotFoundError, StreamNotFoundError):
                     which = consumer_name("static", name, member)

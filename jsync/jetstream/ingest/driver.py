@@ -130,15 +130,16 @@ class FastIngest(Single, MessageAdder):
         super().__init__(
             BatchWriter(self._session.outbox, engine, resume_bytes, engine.window_bytes)
         )
-        # Held where the engine is turned, and never while anything is waited for. A signal
-        # handler may abandon the ingest while its own thread has it.
+        # Held while the engine changes its state, never while we wait. Re-entrant: a
+        # signal handler may abandon the ingest on the thread that holds the lock.
         self._turning = RLock()
         self._mailbox: Mailbox | None = None
         self._again: deque[KeptMessage] = deque()
         self._timer: Timer | None = None
         self._ticked = 0
         self._lost_at = 0.0
-        # Where the answers and the messages were, each time the connection broke.
+        # For each lost connection: the counts of answers and of messages at that
+        # moment.
         self._losses: deque[tuple[int, int]] = deque()
         self._taken = 0
         self._reconnected = False
@@ -212,7 +213,8 @@ class FastIngest(Single, MessageAdder):
         with self._writer:
             at = 0
             while at < len(those):
-                # One that waits until it may be sent, and behind it all that may be now.
+                # The first message may have to wait. The messages after it go as far as
+                # they may now.
                 name = names if isinstance(names, str) else names[at]
                 block = None if blocks is None else blocks[at]
                 self._run((name, those[at], block, Operation.APPEND.value))
@@ -261,8 +263,8 @@ class FastIngest(Single, MessageAdder):
         headers = self._headers_of(subject, data, options) if options else None
         operation = Operation.COMMIT
         if self._engine.gaps == "ok":
-            # From 2.14.0 to 2.14.2 such a commit may never be answered, and its batch
-            # slows down all others until the server is restarted.
+            # nats-server 2.14.0 to 2.14.2 may never answer such a commit, and its batch
+            # slows down all other batches until the server restarts.
             operation = Operation.APPEND
         with self._writer:
             self._run((subject, data, headers, operation.value), end=True)
@@ -347,13 +349,14 @@ class FastIngest(Single, MessageAdder):
             self._run_turns(message, end)
         finally:
             if self._again:
-                self._writer.limit = 0  # `add` alone would overtake these
+                self._writer.limit = 0  # `add` on its own would overtake these messages
 
     def _run_turns(self, message: Message | None, end: bool) -> None:
         engine, writer = self._engine, self._writer
         self._progress = self._asked = monotonic()
         if engine.state is State.IDLE and engine.sent:
-            # Ctrl-C has come between the first message of a batch and its account.
+            # Ctrl-C interrupted us after the first message of a batch was written,
+            # before it was counted.
             with self._turning:
                 engine.wrote()
         while True:
@@ -411,13 +414,13 @@ class FastIngest(Single, MessageAdder):
         except MaxPayloadError as error:
             if message is not None:
                 raise
-            # The connection is to another server by now, which takes less.
+            # We are connected to another server now, which has a smaller max_payload.
             self._fail(error)
             self._raise()
         finally:
             if engine.state is not State.OPEN:
                 writer.limit = (
-                    0  # only once the start is answered does `add` write alone
+                    0  # `add` may write by itself only after the start was answered
                 )
         with self._turning:
             if one[-1] == Operation.COMMIT.value:
@@ -453,7 +456,7 @@ class FastIngest(Single, MessageAdder):
         session, engine = self._session, self._engine
         self._subject = message[0]
         engine.begins(self._size or len(message[1]))
-        # The server knows a batch by this token alone, whoever's it is.
+        # The server identifies a batch by this token alone, across all clients.
         prefix = f"{session.options.inbox_prefix}.{os.urandom(11).hex()}"
         reply = f"{prefix}.{engine.asked}.{engine.gaps}."
         sid = session.next_sid()
@@ -471,7 +474,7 @@ class FastIngest(Single, MessageAdder):
         self._losses.clear()
         session.subscribe(interest, riding=True)
         self._writer.begin(mailbox, reply.encode())
-        # Last: a batch that Ctrl-C has left half begun is begun anew.
+        # Assign this last: if Ctrl-C interrupts us before, the batch is begun again.
         self._mailbox = mailbox
         if self._timer is None:
             self._wind_up()
@@ -522,7 +525,8 @@ class FastIngest(Single, MessageAdder):
             engine.state is State.ASKING
             and (before is not State.ASKING or answer.kind is Kind.ENDED)
         ):
-            # A refusal leaves a gap, which the next message would show: there may be none.
+            # A refusal leaves a gap, which the next message would reveal. Ping, as
+            # there may be no next message.
             writer.ping()
         for missing in news:
             self._report(missing)
@@ -639,11 +643,11 @@ class FastIngest(Single, MessageAdder):
         if mailbox is not None and session.state is not ConnectionState.CONNECTED:
             self._await_connected()
             return
-        if mailbox is None:  # abandoned by another thread
+        if mailbox is None:  # another thread has abandoned the ingest
             return
         pending = session.outbox.pending
         if pending < self._pending:
-            self._progress = monotonic()  # the server is still reading
+            self._progress = monotonic()  # the server still reads, so this is progress
         self._pending = pending
         blocked = engine.state in (State.BLOCKED, State.ASKING)
         pause = BLOCKED_SECONDS if blocked else self._repair
@@ -768,7 +772,8 @@ class FastIngest(Single, MessageAdder):
             if error is None:
                 self.close()
         finally:
-            self.abandon()  # the body or Ctrl-C has ended it; else it is over already
+            # The body raised or Ctrl-C came. Otherwise the ingest has already ended.
+            self.abandon()
 
     def __del__(self) -> None:
         with contextlib.suppress(Exception):
@@ -776,7 +781,7 @@ class FastIngest(Single, MessageAdder):
                 self.abandon()
 
     def __repr__(self) -> str:
-        if not hasattr(self, "_engine"):  # its options were refused
+        if not hasattr(self, "_engine"):  # __init__ raised for an invalid option
             return super().__repr__()
         return (
             f"<FastIngest {self._engine.state.name.lower()}, {self.added} added, "

@@ -185,15 +185,16 @@ class IngestEngine(IngestCounts):
         self._refusal: tuple[int, Exception] | None = None
         self._nobody = False
         self._repeats = 0
-        self._exact = False  # what is stored of the batch that broke is known
+        self._exact = False  # whether we know how much of the broken batch is stored
         self._place: _Place | None = None
         self._unsettled = self._final = False
-        # Up to here a batch before it may have stored more than is known.
+        # Up to this message, an earlier batch may have stored more than we know.
         self._doubt = 0
-        # Pings behind all that was sent that have brought nothing.
+        # Pings after the last message that brought no progress.
         self._vain_pings = 0
-        # With `gaps="ok"`, where the connection or the leader was lost last: reports of
-        # gaps and refusals up to here may be lost too, and the stream repeats none.
+        # With `gaps="ok"`: the last message before the connection or the leader was
+        # lost. Reports of gaps and refusals up to here may be lost, and the stream
+        # repeats none.
         self._cut = 0
         self._loss: Exception | None = None
 
@@ -214,7 +215,7 @@ class IngestEngine(IngestCounts):
             case State.IDLE:
                 return 1
             case State.OPEN:
-                # Nothing acknowledges a message that is missing: it is not under way.
+                # A missing message never gets an ack, so do not count it as pending.
                 window = self.msgs * self.outstanding
                 return self.received + window + self.missing.under_way
         return self.sent
@@ -316,7 +317,8 @@ class IngestEngine(IngestCounts):
         self._unsettled = self._final = False
         self._vain_pings = self._cut = 0
         self.rebase()
-        self._go(State.IDLE)  # last: where Ctrl-C comes before it, it is done again
+        # Last: if Ctrl-C comes before this line, all of this is repeated.
+        self._go(State.IDLE)
 
     def leaves(self) -> bool:
         """Whether the server has to be told that a batch is over; once."""
@@ -355,7 +357,7 @@ class IngestEngine(IngestCounts):
         if self.state not in OVER:
             self.state = State.FAILED
             self.cause = cause
-            # A start that was not permitted has not reached a stream.
+            # A start without permission has not reached a stream.
             self._exact |= isinstance(cause, PermissionsError) and self.highest <= 1
 
     def error(self) -> Exception:
@@ -364,7 +366,7 @@ class IngestEngine(IngestCounts):
         assert cause is not None
         exact = self._exact and self.acked >= self._doubt
         if isinstance(cause, IngestClosedError) or (
-            # Nothing but the start has been sent.
+            # Only the start has been sent.
             self.highest <= 1 and exact and isinstance(cause, _REFUSALS)
         ):
             return cause
@@ -414,7 +416,7 @@ class IngestEngine(IngestCounts):
         again whether it is stored or not.
         """
         if self.state in SILENT:
-            return  # late words about a batch that is over
+            return  # a late answer about an ended batch
         match answer.kind:
             case Kind.FLOW:
                 self._flow(answer)
@@ -444,7 +446,7 @@ class IngestEngine(IngestCounts):
             self._vain_pings = 0
         elif self._is_last_word(answer):
             self._vain_pings += 1
-        # One that answers a ping, or comes late, may be behind the others.
+        # The answer to a ping, or a late answer, may be older than earlier ones.
         if answer.seq >= self.received:
             self._pass(min(answer.seq, self.sent))
             self.msgs = answer.msgs or self.msgs or 1
@@ -454,15 +456,15 @@ class IngestEngine(IngestCounts):
             self.state in (State.TURNING, State.ENDING)
             and answer.operation is Operation.PING
         ):
-            # The batch is alive, so its end has not arrived. If this ping was older than
-            # it a second one does no harm.
+            # The batch is alive, so the server has not received its end. If this ping
+            # was sent before the end, a second ping does no harm.
             self._go(State.OPEN)
         elif (
             self.state in (State.BREAKING, State.ASKING)
             and self._refusal is None
             and self._is_last_word(answer)
         ):
-            # Another server leads by now, and has all of it.
+            # Another server leads now, and has the whole batch.
             self._unsettled = False
             self._go(State.OPEN)
 
@@ -529,8 +531,8 @@ class IngestEngine(IngestCounts):
                 self.known_to_server = True
                 self._go(State.ASKING)
             else:
-                # nats-server 2.14.0 begins a batch with the ping that asks for it, and
-                # ends it so.
+                # nats-server 2.14.0 starts a new batch at such a ping, and then ends
+                # it.
                 self._unknown(
                     JetStreamError("the stream does not know the start of the batch")
                 )
@@ -566,20 +568,20 @@ class IngestEngine(IngestCounts):
             self.fail(error)
         elif answer.operation in (Operation.END, Operation.PING):
             if self.state is State.STARTING:
-                # Its first message was refused, and nothing follows that one.
+                # The first message was refused, and no message follows it.
                 self.known_to_server = False
                 self._exact = True
                 self._refusal = 1, error
                 self.fail(error)
             else:
-                self._block()  # it stored nothing anyhow: ask again
+                self._block()  # the batch has stored nothing: start again
         else:
             self._message_refused(answer.sequence, error)
 
     def _too_many(self, answer: Answer, error: APIError) -> None:
         """More waits for the stream than it holds: it has not looked at this message."""
         if answer.operation is Operation.PING:
-            return  # another one will ask
+            return  # a later ping will ask
         if answer.operation is Operation.END:
             self._block()
             return
@@ -597,7 +599,8 @@ class IngestEngine(IngestCounts):
             self._exact = True
             self._go(State.BROKEN)
         elif self.state is not State.ASKING:
-            # The next message shows a gap: the batch ends there, and the rest is sent again.
+            # The next message reveals the gap. The batch ends there, and the rest is
+            # sent again.
             self._go(State.BREAKING)
 
     def _forgotten(self, answer: Answer, error: APIError, repeatable: bool) -> None:
@@ -616,7 +619,8 @@ class IngestEngine(IngestCounts):
         if self._refusal is not None:
             self.fail(self._refusal[1])
         elif self.gaps == "ok":
-            # It goes on with another batch: what was under way may be stored or not.
+            # The ingest continues with another batch. Unacknowledged messages may be
+            # stored or not.
             self._miss(self.received + 1, self.sent, error, doubtful=True)
             self._receive(self.sent)
             self._go(State.BROKEN)
@@ -626,7 +630,8 @@ class IngestEngine(IngestCounts):
         elif self._place is None or self._is_last_word(answer):
             self._unknown(error)
         else:
-            # What was sent behind it is under way, and another leader may know the batch.
+            # The messages after it are in flight, and another leader may know the
+            # batch.
             self._go(State.ASKING)
 
     def _stored(self, answer: Answer) -> None:
@@ -649,7 +654,7 @@ class IngestEngine(IngestCounts):
         self._nobody = True
         stores = answer.operation not in (Operation.END, Operation.PING)
         if self.state is State.STARTING:
-            if stores:  # else a ping: the start may have been stored all the same
+            if stores:  # otherwise it is a ping, and the start may still be stored
                 self.known_to_server = False
                 self._exact = True
                 self._go(State.BROKEN)

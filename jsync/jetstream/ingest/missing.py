@@ -24,7 +24,7 @@ class Missing:
         self.unconfirmed_count = 0
         self.under_way = 0
         """Missing messages that are not acknowledged either."""
-        # These, in order.
+        # The missing ranges, in order.
         self._ranges: list[tuple[int, int]] = []
         self._news: list[Lost | Unconfirmed] = []
 

@@ -44,7 +44,7 @@ def doubt_about(
     try:
         info = _led(api, tail.stream, deadline)
         if tail.final and (info.config.num_replicas or 1) == 1:
-            return None  # nobody else has ever led it
+            return None  # no other server has ever led the stream
         last = info.state.last_seq
         if tail.behind is not None and last == tail.sequence + tail.behind:
             return None
@@ -126,7 +126,7 @@ def _doubt_among(
                 f"message {sequence} of stream {tail.stream!r} is gone, and may have "
                 "belonged to the ingest"
             )
-        # Mappings and transforms change subjects, so those do not tell.
+        # Compare the data: mappings and transforms change subjects.
         if found.data == data:
             return (
                 f"message {sequence} of stream {tail.stream!r} may belong to the ingest"

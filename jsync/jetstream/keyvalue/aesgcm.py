@@ -37,7 +37,8 @@ class AESGCM:
         ConfigError: A secret or an id that cannot be, or cryptography is not installed.
     """
 
-    # A stored value: 1, the length of the key's id, the id, a nonce, the encrypted bytes.
+    # The format of a stored value: 1, the length of the key's id, the id, a nonce, the
+    # encrypted bytes.
 
     def __init__(
         self, key: bytes, *, key_id: str = "", old: Mapping[str, bytes] | None = None

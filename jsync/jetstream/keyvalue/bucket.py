@@ -292,7 +292,7 @@ class KeyValue(Generic[Value]):
             How many markers were removed.
         """
         self._check_writable()
-        # As they are in the bucket, whatever the codecs make of them.
+        # Compare keys as they are in the bucket, before the codecs decode them.
         plain = self.with_codec()._layout
         return purge_markers(self._api, plain, older_than, timeout)
 

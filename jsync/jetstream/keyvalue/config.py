@@ -84,7 +84,8 @@ class KeyValueConfig(Model, kw_only=True, frozen=True):
         checked = super().of(config, fields)
         if not checked.extra:
             return checked
-        # nats-py's: its `direct` is always on here, and it hides `limit_marker_ttl`.
+        # nats-py's config: `direct` is always on in jsync, and `limit_marker_ttl` is
+        # hidden in nats-py.
         marker: Any = getattr(config, "limit_marker_ttl", None)
         unknown = checked.extra.keys() - {"direct"}
         if unknown:

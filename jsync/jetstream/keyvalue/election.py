@@ -44,12 +44,13 @@ class Election(Single):
         self._term: Gate | None = None
         self._stopped = False
         self._finished = Gate(session.outbox)
-        # Here, so that what can never be is raised at once.
+        # Acquire here, so that a permanent error is raised at once.
         won = self._lock.acquire(0)
         try:
             name = f"{session.name}-election"
             session.spawner.start(name, lambda: self._run(won))
-        except BaseException:  # no more threads, or Ctrl-C came as it was begun
+        except BaseException:
+            # No thread could be started, or Ctrl-C interrupted the start.
             self._lock.release()
             raise
 
@@ -88,7 +89,7 @@ class Election(Single):
                     self._lead()
                 won = False
         except ConnectionClosedError:
-            pass  # which whoever closed it knows
+            pass  # the caller of close knows
         finally:
             self._lock.release()
             self._finished.open()
@@ -109,8 +110,8 @@ class Election(Single):
             try:
                 self._on_elected(self._lock.token)
             except JetStreamError:
-                pass  # lost already, and `on_lost` follows
-            except BaseException as error:  # noqa: BLE001 - it is the user's
+                pass  # the lock is already lost, and `on_lost` follows
+            except BaseException as error:  # noqa: BLE001 - user code
                 self._session.callbacks.report(wrap("on_elected", error))
         if self._lock.held and not self._stopped:
             term.wait(None)
@@ -133,7 +134,7 @@ class Election(Single):
             return
         try:
             self._on_lost()
-        except BaseException as error:  # noqa: BLE001 - it is the user's
+        except BaseException as error:  # noqa: BLE001 - user code
             self._session.callbacks.report(wrap("on_lost", error))
 
     def __enter__(self) -> Self:

@@ -99,7 +99,7 @@ def operation_of(headers: Mapping[str, str] | None) -> Operation:
     if not headers:
         return "PUT"
     if OPERATION in headers:
-        # Any other word is a value for the other clients, too.
+        # Like the other clients, take any unknown operation for a put.
         return _BY_WORD.get(headers[OPERATION], "PUT")
     if MARKER_REASON in headers:
         return _BY_REASON.get(headers[MARKER_REASON], "PUT")
@@ -171,7 +171,8 @@ class Layout(Generic[Value]):
         """The subjects of keys as the stream has them, each once."""
         some, prefix = list(keys), self.read
         if self._keys is not None or not all(map(is_key, some)):
-            some = [self.key(key) for key in some]  # raises, if it is for one of them
+            # Raises for a wildcard where only a key may stand.
+            some = [self.key(key) for key in some]
         return list(dict.fromkeys([prefix + key for key in some]))
 
     def data(self, key: str, value: Value | Data) -> Data:

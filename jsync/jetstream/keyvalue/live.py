@@ -44,8 +44,8 @@ class Live(Single, Mapping[str, Value]):
         self._changes = changes
         self._bucket = bucket
         self._entries: dict[str, Entry[Value]] = {}
-        # Beside them: of many keys each object on the way to a value is a cache miss.
-        # Whatever is here has its entry, too, at any moment.
+        # Values beside the entries: with many keys, each object between a key and its
+        # value costs a cache miss. Every value here always has an entry, too.
         self._values: dict[str, Value] = {}
         self._waiting: dict[Waiter, int] = {}
         self._revision = 0
@@ -140,7 +140,7 @@ class Live(Single, Mapping[str, Value]):
         waiter = Waiter(self._changes.outbox, local=True)
         self._waiting[waiter] = revision
         try:
-            # Applied, or ended, before the waiter was there to be told?
+            # The change or the end may have come before the waiter was registered.
             if self._revision < revision and not self._changes.finished.is_open:
                 waiter.wait(timeout)
         finally:

@@ -170,7 +170,8 @@ class Lock(Single):
         name = f"{self._session.name}-{self._bucket.bucket}-lock"
         try:
             self._session.spawner.start(name, lambda: self._keep(lease))
-        except BaseException:  # no more threads, or Ctrl-C came as it was begun
+        except BaseException:
+            # No thread could be started, or Ctrl-C interrupted the start.
             self._finished.open()
             self.release()
             raise
@@ -191,7 +192,8 @@ class Lock(Single):
         if threading.current_thread() is not self._keeper:
             self._finished.wait(lease.ttl)
         self._lease = None
-        # If it is not answered, or is not ours any more, it expires by itself.
+        # If there is no answer, or the lock is no longer ours, the entry expires by
+        # itself.
         with contextlib.suppress(Error):
             self._bucket.purge(self._key, ttl=MARKER_TTL, last=lease.revision)
 
@@ -204,7 +206,7 @@ class Lock(Single):
             pass
         else:
             return Lease(self._ttl, revision, sent)
-        # A create that was not answered may have been done.
+        # A create without an answer may have been stored.
         sent = now()
         with contextlib.suppress(Error):
             entry = self._bucket.get(self._key)
@@ -271,11 +273,11 @@ class Lock(Single):
             lease.failed(now())
         else:
             if entry.value == self._owner and entry.revision > lease.revision:
-                lease.revision = entry.revision  # and renew it at once
+                lease.revision = entry.revision  # and renew the lease at once
             elif entry.value != self._owner:
                 lease.lost = True
             else:
-                lease.failed(now())  # a replica that is behind
+                lease.failed(now())  # a lagging replica answered
 
     def _lost(self) -> LockLostError:
         return LockLostError(
@@ -289,7 +291,7 @@ class Lock(Single):
             return
         try:
             self._on_lost(error)
-        except BaseException as raised:  # noqa: BLE001 - it is the user's
+        except BaseException as raised:  # noqa: BLE001 - user code
             self._session.callbacks.report(wrap("on_lost of a lock", raised))
 
     def __enter__(self) -> Self:

@@ -64,7 +64,7 @@ def check_store(
     renamed: list[ObjectInfo] = []
     for info in read_infos(objects, timeout, deleted=True):
         if info.deleted:
-            # While it is renamed, its chunks are about to be those of another one.
+            # During a rename, the chunks pass from this object to another one.
             if info.renamed_to is None or info.modified <= limit:
                 removed_ids.add(info.nuid)
         elif not info.is_link:
@@ -87,7 +87,7 @@ def check_store(
         if counts.get(info.nuid, 0) != info.chunks
         and not _is_whole(objects, info, timeout)
     ]
-    # The new name has got other chunks since.
+    # The new name has other chunks by now.
     renamed += [info for info in broken if info.renamed_to is not None]
     incomplete = [info.name for info in broken if info.renamed_to is None]
     if remove:
@@ -133,7 +133,7 @@ def _is_older(
             timeout=timeout,
         )
     except MessageNotFoundError:
-        return False  # gone meanwhile
+        return False  # deleted in the meantime
     return message.timestamp <= limit
 
 

@@ -149,7 +149,7 @@ class Download:
                 DirectGetNotAllowedError,
                 PermissionsError,
             ):
-                objects.direct_pages = False  # read by a consumer from now on
+                objects.direct_pages = False  # from now on a consumer reads
         stream = self._ordered(sequence)
         return stream, next(stream, None)
 
@@ -204,7 +204,7 @@ class Download:
                 f"{objects.layout.bucket!r}; open it again"
             )
         if self._direct and objects.direct_pages:
-            self._direct = False  # perhaps the server that answers is an old one
+            self._direct = False  # the answer may be from an older server
             return
         if self._late is None:
             self._late = monotonic() + self._seconds

@@ -228,7 +228,7 @@ class Objects:
             return
         try:
             self.remove_chunks(info.nuid, timeout)
-        except Exception as error:  # noqa: BLE001 - the put or the delete is done
+        except Exception as error:  # noqa: BLE001 - the put or the delete has succeeded
             error.add_note(
                 f"chunks of a former object are left in store {self.layout.bucket!r}: "
                 "ObjectStore.check() removes them"

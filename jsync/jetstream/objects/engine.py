@@ -103,7 +103,7 @@ class _Wire(msgspec.Struct, omit_defaults=True):
     name: str
     bucket: str
     nuid: str
-    # Not defaults: the other clients always write them.
+    # No defaults: the other clients always write these fields.
     size: int
     chunks: int
     description: str | None = None
@@ -112,7 +112,7 @@ class _Wire(msgspec.Struct, omit_defaults=True):
     options: _Options | None = None
     digest: str | None = None
     deleted: bool = False
-    # The other clients ignore it.
+    # The other clients ignore this field.
     renamed_to: str | None = None
 
 
@@ -195,7 +195,7 @@ def known_digest(text: str | None) -> bytes | None:
     try:
         return base64.urlsafe_b64decode(stated + "=" * (-len(stated) % 4))
     except (binascii.Error, ValueError):
-        return b""  # no bytes have it
+        return b""  # no data has this digest
 
 
 def encode_info(info: ObjectInfo) -> bytes:

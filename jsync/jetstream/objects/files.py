@@ -61,11 +61,11 @@ class ObjectReader(_File):
         self._download = Download(objects, info, timeout)
         self._lock = threading.RLock()
         self._hash = hashlib.sha256()
-        self._hashed = 0  # chunks
+        self._hashed = 0  # the number of hashed chunks
         self._position = 0
         self._chunk = memoryview(b"")
-        self._regular = True  # as far as is known: chunks of one size
-        self._start = 0  # where this chunk begins in the object
+        self._regular = True  # whether all chunks seen so far have the same size
+        self._start = 0  # the offset of this chunk in the object
         self._size = self._chunk_size()
 
     @property
@@ -272,7 +272,7 @@ class ObjectReader(_File):
         if self._size is not None and len(data) != min(
             self._size, info.size - index * self._size
         ):
-            # Its chunks are not all of the size that its info says.
+            # Some chunks do not have the size that the info of the object states.
             self._size, self._regular = None, False
             download.go_to(0)
             return
@@ -298,7 +298,7 @@ class ObjectReader(_File):
         actual = self._hash.digest()
         if expected is None or expected == actual:
             return
-        self._hashed = 0  # a second read begins again, and fails again
+        self._hashed = 0  # a second read starts over, and fails again
         self._hash = hashlib.sha256()
         self._download.close()
         self._download.go_to(0)
@@ -447,7 +447,7 @@ class ObjectWriter(_File):
                 self._rest = bytearray()
             while len(view) - at >= size:
                 chunk = view[at : at + size]
-                # Nobody changes bytes while they wait for their ack.
+                # Copy data that the caller could change before the ack arrives.
                 self._upload.add(chunk if isinstance(data, bytes) else bytes(chunk))
                 at += size
             self._rest += view[at:]
@@ -483,7 +483,7 @@ class ObjectWriter(_File):
             self._undo(None)
 
     def _undo(self, error: BaseException | None) -> None:
-        # First: whatever follows, this cannot become an object any more.
+        # Close first: after this line the file can no longer become an object.
         super().close()
         self._rest = bytearray()
         self._upload.undo(error)

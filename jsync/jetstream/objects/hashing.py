@@ -36,7 +36,8 @@ class Hashing:
         """Add a chunk; blocks while too many wait."""
         self._chunks += 1
         if self._waiting is None and self._chunks == INLINE:
-            with contextlib.suppress(RuntimeError):  # no more threads: it goes without
+            # No thread could be started: hash on this thread.
+            with contextlib.suppress(RuntimeError):
                 self._start()
         if self._waiting is None:
             self._hash.update(chunk)
@@ -46,7 +47,7 @@ class Hashing:
 
     def _start(self) -> None:
         waiting: SimpleQueue[Data | None] = SimpleQueue()
-        # Not this object, which may be forgotten meanwhile.
+        # Local names, so that the thread keeps no reference to this object.
         digest, room, done = self._hash, self._room, self._done
 
         def work() -> None:

@@ -75,7 +75,7 @@ class Places:
         elif self._trusted:
             found = self._chunks - 1 - following
         elif sequence == asked:
-            found = index  # no other chunk can be there
+            found = index  # the offset can be in no other chunk
         else:
             return None
         if found < 0 or not self._fits(found, following):

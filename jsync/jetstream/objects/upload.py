@@ -57,7 +57,7 @@ class Upload:
         self._hashing = Hashing(session.spawner, f"{session.name}-object-digest")
         self._waiting: deque[PubAckFuture] = deque()
         self._state = State.SENDING
-        self._stored = 0  # the sequence of the last chunk that is stored
+        self._stored = 0  # the sequence of the last stored chunk
         self._chunks = 0
         self.size = 0
 
@@ -84,8 +84,8 @@ class Upload:
         """Wait until all chunks are stored, then make them the object."""
         objects, timeout = self._objects, self._timeout
         name = self._info.name
-        # Asked while the acks are on their way. If the answer is old, the server rejects
-        # the info, and the leader is asked.
+        # Ask while we wait for the acks. If the answer is stale, the server rejects the
+        # info, and we ask the leader.
         current = objects.likely(name, timeout)
         while self._waiting:
             self._take_ack()
@@ -115,12 +115,12 @@ class Upload:
         self._hashing.stop()
         certain = isinstance(error, Error) and not isinstance(error, UnclearPutError)
         if self._state is State.TELLING and not certain:
-            return  # these may be the chunks of an object
+            return  # the chunks may belong to an object
         if self._state is State.STORED or not self._chunks:
             return
         objects = self._objects
         try:
-            # What is on its way would be stored after a purge.
+            # Wait for pending chunks: they would be stored after the purge.
             deadline = deadline_after(objects.api.seconds(self._timeout))
             while self._waiting and monotonic() < deadline:
                 with contextlib.suppress(Error):

@@ -64,7 +64,7 @@ class ArrowRange:
         )
         self._timeout = api.seconds(timeout)
         deadline_after(self._timeout)
-        self._columns()  # raises for columns that there are not
+        self._columns()  # raises for unknown columns
         self.start = start
         """The first sequence that may be in it."""
         self.end = end
@@ -119,13 +119,13 @@ class ArrowReading(Closing, Single, RowsReader):
     """
 
     def __init__(self, begin: Callable[[], _RangePull] | None) -> None:
-        self._begin = begin  # until it has begun
+        self._begin = begin  # None after the read has begun
         self._pull: _RangePull | None = None
 
     def _fill(self, _: None) -> None:
         """Wait for the next batch and take it; take none at the end."""
         if self._begin is not None:
-            # Not before: a read that Ctrl-C has cut short has not come to its end.
+            # Not earlier: a read that Ctrl-C interrupts has not ended.
             self._pull = self._begin()
             self._begin = None
         pull = self._pull

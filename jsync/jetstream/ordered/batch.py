@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 class InOrder(SinglePull):
     """A pull that takes messages in their order alone, and ends where that does."""
 
-    retries = 0  # another consumer is made instead
+    retries = 0  # create another consumer instead
 
     def __init__(self, place: Place, request: PullRequest, timeout: float) -> None:
         self.order = place.order()
@@ -51,7 +51,7 @@ class InOrder(SinglePull):
         if self.order.stopped is not None:
             self._end()
         elif not self._request.max_bytes:
-            # They are a part of what was asked for.
+            # Filtered messages count toward the requested number.
             self.inbox.mailbox.end_after(self._request.batch - self.passed_over)
 
 
@@ -72,8 +72,8 @@ class OrderedFetch:
         self._pull: InOrder | None = None
         self._messages: Messages | None = None
         self._start = place.cursor.position
-        self._latest: JetStreamMsg | None = None  # to be returned,
-        self._returned: JetStreamMsg | None = None  # and the one before it, which was
+        self._latest: JetStreamMsg | None = None  # the message that is returned next
+        self._returned: JetStreamMsg | None = None  # the message that was returned last
         self._taken = self._taken_bytes = 0
         self._ended = self._abandoned = False
         self.error: Exception | None = None
@@ -93,7 +93,7 @@ class OrderedFetch:
         place.retire_if_stuck(self._deadline)
         if place.cursor.name is None:
             place.create_again(self._deadline, self._report)
-            if self._is_over():  # closed by another thread
+            if self._is_over():  # another thread has closed it
                 place.retire()
                 return
         left = self._deadline - monotonic()
@@ -112,7 +112,7 @@ class OrderedFetch:
             except StopIteration:
                 pass
             except (BlockingCallError, ConcurrentUseError, ForkedProcessError):
-                raise  # of who calls, and not of the pull, which may have ended
+                raise  # the call is at fault, whether or not the pull has ended
             except Error:
                 if not pull.inbox.mailbox.closed:
                     raise
@@ -121,7 +121,7 @@ class OrderedFetch:
                 self._taken += 1
                 self._taken_bytes += msg.size
                 return msg
-            if self._is_over():  # closed by another thread
+            if self._is_over():  # another thread has closed it
                 return None
             try:
                 self._go_on(pull)
@@ -151,7 +151,8 @@ class OrderedFetch:
                     f"a message is missing after stream sequence {cursor.position}"
                 )
         if isinstance(error, PullError) and error.status and error is not pull.error:
-            # Refused; but that there is no room for another is no refusal.
+            # The pull was refused. A server without room for another pull is no
+            # refusal.
             if not self._taken:
                 raise error
             error, lost = None, False
@@ -199,7 +200,8 @@ class OrderedFetch:
         self._ended = True
         try:
             self._close()
-        except BaseException:  # Ctrl-C: the messages taken from the mailbox are lost
+        except BaseException:
+            # Ctrl-C: the messages taken from the mailbox are lost, so read them again.
             self._go_back(self._latest)
             raise
 
@@ -241,7 +243,7 @@ class OrderedFetch:
         self._abandoned = True
         pull = self._pull
         if pull is not None and pull.inbox.is_settled and not len(pull.inbox.mailbox):
-            self.close()  # all of it has come and was read: that takes no lock
+            self.close()  # every message was read, so this needs no lock
         else:
             self._place.retire()
             self._place.api.session.call_soon(self.close)
@@ -272,7 +274,8 @@ class OrderedBatch(Closing, Single):
     """
 
     def __init__(self, fetch: OrderedFetch) -> None:
-        # Apart, so that the consumer, which knows of it, does not keep this alive.
+        # A separate object: the consumer refers to it, and must not keep this one
+        # alive.
         self._fetch = fetch
 
     @property
@@ -306,7 +309,7 @@ class OrderedBatch(Closing, Single):
 
     def __del__(self) -> None:
         fetch = getattr(self, "_fetch", None)
-        if fetch is not None:  # else Ctrl-C came as it was made
+        if fetch is not None:  # None if Ctrl-C interrupted __init__
             fetch.abandon()
 
     def __repr__(self) -> str:

@@ -81,7 +81,7 @@ def ordered_consumer(
     prefix = options.get("name_prefix")
     if prefix is not None:
         check_name(prefix, "name_prefix")
-    # Two that were given one prefix must not take each other's consumer.
+    # Two readers with the same prefix must not share a consumer.
     token = secrets.token_hex(8)
     cursor = Cursor(
         ordered_config(options),
@@ -222,7 +222,7 @@ class OrderedConsumer(Closing):
         except Exception:
             raise
         except BaseException:
-            batch._fetch.interrupted()  # its message was not returned
+            batch._fetch.interrupted()  # the message was not returned
             raise
 
     def fetch(
@@ -447,7 +447,8 @@ class OrderedConsumer(Closing):
         with self._lock:
             self._claim(None)
             fetch = OrderedFetch(self._place, request, timeout, on_error)
-            # Before it begins: one that Ctrl-C cuts short is dropped, and so given up.
+            # Assign before the read begins: a read that Ctrl-C interrupts is dropped,
+            # and so given up.
             batch = OrderedBatch(fetch)
             self._reading = fetch
         fetch.begin()

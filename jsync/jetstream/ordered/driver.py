@@ -54,8 +54,8 @@ class OrderedPull(ContinuousPull):
         self._cursor = place.cursor
         order = place.order() if place.cursor.name else Order(0)
         self._read = OrderedRead(place, self, order)
-        # Asked for by who may neither wait nor lock, or was cut short by Ctrl-C: whoever
-        # comes first does the rest of `stop`.
+        # Set by code that may neither wait nor lock, or when Ctrl-C interrupted `stop`.
+        # The next caller does the rest of `stop`.
         self._abandoned = False
         self._was_disused = False
         self._look_after = FIRST_LOOK
@@ -114,8 +114,8 @@ class OrderedPull(ContinuousPull):
             super()._on_status(msg)
 
     def _publish(self, request: PullRequest) -> None:
-        # Nothing is pulled while the buffer is full: a slow reader may take longer than
-        # the server keeps the consumer.
+        # Pulls stop while the buffer is full. A slow reader may take longer than the
+        # server keeps the consumer.
         place, arrived = self._place, self.mailbox.last_arrival
         if not self._was_disused or arrived > place.used_at:
             place.used_at = max(place.used_at, arrived)
@@ -168,7 +168,7 @@ class OrderedPull(ContinuousPull):
         if quiet < self._look_after and not first:
             read.after(self._look_after - quiet + 0.001, self._look)
             return
-        # Heartbeats arrive, too: one of them must not always come before the next look.
+        # Look earlier than the next heartbeat, which counts as an arrival, too.
         self._look_after = min(self._look_after * 2, self._limits.idle_heartbeat / 2)
         where = f"{self._place.stream}.{self._cursor.name}"
         read.ask(f"CONSUMER.INFO.{where}", None, self._on_looked)
@@ -249,7 +249,7 @@ class OrderedPull(ContinuousPull):
                     first = cast("JetStreamMsg", rest[0]).metadata.stream_sequence
                     self._cursor.rewind(first - 1)
             self.session.call_soon(self._finish)
-        except BaseException:  # Ctrl-C: who reads next stops it
+        except BaseException:  # Ctrl-C: the next reader stops it
             self.mailbox.put_back(rest)
             self._abandoned = True
             raise
@@ -257,7 +257,7 @@ class OrderedPull(ContinuousPull):
     def drain(self) -> None:
         """Pull no more, and end after what the server has sent already."""
         self._read.turn(State.ENDING)
-        self._inbox.collect(bool)  # what is dropped then is read from the cursor again
+        self._inbox.collect(bool)  # dropped messages are read again from the cursor
         self._settle()
         self.session.call_soon(self._finish)
 
@@ -271,7 +271,7 @@ class OrderedPull(ContinuousPull):
 
     def release(self) -> bool:
         """Whether nobody reads it any more: then the cursor is where to go on."""
-        # Ctrl-C may have come before it began.
+        # Ctrl-C may have come before the read began.
         if self._abandoned or self._read.state is State.NEW:
             self.stop()
         if not self.mailbox.closed or len(self.mailbox):
@@ -284,7 +284,7 @@ class OrderedPull(ContinuousPull):
         read = self._read
         with self._lock:
             if read.state is not State.ENDED:
-                read.note()  # first: Ctrl-C may come between
+                read.note()  # first, because Ctrl-C may come in between
                 read.turn(State.ENDED)
                 self._place.retire()
 
@@ -295,7 +295,8 @@ class OrderedPull(ContinuousPull):
         self._let_go()
 
     def _let_go(self) -> None:
-        # The cycle is taken apart here, since the collector may take long to find it.
+        # Break the reference cycle here: the garbage collector may find it only much
+        # later.
         mailbox = self.mailbox
         mailbox.on_status = mailbox.on_credit = mailbox.on_order = None
         self._read.let_go()

@@ -79,7 +79,7 @@ def ordered_config(options: Mapping[str, Any]) -> ConsumerConfig:
         raise ConfigError(f"filter_subjects: a subject or several, not {filters!r}")
     filters = list(filters)
     if not filters and fields["deliver_policy"] == "last_per_subject":
-        filters = [">"]  # servers want one
+        filters = [">"]  # servers require a filter
     fields["filter_subjects"] = filters or None
     fixed = {"ack_policy": "none", "max_deliver": 1}
     place = {"mem_storage": True, "num_replicas": 1}
@@ -97,7 +97,7 @@ def ordered_push_config(config: ConsumerConfig) -> ConsumerConfig:
         deliver_subject=None,
         ack_policy="none",
         ack_wait=None,
-        # Not None: servers fill in the limit of the stream, and then refuse it.
+        # Not None: servers would fill in the stream's limit, and then reject it.
         max_ack_pending=-1,
         max_deliver=1,
         mem_storage=True,
@@ -204,12 +204,13 @@ class Cursor:
         self._serial = 0
         self._born = False
         self._is_first = True
-        self._read = 0  # the highest sequence that really was in the stream
+        self._read = 0  # the highest sequence that existed in the stream
         self._failures = 0
         self._idle_resets = 0
         self._behind: list[int] = []
         self._unseen: tuple[int, float] | None = None
-        # The consumer that has something to send, what it has sent last, and since when.
+        # A consumer that owes messages: its name, the last sequence it sent, and since
+        # when.
         self._silent: tuple[str, int, float] | None = None
 
     def __repr__(self) -> str:
@@ -242,8 +243,8 @@ class Cursor:
         self._failures = 0
         self._unseen = None
         if not self._born:
-            # Where the policy has led to, which nobody can ask for again: what is new,
-            # or the last, is another message by then.
+            # Remember where the policy began. It cannot be asked again: "new" and
+            # "last" would mean other messages by then.
             self._born = True
             self.position = info.delivered.stream_seq
         else:
@@ -337,7 +338,7 @@ class Cursor:
         if not self.may_stall(stream_sequence):
             return Step.WAIT
         if info.num_pending == 0:
-            self._snapshot = 0  # nothing is left of it
+            self._snapshot = 0  # every message of the snapshot was read
             return Step.NEXT
         if not waits:
             self._silent = None

@@ -63,7 +63,7 @@ class Place:
         """When its consumer was last made or pulled from."""
         self.was_silent = False
         """Whether its consumer had nothing for the last pull, as far as was seen."""
-        # Commands that delete the consumers which may be there on the server.
+        # Commands that delete our consumers, which may exist on the server.
         self._deletions: list[bytes] = []
 
     def source(self) -> Source:
@@ -79,7 +79,8 @@ class Place:
         try:
             reply = yield Ask(f"STREAM.INFO.{self.stream}")
         except PermissionsError:
-            # Who may not look at the stream may still read it.
+            # An account without permission for the stream's info may still read the
+            # stream.
             if self.cursor.needs_snapshot:
                 raise
         else:
@@ -109,7 +110,7 @@ class Place:
             self.cursor.began(self.make(deadline))
             self.used_at = monotonic()
         except BaseException:
-            self.retire()  # it may have been made all the same
+            self.retire()  # the server may have created it
             raise
 
     def make(self, deadline: float) -> ConsumerInfo:
@@ -137,7 +138,7 @@ class Place:
         cursor, name = self.cursor, self.cursor.name
         if name is None or not (self.was_silent and cursor.may_stall(0)):
             return
-        with contextlib.suppress(Error):  # then the pull shows what is wrong
+        with contextlib.suppress(Error):  # the pull then reports the fault
             subject = f"CONSUMER.INFO.{self.stream}.{name}"
             info = ConsumerInfo.from_wire(self._request(Ask(subject), deadline))
             step = cursor.checked(info, cursor.consumer_sequence, monotonic(), math.inf)
@@ -154,7 +155,7 @@ class Place:
                 self.create(deadline)
                 return
             except Error as error:
-                if monotonic() >= deadline:  # perhaps the connection is merely down
+                if monotonic() >= deadline:  # the connection may only be down
                     raise LateError(f"no consumer in time: {error}") from error
                 pause = self.cursor.failed(error)
                 report(error)
@@ -168,7 +169,7 @@ class Place:
             try:
                 return self.api.request(subject, payload, needs=needs, timeout=seconds)
             except ConnectionLostError:
-                # To ask twice does no harm: of one name and kind there is one consumer.
+                # A repeated request does no harm: the name identifies one consumer.
                 if left <= 0:
                     raise
 
@@ -220,7 +221,7 @@ class Place:
         self.cursor.name = None
         last_words = self.api.session.last_words
         for deletion in list(self._deletions):
-            # Those that are no last words any more have been written.
+            # Deletions that are no longer among the last words have been written.
             if deletion not in last_words or self._write(deletion):
                 self._forget(deletion)
 
@@ -244,13 +245,13 @@ class Place:
 
     def _forget(self, deletion: bytes) -> None:
         self.api.session.last_words.discard(deletion)
-        with contextlib.suppress(ValueError):  # another thread was quicker
+        with contextlib.suppress(ValueError):  # another thread was faster
             self._deletions.remove(deletion)
 
     def __del__(self) -> None:
-        # Nobody reads here any more. What cannot be deleted now, without a connection,
-        # goes by itself after its inactive_threshold.
-        if getattr(self, "_deletions", None):  # else Ctrl-C came as it was made
+        # Nobody reads any more. Without a connection we cannot delete the consumer, so
+        # the server removes it after its inactive_threshold.
+        if getattr(self, "_deletions", None):  # None if Ctrl-C interrupted __init__
             self.retire()
             self.deleted()
 

@@ -83,9 +83,10 @@ class OrderedRead:
         """When that was made."""
         self._reader = reader
         self._session = place.api.session
-        self._loss: Exception | None = None  # of the connection, not told yet
+        # A lost connection that was not reported yet.
+        self._loss: Exception | None = None
         self._steps: Generator[Ask, dict[str, Any], ConsumerInfo] | None = None
-        self._creating = ""  # the consumer whose creation is being asked for
+        self._creating = ""  # the consumer that is being created
         self._inquiry: Inquiry | None = None
         self._timer: Timer | None = None
 
@@ -165,7 +166,7 @@ class OrderedRead:
     def lost(self, error: ConnectionLostError) -> None:
         """The connection is lost; `connected` goes on."""
         with self.lock:
-            if self.live:  # otherwise a reset has told of the consumer already
+            if self.live:  # otherwise a reset has already reported it
                 self._loss = error
                 self.turn(State.BETWEEN)
             self.cancel()
@@ -181,7 +182,7 @@ class OrderedRead:
     def cancel(self) -> None:
         """Make none; one that is made all the same is deleted."""
         place, name, inquiry = self.place, self._creating, self._inquiry
-        # A server may do the deletion that was sent behind it before the creation.
+        # A server may process the later deletion before the creation.
         if (
             name
             and inquiry is not None
@@ -209,7 +210,7 @@ class OrderedRead:
         try:
             self._inquiry = Inquiry(self.place.api, subject, payload, then)
         except (ConnectionLostError, ConnectionClosedError):
-            pass  # the reconnect begins anew, or the close ends it
+            pass  # the reconnect starts again, or the close ends it
         except Error as error:
             self._failed(error)
 

@@ -145,7 +145,7 @@ class PublisherAcks:
 
         For a finaliser: it neither blocks nor raises.
         """
-        self._forgotten = True  # first: from now on `_closed` reports
+        self._forgotten = True  # first: from here on `_closed` reports
         if self._session.state is ConnectionState.CLOSED:
             self._report()
         else:
@@ -181,9 +181,7 @@ class PublisherAcks:
         for what, call in self._calls():
             try:
                 call()
-            except (
-                KeyboardInterrupt
-            ) as error:  # the other callbacks are due all the same
+            except KeyboardInterrupt as error:  # still run the other callbacks
                 interrupt = error
             except BaseException as error:  # noqa: BLE001 (SystemExit would end the thread)
                 self._session.callbacks.raised(what, error)
@@ -229,13 +227,13 @@ class PublisherAcks:
         self._plan_retry()
 
     def _start_sending_again(self) -> None:
-        # The write buffer may fill up, and the I/O thread has to go on.
+        # Use a thread: the write buffer may fill up, and the I/O thread must not block.
         name = f"{self._session.name}-publisher-{self._sid}"
         if self._start_timer is not None:
             self._start_timer.cancel()
         try:
             self._session.spawner.start(name, self._send_again)
-        except RuntimeError:  # no more threads, for now
+        except RuntimeError:  # no thread could be started now
             self._start_timer = self._session.call_later(
                 NO_THREAD_SECONDS, self._start_sending_again
             )
@@ -244,7 +242,7 @@ class PublisherAcks:
         while True:
             try:
                 return self.window.send_again()
-            except WriteTimeoutError:  # until `ack_timeout` ends it
+            except WriteTimeoutError:  # retried until `ack_timeout`
                 continue
-            except Error:  # closed, and all that waited knows
+            except Error:  # closed: every waiting future has its error
                 return None

@@ -113,7 +113,7 @@ class Publisher(Single):
         """
         if not options:
             return self._window.publish(subject, data)
-        # The most frequent one goes the shortest way.
+        # The most frequent option takes the shortest path.
         msg_id = options.pop("msg_id", None)
         headers = self._headers(subject, data, options) if options else None
         return self._window.publish(subject, data, headers, msg_id)
@@ -270,7 +270,7 @@ class Publisher(Single):
         """
         self._session.outbox.check_process()
         if timeout is not None:
-            # Checked first: what is no time must not give up what is pending.
+            # Validate first: an invalid timeout must not drop pending messages.
             timeout = seconds(timeout, "timeout")
         try:
             if timeout is None or timeout > 0:
@@ -307,6 +307,6 @@ class Publisher(Single):
                 self._acks.forget()
 
     def __repr__(self) -> str:
-        if not hasattr(self, "_window"):  # its options were refused
+        if not hasattr(self, "_window"):  # __init__ raised for an invalid option
             return super().__repr__()
         return f"<Publisher {self._window!r}>"

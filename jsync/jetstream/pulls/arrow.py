@@ -104,7 +104,7 @@ class ArrowBatches(Prefetched[ArrowBatch], TimedRowsReader):
         """
         rest = super().stop()
         with contextlib.suppress(IndexError):
-            # Ctrl-C came before it was handed over.
+            # Ctrl-C came before this batch was handed over.
             batch = self._taken.pop()
             if self._pull.mailbox.ackless:
                 rest.insert(0, batch)
@@ -119,7 +119,8 @@ class ArrowBatches(Prefetched[ArrowBatch], TimedRowsReader):
         traceback: TracebackType | None,
     ) -> None:
         if self._pull.mailbox.ackless:
-            super().__exit__(kind, error, traceback)  # the rest stays for `stop`
+            # `stop` handles the remaining messages.
+            super().__exit__(kind, error, traceback)
         else:
             self.stop()
 
@@ -143,7 +144,7 @@ def arrow_batches(
         raise ConfigError(f"max_wait has to be 0 seconds or more, not {max_wait!r}")
     idle_timeout = idle_seconds(idle_timeout)
     rows, size = max_rows, UNLIMITED
-    # More than so much does not come before what is here is handed over.
+    # At most this many bytes arrive before the batch is handed over.
     if max_bytes is not None:
         size = max(1, max_bytes // 2)
     if max_messages is not None:

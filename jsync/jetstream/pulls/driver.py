@@ -49,7 +49,8 @@ class ContinuousPull(Feed):
         super().__init__(source.api.session, on_error)
         self._consumer = source.consumer
         self._limits = limits
-        # The engine's; re-entrant, as the session's is. Nothing blocks while it is held.
+        # The engine's lock. Re-entrant, like the session's. No call blocks while we
+        # hold it.
         self._lock = lock or threading.RLock()
         self._engine = PullEngine(limits)
         self._retrying: Timer | None = None
@@ -67,7 +68,7 @@ class ContinuousPull(Feed):
         )
         self.mailbox = self._inbox.mailbox
         self.mailbox.on_credit = self._refill
-        # As many may be in the hands of the user, or on their way, as can be asked for.
+        # Messages with the user or in flight: at most this number.
         self.mailbox.holds_acks = source.needs_no_ack_for(2 * limits.max_messages)
         if limits.stop_after:
             self.mailbox.end_after(limits.stop_after)
@@ -96,13 +97,14 @@ class ContinuousPull(Feed):
     def _refill(self) -> None:
         """Pull again if it is time; on the reading thread, or on the I/O thread."""
         requests = []
-        # Ctrl-C raises between any two steps, on the main thread alone.
+        # Ctrl-C can raise between any two instructions, but only on the main thread.
         interruptible = threading.current_thread() is threading.main_thread()
         with self._lock:
             if interruptible:
                 if self._refilling:
-                    # Nobody knows what was counted or sent then: count anew. A pull that
-                    # was sent after all brings more than is pending, and nothing is lost.
+                    # We do not know what was counted or sent, so count again. If the
+                    # pull was sent after all, more messages arrive than we expect, and
+                    # none is lost.
                     self._engine.reset(*self._account())
                 self._refilling = True
             while True:
@@ -113,7 +115,7 @@ class ContinuousPull(Feed):
                 request = self._engine.ask(*buffered)
                 if request is not None:
                     requests.append(request)
-                # The reader may have taken what it was given just now.
+                # The reader may already have used its new credit.
                 if self.mailbox.give_credit(*self._engine.credit()):
                     break
         for request in requests:
@@ -137,8 +139,9 @@ class ContinuousPull(Feed):
             return self._engine.is_open(*self._account())
 
     def _publish(self, request: PullRequest) -> None:
-        # While disconnected it fails, and the reconnect begins anew; a full write
-        # buffer comes to the user as a warning, and the heartbeat watch pulls again.
+        # While disconnected this fails, and the reconnect starts again. A full write
+        # buffer is reported to the user as a warning, and the heartbeat watch pulls
+        # again.
         try:
             self._inbox.pull(request)
         except (ConnectionLostError, ConnectionClosedError):
@@ -198,7 +201,8 @@ class ContinuousPull(Feed):
         if self._stopped or self.mailbox.closed:
             return
         late = self._heartbeats.is_late(self.mailbox.last_arrival, monotonic())
-        # With nothing open, as when the buffer is full, nothing is sent either.
+        # Without an open pull, for example with a full buffer, the server sends
+        # nothing.
         if late and self._is_open():
             self._missed(
                 MissedHeartbeatError(
@@ -207,7 +211,7 @@ class ContinuousPull(Feed):
                 )
             )
         else:
-            self._refill()  # a pull that could not be published is made up for here
+            self._refill()  # sends the pull that could not be published before
         self._watch_heartbeats()
 
     def _missed(self, error: MissedHeartbeatError) -> None:
@@ -260,6 +264,6 @@ class ContinuousPull(Feed):
 
 
 def _number(text: str) -> int:
-    # More digits than a count has are no count.
+    # A count has at most 18 digits.
     is_count = text.isascii() and text.isdigit() and len(text) <= 18
     return int(text) if is_count else 0

@@ -166,7 +166,7 @@ class Verdict:
 _ALIVE: Final = Verdict(Meaning.ALIVE)
 _ENDED: Final = Verdict(Meaning.ENDED)
 
-# Beginnings of 409 texts in lower case; servers spell some with other capitals.
+# How the texts of status 409 begin, in lower case: servers differ in their capitals.
 _CONFLICTS: Final[tuple[tuple[str, Meaning], ...]] = (
     ("message size exceeds maxbytes", Meaning.ENDED),
     ("batch completed", Meaning.ENDED),
@@ -308,7 +308,7 @@ class PullEngine:
         self.pending_messages = 0
         self.pending_bytes = 0
         self._handed_over = 0
-        self._full = False  # the next message has no room beside the buffered ones
+        self._full = False  # the next message does not fit beside the buffered ones
         self._unpinned = False
         self._retry = 0.0
 
@@ -331,7 +331,7 @@ class PullEngine:
         if self._full:
             return None
         if self.by_bytes and limits.stop_after and self.is_open(messages, size):
-            return None  # how many messages an open pull brings is not known
+            return None  # we do not know how many messages an open pull brings
         if self.by_bytes:
             due = self.pending_bytes <= limits.threshold_bytes
             batch, room = LARGE_BATCH, limits.max_bytes - self.pending_bytes
@@ -422,8 +422,8 @@ class PullEngine:
                 return Reaction()
             whole = left is not None and left[1] >= self.limits.max_bytes
             if not alone:
-                # There is no room beside what is buffered or asked for. Asked again for
-                # a part it would be refused again, at once and for ever.
+                # The next message does not fit beside the buffered and requested bytes.
+                # A smaller request would be refused again, at once and for ever.
                 self._full = True
             if not alone or not whole:
                 return Reaction()
@@ -432,14 +432,14 @@ class PullEngine:
                 status=status,
             )
         if verdict.meaning is Meaning.UNPINNED and not self._unpinned:
-            # Without the id the next pull waits in the line; only a server that does not
-            # stop saying so is given a rest.
+            # Without the id the next pull waits its turn. Pause only if the server
+            # keeps answering so.
             self._unpinned = True
             return Reaction(report=error)
         if verdict.meaning is Meaning.INTERRUPTED:
-            self._retry = FIRST_RETRY  # there is a leader who says so
+            self._retry = FIRST_RETRY  # a leader has answered
         else:
-            # A pause longer than the heartbeat alarm would be a stall of our own.
+            # A pause longer than the heartbeat alarm would look like a stall.
             longest = min(LAST_RETRY, 2 * self.limits.idle_heartbeat)
             self._retry = min(max(FIRST_RETRY, self._retry * 2), longest)
         return Reaction(report=error, retry_in=self._retry)
@@ -479,7 +479,7 @@ class HeartbeatWatch:
     def look_in(self, arrived: float, now: float) -> float:
         """Seconds until it is worth looking again; something last came at `arrived`."""
         alarm = max(arrived, self._since) + self.patience - now
-        # A moment later than the alarm, and not for ever: nothing may be open now.
+        # Shortly after the alarm, and not unbounded: no pull may be open now.
         return max(0.01, min(alarm + 0.01, self._interval))
 
     def is_late(self, arrived: float, now: float) -> bool:

@@ -74,7 +74,7 @@ def check_exception(
         return delay
     limit = (config.max_deliver if config is not None else None) or -1
     if on_exception == "nak" and limit > 0:
-        # A `backoff` does not help: servers use it when an ack is late, not for a nak.
+        # A `backoff` does not help: servers use it for late acks, not for naks.
         warnings.warn(
             "on_exception='nak' has no nak_delay: the server redelivers a failed message "
             f"at once and gives it up after max_deliver={limit} failures; pass nak_delay, "
@@ -89,13 +89,14 @@ class Prefetched(Single, Generic[Item]):
     """An iteration without end over what a continuous pull brings."""
 
     def __init__(self, pull: ContinuousPull, idle_timeout: float | None) -> None:
-        # Apart, so that what the connection knows of it does not keep this alive.
+        # A separate object: the connection refers to it, and must not keep this one
+        # alive.
         self._pull = pull
         self._idle_timeout = idle_timeout or 0.0
 
     def waited(self) -> None:
         """Called by the iteration when `idle_timeout` has passed."""
-        # While disconnected nothing can come: that says nothing of the stream.
+        # While disconnected no message can arrive, so do not count this time as idle.
         if self._pull.was_connected_for(self._idle_timeout):
             self._pull.drain()
 
@@ -143,7 +144,7 @@ class Prefetched(Single, Generic[Item]):
 
     def __del__(self) -> None:
         pull = getattr(self, "_pull", None)
-        if pull is not None:  # else Ctrl-C came as it was made
+        if pull is not None:  # None if Ctrl-C interrupted __init__
             pull.abandon()
 
     def __repr__(self) -> str:
@@ -219,7 +220,8 @@ class ConsumeContext(Single):
         try:
             for number in range(1, workers + 1):
                 session.spawner.start(f"{session.name}-{name}-{number}", self._work)
-        except BaseException:  # no more threads, or Ctrl-C came as one was begun
+        except BaseException:
+            # No thread could be started, or Ctrl-C interrupted the start.
             feed.stop()
             raise
 
@@ -345,9 +347,9 @@ class ConsumeContext(Single):
         if error is None:
             try:
                 self.drain()
-            except LateError:  # it goes on with what it has
+            except LateError:  # the handler finishes its messages
                 raise
-            except BaseException:  # Ctrl-C: nobody could end it any more
+            except BaseException:  # Ctrl-C: the caller has no handle to stop it
                 self._feed.stop()
                 raise
             self.wait(0)

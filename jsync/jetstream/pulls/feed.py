@@ -27,7 +27,7 @@ class Feed:
     ) -> None:
         self.session = session
         self._on_error = on_error or session.options.on_error
-        self._watch: Timer | None = None  # of heartbeats
+        self._watch: Timer | None = None  # watches the heartbeats
 
     @property
     def name(self) -> str:
@@ -39,7 +39,7 @@ class Feed:
         self.session.callbacks.post(self._tell, error)
 
     def _tell(self, error: Exception) -> None:
-        # On the callbacks' thread: a handler of the log may be slow.
+        # Log on the callback thread: a log handler may be slow.
         cause = error.__cause__ if isinstance(error, CallbackError) else None
         level = logging.WARNING if cause is None else logging.ERROR
         self.logger.log(
@@ -70,9 +70,10 @@ def give_back(mailbox: JetStreamMailbox, *, acks: bool) -> list[JetStreamMsg]:
     """Give what is not read back to the server; without `acks` it is returned."""
     rest = cast("list[JetStreamMsg]", mailbox.take_rest())
     if not acks:
-        # Delivered is done: the server would not send it again.
+        # Without acks, a delivered message is done: the server does not send it again.
         return rest
     for msg in rest:
-        with contextlib.suppress(Error):  # its ack_wait brings it back as well
+        # Otherwise the server delivers it again after ack_wait.
+        with contextlib.suppress(Error):
             msg.nak()
     return []

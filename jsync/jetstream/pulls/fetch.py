@@ -111,7 +111,7 @@ class SinglePull:
 
     def _on_status(self, msg: Msg) -> None:
         if not self.inbox.is_about(msg):
-            return  # a late word about a pull before this one
+            return  # a late status of an earlier pull
         verdict = judge(msg.status or 0, msg.status_text)
         match verdict.meaning:
             case Meaning.ALIVE:
@@ -166,7 +166,7 @@ class SinglePull:
             self._end(error)
 
     def _too_small(self, msg: Msg) -> PullError | None:
-        # An empty batch would be asked for again, for ever.
+        # An empty batch would make the caller ask again, for ever.
         if self.inbox.mailbox.delivered or "exceeds" not in msg.status_text.lower():
             return None
         return PullError(
@@ -216,7 +216,7 @@ class PullOfOne(SinglePull):
         self._retries = self.retries
         while True:
             try:
-                # The iteration sees to what follows, and to heartbeats.
+                # The iteration handles the rest, and the heartbeats.
                 msg = self.inbox.ask(self._on_status, begin + self._until)
             except ConnectionLostError:
                 self.inbox.close()
@@ -227,7 +227,7 @@ class PullOfOne(SinglePull):
 
     def __del__(self) -> None:
         inbox = getattr(self, "inbox", None)
-        if inbox is not None:  # else Ctrl-C came as it was made
+        if inbox is not None:  # None if Ctrl-C interrupted __init__
             inbox.abandon()
 
 
@@ -240,7 +240,8 @@ class Batch(Single):
     """
 
     def __init__(self, pull: SinglePull) -> None:
-        # Apart, so that what the connection knows of it does not keep it alive.
+        # A separate object: the connection refers to it, and must not keep this one
+        # alive.
         self._pull = pull
 
     @property
@@ -304,7 +305,7 @@ class Batch(Single):
 
     def __del__(self) -> None:
         pull = getattr(self, "_pull", None)
-        if pull is not None:  # else Ctrl-C came as it was made
+        if pull is not None:  # None if Ctrl-C interrupted __init__
             pull.inbox.abandon()
 
     def __repr__(self) -> str:
@@ -323,7 +324,7 @@ def _rows(pull: SinglePull, columns: Sequence[str] | None) -> ArrowBatch:
             until = min(until, mailbox.last_arrival + pull.silence)
         if mailbox.await_rows(UNLIMITED, UNLIMITED, until) or mailbox.closed:
             continue
-        # What came in the meantime, a heartbeat perhaps, has put it off.
+        # A heartbeat or a message may have moved the deadline.
         if monotonic() >= pull.deadline or (
             pull.silence and monotonic() >= mailbox.last_arrival + pull.silence
         ):

@@ -95,7 +95,7 @@ class Inbox:
         on_connected: Callable[[], object] | None = None,
         readers: int = 1,
     ) -> None:
-        # Of a forgotten connection, whose messages are still read.
+        # Keep the connection alive while its messages are read.
         self._owner = source.api.owner
         self._session = session = source.api.session
         self.use(source)
@@ -103,7 +103,7 @@ class Inbox:
         """Where the answers come, once it is open."""
         self._pulled_as = ""
         self._rest: list[JetStreamMsg] = []
-        self._leaving: Timer | None = None  # abandoned, with messages on their way
+        self._leaving: Timer | None = None  # set when abandoned with messages in flight
         self.mailbox = JetStreamMailbox(session.outbox, 0, readers=readers)
         self.mailbox.on_status = on_status
         self.mailbox.ackless = not source.acks
@@ -171,7 +171,7 @@ class Inbox:
             self.mailbox.close(error)
         self._unsubscribe()
         if self._leaving is not None:
-            self._leaving.cancel()  # it would keep this alive until then
+            self._leaving.cancel()  # the timer would keep this object alive until then
             self._abandoned()
 
     def _unsubscribe(self) -> None:
@@ -190,9 +190,10 @@ class Inbox:
                 return
             self._session.silence(self.mailbox.sid)
             with contextlib.suppress(Error):
-                # With the PONG, all that the server had sent has come.
+                # When the PONG arrives, everything that the server sent before it has
+                # arrived.
                 self._session.ping(monotonic() + ON_ITS_WAY)
-        except BaseException:  # Ctrl-C: who reads must not wait for ever
+        except BaseException:  # Ctrl-C: readers must not wait for ever
             self.close()
             raise
         self._end()
@@ -228,7 +229,7 @@ class Inbox:
     def _can_probe(self) -> bool:
         if self._session.state is not ConnectionState.CONNECTED:
             return False
-        # A server without a pinned client might pin the probe.
+        # Without a pinned client, the server might pin the probe.
         return self._source.pin is None or bool(self._source.pin.id)
 
     def give_back(self) -> None:
@@ -249,7 +250,8 @@ class Inbox:
         """
         mailbox = self.mailbox
         if mailbox.closed:
-            # Taken apart here, since the collector may take long to find the cycle.
+            # Break the reference cycle here: the garbage collector may find it only
+            # much later.
             mailbox.on_status = mailbox.on_credit = None
             if not len(mailbox):
                 return
@@ -294,13 +296,14 @@ class LentInbox(Inbox):
         self.mailbox.lent = True
         self.answered = False
         """Whether the server has said that the pull has ended."""
-        self._loan: list[Interest] = []  # taken from here by who ends it, once
+        self._loan: list[Interest] = []  # whoever ends it takes it out, once
 
     def open(self) -> None:
         self._loan.append(self._session.borrow(self.mailbox, self.close))
 
     def pull(self, request: PullRequest) -> None:
-        # Each at a subject of its own: what is said late of another is not for this one.
+        # One subject for each pull, so that a late status of another pull does not
+        # arrive here.
         session = self._session
         self.reply = f"{session.inbox}{self.mailbox.sid}.{session.next_sid()}"
         super().pull(request)
@@ -322,7 +325,7 @@ class LentInbox(Inbox):
 
     def _abandon(self) -> None:
         super()._abandon()
-        if self.is_settled:  # since it was left
+        if self.is_settled:  # settled since it was left
             self._unsubscribe()
 
     @property

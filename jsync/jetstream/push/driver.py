@@ -77,7 +77,7 @@ class PushDelivery(Feed):
         self.queue = queue
         self.info: ConsumerInfo | None = None
         self._raises = raises
-        # Re-entrant, as the session's is. Nothing blocks while it is held.
+        # Re-entrant, like the session's lock. No call blocks while we hold it.
         self._lock = lock or threading.RLock()
         self.consumer = OwnConsumer(self._lock)
         self._flow = FlowControl()
@@ -93,7 +93,7 @@ class PushDelivery(Feed):
         self.mailbox.on_status = self._on_status
         self.mailbox.on_control = self._on_control
         self.mailbox.on_order = self._on_gap
-        # Others of a group have what is missing here.
+        # In a queue group, missing messages went to other members.
         self.mailbox.trail = None if queue else Trail()
 
     @property
@@ -292,7 +292,8 @@ class PushDelivery(Feed):
         """Nobody will read it: end it without waiting, from a finaliser."""
         mailbox = self.mailbox
         if mailbox.closed:
-            # Taken apart here, since the collector may take long to find the cycle.
+            # Break the reference cycle here: the garbage collector may find it only
+            # much later.
             mailbox.on_status = mailbox.on_control = None
             mailbox.on_order = mailbox.on_end = None
             return

@@ -65,7 +65,7 @@ class Heartbeat:
 
 
 def _number(text: str | None) -> int | None:
-    # More digits than a sequence has are no sequence.
+    # A longer number is not a sequence.
     if text and text.isascii() and text.isdigit() and len(text) <= 18:
         return int(text)
     return None

@@ -50,14 +50,14 @@ class OrderedPush(PushDelivery):
         self._place = place
         self._cursor = place.cursor
         self._read = OrderedRead(place, self, Order(0))
-        # Without limits: flow control bounds what comes, and a message that is dropped
-        # would be a gap.
+        # Without limits: flow control bounds the backlog, and a dropped message would
+        # be a gap.
         super().__init__(
             place.api, "", on_error=on_error, raises=raises, lock=self._read.lock
         )
         self.mailbox.ackless = True
         self.mailbox.on_order = self._on_order
-        self.mailbox.trail = None  # the order knows more
+        self.mailbox.trail = None  # the ordered read detects gaps itself
 
     @property
     def closed(self) -> bool:
@@ -79,7 +79,7 @@ class OrderedPush(PushDelivery):
         self.bind(info, created=True, patience=patience)
         self._read.began_at = monotonic()
         self._read.turn(State.LIVE)
-        # What has happened meanwhile is looked at where it happens.
+        # Look on the I/O thread, where the events happen.
         self.session.call_soon(self._read.look)
 
     def _make(self, deadline: float) -> ConsumerInfo | None:
@@ -90,7 +90,8 @@ class OrderedPush(PushDelivery):
         try:
             info = self._place.make(deadline)
         except ConsumerExistsError:
-            # The name is ours alone: the answer was lost with the connection.
+            # The name is unique, so we created it: the answer was lost with the
+            # connection.
             info = None
         order = self._read.order
         arrived = order.consumer_sequence
@@ -166,7 +167,7 @@ class OrderedPush(PushDelivery):
                 info,
                 read.order.consumer_sequence,
                 monotonic(),
-                # What it has sent and does not come is noticed by the next heartbeat.
+                # The next heartbeat reveals messages that were sent and did not arrive.
                 math.inf,
                 stream_sequence=read.order.stream_sequence,
                 waits=not len(self.mailbox),

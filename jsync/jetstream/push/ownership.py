@@ -39,7 +39,7 @@ class OwnConsumer:
         except (ConsumerNotFoundError, StreamNotFoundError):
             self.turn(Ownership.NONE)
         except BaseException:
-            self.turn(Ownership.OURS)  # it may be tried again
+            self.turn(Ownership.OURS)  # deleting may be tried again
             raise
         else:
             self.turn(Ownership.NONE)

@@ -91,7 +91,7 @@ def _create_and_subscribe(
 ) -> PushSubscription:
     config = wanted.config
     deliver = config.deliver_subject or _inbox(api)
-    # First, since only so the server can tell that a consumer is in use already.
+    # Subscribe first: only then can the server tell that a consumer is already in use.
     sub = _open(api, deliver, wanted, reader, timeout)
     try:
         config = config.replace(deliver_subject=deliver)
@@ -99,9 +99,9 @@ def _create_and_subscribe(
         try:
             info = management.put_consumer(api, stream, "create", config, {}, timeout)
         except ConsumerExistsError:
-            if wanted.name is None:  # one that is made up here is unique
+            if wanted.name is None:  # a generated name is unique
                 raise
-            # Somebody else was quicker than us since the look-up.
+            # Another client has created it since the look-up.
             created = False
             info = management.consumer_info(api, stream, wanted.name, timeout)
             check_existing(wanted, info, raced=True)

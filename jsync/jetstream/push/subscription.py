@@ -66,12 +66,13 @@ class PushSubscription(Unsubscribing, Backlog[JetStreamMsg]):
         manual_ack: bool,
         timeout: Seconds | None,
     ) -> None:
-        # Apart, so that what the connection knows of it does not keep this alive.
+        # A separate object: the connection refers to it, and must not keep this one
+        # alive.
         self._delivery = delivery
         super().__init__(delivery.session, delivery.mailbox, callback)
         self._manual_ack = manual_ack
         self._timeout = timeout
-        self._settles = False  # the consumer goes with the last message
+        self._settles = False  # the server deletes the consumer with the last message
 
     # Made by `JetStream.subscribe` ----------------------------------------------------
 
@@ -167,7 +168,8 @@ class PushSubscription(Unsubscribing, Backlog[JetStreamMsg]):
     def _begin(self) -> None:
         if self._callback is None:
             return
-        # 10,000 parked threads are 2.4 s and 150 MB: begun when there is work.
+        # Start the thread at the first message: 10,000 idle threads take 2.4 s and 150
+        # MB.
         self._mailbox.on_first = self._start
         if len(self._mailbox) or self._delivery.mailbox.holds_control:
             first = self._mailbox.claim_first()
@@ -277,7 +279,7 @@ class PushSubscription(Unsubscribing, Backlog[JetStreamMsg]):
         finally:
             if self._settles:
                 self._delivery.settle()
-            self._delivery.abandon()  # nobody reads it any more
+            self._delivery.abandon()  # the delivery has no reader any more
             self._finished.open()
 
     def _raised(self, _: JetStreamMsg, error: BaseException) -> None:
@@ -289,7 +291,7 @@ class PushSubscription(Unsubscribing, Backlog[JetStreamMsg]):
         try:
             msg.ack()
         except ConnectionClosedError:
-            pass  # it is delivered again
+            pass  # the server delivers it again
         except Error as error:
             self._delivery.report(error)
 
@@ -321,7 +323,8 @@ class PushSubscription(Unsubscribing, Backlog[JetStreamMsg]):
         if limit < 0:
             raise ConfigError(f"limit has to be at least 0, not {limit!r}")
         if limit:
-            # The server is not told the limit: it would count its statuses as well.
+            # Do not tell the server the limit: it would count its status messages as
+            # well.
             self._settle_at_end()
             if self._mailbox.end_after(limit):
                 self._delivery.end()
@@ -372,13 +375,14 @@ class PushSubscription(Unsubscribing, Backlog[JetStreamMsg]):
         if threading.current_thread() is self._thread:
             return
         if self._mailbox.claim_first() is not None:
-            self._delivery.settle()  # no message ever came, so no thread was started
+            self._delivery.settle()  # no message came, so no thread was started
             self._finished.open()
             return
         self._wait_handled(deadline, timeout)
 
     def __del__(self) -> None:
-        # Without a callback nobody can read it any more; what has one goes on.
+        # Without a callback nobody can read the subscription any more. With one it
+        # continues.
         if getattr(self, "_callback", self) is None:
             self._delivery.abandon()
 

@@ -147,7 +147,7 @@ def push_wanted(call: Call) -> Wanted:
                 )
     _refuse(given, _PULL_ONLY, "it is for pull consumers: use pull_subscribe")
     if given.flow_control and not given.idle_heartbeat:
-        # Servers ask for both: a lost flow control message is told by a heartbeat.
+        # Servers require both: a heartbeat reveals a lost flow control message.
         given = given.replace(idle_heartbeat=HEARTBEAT_SECONDS)
     if given.deliver_group != queue:
         given = given.replace(deliver_group=queue)
@@ -184,7 +184,7 @@ def ordered_wanted(call: Call) -> Wanted:
     for name, allowed in _ORDERED_IS.items():
         value = getattr(given, name)
         if name == "ack_policy" and call.config is not None and value == "explicit":
-            continue  # what a configuration says when it is not told
+            continue  # the default of the configuration
         if name in asked and value and value not in allowed:
             raise ConfigError(
                 f"{name}: not {value!r} with an ordered consumer, which sets it itself"
@@ -225,7 +225,7 @@ def _wanted(
     if durable is not None:
         asked |= {"durable_name"}
     if name is None and queue is not None:
-        # Else each member would get a consumer of its own, and all messages (ADR-15).
+        # Otherwise each member would get its own consumer and all messages (ADR-15).
         check_name(queue, "queue, which names the consumer when durable does not")
         name = durable = queue
     elif name is not None:
@@ -253,7 +253,7 @@ def _config(call: Call) -> tuple[ConsumerConfig, frozenset[str]]:
     given = {
         name: value
         for name, value in call.fields.items()
-        # nats-py's `flow_control=False` stands for nothing said.
+        # In nats-py, `flow_control=False` means that the option is not set.
         if value is not None and not (name == "flow_control" and value is False)
     }
     keywords = ConsumerConfig.of(None, given)
@@ -282,7 +282,7 @@ def _said(whole: ConsumerConfig, config: object | None) -> frozenset[str]:
         return frozenset(said)
     if isinstance(config, Mapping):
         return frozenset(said & set(config))
-    # nats-py's say these of themselves, whether or not they were given.
+    # nats-py's configurations always contain these defaults.
     unsaid: dict[str, Any] = {"deliver_policy": "all", "replay_policy": "instant"}
     return frozenset(
         name
@@ -341,7 +341,8 @@ def check_existing(wanted: Wanted, info: ConsumerInfo, *, raced: bool = False) -
         check_push(info)
         _check_group(wanted, info)
         if wanted.queue is None:
-            # Who has just created it is subscribed, even if its server says not yet.
+            # We created this consumer, so we are subscribed even if the server does not
+            # list us yet.
             check_free(info, raced)
     else:
         check_pull(info)
@@ -414,7 +415,7 @@ def _check_group(wanted: Wanted, info: ConsumerInfo) -> None:
 def _check_filter(wanted: Wanted, info: ConsumerInfo) -> None:
     config = info.config
     filters = config.filter_subjects or [config.filter_subject or ""]
-    # Several of them are compared as any other field of the configuration.
+    # Several filters are compared like any other field.
     if wanted.subject is None or filters == [""] or wanted.config.filter_subjects:
         return
     if filters != [wanted.subject]:

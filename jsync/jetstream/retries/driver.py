@@ -83,7 +83,7 @@ class Retrier:
 
         If the handler acknowledged the message before it raised, nothing happens.
         """
-        with contextlib.suppress(Error):  # ack_wait brings it back
+        with contextlib.suppress(Error):  # the server delivers it again after ack_wait
             if msg.is_acked:
                 return
             attempt = msg.metadata.num_delivered
@@ -113,7 +113,7 @@ class Retrier:
                 msg.nak(max(self._policy.delay(origin.attempts), LEAST_PAUSE))
                 self._told("kept")
                 return
-        # Only now: until its dead letter is stored the server has to keep it.
+        # Only now: the server must keep the message until its dead letter is stored.
         msg.term("dead letter" if subject else "given up")
         self._report(given_up(origin, subject, reason, error))
         self._told("dead" if subject else "dropped")
@@ -146,11 +146,11 @@ class Retrier:
             except MaxPayloadError:
                 if not size:
                     raise
-                size = 0  # without the traceback it may fit
+                size = 0  # without the traceback the letter may fit
             except InvalidHeaderError:
                 if not headers:
                     raise
-                headers = None  # another client sent names that none should have
+                headers = None  # another client sent invalid header names
 
 
 def given_up(

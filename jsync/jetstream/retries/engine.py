@@ -178,7 +178,7 @@ class Retry:
                 f"before retry ends it (attempts={self.attempts}); set max_deliver of the "
                 "consumer above attempts, or unset it"
             )
-        # The last delivery is for the dead letter: there is none after it.
+        # Keep the last delivery for the dead letter: no delivery follows it.
         return min(most, limit - 1)
 
 
@@ -218,7 +218,7 @@ class Origin(NamedTuple):
     @property
     def msg_id(self) -> str:
         """The `Nats-Msg-Id` of its dead letter: the same whenever it is published again."""
-        # A stream that was deleted and created again has the same sequences.
+        # A recreated stream has the same sequences, so add the time to the id.
         stored = int(self.timestamp.timestamp() * 1e6)
         return f"dead:{self.stream}:{self.consumer}:{self.sequence}:{stored}"
 
@@ -233,7 +233,7 @@ def dead_letter_headers(
 ) -> Mapping[str, list[str]]:
     """Return the headers of a dead letter: those of the message, and the reason."""
     given = Headers(headers or {})
-    if f"{PREFIX}Reason" in given:  # it was a dead letter before
+    if f"{PREFIX}Reason" in given:  # it was already a dead letter
         given = Headers(original_headers(given))
     own: dict[str, list[str]] = {}
     for name, value in given.pairs():
@@ -291,7 +291,7 @@ def text_of(value: str) -> str:
     try:
         return msgspec.json.decode(quoted.encode(), type=str)
     except (msgspec.DecodeError, UnicodeEncodeError):
-        return value  # cut in the middle of an escape, or not by jsync
+        return value  # cut in the middle of an escape, or written by another program
 
 
 def _traceback(error: BaseException) -> str:

@@ -60,8 +60,8 @@ class Pages(Generic[Item]):
         self._make = make
         self._batch = whole(batch, "batch", 1)
         self._max_bytes = whole(max_bytes, "max_bytes", 1)
-        self._next = 0  # the sequence to go on from; 0 before the first message
-        self._previous = 0  # the last sequence of this page; 0 when it has none yet
+        self._next = 0  # the sequence to continue from, 0 before the first message
+        self._previous = 0  # the last sequence of this page, 0 while the page is empty
         self.pending = 0
         """What the last message said is still to come."""
         self._futile = 0
@@ -122,7 +122,7 @@ class Pages(Generic[Item]):
             raise direct_error(msg.status or 0, msg.status_text)
         headers = msg.headers or Headers()
         if _number(headers, "Nats-Last-Sequence") == self._previous:
-            # Of last messages, nats-server 2.11 counts one too few here.
+            # For last messages, nats-server 2.11 reports one too few.
             if max(self.pending, _number(headers, "Nats-Num-Pending")) == 0:
                 return Step.END
             if self._previous:
@@ -233,8 +233,9 @@ class LastOfEach(Pages[Item]):
         return {**self._request, "seq": self._next} if self._next else self._request
 
     def _passes(self, answer: DirectAnswer) -> Step | None:
-        # A later page sees what was published meanwhile, so that no subject is missing
-        # whose last message has moved on; those that were given already come again.
+        # A later page includes messages that were published in the meantime, so no
+        # subject is missed if its last message moved. Subjects that were already
+        # returned come again.
         subject = answer.subject
         if subject in self._given:
             return Step.SKIP
@@ -244,7 +245,7 @@ class LastOfEach(Pages[Item]):
     def _nothing(self, msg: Msg) -> Step:
         if "results" in msg.status_text.lower():
             return Step.END
-        # One went between being looked up and being read.
+        # A message was deleted between its look-up and its read.
         return self._again(direct_error(404, msg.status_text))
 
 
@@ -276,6 +277,6 @@ def direct_error(status: int, text: str) -> Error:
 def _number(headers: Headers, name: str) -> int:
     values = headers.get_all(name)
     text = values[-1] if values else ""
-    # More digits than a sequence has are no sequence.
+    # A longer number is not a sequence.
     is_number = text.isascii() and text.isdigit() and len(text) <= 20
     return int(text) if is_number else 0

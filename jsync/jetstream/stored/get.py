@@ -108,7 +108,8 @@ def _wanted(
         wanted["seq"] = whole(sequence, "sequence", 1)
     if start_time is not None:
         wanted["start_time"] = wire_time(start_time, "start_time")
-        # Without a subject it would be the message at that moment, not the next one.
+        # Without a subject the server would return the message of that moment, not the
+        # next.
         wanted["next_by_subj"] = ">"
     if next_by_subject is not None:
         check_filter(next_by_subject, "next_by_subject")
@@ -131,7 +132,7 @@ def _direct_get(
     subject, data = f"{api.prefix}.DIRECT.GET.{stream}", b""
     literal = wanted.get("last_by_subj")
     if literal is not None and _is_literal(literal):
-        # Permissions can be given by subject then.
+        # Name the subject in the request, so that permissions can be given by it.
         subject = f"{subject}.{literal}"
     else:
         data = _encode(wanted)
@@ -206,9 +207,9 @@ def _await_server(
         info = stream_info(api, stream, timeout=ELECTION_SECONDS)
         allowed = bool(info.config.allow_direct)
     except (LateError, ConnectionLostError, JetStreamUnavailableError):
-        pass  # while one is being elected nobody says that either
+        pass  # during an election there is no answer either
     except (JetStreamNotEnabledError, PermissionsError):
-        allowed = False  # for this client
+        allowed = False  # this client may not use direct gets
     if not allowed:
         raise nobody
     if monotonic() + RETRY_SECONDS >= until:
@@ -228,7 +229,7 @@ def delete_message(
     try:
         api.request(f"STREAM.MSG.DELETE.{stream}", wanted, timeout=timeout)
     except MessageDeleteError as error:
-        # A stream in files says this of what it does not have, one in memory 10043.
+        # A file stream answers so for a missing message. A memory stream answers 10043.
         if error.description not in ("no message found", "stream store EOF"):
             raise
         raise MessageNotFoundError(

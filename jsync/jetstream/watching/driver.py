@@ -79,7 +79,7 @@ def open_changes(
     elif revision is not None:
         options["deliver_policy"] = "by_start_sequence"
         options["opt_start_seq"] = whole(revision, "revision", 1)
-    # A watch is for as long as the program runs: it never gives up.
+    # A watch lasts as long as the program, so never give up.
     cursor = Cursor(
         ordered_config(options), secrets.token_hex(8), max_reset_attempts=None
     )
@@ -231,7 +231,7 @@ class Changes(Generic[Item]):
         """The entry in the form of the user; None for a marker that is to be left out."""
         initial = self._initial
         if not initial.done and initial.came(stored.revision, stored.delta):
-            with contextlib.suppress(Error):  # then the next entry asks
+            with contextlib.suppress(Error):  # then ask at the next entry
                 stream = self._layout.stream
                 info = stream_info(self._place.api, stream, timeout=ASK_SECONDS)
                 initial.ends_at(info.state.last_seq, stored.revision)
@@ -275,10 +275,10 @@ class Changes(Generic[Item]):
             stream = self._layout.stream
             api = self._place.api
             info = consumer_info(api, stream, name, ASK_SECONDS)
-            # Who has the consumer may be behind the leader.
+            # The server of the consumer may lag behind the leader.
             last = last_of(api, self._layout, self._keys, ASK_SECONDS)
         except Error:
-            return False  # another consumer follows, and the next look asks that one
+            return False  # the next look asks the new consumer
         if len(self._mailbox):
             return False
         if self._pull.has_all(info) and last <= self.revision:
@@ -337,7 +337,8 @@ class Changes(Generic[Item]):
 
         try:
             self._thread = self._session.spawner.start(name, work)
-        except BaseException:  # no more threads, or Ctrl-C came as it was begun
+        except BaseException:
+            # No thread could be started, or Ctrl-C interrupted the start.
             self._pull.stop()
             raise
 
@@ -366,7 +367,7 @@ class Changes(Generic[Item]):
             if entry is not None:
                 try:
                     callback(entry)
-                except BaseException as error:  # noqa: BLE001 - it is the user's
+                except BaseException as error:  # noqa: BLE001 - user code
                     raised(entry, error)
             elif self._mailbox.closed:
                 return

@@ -31,7 +31,8 @@ class Watching(Single, Generic[Item]):
         changes: Changes[Item],
         callback: Callable[[Item], object] | None = None,
     ) -> None:
-        # Apart, so that what the connection knows of it does not keep this alive.
+        # A separate object: the connection refers to it, and must not keep this one
+        # alive.
         self._changes = changes
         if callback is not None:
             changes.run(callback)
@@ -99,7 +100,7 @@ class Watching(Single, Generic[Item]):
             BucketNotFoundError: The bucket was deleted.
             ConnectionClosedError: The connection was closed.
         """
-        # It keeps this alive by what it calls when nothing is at hand.
+        # The iterator keeps this object alive by its bound `__next__`.
         return EntryIterator(self._changes.entries, self.__next__)
 
     def __next__(self) -> Item:
@@ -192,7 +193,7 @@ class Watching(Single, Generic[Item]):
 
     def __del__(self) -> None:
         changes = getattr(self, "_changes", None)
-        if changes is not None:  # else Ctrl-C came as it was made
+        if changes is not None:  # None if Ctrl-C interrupted __init__
             changes.abandon()
 
     def __repr__(self) -> str:

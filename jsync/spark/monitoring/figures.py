@@ -96,7 +96,7 @@ class QueryFigures(msgspec.Struct, kw_only=True):
         found: dict[str, StreamFigures] = {}
         for stream, place in positions(report):
             if stream in found and found[stream].next <= place.next:
-                continue  # two sources read it, and the other one is behind
+                continue  # two sources read the stream, and the other one is behind
             known = self.streams.get(stream)
             lag = (known.lag, known.lag_seconds) if known else (None, None)
             found[stream] = StreamFigures(

@@ -47,7 +47,7 @@ def _lag(
     stream = js.stream(name)
     info = stream.cached_info
     if info.created is None or info.created.isoformat() != place.created:
-        return None, None  # another stream of this name
+        return None, None  # the stream was recreated
     state = info.state
     lag = max(0, state.last_seq + 1 - max(place.next, state.first_seq))
     if not lag or not state.messages:

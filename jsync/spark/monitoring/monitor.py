@@ -132,7 +132,7 @@ class Monitor:
         self._fence_bucket = fence_bucket
         self._on_progress = on_progress
         self._listener = _Listener()
-        self._queries: dict[str, QueryFigures] = {}  # of the thread alone
+        self._queries: dict[str, QueryFigures] = {}  # used by the thread alone
         self._shown: dict[str, QueryFigures] = {}  # copies, replaced as a whole
         self._closing = threading.Event()
         self._is_closed = False

@@ -1,4 +1,4 @@
-# By its whole name: spark-submit runs this file as a script.
+# Import by the full name: spark-submit runs this file as a script.
 import sys
 
 from jsync.spark.pipeline import main

@@ -84,7 +84,7 @@ def _wider(one: str, other: str) -> str:
     numbers = {"bigint": 0, "decimal": 1, "double": 2}
     if one in numbers and other in numbers:
         return max(one, other, key=lambda name: numbers[name])
-    return "string"  # Spark gives the JSON text of a value that is no string
+    return "string"  # for other values, Spark returns the JSON text
 
 
 @dataclass

@@ -187,7 +187,7 @@ class _Reader:
         try:
             return msgspec.convert(value, kind)
         except msgspec.ValidationError as error:
-            # TOML has no null; a key that may be left out is one that may be None.
+            # TOML has no null: an optional key is one that may be None.
             message = str(error).replace("`", "").replace(" | null", "")
             self._problems.add(key, message)
             return None

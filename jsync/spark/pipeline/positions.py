@@ -61,7 +61,7 @@ class Positions:
             try:
                 document = tomllib.loads("\n".join(self._lines[:last]))
             except tomllib.TOMLDecodeError:
-                continue  # in the middle of an array or a text of several lines
+                continue  # inside an array or a multi-line string
             statements.append(_Statement(first, last, document))
             first = last + 1
         return statements

@@ -32,7 +32,7 @@ class Problems:
         """A problem at `key`, or at a line of the text that is its value."""
         if text_line is None:
             line = self._positions.line(key)
-        else:  # a step is its SQL, or a table that has it
+        else:  # a step is its SQL text, or a table with it
             line = self._positions.text_line((*key, "sql"), text_line)
         self._found.add((line, f"{dotted(key)}: {message}" if key else message))
 

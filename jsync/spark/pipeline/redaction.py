@@ -13,8 +13,8 @@ from .config import JetStreamSink, JetStreamSource
 if TYPE_CHECKING:
     from .config import Pipeline
 
-# Event logs and the user interface show all settings, but for those whose name has one of
-# these words: Spark's own rule, from 4.0 on.
+# Event logs and the user interface hide only settings whose name contains one of these
+# words. This is Spark's own rule, from 4.0 on.
 REDACTION: Final = "spark.redaction.regex"
 REDACTED: Final = "(?i)secret|password|token|access[.]?key|credential"
 

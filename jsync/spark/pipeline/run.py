@@ -132,7 +132,7 @@ def _run(
     master: str | None,
     conf: Mapping[str, str] | None,
 ) -> Result:
-    # PySpark is loaded once the file is known to be worth it.
+    # Import PySpark only after the file was found valid.
     from .batch import run_batch  # noqa: PLC0415
     from .session import session  # noqa: PLC0415
     from .streaming import run_streaming  # noqa: PLC0415

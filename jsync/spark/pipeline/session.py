@@ -22,15 +22,15 @@ if TYPE_CHECKING:
     from .config import Pipeline
 
 _DEFAULTS = {
-    # Days and hours are not to depend on where the driver runs.
+    # Days and hours must not depend on the time zone of the driver.
     "spark.sql.session.timeZone": "UTC",
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "ERROR",
 }
 _QUIET = Path(__file__).with_name("log4j2.properties")
 
-# What a JVM has to be started with. The rest is set inside it: a command line is shown to
-# every user of the machine, and a setting can be a secret.
+# Settings that a JVM needs at its start. The others are set inside it: every user of
+# the machine can see a command line, and a setting can be a secret.
 _AT_LAUNCH = ("spark.driver.", "spark.jars", "spark.submit.", "spark.local.")
 
 

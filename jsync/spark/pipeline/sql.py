@@ -38,7 +38,7 @@ def reads(query: str) -> list[Reads]:
     if len(trees) > 1:
         raise SQLError("a step is one query, and these are several")
     (tree,) = trees
-    # `with` alone is what a query that begins with FROM is read as, too.
+    # The parser also returns a bare `with` for a query that begins with FROM.
     if not isinstance(tree, exp.Query | exp.Values):
         kind = tree.key.upper()
         raise SQLError(f"a step is a query that begins with SELECT or WITH, not {kind}")
@@ -87,7 +87,7 @@ def _parse(text: str) -> list[exp.Expr | None]:
         tokens = dialect.tokenize(text)
         for at, token in enumerate(tokens):
             following = tuple(each.token_type for each in tokens[at + 2 : at + 4])
-            # Behind `group by` the parser takes the function for the clause.
+            # After `group by` the parser mistakes the function for the clause.
             if token.token_type is TokenType.WINDOW and following != _CLAUSE:
                 where = token.line, token.col, token.start, token.end
                 tokens[at] = Token(TokenType.VAR, token.text, *where)

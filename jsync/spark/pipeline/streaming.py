@@ -134,7 +134,7 @@ def _start_jetstream(
     writer = writer.outputMode(sink.output_mode)
     if sink.output_mode == "append":
         return writer.format("jetstream").options(**options).start()
-    # Spark lets no data source in Python have what a query updates, but lets it write each
+    # Spark does not support output mode `update` for Python data sources, so write each
     # micro-batch as a batch.
     return writer.foreachBatch(_write_batch(options)).start()
 

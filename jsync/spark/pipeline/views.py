@@ -71,7 +71,7 @@ def make_views(
                 )
                 views[dead.lower()] = _view(letters, dead, None)
     for name, step in pipeline.steps.items():
-        # What a view that failed is missing for has been said already.
+        # The fault of the failed view was already reported.
         if problems:
             break
         with refusals(problems, ("steps", name)):
@@ -103,7 +103,8 @@ def failures(sink: str, stop: Stop) -> Iterator[None]:
 def harmless(frame: DataFrame) -> DataFrame:
     """The rows as a console may show them: without characters that a terminal obeys."""
     names = frame.columns
-    numbered = frame.toDF(*map(str, range(len(names))))  # two may have one name
+    # Two columns may have the same name.
+    numbered = frame.toDF(*map(str, range(len(names))))
     shown = []
     for name, field in zip(names, numbered.schema, strict=True):
         column = F.col(f"`{field.name}`")
@@ -169,7 +170,7 @@ def _decode(
     if source.malformed == "fail":
         rows = rows.filter(F.when(malformed, _failure()).otherwise(F.lit(True)))
     elif source.malformed == "drop":
-        if rows.isStreaming:  # Spark tells no metrics of a batch that did not run
+        if rows.isStreaming:  # Spark reports no metrics for a batch that did not run
             count = F.count_if(malformed).alias(MALFORMED)
             rows = rows.observe(f"{MALFORMED} {name}", count)
         rows = rows.filter(~malformed)

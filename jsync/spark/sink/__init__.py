@@ -38,7 +38,7 @@ __all__ = ["BatchReport", "JetStreamStreamWriter", "JetStreamWriter", "TaskRepor
 
 
 def __getattr__(name: str) -> Any:
-    # The options of a write are checked without PySpark as well.
+    # The options of a write are also checked without PySpark.
     if home := _HOMES.get(name):
         return getattr(import_module(f".{home}", __name__), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -87,13 +87,14 @@ class DeadLetters:
         own = {
             name: values
             for name, values in (headers or {}).items()
-            if not name.startswith("Nats-")  # what it was to the other stream
+            # Headers that were orders to the other stream.
+            if not name.startswith("Nats-")
         }
         try:
             self._publisher.publish(
                 self._subject, payload, headers={**own, **added}, msg_id=name
             )
-        except UNSENDABLE:  # its headers are what is wrong with it
+        except UNSENDABLE:  # the fault is in the headers
             self._publisher.publish(self._subject, payload, headers=added, msg_id=name)
         self.count += 1
 

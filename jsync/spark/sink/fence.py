@@ -146,7 +146,7 @@ def standing(
         return Standing.BEHIND
     if begun.run != attempt.run:
         if begun.last_sequence == last_sequence:
-            return Standing.NEW  # nobody has published since
+            return Standing.NEW  # no message was published since
         return Standing.REPLAYED
     if task is None or (task.batch, task.run) != (attempt.batch, attempt.run):
         return Standing.SHARED

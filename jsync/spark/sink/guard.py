@@ -91,7 +91,7 @@ class Guard:
                 if where is Standing.NEW:
                     entry = Begun(attempt.batch, attempt.run, last)
                     _put(bucket, f"{key}.begun", entry, begun_at)
-                    continue  # and now the task
+                    continue  # now note the task
                 if where is Standing.SHARED:
                     _put(
                         bucket,
@@ -100,7 +100,7 @@ class Guard:
                         task_at,
                     )
             except WrongLastSequenceError:
-                continue  # another task was first
+                continue  # another task was faster
             break
         if where is Standing.BEHIND:
             raise self._behind()
@@ -155,7 +155,9 @@ class Guard:
         """Raise `DataLossError` if the stream is not the one that was written into."""
         name, created, mark = committed.stream, committed.created, committed.mark
         if name is None or name != self._target.stream:
-            return  # an older version has not noted it, or the query goes elsewhere now
+            # An older version did not note it, or the query now writes to another
+            # stream.
+            return
         upto = 1 if mark is None else mark.sequence + 1
         stream, holding = look_behind(self._js, name, created, upto)
         if holding.created != created:

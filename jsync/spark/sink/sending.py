@@ -89,13 +89,13 @@ class ByPublisher:
         )
 
     def _on_error(self, future: PubAckFuture, error: Exception) -> None:
-        future.exception()  # it is told here, and need not be again
+        future.exception()  # the error is reported here, so mark it as retrieved
         self._failures.put((future, error))
 
     def publish(self, rows: Rows, **columns: Any) -> None:
         self._publisher.publish_arrow(rows, **columns)
         if self._publisher.failed and self._dead is None:
-            self._publisher.flush()  # raises
+            self._publisher.flush()  # raises for an invalid value
         self._bury(self._failures.qsize())
 
     def close(self) -> Confirmed:
@@ -169,7 +169,7 @@ class Sending:
             if settings.dead_letters is None
             else DeadLetters(js, settings.dead_letters, max_payload)
         )
-        # No subject and no stream has such a name, so no column is taken for one.
+        # A leading space: no subject and no stream has such a name.
         self._names = [f" {name}" for name in plan.names]
         self._columns: dict[str, Any] = {
             name: f" {name}" for name in plan.names if name in OPTIONS
@@ -185,7 +185,7 @@ class Sending:
         )
 
     def _by_publisher(self) -> ByPublisher:
-        # Without an id in each row a message must not be sent twice.
+        # Without an id in each row, no message may be sent twice.
         resend = self._settings.exactly_once
         return ByPublisher(self._js, self._dead, resend=resend, timeout=self._timeout)
 
@@ -205,7 +205,7 @@ class Sending:
         except BatchPublishTooManyInflightError:
             if self._settings.publisher != "auto" or self._way.give_up():
                 raise
-            # Many tasks at once: nothing is stored of this one yet.
+            # Too many tasks run at once. This one has stored nothing yet.
             self._way = self._by_publisher()
             self._send(rows)
 

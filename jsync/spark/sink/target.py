@@ -83,7 +83,7 @@ def _check_window(settings: SinkSettings, name: str, window: float) -> None:
 def _ingest(settings: SinkSettings, plan: ColumnPlan, config: StreamConfig) -> bool:
     if settings.publisher == "async":
         return False
-    able = bool(config.allow_batched)  # older servers leave it out
+    able = bool(config.allow_batched)  # older servers omit the field
     if settings.publisher == "ingest":
         if not able:
             raise ConfigError(
@@ -91,7 +91,7 @@ def _ingest(settings: SinkSettings, plan: ColumnPlan, config: StreamConfig) -> b
                 "nats-server 2.14 or later: set it, or give publisher=async"
             )
         return True
-    # The acks of a publisher tell duplicates and refusals apart, row by row.
+    # With a publisher, the acks distinguish duplicates and refusals for each row.
     return (
         able
         and not settings.exactly_once

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     StreamWriter = DataSourceStreamWriter
 else:
-    # Spark 4.0 has none for record batches, and gives rows.
+    # Spark 4.0 has no writer for record batches, and passes rows.
     StreamWriter = getattr(
         datasource, "DataSourceStreamArrowWriter", datasource.DataSourceStreamWriter
     )
@@ -77,7 +77,7 @@ class Sink:
         settings.check(self._plan, overwrite=overwrite, streaming=streaming)
         self._target: Target | None = None
         if not streaming:
-            jetstream(settings.connection)  # a wrong address is told at once
+            jetstream(settings.connection)  # raises at once for a wrong address
         patiently(self._look)
         if overwrite:
             patiently(self._purge)
@@ -224,7 +224,7 @@ class Sink:
     ) -> BatchReport:
         tasks = [one for one in messages if isinstance(one, TaskReport)]
         report = BatchReport.of(tasks)
-        # The batches of a query are noted without a gap, with rows or without.
+        # Note every batch of a query, even without rows, so that there is no gap.
         key = next((task.key for task in tasks if task.rows or self._streaming), None)
         bucket = self.settings.fence_bucket
         if bucket is not None and key is not None:
