@@ -86,8 +86,8 @@ class ConnectionEvents(Closing):
     """The events of a connection, in their order. `Connection.events` returns it.
 
     Iterate over it, or call `next`. Iterating blocks until the next event and ends after
-    `Closed`. At most 10,000 events wait for you. Of those that come then, `EventsMissed`
-    says how many there were.
+    `Closed`. At most 10,000 events wait for you. `EventsMissed` counts the
+    events that were dropped after that.
     """
 
     def __init__(self, owner: object, check_process: Callable[[], object]) -> None:

@@ -445,7 +445,7 @@ class ManagedConsumer:
     def __init__(
         self, api: API, stream: str, name: str, info: ConsumerInfo | None = None
     ) -> None:
-        """One that is bound without `info` asks the server nothing."""
+        """Bind to it by name. Without `info`, nothing is sent before the first call."""
         self._api = api
         self._stream = stream
         self._name = name

@@ -46,7 +46,7 @@ class Stream:
     """
 
     def __init__(self, api: API, name: str, info: StreamInfo | None = None) -> None:
-        """One that is bound without `info` asks the server nothing."""
+        """Bind to it by name. Without `info`, nothing is sent before the first call."""
         self._api = api
         self._name = name
         self._info = info

@@ -2,15 +2,20 @@ from __future__ import annotations
 
 import ast
 import builtins
+import contextlib
 import inspect
 import pkgutil
 import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import jsync
 from jsync import errors, metrics, server, testing
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 MODULES = {
     *(
@@ -62,6 +67,30 @@ def test_help_shows_the_fields_of_a_configuration_with_plain_types() -> None:
     assert shown.parameters["ack_wait"].annotation == float | None
     assert shown.parameters["ack_policy"].default == "explicit"
     assert "Since" not in str(shown)
+
+
+def public_calls() -> Iterator[tuple[str, inspect.Signature]]:
+    """Every public function and method whose signature `help` shows."""
+    for name in jsync.__all__:
+        thing = vars(jsync)[name]
+        members = dict(inspect.getmembers(thing)) if inspect.isclass(thing) else {}
+        calls = [(f"{name}.{key}", call) for key, call in members.items()]
+        for path, call in [(name, thing), *calls]:
+            if callable(call) and not path.rpartition(".")[2].startswith("_"):
+                with contextlib.suppress(ValueError):  # a class that only jsync makes
+                    yield path, inspect.signature(call)
+
+
+def test_help_shows_no_private_argument_and_no_address_in_memory() -> None:
+    signatures = dict(public_calls())
+    assert len(signatures) > 300
+    hidden = [
+        path
+        for path, signature in signatures.items()
+        if any(name.startswith("_") for name in signature.parameters)
+        or " object at 0x" in str(signature)
+    ]
+    assert hidden == []
 
 
 def test_models_offer_what_they_list() -> None:

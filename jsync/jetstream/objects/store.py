@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal, TypeAlias, TypeVar, overload
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from ...checks import callback as check_callback, count, flag, seconds as check_seconds
 from ...errors import (
@@ -59,8 +60,6 @@ RETRIES = 3
 """How often an object that is replaced while it is read is read again."""
 
 Read = TypeVar("Read")
-
-_UNSET: Any = object()
 
 
 class ObjectStore:
@@ -497,9 +496,9 @@ class ObjectStore:
         name: str,
         *,
         new_name: str | None = None,
-        description: str | None = _UNSET,
-        headers: HeadersLike | None = _UNSET,
-        metadata: Mapping[str, str] | None = _UNSET,
+        description: str | UnsetType | None = UNSET,
+        headers: HeadersLike | UnsetType | None = UNSET,
+        metadata: Mapping[str, str] | UnsetType | None = UNSET,
         timeout: Seconds | None = None,
     ) -> ObjectInfo:
         """Change the info of an object or a link, or rename it.
@@ -526,11 +525,11 @@ class ObjectStore:
         objects = self._objects
         seconds = objects.api.seconds(timeout)
         changes: dict[str, Any] = {}
-        if description is not _UNSET:
+        if description is not UNSET:
             changes["description"] = check_description(description)
-        if headers is not _UNSET:
+        if headers is not UNSET:
             changes["headers"] = check_headers(headers)
-        if metadata is not _UNSET:
+        if metadata is not UNSET:
             changes["metadata"] = check_metadata(metadata)
         wanted = name if new_name is None else check_object(new_name)
         if wanted != name:
