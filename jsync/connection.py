@@ -7,13 +7,15 @@ import os
 import sys
 import warnings
 import weakref
+from dataclasses import replace
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from ._fast import Mailbox, PlainPublisher
 from .checks import seconds
+from .contexts import connect_keywords
 from .core.deadline import deadline_after
 from .core.events import ConnectionEvents
 from .core.io_thread import IOThread
@@ -47,6 +49,8 @@ if TYPE_CHECKING:
 
 Data = bytes | bytearray | memoryview
 
+DEFAULT_SERVER = "nats://127.0.0.1:4222"
+
 
 class Statistics(msgspec.Struct, frozen=True, kw_only=True):
     """Counters of a connection since `connect`, and its present state.
@@ -79,8 +83,9 @@ class Statistics(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def connect(
-    servers: str | Sequence[str] = "nats://127.0.0.1:4222",
+    servers: str | Sequence[str] = DEFAULT_SERVER,
     *,
+    context: str | bool | None = None,
     name: str | None = None,
     user: Secret | None = None,
     password: Secret | None = None,
@@ -132,6 +137,11 @@ def connect(
     may use the connection. A forked child has to make its own. Servers older than 2.2
     are rejected, because they have no headers.
 
+    With a `context`, what you do not give comes from a file that the `nats` command
+    stores (ADR-21): the servers, the credentials, TLS, `inbox_prefix`, a proxy, and the
+    domain or prefix of `nc.jetstream()`. If you give credentials, those of the context do
+    not count.
+
     Choose one way to authenticate: `user` and `password`, `token`, `nkey_seed`,
     `creds`, or `auth_callback`.
 
@@ -151,6 +161,9 @@ def connect(
     Args:
         servers: URLs, `nats://[user:password@]host[:port]` or `tls://...`, as a list or
             separated by commas.
+        context: The name of a context of the `nats` command, or the path of its file.
+            True: the one that `NATS_CONTEXT` names, or the selected context. Default:
+            none.
         name: A name for the connection, which the server shows to its operator.
         user: The user name, or a callable that returns it. This callable and those
             below run on a thread of their own, for the rest of `connect_timeout` at
@@ -278,6 +291,9 @@ def connect(
         on_lame_duck=on_lame_duck,
         on_discovered=on_discovered,
     )
+    jetstream: dict[str, Any] = {}
+    if context is not None and context is not False:
+        options, jetstream = _in_context(options, context)
     session = Session(options, IOThread)
     try:
         session.start()
@@ -287,10 +303,38 @@ def connect(
         except LateError:
             if not retry_on_failed_connect:
                 raise
-        return Connection(session)
+        return Connection(session, jetstream)
     except BaseException:
         session.close(0)
         raise
+
+
+_CREDENTIALS = ("user", "password", "token", "nkey_seed", "creds", "auth_callback")
+_DEFAULTS = {
+    "servers": DEFAULT_SERVER,
+    "inbox_prefix": "_INBOX",
+    "tls_handshake_first": False,
+}
+"""The defaults of `connect` other than None, of what a context can say."""
+
+
+def _in_context(
+    options: Options, context: str | bool
+) -> tuple[Options, dict[str, Any]]:
+    """The options with what a context adds, and the arguments of `jetstream` in it."""
+    if not isinstance(context, str | bool):
+        raise ConfigError(f"context has to be a name or True, not {context!r}")
+    name = "" if context is True else str(context)
+    stored, jetstream = connect_keywords(name, os.environ)
+    given = {name for name in stored if getattr(options, name) != _DEFAULTS.get(name)}
+    if any(getattr(options, name) is not None for name in _CREDENTIALS):
+        given.update(_CREDENTIALS)
+    if options.dialer is not None:
+        given.add("proxy")
+    if not (options.tls is None or isinstance(options.tls, bool)):
+        given.update(("tls_ca", "tls_cert", "tls_key"))
+    added = {name: value for name, value in stored.items() if name not in given}
+    return replace(options, **added), jetstream
 
 
 def _refuse_gevent() -> None:
@@ -314,8 +358,11 @@ class Connection(PlainPublisher):
     before, you get a ResourceWarning.
     """
 
-    def __init__(self, session: Session) -> None:
+    def __init__(
+        self, session: Session, jetstream: Mapping[str, Any] | None = None
+    ) -> None:
         self._session = session
+        self._jetstream = dict(jetstream or {})
         self._options = session.options
         super().__init__(session.outbox)
         self._finalizer = weakref.finalize(self, _forgotten, session)
@@ -493,15 +540,19 @@ class Connection(PlainPublisher):
         *,
         domain: str | None = None,
         prefix: str | None = None,
+        event_prefix: str | None = None,
         timeout: Seconds = 5.0,
     ) -> JetStream:
         """Get JetStream on this connection. Sends nothing to the server.
+
+        If you gave a `context` to `connect`, the defaults come from that context.
 
         Args:
             domain: The JetStream domain to use, of a leaf node for instance. Default:
                 the server's own.
             prefix: The prefix of an imported JetStream API, instead of `domain`.
                 Default: `$JS.API`.
+            event_prefix: The prefix of imported advisories. Default: `$JS.EVENT`.
             timeout: The default timeout of its calls, in seconds. Default: 5.
 
         Returns:
@@ -511,7 +562,18 @@ class Connection(PlainPublisher):
             ConfigError: You gave both `domain` and `prefix`, or a value that is not
                 allowed.
         """
-        return JetStream(self, domain=domain, prefix=prefix, timeout=timeout)
+        defaults = self._jetstream
+        if domain is None and prefix is None:
+            domain, prefix = defaults.get("domain"), defaults.get("prefix")
+        if event_prefix is None:
+            event_prefix = defaults.get("event_prefix")
+        return JetStream(
+            self,
+            domain=domain,
+            prefix=prefix,
+            event_prefix=event_prefix,
+            timeout=timeout,
+        )
 
     def service(
         self,

@@ -15,7 +15,8 @@ from click.shell_completion import (
     get_completion_class,
 )
 
-from . import contexts
+from jsync import contexts
+
 from .output import write_text
 from .settings import Settings
 

@@ -9,7 +9,8 @@ from urllib.parse import urlsplit, urlunsplit
 
 import click
 
-from . import contexts
+from jsync import contexts, errors
+
 from .completion import CONTEXT
 from .family import Family
 from .output import echo, is_terminal, write_facts, write_json, write_row, write_table
@@ -151,8 +152,8 @@ def _summary(root: Path, name: str, selected: str | None) -> dict[str, Any]:
     found: dict[str, Any] = {"name": name, "selected": name == selected}
     try:
         stored, error = contexts.stored(root, name), None
-    except click.UsageError as wrong:
-        stored, error = {}, wrong.message
+    except errors.ConfigError as wrong:
+        stored, error = {}, str(wrong)
     return found | {
         "description": str(stored.get("description") or ""),
         "url": _safe("url", stored.get("url") or ""),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from .app import OPTIONS
-from .contexts import VARIABLES
+from .environment import VARIABLES
 from .output import write_json, write_text
 
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 import jsync
 from jsync import errors
+from jsync.contexts import jetstream_keywords, keywords_of
 
-from .contexts import resolve
+from .environment import resolve
 from .failures import say, words_of
 from .values import seconds
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _TIMEOUT = 5.0
+_LOCAL = "nats://127.0.0.1:4222"
 
 
 class Settings:
@@ -54,7 +55,7 @@ class Settings:
     @property
     def servers(self) -> list[str]:
         """The URLs to connect to. They can hold secrets."""
-        given: str = connect_options(self._all)["servers"]
+        given: str = self._all.get("server") or _LOCAL
         return [url.strip() for url in given.split(",")]
 
     @property
@@ -74,7 +75,8 @@ class Settings:
         options = {
             "name": "jsync",
             "connect_timeout": self.timeout,
-            **connect_options(self._all),
+            "servers": _LOCAL,
+            **keywords_of(self._all),
             **options,
         }
         try:
@@ -88,11 +90,7 @@ class Settings:
 
     def jetstream(self, nc: jsync.Connection) -> jsync.JetStream:
         """JetStream, of the domain or with the prefix that the options name."""
-        return nc.jetstream(
-            domain=self._all.get("domain"),
-            prefix=self._all.get("js_api_prefix"),
-            timeout=self.timeout,
-        )
+        return nc.jetstream(timeout=self.timeout, **jetstream_keywords(self._all))
 
     def __repr__(self) -> str:
         return f"<Settings {', '.join(self.given) or 'of nothing'}>"
@@ -103,72 +101,6 @@ def flush(nc: jsync.Connection, timeout: float) -> None:
     nc.flush(timeout)
     if isinstance(nc.last_error, errors.PermissionsError):
         raise nc.last_error
-
-
-def connect_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The keywords of `jsync.connect` for options; raises `click.UsageError`."""
-    keywords = {
-        "servers": options.get("server") or "nats://127.0.0.1:4222",
-        "tls_ca": options.get("tlsca"),
-        "tls_cert": options.get("tlscert"),
-        "tls_key": options.get("tlskey"),
-        "tls_handshake_first": options.get("tlsfirst"),
-        "inbox_prefix": options.get("inbox_prefix"),
-        "token": _text(options.get("token")),
-        "creds": options.get("creds"),
-    }
-    if isinstance(creds := keywords["creds"], str):
-        _check_there("creds", creds)
-    user, password = options.get("user"), _text(options.get("password"))
-    if user and password is not None:
-        keywords |= {"user": user, "password": password}
-    elif user:  # as the nats command does
-        keywords["token"] = user
-    elif password:
-        raise click.UsageError("a password needs a user: --user NAME --password WORD")
-    if nkey := options.get("nkey"):
-        keywords["nkey_seed"] = _text(nkey) if isinstance(nkey, bytes) else _seed(nkey)
-    jwt, seed = _text(options.get("jwt")), _text(options.get("seed"))
-    if jwt and seed:
-        keywords["creds"] = _creds(jwt, seed)
-    elif jwt or seed:
-        raise click.UsageError("--jwt and --seed go together")
-    return {name: value for name, value in keywords.items() if value}
-
-
-def _text(value: str | bytes | None) -> str | None:
-    """A value that a context may refer to, and has as bytes then."""
-    return value.decode().strip() if isinstance(value, bytes) else value
-
-
-def _check_there(name: str, path: str) -> None:
-    try:
-        # Do not read it: a pipe such as `<(...)` can be read only once.
-        Path(path).stat()
-    except OSError as error:
-        raise click.UsageError(f"{name}: {words_of(error)}") from None
-
-
-def _seed(path: str) -> str:
-    """The seed of an nkey, of a file."""
-    try:
-        seed = Path(path).read_text().strip()
-    except OSError as error:
-        raise click.UsageError(f"nkey: {words_of(error)}") from None
-    except UnicodeDecodeError:
-        seed = ""
-    if not seed.startswith("SU"):
-        raise click.UsageError(
-            f"nkey: {path} does not hold the seed of a user: that begins with SU"
-        )
-    return seed
-
-
-def _creds(jwt: str, seed: str) -> bytes:
-    return (
-        f"-----BEGIN NATS USER JWT-----\n{jwt}\n------END NATS USER JWT------\n\n"
-        f"-----BEGIN USER NKEY SEED-----\n{seed}\n------END USER NKEY SEED------\n"
-    ).encode()
 
 
 def _say_error(error: Exception) -> None:

@@ -30,7 +30,7 @@ else:
 
     Told = TypeVar("Told")
 
-PREFIX = "$JS.EVENT.ADVISORY"
+PREFIX = "$JS.EVENT"
 
 
 class Advisories(Closing, Single, Generic[Told]):
@@ -48,6 +48,8 @@ class Advisories(Closing, Single, Generic[Told]):
         stream: str | None = None,
         consumer: str | None = None,
         callback: Callable[[Told], object] | None = None,
+        *,
+        prefix: str = PREFIX,
     ) -> None:
         given: tuple[object, ...] = kinds
         for kind in given:
@@ -69,7 +71,7 @@ class Advisories(Closing, Single, Generic[Told]):
         where = where.format(stream=stream or "*", consumer=consumer or "*")
         self._subscription = subscribe(
             owner,
-            f"{PREFIX}.{where}",
+            f"{prefix}.ADVISORY.{where}",
             callback=None if callback is None else self._called(callback),
         )
 
@@ -146,8 +148,10 @@ class Advisories(Closing, Single, Generic[Told]):
 class BatchAdvisories(Advisories[BatchAbandoned]):
     """Advisories of atomic batches. `JetStream.batch_advisories` returns it."""
 
-    def __init__(self, owner: Owner, stream: str | None) -> None:
-        super().__init__(owner, (BatchAbandoned,), stream)
+    def __init__(
+        self, owner: Owner, stream: str | None, *, prefix: str = PREFIX
+    ) -> None:
+        super().__init__(owner, (BatchAbandoned,), stream, prefix=prefix)
 
 
 def read_advisory(data: bytes) -> Advisory:

@@ -56,13 +56,22 @@ def api_prefix(domain: str | None, prefix: str | None) -> str:
         raise ConfigError("domain and prefix exclude each other: give one")
     if domain is not None:
         prefix = f"$JS.{domain}.API"
+    return _prefix(prefix, "$JS.API", "prefix")
+
+
+def event_subjects(prefix: str | None) -> str:
+    """The first tokens of the subjects of advisories, without the last dot."""
+    return _prefix(prefix, "$JS.EVENT", "event_prefix")
+
+
+def _prefix(prefix: str | None, default: str, name: str) -> str:
     if not isinstance(prefix, str | None):
-        raise ConfigError(f"prefix has to be a str, not {prefix!r}")
-    chosen = (prefix or "$JS.API").removesuffix(".")
+        raise ConfigError(f"{name} has to be a str, not {prefix!r}")
+    chosen = (prefix or default).removesuffix(".")
     try:
         check_publish_subject(chosen)
     except InvalidSubjectError as error:
-        raise ConfigError(f"not an API prefix: {error}") from error
+        raise ConfigError(f"not a subject prefix, {name}: {error}") from error
     return chosen
 
 

@@ -8,7 +8,7 @@ from ..compat.nats_py import Subscribing
 from ..models import check_name
 from . import management
 from .advisory import Advisories, BatchAdvisories
-from .api import API, api_prefix
+from .api import API, api_prefix, event_subjects
 from .atomic.batch import AtomicBatch
 from .atomic.engine import MAX_MESSAGES
 from .atomic.lookup import StreamLookup
@@ -71,9 +71,11 @@ class JetStream(Subscribing, ConsumerGroupManager, ObjectStoreManager):
         *,
         domain: str | None = None,
         prefix: str | None = None,
+        event_prefix: str | None = None,
         timeout: Seconds = 5.0,
     ) -> None:
         self._api = API(connection, api_prefix(domain, prefix), timeout)
+        self._events = event_subjects(event_prefix)
         self._lookup = StreamLookup(self._api)
 
     def account_info(self, *, timeout: Seconds | None = None) -> AccountInfo:
@@ -821,7 +823,9 @@ class JetStream(Subscribing, ConsumerGroupManager, ObjectStoreManager):
         Raises:
             ConfigError: An argument is not valid. Nothing is sent.
         """
-        return Advisories(self._api.owner, kinds, stream, consumer, callback)
+        return Advisories(
+            self._api.owner, kinds, stream, consumer, callback, prefix=self._events
+        )
 
     def batch_advisories(self, stream: str | None = None) -> BatchAdvisories:
         """Listen for atomic batches that streams have abandoned. Does not block.
@@ -836,7 +840,7 @@ class JetStream(Subscribing, ConsumerGroupManager, ObjectStoreManager):
         Returns:
             An iterator over the events, to be used in a `with` statement.
         """
-        return BatchAdvisories(self._api.owner, stream)
+        return BatchAdvisories(self._api.owner, stream, prefix=self._events)
 
     def fast_ingest(
         self,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from jsync.cli.app import OPTIONS
-from jsync.cli.contexts import VARIABLES
+from jsync.cli.environment import VARIABLES
 
 from .tree import COMMANDS
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from jsync.cli.contexts import resolve
-from jsync.cli.settings import connect_options
+from jsync.cli.environment import resolve
+from jsync.contexts import keywords_of
 
 from ..accounts import Key, nkey_config, password_config, token_config
 from .support import Jsync
@@ -96,7 +96,7 @@ def test_credentials_that_are_given_take_the_place_of_the_contexts(
     config_home: Path,
 ) -> None:
     store(config_home, "one", user="ann", select=True)
-    assert connect_options(resolve({}, environment(config_home)))["user"] == "ann"
+    assert keywords_of(resolve({}, environment(config_home)))["user"] == "ann"
     store(config_home, "one", user="ann", password="secret", select=True)
     options = resolve({"creds": "/ann.creds"}, environment(config_home))
     assert options == {"server": "nats://127.0.0.1:4222", "creds": "/ann.creds"}
@@ -132,7 +132,7 @@ def test_paths_in_a_context_may_have_a_home_and_variables(
     ("fields", "word"),
     [
         ({"nsc": "nsc://op/acc/user"}, "nsc"),
-        ({"socks_proxy": "socks5://x"}, "SOCKS"),
+        ({"windows_cert_store": "windowscurrentuser"}, "Windows"),
         ({"creds": "op://vault/item"}, "op://"),
     ],
 )
@@ -161,8 +161,8 @@ def test_a_context_that_is_not_there_or_is_broken_is_a_mistake_in_the_command(
 
 
 def test_a_user_without_a_password_is_a_token_as_the_nats_tool_has_it() -> None:
-    assert connect_options({"user": "word"})["token"] == "word"
-    both = connect_options({"user": "ann", "password": "secret"})
+    assert keywords_of({"user": "word"})["token"] == "word"
+    both = keywords_of({"user": "ann", "password": "secret"})
     assert (both["user"], both["password"], both.get("token")) == (
         "ann",
         "secret",

@@ -13,8 +13,7 @@ import msgspec
 import pytest
 from hypothesis import given, strategies as st
 
-from jsync import errors, models
-from jsync.cli import contexts
+from jsync import contexts, errors, models
 from jsync.cli.configuring import read_config
 from jsync.core.protocol import parse_info
 from jsync.jetstream.advisory import read_advisory
@@ -343,7 +342,7 @@ def test_a_context_of_any_shape_is_read_or_refused(
 ) -> None:
     path = tmp_path_factory.getbasetemp() / "damaged.json"
     path.write_bytes(mutated(CONTEXT, dice))
-    with contextlib.suppress(click.UsageError):
+    with contextlib.suppress(errors.ConfigError):
         contexts.load(Path("/nowhere"), str(path), {})
 
 

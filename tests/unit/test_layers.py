@@ -19,7 +19,8 @@ ROOT = Path(jsync.__file__).parent
 # Lowest first. A room imports from itself and from the rooms before it. A folder is a
 # room; below `jetstream` each file and each folder is one.
 ROOMS = [
-    *("_version", "terminal", "errors", "checks", "headers", "_fast", "models", "core"),
+    *("_version", "terminal", "errors", "checks", "contexts"),
+    *("headers", "_fast", "models", "core"),
     "services",
     *("jetstream.replies", "jetstream.versions", "jetstream.api"),
     *(
@@ -58,7 +59,7 @@ DOORS = {
         "worker.process",
         "worker.supervisor",
     },
-    "subprocess": {"cli.doctor", "server", "worker.supervisor"},
+    "subprocess": {"cli.doctor", "contexts", "server", "worker.supervisor"},
     "random": {
         "cli.templates",
         "core.io_thread",
@@ -345,6 +346,7 @@ def test_a_new_door_is_seen() -> None:
 # What a user has: the package, its public modules, and what these offer.
 PUBLIC = {
     "jsync",
+    "jsync.contexts",
     "jsync.errors",
     "jsync.headers",
     "jsync.metrics",

@@ -23,6 +23,7 @@ MODULES = {
         "cli",
         "compat",
         "connection",
+        "contexts",
         "core",
         "errors",
         "headers",

@@ -1,0 +1,391 @@
+"""The contexts that the nats command stores: names for servers and credentials (ADR-21).
+
+`jsync.connect(context="prod")` and the `jsync` command use them. They are JSON files,
+`$XDG_CONFIG_HOME/nats/context/NAME.json`. `context.txt` beside the directory has the name
+of the selected context.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from .errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_FIELDS: Final = {
+    "url": "server",
+    "user": "user",
+    "password": "password",
+    "token": "token",
+    "creds": "creds",
+    "nkey": "nkey",
+    "cert": "tlscert",
+    "key": "tlskey",
+    "ca": "tlsca",
+    "user_jwt": "jwt",
+    "user_seed": "seed",
+    "jetstream_domain": "domain",
+    "jetstream_api_prefix": "js_api_prefix",
+    "jetstream_event_prefix": "js_event_prefix",
+    "inbox_prefix": "inbox_prefix",
+    "tls_first": "tlsfirst",
+    "socks_proxy": "proxy",
+}
+_FILES: Final = frozenset(("creds", "nkey", "tlscert", "tlskey", "tlsca"))
+_REFERENCES: Final = _FILES | {"password", "token", "jwt", "seed"}
+"""What may be in a file, in the environment, or in the context itself."""
+_SCHEME: Final = re.compile(r"(?:file|env|nsc|op)://|data:")
+_VARIABLE: Final = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
+_REFUSED: Final = {"windows_cert_store": "the certificate store of Windows"}
+_NSC: Final = "nsc://"
+_NSC_SECONDS: Final = 30.0
+"""How long the nsc command may take."""
+_field_of: Final = {setting: field for field, setting in _FIELDS.items()}
+_json_kinds: Final = {
+    bool: "a boolean",
+    int: "a number",
+    float: "a number",
+    list: "a list",
+    dict: "an object",
+    str: "a string",
+}
+_KINDS: Final = (
+    ("user", "password"),
+    ("creds",),
+    ("nkey",),
+    ("jwt", "seed"),
+    ("token",),
+)
+"""Of several kinds in a context the first is used, as by the nats tool."""
+CREDENTIALS: Final = frozenset(option for kind in _KINDS for option in kind)
+"""The options that say who we are."""
+
+
+def directory(environ: Mapping[str, str]) -> Path:
+    """Where contexts are stored."""
+    config = environ.get("XDG_CONFIG_HOME")
+    return (Path(config) if config else Path.home() / ".config") / "nats"
+
+
+def names(root: Path) -> list[str]:
+    """The contexts there are."""
+    return sorted(path.stem for path in (root / "context").glob("*.json"))
+
+
+def selected(root: Path) -> str | None:
+    """The context that is used when none is named, if there is one."""
+    try:
+        return (root / "context.txt").read_text().strip() or None
+    except FileNotFoundError:
+        return None
+
+
+def select(root: Path, name: str | None) -> None:
+    """Have a context used when none is named; None for no context.
+
+    As the nats tool does: `previous-context.txt` has the one before. Each file is
+    replaced as a whole.
+    """
+    before = selected(root)
+    root.mkdir(parents=True, exist_ok=True)
+    if before is not None:
+        _replace(root / "previous-context.txt", before)
+    if name is None:
+        (root / "context.txt").unlink(missing_ok=True)
+    else:
+        _replace(root / "context.txt", name)
+
+
+def _replace(path: Path, text: str) -> None:
+    new = path.with_name(f"{path.name}.{os.getpid()}")
+    new.write_text(text)
+    new.chmod(0o600)
+    new.replace(path)
+
+
+def stored(root: Path, name: str) -> dict[str, Any]:
+    """The fields of a context, as they are stored; `name` may be the path of its file.
+
+    Raises `ConfigError` for one that does not exist, or is no context.
+    """
+    path = _path(root, name)
+    try:
+        found = msgspec.json.decode(path.read_bytes())
+    except FileNotFoundError:
+        known = ", ".join(names(root)) or "none"
+        raise ConfigError(
+            f"there is no context {name!r} in {root / 'context'} (known: {known})"
+        ) from None
+    except (msgspec.DecodeError, ValueError, RecursionError):
+        raise ConfigError(f"{path} is not JSON") from None
+    if not isinstance(found, dict):
+        raise ConfigError(f"{path} is not a context")
+    return found
+
+
+def _path(root: Path, name: str) -> Path:
+    if name.endswith(".json"):
+        return Path(name)
+    if ".." in name or "/" in name:
+        raise ConfigError(f"{name!r} is not the name of a context")
+    return root / "context" / f"{name}.json"
+
+
+def load(root: Path, name: str, environ: Mapping[str, str]) -> dict[str, Any]:
+    """Read the settings of a context.
+
+    Args:
+        root: The directory of the contexts.
+        name: The name of the context, or the path of its file.
+        environ: The environment variables, which values may name.
+
+    Returns:
+        The settings, by the names that the options of the `jsync` command have.
+
+    Raises:
+        ConfigError: The context does not exist, or a field has a value that jsync cannot
+            use. The error names the file and the field.
+    """
+    path, fields = _path(root, name), stored(root, name)
+    for field, what in _REFUSED.items():
+        if fields.get(field):
+            raise ConfigError(f"{path}: jsync cannot use {what} ({field})")
+    settings: dict[str, Any] = {}
+    for field, setting in _FIELDS.items():
+        value = fields.get(field)
+        if not value:
+            continue
+        if not isinstance(value, bool if field == "tls_first" else str):
+            kind = "true or false" if field == "tls_first" else "a string"
+            raise ConfigError(
+                f"{path}: {field}: {kind}, not {_json_kinds[type(value)]}"
+            )
+        settings[setting] = value
+    if lookup := fields.get("nsc"):
+        # A URL and creds of the context's own have precedence.
+        settings = _profile(str(lookup), f"{path}: nsc") | settings
+    for credentials in _KINDS:
+        if credentials[0] in settings:
+            for setting in CREDENTIALS.difference(credentials):
+                settings.pop(setting, None)
+            break
+    if "user" in settings:
+        settings.setdefault("password", "")  # otherwise it would be a token
+    elif "password" in settings:
+        raise ConfigError(f"{path}: password: a password needs a user")
+    if ("jwt" in settings) != ("seed" in settings):
+        raise ConfigError(f"{path}: user_jwt and user_seed go together")
+    if "domain" in settings:  # as the nats command has it
+        settings.pop("js_api_prefix", None)
+    for setting in _REFERENCES & settings.keys():
+        where = f"{path}: {_field_of[setting]}"
+        settings[setting] = _fetched(settings[setting], where, environ)
+    for setting in _FILES & settings.keys():
+        if isinstance(settings[setting], str):
+            settings[setting] = _expanded(settings[setting], environ)
+    return settings
+
+
+def connect_keywords(
+    name: str, environ: Mapping[str, str]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Read a context as the arguments of `jsync.connect` and of `Connection.jetstream`.
+
+    Args:
+        name: The name of the context, or the path of its file. Empty: the one that
+            `NATS_CONTEXT` names, or the selected context.
+        environ: The environment variables.
+
+    Returns:
+        Two dicts of keywords, of `connect` and of `jetstream`.
+
+    Raises:
+        ConfigError: There is no such context, or a field has a value that jsync cannot
+            use. The error names the file and the field.
+    """
+    root = directory(environ)
+    name = name or environ.get("NATS_CONTEXT") or selected(root) or ""
+    if not name:
+        raise ConfigError(
+            f"no context is selected in {root}: name one, or run `nats context select`"
+        )
+    settings = load(root, name, environ)
+    try:
+        keywords = keywords_of(settings)
+    except ConfigError as error:
+        raise ConfigError(f"{_path(root, name)}: {error}") from error
+    return keywords, jetstream_keywords(settings)
+
+
+def jetstream_keywords(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The keywords of `Connection.jetstream` that settings stand for."""
+    names = {
+        "domain": "domain",
+        "js_api_prefix": "prefix",
+        "js_event_prefix": "event_prefix",
+    }
+    return {
+        keyword: settings[name] for name, keyword in names.items() if name in settings
+    }
+
+
+def keywords_of(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The keywords of `jsync.connect` that settings stand for.
+
+    Args:
+        settings: What `load` returns.
+
+    Returns:
+        The keywords.
+
+    Raises:
+        ConfigError: The settings do not go together, or a file cannot be used.
+    """
+    keywords = {
+        "servers": settings.get("server"),
+        "tls_ca": _written("ca", settings.get("tlsca")),
+        "tls_cert": _written("cert", settings.get("tlscert")),
+        "tls_key": _written("key", settings.get("tlskey")),
+        "tls_handshake_first": settings.get("tlsfirst"),
+        "inbox_prefix": settings.get("inbox_prefix"),
+        "token": _text(settings.get("token")),
+        "creds": settings.get("creds"),
+        "proxy": settings.get("proxy"),
+    }
+    if isinstance(creds := keywords["creds"], str):
+        _check_there("creds", creds)
+    user, password = settings.get("user"), _text(settings.get("password"))
+    if user and password is not None:
+        keywords |= {"user": user, "password": password}
+    elif user:  # as the nats command has it
+        keywords["token"] = user
+    elif password:
+        raise ConfigError("a password needs a user: --user NAME --password WORD")
+    if nkey := settings.get("nkey"):
+        keywords["nkey_seed"] = _text(nkey) if isinstance(nkey, bytes) else _seed(nkey)
+    jwt, seed = _text(settings.get("jwt")), _text(settings.get("seed"))
+    if jwt and seed:
+        keywords["creds"] = _creds(jwt, seed)
+    elif jwt or seed:
+        raise ConfigError("--jwt and --seed go together")
+    return {name: value for name, value in keywords.items() if value}
+
+
+def _fetched(reference: str, where: str, environ: Mapping[str, str]) -> str | bytes:
+    """What a value refers to, as bytes; a plain one, or the path of a file, as it is."""
+    scheme = _SCHEME.match(reference)
+    if scheme is None:
+        return reference
+    rest = reference[scheme.end() :]
+    match scheme[0]:
+        case "file://":
+            return rest
+        case "env://":
+            if not environ.get(rest):
+                raise ConfigError(
+                    f"{where}: the environment variable {rest} is not set"
+                )
+            return environ[rest].encode()
+        case "data:":
+            try:
+                return base64.b64decode(rest.partition(",")[2], validate=True)
+            except ValueError:
+                raise ConfigError(f"{where} is not base64") from None
+        case "nsc://" if where.endswith(": creds"):
+            found = _profile(reference, where)
+            if "creds" not in found:
+                raise ConfigError(f"{where}: nsc knows no creds of that user")
+            return found["creds"]
+    raise ConfigError(f"{where}: jsync cannot use {scheme[0]}")
+
+
+def _expanded(path: str, environ: Mapping[str, str]) -> str:
+    """A path without variables and `~`; what is not set is empty, as in Go."""
+    text = _VARIABLE.sub(lambda found: environ.get(found[1] or found[2], ""), path)
+    return os.path.expanduser(text)
+
+
+def _profile(url: str, where: str) -> dict[str, str]:
+    """What the nsc command knows of `nsc://operator/account/user`.
+
+    Its output may hold seeds, so no error quotes it.
+    """
+    import subprocess  # noqa: PLC0415 (for few contexts)
+
+    url = _NSC + url.removeprefix(_NSC)
+    command = ["nsc", "generate", "profile", url]
+    try:
+        done = subprocess.run(  # noqa: S603
+            command, capture_output=True, timeout=_NSC_SECONDS, check=False
+        )
+    except FileNotFoundError:
+        raise ConfigError(
+            f"{where}: the nsc command is not in PATH: install it, or give creds and url"
+        ) from None
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise ConfigError(
+            f"{where}: the nsc command failed: {type(error).__name__}"
+        ) from None
+    if done.returncode:
+        raise ConfigError(
+            f"{where}: the nsc command failed with exit code {done.returncode}: "
+            "run `nsc generate profile` with this URL"
+        )
+    try:
+        found = msgspec.json.decode(done.stdout)
+        operator = found.get("operator") or {}
+        services = operator.get("service") or []
+        creds = found.get("user_creds") or ""
+        known = {"creds": creds, "server": ",".join(services)}
+    except (msgspec.DecodeError, ValueError, AttributeError, TypeError):
+        raise ConfigError(f"{where}: the nsc command wrote no profile") from None
+    return {setting: value for setting, value in known.items() if value}
+
+
+def _text(value: str | bytes | None) -> str | None:
+    """A value that a context may refer to, and has as bytes then."""
+    return value.decode().strip() if isinstance(value, bytes) else value
+
+
+def _written(field: str, value: str | bytes | None) -> str | None:
+    """The path of a file of TLS. OpenSSL reads these itself."""
+    if isinstance(value, bytes):
+        raise ConfigError(f"{field}: give the path of a file")
+    return value
+
+
+def _check_there(name: str, path: str) -> None:
+    try:
+        Path(path).stat()  # not read: a pipe, as of `<(...)`, gives what it has once
+    except OSError as error:
+        raise ConfigError(f"{name}: {path}: {error.strerror}") from None
+
+
+def _seed(path: str) -> str:
+    """The seed of an nkey, of a file."""
+    try:
+        seed = Path(path).read_text().strip()
+    except OSError as error:
+        raise ConfigError(f"nkey: {path}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        seed = ""
+    if not seed.startswith("SU"):
+        raise ConfigError(
+            f"nkey: {path} does not hold the seed of a user: that begins with SU"
+        )
+    return seed
+
+
+def _creds(jwt: str, seed: str) -> bytes:
+    return (
+        f"-----BEGIN NATS USER JWT-----\n{jwt}\n------END NATS USER JWT------\n\n"
+        f"-----BEGIN USER NKEY SEED-----\n{seed}\n------END USER NKEY SEED------\n"
+    ).encode()
