@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     T = TypeVar("T")
 
-STARTS: Final = 3
+STARTS: Final = 6
 """How often a query is started before the error of its worker is told."""
 _TOO_LATE: Final = "Python worker failed to connect back"
 
