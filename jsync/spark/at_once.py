@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     Answer = TypeVar("Answer")
     Batch = TypeVar("Batch")
 
-ASKERS: Final = 8
+ASKERS: Final = 16
 """Threads that ask a server for streams."""
-AHEAD: Final = 3
+AHEAD: Final = 8
 """Streams that a partition begins before their turn."""
 
 
