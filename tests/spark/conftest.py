@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
+JARS = sorted(ROOT.glob(".cache/spark-*.jar"))
+"""What `make jars` has fetched."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -60,6 +62,7 @@ def spark(
     for name, value in {
         "spark.driver.memory": "1g",
         "spark.driver.host": "127.0.0.1",
+        "spark.jars": ",".join(map(str, JARS)),
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.shuffle.partitions": "2",
