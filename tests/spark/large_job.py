@@ -1,7 +1,7 @@
 """Eight tasks at once that write messages of a megabyte.
 
-As a process of its own, since that takes a master of its own: `python large_job.py URL
-STREAM DELIVERY ROWS`.
+As a process of its own, since that takes a master of its own: `python large_job.py URL ROWS
+STREAM=DELIVERY ...`, one write after the other.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ TASKS = 8
 DATA_BYTES = 1_000_000
 
 
-def main(url: str, stream: str, delivery: str, rows: str) -> None:
+def main(url: str, rows: str, *writes: str) -> None:
     spark = (
         SparkSession.builder.master(f"local[{TASKS}]")
         .config("spark.driver.memory", "2g")
@@ -24,15 +24,17 @@ def main(url: str, stream: str, delivery: str, rows: str) -> None:
         .getOrCreate()
     )
     number = F.col("id").cast("string")
-    frame = spark.range(0, int(rows), 1, TASKS).select(
-        F.lit(f"{stream}.large").alias("subject"),
-        F.rpad(F.concat(number, F.lit(" ")), DATA_BYTES, "x").alias("data"),
-        number.alias("msg_id"),
-    )
-    if delivery == "at-least-once":
-        frame = frame.drop("msg_id")
-    writer = frame.write.format("jetstream").option("nats.servers", url)
-    writer.options(stream=stream, delivery=delivery).mode("append").save()
+    for write in writes:
+        stream, _, delivery = write.partition("=")
+        frame = spark.range(0, int(rows), 1, TASKS).select(
+            F.lit(f"{stream}.large").alias("subject"),
+            F.rpad(F.concat(number, F.lit(" ")), DATA_BYTES, "x").alias("data"),
+            number.alias("msg_id"),
+        )
+        if delivery == "at-least-once":
+            frame = frame.drop("msg_id")
+        writer = frame.write.format("jetstream").option("nats.servers", url)
+        writer.options(stream=stream, delivery=delivery).mode("append").save()
 
 
 if __name__ == "__main__":

@@ -10,37 +10,51 @@ from typing import TYPE_CHECKING
 import pytest
 
 import jsync
+from jsync.server import LocalServer
 
 from .sink_support import LONG, stored
 
 if TYPE_CHECKING:
-    from ..conftest import StartServer
+    from collections.abc import Iterator
 
 ROWS = 240
 SMALL_BUFFER = "jetstream { max_buffered_size: 3MB }"
 """What may wait to be stored: three messages of eight tasks. The rest gets error 10167."""
 
 
-@pytest.mark.parametrize("delivery", ["at-least-once", "exactly-once"])
-@pytest.mark.parametrize("batched", [False, True])
-def test_large_messages_of_many_tasks_at_once_are_all_stored_and_none_twice(
-    own_server: StartServer, spark_environment: None, delivery: str, batched: bool
-) -> None:
-    server = own_server(config=SMALL_BUFFER)
-    with jsync.connect(server.url) as nc:
-        stream = nc.jetstream().create_stream(
-            name="LARGE", subjects=["LARGE.>"], allow_batched=batched
-        )
+WRITES = {
+    f"{delivery}-{batched}".upper(): (delivery, batched)
+    for delivery in ("at-least-once", "exactly-once")
+    for batched in (False, True)
+}
+"""The streams, how each is written, and whether it takes a fast ingest."""
+
+
+@pytest.fixture(scope="module")
+def written(spark_environment: None) -> Iterator[jsync.JetStream]:
+    """All streams, written by one Spark."""
+    with LocalServer(config=SMALL_BUFFER) as server, jsync.connect(server.url) as nc:
+        js = nc.jetstream()
+        for name, (_, batched) in WRITES.items():
+            js.create_stream(name=name, subjects=[f"{name}.>"], allow_batched=batched)
         job = str(Path(__file__).with_name("large_job.py"))
+        writes = [f"{name}={delivery}" for name, (delivery, _) in WRITES.items()]
         done = subprocess.run(
-            [sys.executable, job, server.url, "LARGE", delivery, str(ROWS)],
+            [sys.executable, job, server.url, str(ROWS), *writes],
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             timeout=LONG,
             check=False,
         )
         assert done.returncode == 0, done.stdout.decode()[-4000:]
-        found = sorted(
-            int(data.partition(b" ")[0]) for (data,) in stored(stream, "data")
-        )
+        yield js
+
+
+@pytest.mark.parametrize("name", WRITES)
+def test_large_messages_of_many_tasks_at_once_are_all_stored_and_none_twice(
+    written: jsync.JetStream, name: str
+) -> None:
+    found = sorted(
+        int(data.partition(b" ")[0]) for (data,) in stored(written.stream(name), "data")
+    )
     assert found == list(range(ROWS))
