@@ -121,6 +121,13 @@ class JetStreamMsg(Msg):
             NotJetStreamMessageError: The message did not come from a consumer.
         """
     @property
+    def is_redelivered(self) -> bool:
+        """Whether the server delivered the message before: `num_delivered` is above 1.
+
+        Raises:
+            NotJetStreamMessageError: The message did not come from a consumer.
+        """
+    @property
     def is_acked(self) -> bool:
         """Whether a final ack was sent or buffered."""
     @property

@@ -282,6 +282,21 @@ cdef class JetStreamMsg(Msg):
         return read_ack_subject(self.head + self.subject_size, self.reply_size)
 
     @property
+    def is_redelivered(self) -> bool:
+        """Whether the server delivered the message before: `num_delivered` is above 1.
+
+        Raises:
+            NotJetStreamMessageError: The message did not come from a consumer.
+        """
+        cdef AckSubject ack
+        cdef uint64_t delivered = 0
+        if split_ack_subject(
+            self.head + self.subject_size, self.reply_size, &ack
+        ) and ack_number(&ack, NUM_DELIVERED, &delivered):
+            return delivered > 1
+        return self.metadata.num_delivered > 1  # which says why it cannot be read
+
+    @property
     def is_acked(self) -> bool:
         """Whether a final ack was sent or buffered."""
         return self.ack_state == ACKED

@@ -58,7 +58,7 @@ class FromConsumer:
         self, call: Calls, report: Callable[[Exception], object]
     ) -> ConsumeContext:
         return self._consumer.consume(
-            call,
+            call.handle,
             workers=call.route.workers,
             max_messages=call.route.max_messages,
             on_error=report,
@@ -121,7 +121,7 @@ class FromGroup:
             self._member, ack_wait=self._ack_wait, on_error=report
         )
         try:
-            return member.consume(call)
+            return member.consume(call.handle)
         except BaseException:
             member.stop()
             raise

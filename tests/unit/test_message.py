@@ -237,6 +237,18 @@ def test_metadata_is_what_the_reply_subject_says() -> None:
 def test_a_message_from_elsewhere_has_no_metadata(reply: str | None) -> None:
     with pytest.raises(NotJetStreamMessageError):
         _ = JetStreamMsg("a", reply=reply).metadata
+    with pytest.raises(NotJetStreamMessageError):
+        _ = JetStreamMsg("a", reply=reply).is_redelivered
+
+
+@pytest.mark.parametrize("domain", [None, "hub"])
+@pytest.mark.parametrize("delivered", [1, 2, 1000])
+def test_a_message_knows_whether_it_came_before(
+    delivered: int, domain: str | None
+) -> None:
+    msg = jsync.testing.message("a", num_delivered=delivered, domain=domain)
+    assert msg.metadata.num_delivered == delivered
+    assert msg.is_redelivered == (delivered > 1)
 
 
 @pytest.mark.parametrize("reply", [None, "_INBOX.a"])
