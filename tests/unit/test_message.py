@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from jsync import testing
 from jsync._fast import JetStreamMsg, Msg, Parser, encode_headers
 from jsync.errors import (
     ConfigError,
@@ -246,7 +247,7 @@ def test_a_message_from_elsewhere_has_no_metadata(reply: str | None) -> None:
 def test_a_message_knows_whether_it_came_before(
     delivered: int, domain: str | None
 ) -> None:
-    msg = jsync.testing.message("a", num_delivered=delivered, domain=domain)
+    msg = testing.message("a", num_delivered=delivered, domain=domain)
     assert msg.metadata.num_delivered == delivered
     assert msg.is_redelivered == (delivered > 1)
 
