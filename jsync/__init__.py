@@ -13,6 +13,7 @@ The map of the package, lowest first; each part imports only from those above it
     services    services: endpoints on threads, discovery, calls
     jetstream   JetStream: streams, consumers, publishing, key-value, objects, groups
     compat      subscribe calls as nats-py spells them, on jetstream, whose context has them
+    system      the servers themselves: `$SYS` requests and their replies
     connection  `connect` and `Connection`, on top of both
     worker      handlers of consumers as a program that runs for ever
     testing     messages made by hand, for tests of handlers

@@ -29,13 +29,14 @@ from .jetstream.context import JetStream
 from .services.discovery import Services
 from .services.engine import DEFAULT_PREFIX, DEFAULT_QUEUE
 from .services.service import Service
+from .system.system import System
 
 if TYPE_CHECKING:
     import ssl
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
     from types import TracebackType
-    from typing import Any, Self
+    from typing import Any, Self, Unpack
 
     from ._fast import Msg
     from .checks import Seconds
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from .headers import HeadersLike
     from .services.messages import EndpointStats
     from .services.request import Request
+    from .system.models import ServerFilter
 
 Data = bytes | bytearray | memoryview
 
@@ -648,6 +650,29 @@ class Connection(PlainPublisher):
         return Services(self)
 
     # Steering -------------------------------------------------------------------------
+
+    def system(
+        self,
+        *,
+        timeout: Seconds = 5.0,
+        stall: Seconds = 0.3,
+        **servers: Unpack[ServerFilter],
+    ) -> System:
+        """Ask and steer the servers themselves. Sends nothing.
+
+        Connect as a user of the system account.
+
+        Args:
+            timeout: Seconds that each call may take. Default: 5.
+            stall: Seconds to wait for the next server after the latest reply. Default:
+                0.3.
+            **servers: The filter of `ServerFilter`, such as `cluster="EU"`. Default: all
+                servers.
+
+        Returns:
+            The servers.
+        """
+        return System(self, servers, timeout, stall)
 
     def events(self) -> ConnectionEvents:
         """Watch this connection: each loss, reconnect and background error, in order.

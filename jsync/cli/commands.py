@@ -91,7 +91,7 @@ SECTIONS: Final[dict[str, dict[str, Command]]] = {
         ),
         "server": Command(
             "server:server",
-            "Run a nats-server on this machine, with JetStream.",
+            "Run a server here, or look at and steer servers.",
         ),
         "doctor": Command("doctor:doctor", "Say what works here, and what to do."),
         "bench": Command(

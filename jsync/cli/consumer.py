@@ -85,6 +85,24 @@ def _row(info: ConsumerInfo) -> list[object]:
     ]
 
 
+@consumer.command("step-down")
+@_STREAM
+@_CONSUMER
+@click.option("--preferred", metavar="SERVER", help="The server to become the leader.")
+@click.pass_obj
+def step_down(
+    settings: Settings, stream: str, consumer: str, preferred: str | None
+) -> None:
+    """Have the leader of a consumer step down."""
+    with settings.connect() as nc:
+        found = settings.jetstream(nc).consumer(stream, consumer)
+        found.leader_step_down(preferred=preferred)
+    if settings.json:
+        write_json({"stepped_down": consumer})
+    else:
+        echo(f"the leader of consumer {consumer} steps down")
+
+
 @consumer.command()
 @_STREAM
 @_CONSUMER

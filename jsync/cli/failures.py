@@ -39,6 +39,7 @@ _CODES: tuple[tuple[type[BaseException], Code], ...] = (
     (errors.NotFoundError, Code.NOT_FOUND),
     (errors.ConsumerGroupNotFoundError, Code.NOT_FOUND),
     (errors.NoRespondersError, Code.NOT_FOUND),
+    (errors.ServerNotFoundError, Code.NOT_FOUND),
     (errors.NoStreamResponseError, Code.NOT_FOUND),
     (errors.AuthenticationError, Code.FAILED),
     (TimeoutError, Code.TIMEOUT),

@@ -1,79 +1,199 @@
-"""`jsync server`: a nats-server on this machine, for as long as the command runs."""
+"""`jsync server`: run a nats-server here, and look at and steer those of the system account."""
 
 from __future__ import annotations
 
-import signal
-import time
-from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from jsync.server import LocalServer
-
-from .completion import DIRECTORY
-from .failures import say
-from .output import echo, write_line
-from .values import Number
+from .asking import confirm, force_option
+from .family import Family
+from .local_server import run
+from .output import Size, echo, write_facts, write_json, write_table
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import jsync
+    from jsync.system import System
+
     from .settings import Settings
 
-_GLANCE: Final = 0.2
-"""Seconds between looks at whether it still runs."""
+_ENDPOINTS: Final = (
+    *("varz", "connz", "subsz", "routez", "gatewayz", "leafz"),
+    *("accountz", "jsz", "healthz", "statsz", "idz"),
+)
+_NAME: Final = click.argument("name", metavar="SERVER")
 
 
-@click.command()
-@click.option(
-    "--port",
-    "-p",
-    type=Number(0, 65535),
-    default=4222,
-    help="The port. 0: any free port.",
-)
-@click.option(
-    "--store-dir",
-    type=DIRECTORY,
-    metavar="DIR",
-    help="A directory to keep streams over restarts.",
-)
-@click.option(
-    "--config",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="A configuration file of nats-server.",
-)
-@click.option("--no-jetstream", is_flag=True, help="Without JetStream.")
-@click.argument("arguments", nargs=-1, metavar="[-- ARGUMENT...]")
-@click.pass_obj
-def server(
-    settings: Settings,
-    port: int,
-    store_dir: str | None,
-    config: Path | None,
-    no_jetstream: bool,
-    arguments: tuple[str, ...],
-) -> None:
-    """Run a nats-server on this machine, with JetStream.
+class _ServerFamily(Family):
+    """Without the name of a command, `run` is meant."""
 
-    The server listens on 127.0.0.1 until Ctrl-C. jsync uses the nats-server of `pip
-    install "jsync[server]"`, or the first in PATH. Without --store-dir all data is
-    deleted at the end. ARGUMENTs are passed to nats-server.
+    other_names: Mapping[str, str] = {
+        "list": "ls",
+        "req": "request",
+        "stepdown": "step-down",
+    }
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        option = bool(args) and args[0].startswith("-")
+        alone = not args and not ctx.resilient_parsing
+        if alone or (option and args[0] not in ("--help", "-h")):
+            args = ["run", *args]
+        return super().parse_args(ctx, args)
+
+
+@click.group(cls=_ServerFamily)
+def server() -> None:
+    """Run a server here, or look at and steer servers.
+
+    Without a command, `jsync server` does what `jsync server run` does. All commands but
+    `run` need a user of the system account.
     """
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    running = LocalServer(
-        port=port or None,
-        store_dir=store_dir,
-        config=None if config is None else config.read_text(),
-        jetstream=not no_jetstream,
-        args=arguments,
+
+
+server.add_command(run)
+
+
+@server.command("ls")
+@click.pass_obj
+def list_(settings: Settings) -> None:
+    """List the servers, with their load."""
+    with settings.connect() as nc:
+        found = _system(nc, settings).ping()
+    if settings.json:
+        write_json([_document(each.server, each.data) for each in found])
+        return
+    write_table(
+        ["name", "version", "cluster", "jetstream", "conns", "subs", "cpu", "mem"],
+        [
+            [
+                each.server.name,
+                each.server.ver,
+                each.server.cluster,
+                "yes" if each.server.jetstream else "no",
+                each.data.connections,
+                each.data.subscriptions,
+                each.data.cpu,
+                Size(each.data.mem),
+            ]
+            for each in found
+        ],
     )
-    with running:
-        if settings.json:
-            write_line({"url": running.url, "pid": running.pid})
+
+
+@server.command()
+@_NAME
+@click.pass_obj
+def info(settings: Settings, name: str) -> None:
+    """Show the configuration and the counters of a server."""
+    with settings.connect() as nc:
+        one = _system(nc, settings).server(name)
+        varz, health = one.varz(), one.healthz()
+    if settings.json:
+        write_json(varz.to_wire())
+        return
+    write_facts(
+        f"Server {varz.server_name}",
+        {
+            "name": varz.server_name,
+            "id": varz.server_id,
+            "version": varz.version,
+            "health": health.status,
+            "uptime": varz.uptime,
+            "host": f"{varz.host}:{varz.port}",
+            "cluster": one.info.cluster,
+            "domain": one.info.domain,
+            "connections": varz.connections,
+            "max_connections": varz.max_connections,
+            "subscriptions": varz.subscriptions,
+            "routes": varz.routes,
+            "leafnodes": varz.leafnodes,
+            "in_msgs": varz.in_msgs,
+            "out_msgs": varz.out_msgs,
+            "slow_consumers": varz.slow_consumers,
+            "cpu": varz.cpu,
+            "mem": Size(varz.mem),
+            "config_load_time": varz.config_load_time,
+        },
+    )
+
+
+@server.command()
+@click.argument("endpoint", type=click.Choice(_ENDPOINTS))
+@click.argument("name", required=False, metavar="[SERVER]")
+@click.pass_obj
+def request(settings: Settings, endpoint: str, name: str | None) -> None:
+    """Write what servers reply to a request, as JSON.
+
+    All servers, or the one that you name.
+    """
+    with settings.connect() as nc:
+        system = _system(nc, settings)
+        call = "ping" if endpoint == "statsz" else endpoint
+        if name is not None:
+            one = system.server(name)
+            write_json(_document(one.info, getattr(one, call)()))
         else:
-            echo(running.url)
-            say("Ctrl-C ends it")
-        while running.is_running:
-            time.sleep(_GLANCE)
-        log = running.log
-    raise click.ClickException(f"nats-server has ended: {log[-400:]}")
+            replies = getattr(system, call)()
+            write_json([_document(each.server, each.data) for each in replies])
+
+
+@server.command()
+@_NAME
+@click.pass_obj
+def reload(settings: Settings, name: str) -> None:
+    """Have a server read its configuration file again."""
+    with settings.connect() as nc:
+        _system(nc, settings).server(name).reload()
+    _say(settings, f"reloaded server {name}", {"reloaded": name})
+
+
+@server.command()
+@_NAME
+@click.argument("client_id", type=click.IntRange(1))
+@click.pass_obj
+def kick(settings: Settings, name: str, client_id: int) -> None:
+    """Close the connection of a client, which will reconnect."""
+    with settings.connect() as nc:
+        _system(nc, settings).server(name).kick(client_id)
+    _say(
+        settings, f"closed the connection of client {client_id}", {"kicked": client_id}
+    )
+
+
+@server.command("step-down")
+@click.option("--preferred", metavar="SERVER", help="The server to become the leader.")
+@click.pass_obj
+def step_down(settings: Settings, preferred: str | None) -> None:
+    """Have the leader of the meta group of JetStream step down."""
+    with settings.connect() as nc:
+        _system(nc, settings).meta_leader_step_down(preferred=preferred)
+    _say(settings, "the leader of the meta group steps down", {"stepped_down": True})
+
+
+@server.command("peer-remove")
+@_NAME
+@force_option
+@click.pass_obj
+def peer_remove(settings: Settings, name: str, force: bool) -> None:
+    """Remove a server that will not come back from JetStream's cluster."""
+    confirm(f"Remove server {name} from the cluster for ever?", force=force)
+    with settings.connect() as nc:
+        _system(nc, settings).remove_server(name)
+    _say(settings, f"removed server {name}", {"removed": name})
+
+
+def _system(nc: jsync.Connection, settings: Settings) -> System:
+    return nc.system(timeout=settings.timeout)
+
+
+def _document(server: Any, data: Any) -> dict[str, Any]:
+    return {"server": server.to_wire(), "data": data.to_wire()}
+
+
+def _say(settings: Settings, words: str, document: dict[str, Any]) -> None:
+    if settings.json:
+        write_json(document)
+    else:
+        echo(words)

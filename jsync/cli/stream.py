@@ -261,6 +261,33 @@ def subjects(settings: Settings, stream: str, filter_: str) -> None:
         write_table(["subject", "messages"], sorted(counts.items()))
 
 
+@stream.command("step-down")
+@_STREAM
+@click.option("--preferred", metavar="SERVER", help="The server to become the leader.")
+@click.pass_obj
+def step_down(settings: Settings, stream: str, preferred: str | None) -> None:
+    """Have the leader of a stream step down."""
+    with settings.connect() as nc:
+        found = settings.jetstream(nc).bind_stream(stream)
+        found.leader_step_down(preferred=preferred)
+    _say(
+        settings, f"the leader of stream {stream} steps down", {"stepped_down": stream}
+    )
+
+
+@stream.command("peer-remove")
+@_STREAM
+@click.argument("peer", metavar="SERVER")
+@force_option
+@click.pass_obj
+def peer_remove(settings: Settings, stream: str, peer: str, force: bool) -> None:
+    """Move the replica of a stream away from a server."""
+    confirm(f"Remove the replica of stream {stream} on {peer}?", force=force)
+    with settings.connect() as nc:
+        settings.jetstream(nc).bind_stream(stream).remove_peer(peer)
+    _say(settings, f"removed {peer} from stream {stream}", {"removed": peer})
+
+
 def _say(settings: Settings, words: str, document: dict[str, Any]) -> None:
     if settings.json:
         write_json(document)

@@ -39,6 +39,9 @@ Error
     ├── CallbackError                 your callback raised `__cause__`
     ├── ServiceError                  a service answered with an error
     ├── ServiceReplyError             the reply of a service is not of the type asked for
+    ├── SystemAccountError            only users of the system account may ask servers
+    ├── ServerNotFoundError           no server has that name or id
+    ├── SystemRequestError            a server rejected a request to it
     └── JetStreamError
         ├── APIError                  an error reply of the server, by err_code: see below
         ├── UnsupportedFeatureError   the server is too old for what was asked
@@ -389,6 +392,11 @@ from .objects import (
 from .service import (
     ServiceError as ServiceError,
     ServiceReplyError as ServiceReplyError,
+)
+from .system import (
+    ServerNotFoundError as ServerNotFoundError,
+    SystemAccountError as SystemAccountError,
+    SystemRequestError as SystemRequestError,
 )
 
 # Tracebacks and pickles name this module.

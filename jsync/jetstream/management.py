@@ -41,7 +41,7 @@ from .replies import part_of
 from .versions import PAUSE, RESET
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
     from typing import Literal
 
     from ..checks import Seconds
@@ -69,6 +69,26 @@ _SET_ONLY: Final = frozenset(
 
 def account_info(api: API, timeout: Seconds | None = None) -> AccountInfo:
     return AccountInfo.from_wire(api.request("INFO", timeout=timeout))
+
+
+def placement(
+    *,
+    preferred: str | None,
+    cluster: str | None = None,
+    tags: Sequence[str] | None = None,
+) -> dict[str, Any]:
+    """The payload of a step-down: which server shall lead. Empty: any other one."""
+    wanted = {"preferred": preferred, "cluster": cluster, "tags": tags}
+    chosen = {name: value for name, value in wanted.items() if value}
+    return {"placement": chosen} if chosen else {}
+
+
+def step_down(
+    api: API, what: str, preferred: str | None, timeout: Seconds | None
+) -> None:
+    """Have the leader of a stream or consumer step down."""
+    wanted = placement(preferred=preferred)
+    api.request(what, wanted or None, timeout=timeout)
 
 
 # Streams ------------------------------------------------------------------------------
@@ -601,6 +621,26 @@ class ManagedConsumer:
         reply = self._request("RESET", wanted, RESET, timeout)
         self._info = reset = ConsumerReset.from_wire(reply)
         return reset
+
+    def leader_step_down(
+        self, *, preferred: str | None = None, timeout: Seconds | None = None
+    ) -> None:
+        """Have the leader of the consumer step down. Blocks until it has agreed.
+
+        Another replica is elected within moments. Reading goes on by itself.
+
+        Args:
+            preferred: The name of the server to become the leader. Since nats-server
+                2.11.
+            timeout: Seconds to wait. Default: the context's.
+
+        Raises:
+            ConsumerNotFoundError: The consumer does not exist.
+            APIError: The server rejects the request, for instance because it is not in a
+                cluster.
+        """
+        which = _which(self._stream, self._name)
+        step_down(self._api, f"CONSUMER.LEADER.STEPDOWN.{which}", preferred, timeout)
 
     def delete(self, *, timeout: Seconds | None = None) -> None:
         """Delete the consumer on the server. Blocks.

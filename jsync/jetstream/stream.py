@@ -176,6 +176,46 @@ class Stream:
             timeout=timeout,
         )
 
+    def leader_step_down(
+        self, *, preferred: str | None = None, timeout: Seconds | None = None
+    ) -> None:
+        """Have the leader of the stream step down. Blocks until it has agreed.
+
+        Another replica is elected within moments. Calls that come meanwhile are retried,
+        or fail with `JetStreamUnavailableError` or `TimeoutError`.
+
+        Args:
+            preferred: The name of the server to become the leader. Since nats-server
+                2.11.
+            timeout: Seconds to wait. Default: the context's.
+
+        Raises:
+            StreamNotFoundError: The stream does not exist.
+            APIError: The server rejects the request, for instance because it is not in a
+                cluster.
+        """
+        where = f"STREAM.LEADER.STEPDOWN.{self.name}"
+        management.step_down(self._api, where, preferred, timeout)
+
+    def remove_peer(self, server: str, *, timeout: Seconds | None = None) -> None:
+        """Remove a server from the replicas of the stream. Blocks.
+
+        The cluster chooses another server in its place, if there is one. The consumers
+        follow.
+
+        Args:
+            server: The name of the server, as in `info().cluster`.
+            timeout: Seconds to wait. Default: the context's.
+
+        Raises:
+            StreamNotFoundError: The stream does not exist.
+            APIError: The server rejects the request, for instance because the stream has
+                no replica there.
+        """
+        self._api.request(
+            f"STREAM.PEER.REMOVE.{self.name}", {"peer": server}, timeout=timeout
+        )
+
     def delete(self, *, timeout: Seconds | None = None) -> None:
         """Delete the stream with all its messages and consumers. Blocks.
 

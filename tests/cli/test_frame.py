@@ -268,7 +268,7 @@ def test_commands_options_and_values_are_completed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     assert completed(monkeypatch, "jsync str") == ["stream"]
-    assert completed(monkeypatch, "jsync stream p") == ["purge"]
+    assert completed(monkeypatch, "jsync stream p") == ["peer-remove", "purge"]
     assert completed(monkeypatch, "jsync stream create X --max-msg-") == [
         "--max-msg-size"
     ]

@@ -31,7 +31,16 @@ MODULES = {
         "jetstream",
         "metrics",
     ),
-    *("models", "server", "services", "spark", "terminal", "testing", "worker"),
+    *(
+        "models",
+        "server",
+        "services",
+        "spark",
+        "system",
+        "terminal",
+        "testing",
+        "worker",
+    ),
 }
 
 

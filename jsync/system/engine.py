@@ -1,0 +1,110 @@
+"""Requests to servers and their replies: subjects and JSON. Pure."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+
+from ..errors import ConfigError, JetStreamError, SystemRequestError
+from ..models.codec import did_you_mean
+from .models import (
+    AccountzOptions,
+    ConnzOptions,
+    GatewayzOptions,
+    HealthzOptions,
+    JszOptions,
+    LeafzOptions,
+    RoutezOptions,
+    ServerFilter,
+    SubszOptions,
+    SystemServer,
+)
+
+ALL: Final = "PING"
+"""In the place of the id of a server: every server."""
+
+OPTIONS: Final[dict[str, frozenset[str]]] = {
+    endpoint: frozenset(kind.__annotations__)
+    for endpoint, kind in {
+        "CONNZ": ConnzOptions,
+        "SUBSZ": SubszOptions,
+        "ROUTEZ": RoutezOptions,
+        "GATEWAYZ": GatewayzOptions,
+        "LEAFZ": LeafzOptions,
+        "ACCOUNTZ": AccountzOptions,
+        "JSZ": JszOptions,
+        "HEALTHZ": HealthzOptions,
+    }.items()
+}
+_FILTERS: Final = frozenset(ServerFilter.__annotations__)
+_DASHED: Final = {
+    "js_enabled_only": "js-enabled-only",
+    "js_server_only": "js-server-only",
+}
+"""Options that the wire spells with dashes."""
+
+
+class Answer(msgspec.Struct):
+    """The reply of a server, read."""
+
+    server: SystemServer
+    data: dict[str, Any]
+    error: SystemRequestError | None
+
+
+def subject(endpoint: str, server: str = ALL) -> str:
+    """The subject of a request to one server, or to all."""
+    return f"$SYS.REQ.SERVER.{server}.{endpoint}"
+
+
+def checked_filter(given: dict[str, Any]) -> dict[str, Any]:
+    """The filter of servers; raises `TypeError` for a name that is none."""
+    return _known(given, _FILTERS, "a filter of servers")
+
+
+def request(
+    endpoint: str, options: dict[str, Any], servers: dict[str, Any] | None = None
+) -> bytes:
+    """The payload of a request; raises `TypeError` for a name that is no option."""
+    known = OPTIONS.get(endpoint, frozenset())
+    wanted = _known(options, known, f"an option of {endpoint.lower()}")
+    body = {_DASHED.get(name, name): value for name, value in wanted.items()}
+    try:
+        return msgspec.json.encode({**body, **(servers or {})})
+    except (TypeError, UnicodeEncodeError) as error:
+        raise ConfigError(f"{endpoint.lower()}: {error}") from error
+
+
+def _known(given: dict[str, Any], names: frozenset[str], what: str) -> dict[str, Any]:
+    for name in given:
+        if name not in names:
+            raise TypeError(f"{name!r} is not {what}{did_you_mean(name, names)}")
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def read(data: bytes) -> Answer:
+    """Read a reply; raises `JetStreamError` for anything else."""
+    try:
+        reply = msgspec.json.decode(data, type=dict[str, Any])
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as wrong:
+        raise JetStreamError(f"not a reply of a server: {data[:100]!r}") from wrong
+    if "server" not in reply:  # the reply to IDZ is the server itself
+        reply = {"server": reply, "data": reply}
+    server = SystemServer.from_wire(_object(reply["server"]))
+    refused = None
+    if told := _object(reply.get("error")):
+        code = told.get("code")
+        code = code if isinstance(code, int) else 0
+        words = str(told.get("description", "")) or "rejected"
+        name = server.name or server.id
+        refused = SystemRequestError(
+            f"{name}: {words} (code {code})", code=code, description=words, server=name
+        )
+    # The reply to a ping has its data under another name.
+    data_of = _object(reply.get("data") or reply.get("statsz"))
+    return Answer(server, data_of, refused)
+
+
+def _object(found: Any) -> dict[str, Any]:
+    return found if isinstance(found, dict) else {}

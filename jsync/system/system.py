@@ -1,0 +1,455 @@
+"""`Connection.system`: the servers themselves, asked and steered."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+import msgspec
+
+from ..checks import seconds, whole
+from ..core.requests import request, request_many
+from ..errors import (
+    NoRespondersError,
+    ServerNotFoundError,
+    SystemAccountError,
+)
+from ..jetstream.api import API
+from ..jetstream.management import placement
+from ..models.model import Model
+from . import engine
+from .models import (
+    Accountz,
+    Connz,
+    Gatewayz,
+    Healthz,
+    Idz,
+    Jsz,
+    Leafz,
+    Routez,
+    Statsz,
+    Subsz,
+    SystemServer,
+    Varz,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from typing import Unpack
+
+    from ..checks import Seconds
+    from ..core.session import Owner
+    from .models import (
+        AccountzOptions,
+        ConnzOptions,
+        GatewayzOptions,
+        HealthzOptions,
+        JszOptions,
+        LeafzOptions,
+        RoutezOptions,
+        ServerFilter,
+        SubszOptions,
+    )
+
+Data = TypeVar("Data", bound=Model)
+
+
+class Reply(msgspec.Struct, Generic[Data], frozen=True):
+    """The reply of one server."""
+
+    server: SystemServer
+    """The server that replied."""
+    data: Data
+    """Its data, such as a `Varz`."""
+
+
+class System:
+    """All servers, or those of a filter. `Connection.system` returns it.
+
+    Every call asks all servers at once, and blocks until they have replied. A server that
+    replies later than `stall` seconds after the one before is left out. The lists are in
+    the order of the names of the servers. Besides the errors that each call names, these
+    calls raise:
+
+    Raises:
+        SystemAccountError: Your user does not belong to the system account.
+        SystemRequestError: A server rejects the request.
+        PermissionsError: Your user may not send the request.
+        ConnectionLostError: The connection broke before the replies.
+    """
+
+    def __init__(
+        self, owner: Owner, servers: ServerFilter, timeout: Seconds, stall: Seconds
+    ) -> None:
+        self._owner = owner
+        self._filter = engine.checked_filter(dict(servers))
+        self._timeout = seconds(timeout, "timeout")
+        self._stall = seconds(stall, "stall")
+
+    def servers(self) -> list[Server]:
+        """Find the servers.
+
+        Returns:
+            The servers, each with the calls of this class for itself alone.
+        """
+        return [
+            Server(self._owner, reply.server, self._timeout) for reply in self.ping()
+        ]
+
+    def server(self, name: str) -> Server:
+        """Find one server.
+
+        Args:
+            name: Its name or its id.
+
+        Returns:
+            The server.
+
+        Raises:
+            ServerNotFoundError: No server has that name or id.
+        """
+        found = self.servers()
+        for each in found:
+            if name in (each.name, each.id):
+                return each
+        known = ", ".join(each.name for each in found) or "none"
+        raise ServerNotFoundError(f"there is no server {name!r} (known: {known})")
+
+    def ping(self) -> list[Reply[Statsz]]:
+        """Ping the servers. The replies tell their load in short."""
+        return self._all("STATSZ", Statsz, {})
+
+    def varz(self) -> list[Reply[Varz]]:
+        """Get the configuration and the counters of the servers."""
+        return self._all("VARZ", Varz, {})
+
+    def connz(self, **options: Unpack[ConnzOptions]) -> list[Reply[Connz]]:
+        """Get the connections of clients.
+
+        Servers answer users of other accounts, too. They tell only of the connections of
+        that account.
+
+        Args:
+            **options: The options of `ConnzOptions`.
+
+        Returns:
+            The replies, each with a page of connections.
+        """
+        return self._all("CONNZ", Connz, dict(options))
+
+    def subsz(self, **options: Unpack[SubszOptions]) -> list[Reply[Subsz]]:
+        """Get the subscriptions.
+
+        Args:
+            **options: The options of `SubszOptions`.
+        """
+        return self._all("SUBSZ", Subsz, dict(options))
+
+    def routez(self, **options: Unpack[RoutezOptions]) -> list[Reply[Routez]]:
+        """Get the routes between the servers of a cluster.
+
+        Args:
+            **options: The options of `RoutezOptions`.
+        """
+        return self._all("ROUTEZ", Routez, dict(options))
+
+    def gatewayz(self, **options: Unpack[GatewayzOptions]) -> list[Reply[Gatewayz]]:
+        """Get the gateways between clusters.
+
+        Args:
+            **options: The options of `GatewayzOptions`.
+        """
+        return self._all("GATEWAYZ", Gatewayz, dict(options))
+
+    def leafz(self, **options: Unpack[LeafzOptions]) -> list[Reply[Leafz]]:
+        """Get the leaf nodes.
+
+        Args:
+            **options: The options of `LeafzOptions`.
+        """
+        return self._all("LEAFZ", Leafz, dict(options))
+
+    def accountz(self, **options: Unpack[AccountzOptions]) -> list[Reply[Accountz]]:
+        """Get the accounts.
+
+        Args:
+            **options: The options of `AccountzOptions`.
+        """
+        return self._all("ACCOUNTZ", Accountz, dict(options))
+
+    def jsz(self, **options: Unpack[JszOptions]) -> list[Reply[Jsz]]:
+        """Get the state of JetStream.
+
+        Args:
+            **options: The options of `JszOptions`.
+        """
+        return self._all("JSZ", Jsz, dict(options))
+
+    def healthz(self, **options: Unpack[HealthzOptions]) -> list[Reply[Healthz]]:
+        """Get the health of the servers.
+
+        Args:
+            **options: The options of `HealthzOptions`.
+        """
+        return self._all("HEALTHZ", Healthz, dict(options))
+
+    def idz(self) -> list[Reply[Idz]]:
+        """Get the ids of the servers."""
+        return self._all("IDZ", Idz, {})
+
+    def meta_leader_step_down(
+        self,
+        *,
+        preferred: str | None = None,
+        cluster: str | None = None,
+        tags: Sequence[str] | None = None,
+    ) -> None:
+        """Have the leader of the meta group step down, so that another one is elected.
+
+        The filter of `Connection.system` does not count here.
+
+        Args:
+            preferred: The name of the server to become the leader. Since nats-server
+                2.11.
+            cluster: A cluster to choose the leader from. Since nats-server 2.11.
+            tags: Tags of the server to choose. Since nats-server 2.11.
+
+        Raises:
+            APIError: The server rejects the request, for instance because it is not in a
+                cluster.
+        """
+        self._api().request(
+            "META.LEADER.STEPDOWN",
+            placement(preferred=preferred, cluster=cluster, tags=tags),
+        )
+
+    def remove_server(self, name: str = "", *, peer: str | None = None) -> None:
+        """Remove a server that will not come back from the meta group.
+
+        Its streams and consumers are moved to other servers, and it cannot join again
+        under that id.
+
+        Args:
+            name: The name of the server.
+            peer: The id of the server in the group, from `MetaPeer.peer`, if names are
+                not unique.
+
+        Raises:
+            APIError: The server rejects the request, for instance because the group has
+                no such server.
+        """
+        body = {"peer": name} | ({} if peer is None else {"peer_id": peer})
+        self._api().request("SERVER.REMOVE", body)
+
+    def _api(self) -> API:
+        return API(self._owner, "$JS.API", self._timeout)
+
+    def _all(
+        self, endpoint: str, kind: type[Data], options: dict[str, Any]
+    ) -> list[Reply[Data]]:
+        payload = engine.request(endpoint, options, self._filter)
+        found = [
+            Reply(answer.server, kind.from_wire(answer.data))
+            for answer in self._answers(endpoint, payload)
+        ]
+        return sorted(found, key=lambda reply: (reply.server.name, reply.server.id))
+
+    def _answers(self, endpoint: str, payload: bytes) -> Iterator[engine.Answer]:
+        subject = engine.subject(endpoint)
+        replies = request_many(
+            self._owner.session,
+            subject,
+            payload,
+            self._timeout,
+            self._stall,
+            None,
+            None,
+            None,
+        )
+        expected = 0
+        if endpoint == "STATSZ" and not self._filter:
+            expected = 1
+        count = 0
+        try:
+            for msg in replies:
+                answer = engine.read(msg.data)
+                if answer.error is not None:
+                    raise answer.error
+                yield answer
+                count += 1
+                if expected:
+                    told = answer.data.get("active_servers")
+                    expected = told if isinstance(told, int) else 0
+                    if count >= expected > 0:
+                        return
+        except NoRespondersError as nobody:
+            raise _outside(subject) from nobody
+
+    def __repr__(self) -> str:
+        return f"<System on {self._owner!r}>"
+
+
+class Server:
+    """One server. `System.servers` and `System.server` return it.
+
+    The calls are those of `System`, and raise the same errors.
+
+    Raises:
+        ServerNotFoundError: The server has stopped.
+    """
+
+    def __init__(self, owner: Owner, info: SystemServer, timeout: float) -> None:
+        self._owner = owner
+        self._timeout = timeout
+        self.info = info
+        """What the server told of itself when it was found."""
+
+    @property
+    def name(self) -> str:
+        """The name of the server."""
+        return self.info.name
+
+    @property
+    def id(self) -> str:
+        """The id of the server, a new one for each start."""
+        return self.info.id
+
+    def ping(self) -> Statsz:
+        """Get the load of the server in short."""
+        return self._one("STATSZ", Statsz, {})
+
+    def varz(self) -> Varz:
+        """Get its configuration and its counters."""
+        return self._one("VARZ", Varz, {})
+
+    def connz(self, **options: Unpack[ConnzOptions]) -> Connz:
+        """Get its connections of clients.
+
+        Args:
+            **options: The options of `ConnzOptions`.
+        """
+        return self._one("CONNZ", Connz, dict(options))
+
+    def subsz(self, **options: Unpack[SubszOptions]) -> Subsz:
+        """Get its subscriptions.
+
+        Args:
+            **options: The options of `SubszOptions`.
+        """
+        return self._one("SUBSZ", Subsz, dict(options))
+
+    def routez(self, **options: Unpack[RoutezOptions]) -> Routez:
+        """Get its routes.
+
+        Args:
+            **options: The options of `RoutezOptions`.
+        """
+        return self._one("ROUTEZ", Routez, dict(options))
+
+    def gatewayz(self, **options: Unpack[GatewayzOptions]) -> Gatewayz:
+        """Get its gateways.
+
+        Args:
+            **options: The options of `GatewayzOptions`.
+        """
+        return self._one("GATEWAYZ", Gatewayz, dict(options))
+
+    def leafz(self, **options: Unpack[LeafzOptions]) -> Leafz:
+        """Get its leaf nodes.
+
+        Args:
+            **options: The options of `LeafzOptions`.
+        """
+        return self._one("LEAFZ", Leafz, dict(options))
+
+    def accountz(self, **options: Unpack[AccountzOptions]) -> Accountz:
+        """Get its accounts.
+
+        Args:
+            **options: The options of `AccountzOptions`.
+        """
+        return self._one("ACCOUNTZ", Accountz, dict(options))
+
+    def jsz(self, **options: Unpack[JszOptions]) -> Jsz:
+        """Get the state of JetStream.
+
+        Args:
+            **options: The options of `JszOptions`.
+        """
+        return self._one("JSZ", Jsz, dict(options))
+
+    def healthz(self, **options: Unpack[HealthzOptions]) -> Healthz:
+        """Get its health.
+
+        Args:
+            **options: The options of `HealthzOptions`.
+        """
+        return self._one("HEALTHZ", Healthz, dict(options))
+
+    def idz(self) -> Idz:
+        """Get its id."""
+        return self._one("IDZ", Idz, {})
+
+    def reload(self) -> None:
+        """Have the server read its configuration file again.
+
+        Blocks until the new configuration is in force.
+
+        Raises:
+            SystemRequestError: The file has an error, or a change needs a restart. The
+                server keeps its configuration.
+        """
+        self._ask("RELOAD", b"")
+
+    def kick(self, client_id: int) -> None:
+        """Close the connection of a client, which will reconnect.
+
+        Args:
+            client_id: The `cid` from `connz`, or `Connection.client_id`.
+
+        Raises:
+            SystemRequestError: The server has no such client.
+        """
+        self._ask("KICK", self._client(client_id))
+
+    def lame_duck(self, client_id: int) -> None:
+        """Tell a client that the server will shut down, so that the client moves away.
+
+        The server goes on. Clients reconnect to another server, if they know one.
+
+        Args:
+            client_id: The `cid` from `connz`, or `Connection.client_id`.
+
+        Raises:
+            SystemRequestError: The server has no such client.
+        """
+        self._ask("LDM", self._client(client_id))
+
+    def _client(self, client_id: int) -> bytes:
+        return msgspec.json.encode({"cid": whole(client_id, "client_id", 1)})
+
+    def _one(self, endpoint: str, kind: type[Data], options: dict[str, Any]) -> Data:
+        return kind.from_wire(self._ask(endpoint, engine.request(endpoint, options)))
+
+    def _ask(self, endpoint: str, payload: bytes) -> dict[str, Any]:
+        subject = engine.subject(endpoint, self.id)
+        try:
+            msg = request(self._owner.session, subject, payload, self._timeout)
+        except NoRespondersError as nobody:
+            raise ServerNotFoundError(
+                f"server {self.name} ({self.id}) does not answer: it has stopped, or you "
+                "may not ask it"
+            ) from nobody
+        answer = engine.read(msg.data)
+        if answer.error is not None:
+            raise answer.error
+        return answer.data
+
+    def __repr__(self) -> str:
+        return f"<Server {self.name!r}>"
+
+
+def _outside(subject: str) -> SystemAccountError:
+    return SystemAccountError(
+        f"nobody answers on {subject}: connect as a user of the system account, which "
+        "`system_account` names in the configuration of the server"
+    )

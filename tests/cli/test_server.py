@@ -1,0 +1,61 @@
+"""`jsync server`: the commands for users of the system account."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+import jsync
+
+from ..server.test_system import ACCOUNTS
+from .support import Jsync
+
+if TYPE_CHECKING:
+    from ..conftest import StartServer
+
+pytestmark = pytest.mark.server
+
+ADMIN = ("--user", "admin", "--password", "x")
+
+
+def test_servers_are_listed_asked_and_reloaded(own_server: StartServer) -> None:
+    server = own_server(config=ACCOUNTS % 100)
+    run = Jsync(server)
+    (listed,) = run(*ADMIN, "server", "ls", "--json").json
+    name = listed["server"]["name"]
+    assert listed["data"]["active_servers"] == 1
+    assert run(*ADMIN, "server", "ls").rows[0][0] == name
+    assert run(*ADMIN, "server", "info", name, "--json").json["max_connections"] == 100
+    assert "health ok" in " ".join(run(*ADMIN, "server", "info", name).output.split())
+    asked = run(*ADMIN, "server", "request", "healthz").json
+    assert asked[0]["data"]["status"] == "ok"
+    asked = run(*ADMIN, "server", "request", "statsz", name).json
+    assert asked["server"]["id"] == listed["server"]["id"]
+    path = Path(str(server._directory)) / "nats.conf"
+    path.write_text(path.read_text().replace("connections: 100", "connections: 7"))
+    assert run(*ADMIN, "server", "reload", name).code == 0
+    assert run(*ADMIN, "server", "info", name, "--json").json["max_connections"] == 7
+    ended = run(*ADMIN, "server", "info", "nowhere")
+    assert (ended.code, f"known: {name}" in ended.errors) == (3, True)
+    ended = run("--user", "app", "--password", "x", "server", "ls")
+    assert (ended.code, "user of the system account" in ended.errors) == (1, True)
+
+
+def test_a_client_is_kicked(own_server: StartServer) -> None:
+    server = own_server(config=ACCOUNTS % 100)
+    with (
+        jsync.connect(server.url, user="app", password="x") as nc,
+        nc.events() as events,
+    ):
+        name = nc.server_info.server_name
+        ended = Jsync(server)(*ADMIN, "server", "kick", name, str(nc.client_id))
+        assert ended.code == 0, ended.errors
+        assert isinstance(events.next(60), jsync.Disconnected)
+
+
+def test_a_removal_asks_first(own_server: StartServer) -> None:
+    run = Jsync(own_server(config=ACCOUNTS % 100))
+    ended = run(*ADMIN, "server", "peer-remove", "node-9")
+    assert (ended.code, "pass --force" in ended.errors) == (2, True)

@@ -1,0 +1,116 @@
+"""Leaders step down and servers leave, in a cluster with a system account."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+import jsync
+from jsync import errors
+
+from ..servers import Cluster, wait_for
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+pytestmark = pytest.mark.server
+
+ACCOUNTS = """
+accounts {
+  SYS { users: [{user: admin, password: x}] }
+  APP { jetstream: enabled, users: [{user: app, password: x}] }
+}
+system_account: SYS
+no_auth_user: app
+"""
+
+
+@pytest.fixture
+def steered() -> Iterator[Cluster]:
+    with Cluster(config=ACCOUNTS) as cluster:
+        yield cluster
+
+
+def test_leaders_step_down_and_a_server_that_is_gone_is_removed(
+    steered: Cluster,
+) -> None:
+    with (
+        jsync.connect(steered.urls, user="admin", password="x") as admin,
+        jsync.connect(steered.urls) as nc,
+    ):
+        system, js = admin.system(timeout=30), nc.jetstream(timeout=30)
+        names = ["node-1", "node-2", "node-3"]
+        assert [server.name for server in system.servers()] == names
+        assert [reply.server.name for reply in system.varz()] == names
+        assert len(admin.system(server_name="node-2").varz()) == 1
+        assert {reply.data.num_routes > 0 for reply in system.routez()} == {True}
+        stream = js.create_stream(name="ORDERS", subjects=["orders"], num_replicas=3)
+        consumer = stream.create_consumer(durable_name="billing")
+
+        wait_for(lambda: led(stream) != "")
+        was = led(stream)
+        stream.leader_step_down()
+        wait_for(lambda: led(stream) not in ("", was))
+        now = led(stream)
+        other = next(name for name in names if name != now)
+        stream.leader_step_down(preferred=other)
+        wait_for(lambda: led(stream) == other)
+
+        wait_for(lambda: led(consumer) != "")
+        was = led(consumer)
+        consumer.leader_step_down()
+        wait_for(lambda: led(consumer) not in ("", was))
+
+        was = meta_leader(admin)
+        system.meta_leader_step_down()
+        wait_for(lambda: meta_leader(admin) not in ("", was))
+
+        js.publish("orders", b"1")
+        single = js.create_stream(name="SINGLE", subjects=["single"], num_replicas=1)
+        holder = led(single)
+        single.remove_peer(holder)
+        wait_for(lambda: led(single) not in ("", holder))
+        with pytest.raises(errors.APIError):
+            single.remove_peer("node-9")
+
+        gone = steered.servers[2]
+        gone.stop()
+        wait_for(lambda: meta_leader(admin) in names[:2])
+        wait_for(lambda: removed(system, "node-3"))
+        assert "node-3" not in peers(admin)
+
+
+def led(led: jsync.Stream | jsync.Consumer) -> str:
+    """The name of the leader; empty while there is none, since nobody answers then."""
+    try:
+        cluster = led.info(timeout=1).cluster
+    except errors.Error:
+        return ""
+    return (cluster.leader if cluster else None) or ""
+
+
+def meta_leader(admin: jsync.Connection) -> str:
+    for reply in admin.system(timeout=30).jsz():
+        meta = reply.data.meta_cluster
+        if meta is not None and meta.leader == reply.server.name:
+            return reply.server.name
+    return ""
+
+
+def peers(admin: jsync.Connection) -> set[str]:
+    for reply in admin.system(timeout=30).jsz():
+        meta = reply.data.meta_cluster
+        if meta is not None and meta.leader == reply.server.name:
+            return {peer.name for peer in meta.replicas or []}
+    return set()
+
+
+def removed(system: jsync.system.System, name: str) -> bool:
+    """Remove a server, once the leader has noticed that it is gone."""
+    try:
+        system.remove_server(name)
+    except errors.Error:
+        return False
+    return True

@@ -1,0 +1,167 @@
+"""`nc.system()`: the servers themselves, asked and steered by the system account."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+import jsync
+from jsync import errors
+
+from ..servers import wait_for
+from .support import works
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from jsync.server import LocalServer
+    from jsync.system import System
+
+    from ..conftest import StartServer
+
+ACCOUNTS = """
+jetstream: enabled
+accounts {
+  SYS { users: [{user: admin, password: x}] }
+  APP { jetstream: enabled, users: [{user: app, password: x}] }
+}
+system_account: SYS
+max_connections: %d
+"""
+
+
+@pytest.fixture
+def one(own_server: StartServer) -> LocalServer:
+    return own_server(config=ACCOUNTS % 100)
+
+
+@pytest.fixture
+def system(one: LocalServer) -> Iterator[System]:
+    with jsync.connect(one.url, user="admin", password="x") as nc:
+        yield nc.system(timeout=30)
+
+
+@pytest.fixture
+def app(one: LocalServer) -> Iterator[jsync.Connection]:
+    with jsync.connect(one.url, user="app", password="x", name="the app") as nc:
+        yield nc
+
+
+def test_every_endpoint_answers_with_its_type(
+    system: System, app: jsync.Connection
+) -> None:
+    app.jetstream().create_stream(name="ORDERS")
+    (server,) = system.servers()
+    assert (server.name, server.id) == (server.info.name, app.server_info.server_id)
+    for target in (
+        {reply.server.id: reply.data for reply in system.varz()}[server.id],
+        server.varz(),
+    ):
+        assert target.version == app.server_info.version
+        assert target.max_connections == 100
+        assert target.ping_interval == 120
+        assert target.system_account == "SYS"
+        assert "gomaxprocs" in target.extra
+    assert server.ping().active_servers == 1
+    assert server.idz().id == server.id
+    assert server.healthz().ok
+    assert server.healthz(js_enabled_only=True, details=True).ok
+    assert server.jsz(accounts=True).streams == 1
+    assert (server.jsz(account="APP").account_details or [{}])[0]["name"] == "APP"
+    assert server.subsz(subscriptions=True, account="APP").num_subscriptions > 0
+    assert server.routez().num_routes == 0
+    assert server.leafz().leafnodes == 0
+    assert server.gatewayz().port == 0
+    assert "APP" in (server.accountz().accounts or [])
+    assert server.accountz(account="APP").account_detail
+    for page in (server.connz(auth=True), system.connz(auth=True)[0].data):
+        (mine,) = [each for each in page.connections if each.name == "the app"]
+        assert (mine.cid, mine.account) == (app.client_id, "APP")
+
+
+def test_servers_are_found_by_name_or_id(system: System) -> None:
+    (server,) = system.servers()
+    assert system.server(server.id).name == server.name
+    with pytest.raises(errors.ServerNotFoundError, match=f"known: {server.name}"):
+        system.server("nowhere")
+
+
+def test_a_filter_leaves_servers_out(one: LocalServer) -> None:
+    with jsync.connect(one.url, user="admin", password="x") as nc:
+        name = nc.server_info.server_name
+        assert len(nc.system(server_name=name, exact_match=True).varz()) == 1
+        assert nc.system(server_name="nowhere", timeout=0.3).varz() == []
+        with pytest.raises(TypeError, match="did you mean cluster"):
+            nc.system(clutser="EU")  # type: ignore[call-arg]
+        with pytest.raises(TypeError, match="'subs' is not an option of connz"):
+            nc.system().connz(subs=True)  # type: ignore[call-arg]
+
+
+def test_a_user_of_another_account_is_told_what_to_do(app: jsync.Connection) -> None:
+    with pytest.raises(errors.SystemAccountError, match="user of the system account"):
+        app.system().varz()
+    with pytest.raises(errors.SystemAccountError):
+        app.system().servers()
+    # Servers tell everyone of the connections of their own account.
+    (page,) = app.system().connz()
+    assert [each.cid for each in page.data.connections] == [app.client_id]
+
+
+def test_a_client_is_kicked_and_comes_back(
+    system: System, app: jsync.Connection
+) -> None:
+    (server,) = system.servers()
+    before = app.client_id
+    with app.events() as events:
+        server.kick(before)
+        assert isinstance(events.next(60), jsync.Disconnected)
+        assert isinstance(events.next(60), jsync.Reconnected)
+    assert app.client_id != before
+    assert works(app)
+    with pytest.raises(errors.SystemRequestError) as raised:
+        server.kick(before)
+    assert raised.value.server == server.name
+
+
+def test_a_client_is_told_to_move(system: System, app: jsync.Connection) -> None:
+    (server,) = system.servers()
+    with app.events() as events:
+        server.lame_duck(app.client_id)
+        assert isinstance(events.next(60), jsync.LameDuck)
+
+
+def test_a_reload_reads_the_configuration_again(own_server: StartServer) -> None:
+    server = own_server(config=ACCOUNTS % 100)
+    with jsync.connect(server.url, user="admin", password="x") as nc:
+        (one,) = nc.system(timeout=30).servers()
+        path = Path(str(server._directory)) / "nats.conf"
+        text = path.read_text()
+        path.write_text(text.replace("max_connections: 100", "max_connections: 200"))
+        one.reload()
+        assert one.varz().max_connections == 200
+        path.write_text("max_connections: nonsense")
+        with pytest.raises(errors.SystemRequestError):
+            one.reload()
+        assert one.varz().max_connections == 200
+
+
+def test_a_server_that_has_stopped_is_not_found(own_server: StartServer) -> None:
+    server = own_server(config=ACCOUNTS % 100)
+    with jsync.connect(server.url, user="admin", password="x") as nc:
+        (one,) = nc.system(timeout=30).servers()
+        server.restart()
+        wait_for(lambda: nc.is_connected)
+        with pytest.raises(errors.ServerNotFoundError, match="has stopped"):
+            one.varz()
+
+
+def test_a_single_server_has_no_leader_to_step_down(
+    system: System, app: jsync.Connection
+) -> None:
+    with pytest.raises(errors.Error):
+        system.meta_leader_step_down()
+    stream = app.jetstream().create_stream(name="ORDERS")
+    with pytest.raises(errors.APIError):
+        stream.leader_step_down()
