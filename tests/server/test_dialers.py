@@ -52,7 +52,8 @@ def proxy(*protocols: str, secret: str = "") -> Iterator[int]:
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
     ) as process:
         try:
-            wait_for(lambda: is_open(port), LONG)
+            wait_for(lambda: is_open(port) or process.poll() is not None, LONG)
+            assert process.poll() is None, process.stdout and process.stdout.read()
             yield port
         finally:
             process.kill()
