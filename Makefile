@@ -20,7 +20,7 @@ help:
 	@echo 'make quick     lint, types, the unit tests and the quick server tests: 3 minutes'
 	@echo 'make test      lint, types, docs and the tests, on each Python found here'
 	@echo 'make servers   a nats-server of each line, for the tests of versions'
-	@echo 'make bulk      the many cases of features that only the server has'
+	@echo 'make bulk      the many cases of server features, and the rest of the tests on the newest Python'
 	@echo 'make fault     the long fault campaigns'
 	@echo 'make unit      the tests that need no server'
 	@echo 'make docs      the documentation, into .cache/site; fails on a warning'
@@ -108,7 +108,7 @@ test: java tmux prometheus go $(VENV)/.test $(VENV)/.spark jars servers lint typ
 	VENV=$(VENV) scripts/test-pythons
 
 bulk: java go $(VENV)/.test $(VENV)/.spark jars servers
-	scripts/run-tests bulk $(VENV) -n 4 --dist loadfile -m 'bulk and not fault'
+	VENV=$(VENV) scripts/test-pythons bulk
 
 fault: java $(VENV)/.test $(VENV)/.spark jars servers
 	scripts/run-tests fault $(VENV) -n 2 --dist loadfile -m fault

@@ -21,11 +21,33 @@ if TYPE_CHECKING:
 HERE = Path(__file__).parent
 
 
+# Their outcome depends on the Python: signals, exits, forks, threads, the garbage collector,
+# sockets and TLS, annotations, pickles and processes.
+PYTHONS = {
+    *("consume/test_abandoned", "consume/test_arrow_failures", "consume/test_ending"),
+    *("consume/test_handlers", "consume/test_memory", "consume/test_workers"),
+    *("keyvalue/test_codecs", "keyvalue/test_live", "keyvalue/test_lock"),
+    *("objects/test_files", "objects/test_fsspec", "ordered/test_threads"),
+    *("services/test_ending", "services/test_endpoints"),
+    *("subscribe/test_forked", "subscribe/test_race", "subscribe/test_unsubscribe"),
+    *("test_certificates", "test_connect", "test_copies", "test_credentials"),
+    *("test_dialers", "test_exit", "test_fast_ingest_process", "test_fork"),
+    *("test_ingest_threads", "test_interrupted", "test_interrupted_reading"),
+    *("test_local_server", "test_logging", "test_memory", "test_publish_arrow"),
+    *("test_publisher_forgotten", "test_pytest_plugin", "test_secrets"),
+    *("test_signals", "test_threads", "test_tls", "test_worker"),
+}
+assert all((HERE / f"{name}.py").exists() for name in PYTHONS)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Whatever is in this folder needs a server, whether it says so or not."""
     for item in items:
         if HERE in item.path.parents:
             item.add_marker(pytest.mark.server)
+            name = item.path.relative_to(HERE).with_suffix("").as_posix()
+            if name in PYTHONS:
+                item.add_marker(pytest.mark.pythons)
 
 
 @pytest.fixture
