@@ -67,7 +67,7 @@ def test_an_unknown_advisory_is_plain_data() -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"[]", b"nonsense", b'"a"'])
-def test_what_is_no_advisory_is_an_error(data: bytes) -> None:
+def test_a_payload_that_is_no_advisory_is_an_error(data: bytes) -> None:
     with pytest.raises(errors.JetStreamError, match="not an advisory"):
         read_advisory(data)
 

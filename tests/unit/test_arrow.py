@@ -106,7 +106,9 @@ def test_columns_have_what_messages_have(
 
 @BOUNDED
 @given(st.lists(sent, min_size=1, max_size=12), st.integers(0, 12))
-def test_what_came_before_is_taken_over(messages: list[Sent], before: int) -> None:
+def test_messages_that_arrived_before_become_rows(
+    messages: list[Sent], before: int
+) -> None:
     reader = Reader()
     reader.bring(b"".join(message.wire for message in messages[:before]))
     reader.mailbox.use_columns(Columns())
@@ -143,7 +145,7 @@ def test_statuses_are_no_rows() -> None:
     assert len(reader.mailbox) == 0
 
 
-def test_it_ends_after_as_many_as_were_asked_for() -> None:
+def test_columns_end_after_the_requested_number_of_messages() -> None:
     reader = Reader(Columns())
     reader.mailbox.end_after(2)
     reader.bring(*(Sent(sequence=number).wire for number in (1, 2, 3)))
@@ -152,7 +154,7 @@ def test_it_ends_after_as_many_as_were_asked_for() -> None:
     assert [row["sequence"] for row in rows(*reader.batches())] == [1, 2]
 
 
-def test_what_is_read_as_columns_is_not_read_as_messages() -> None:
+def test_rows_are_not_read_again_as_messages() -> None:
     reader = Reader(Columns())
     reader.bring(Sent().wire)
     with pytest.raises(ConcurrentUseError):
@@ -258,7 +260,7 @@ def test_more_than_one_chunk_is_a_stream_and_no_array() -> None:
 # Lifetimes ----------------------------------------------------------------------------
 
 
-def test_what_is_taken_out_outlives_the_batch() -> None:
+def test_exported_columns_outlive_the_batch() -> None:
     batch = one(Sent(data=b"d" * 500, block=b"NATS/1.0\r\nA: 1\r\n\r\n"))
     column = pa.record_batch(batch)["headers"]
     data = pa.table(batch)["data"]
@@ -378,7 +380,7 @@ def test_without_acks_nothing_is_written() -> None:
     assert not batch.is_acked
 
 
-def test_what_nobody_takes_can_be_given_back() -> None:
+def test_rows_that_nobody_takes_can_be_given_back() -> None:
     reader = Reader(Columns(acks=True, most_rows=2))
     reader.bring(*(Sent(sequence=number).wire for number in (1, 2, 3)))
     reader.outbox.open(-1, b"", direct=False)

@@ -175,7 +175,7 @@ def test_the_end_of_a_batch_on_the_server_is_a_gap_that_nobody_can_close() -> No
     assert batch.gap().sequence == 5
 
 
-def test_what_begins_a_batch_anew_takes_the_place_of_its_first_message() -> None:
+def test_a_new_start_of_a_batch_replaces_its_first_message() -> None:
     batch = engine()
     add(batch, "a.1", b"data")
     add(batch, "a.2")
@@ -190,7 +190,7 @@ OPERATIONS = st.lists(
 
 @BOUNDED
 @given(OPERATIONS)
-def test_whatever_is_called_the_messages_are_sent_once_each_in_order_and_then_committed(
+def test_any_calls_send_each_message_once_in_order_and_then_commit(
     operations: Sequence[str],
 ) -> None:
     batch = engine()
@@ -308,7 +308,7 @@ REFUSED: dict[
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_what_the_server_would_refuse_is_not_added(case: str) -> None:
+def test_a_message_that_the_server_would_refuse_is_not_added(case: str) -> None:
     before, refused, error, words = REFUSED[case]
     batch = engine()
     for message in before:
@@ -321,7 +321,7 @@ def test_what_the_server_would_refuse_is_not_added(case: str) -> None:
     assert batch.waiting[-1].sequence == len(before) + 1
 
 
-def test_what_was_refused_is_not_remembered() -> None:
+def test_a_refused_message_is_not_remembered() -> None:
     batch = engine()
     with pytest.raises(errors.MaxPayloadError):
         batch.add("a.b", bytes(200), {"msg_id": "m"}, 150)
@@ -462,7 +462,7 @@ def test_any_other_answer_to_a_commit_commits_nothing(reply: bytes) -> None:
         ("newest", False),
     ],
 )
-def test_it_is_known_which_servers_store_counters_rightly(
+def test_the_engine_knows_which_servers_store_counters_correctly(
     version: str, rightly: bool
 ) -> None:
     assert stores_rightly(version) is rightly

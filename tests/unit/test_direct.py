@@ -213,7 +213,7 @@ def test_the_last_of_each_subject_comes_once(
     st.lists(st.sampled_from(["", "", "", "message", "connection"]), max_size=40),
     st.booleans(),
 )
-def test_whatever_is_lost_on_the_way_nothing_is_missing_or_twice(
+def test_with_any_losses_no_message_is_missing_or_read_twice(
     subjects: dict[int, str], batch: int, losses: list[str], last: bool
 ) -> None:
     pages: Pages[StoredMessage] = (
@@ -333,7 +333,7 @@ def test_a_server_that_answers_one_by_one_is_too_old() -> None:
         Range().take(Msg("inbox", b"", headers=headers))
 
 
-def test_what_is_no_stored_message_is_said_so() -> None:
+def test_a_reply_that_is_no_stored_message_raises() -> None:
     for headers in (
         {"Nats-Num-Pending": "1"},
         {"Nats-Num-Pending": "1", "Nats-Subject": "a", "Nats-Sequence": "x"},

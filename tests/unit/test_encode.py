@@ -242,7 +242,7 @@ def delivered(published: bytes) -> bytes:
 
 @BOUNDED
 @given(sendable, payloads, st.none() | sendable, headers_to_send)
-def test_what_is_published_is_what_arrives(
+def test_a_published_message_arrives_unchanged(
     subject: str, data: bytes, reply: str | None, headers: dict[str, str] | None
 ) -> None:
     published = encode_publish(subject, data, reply, headers)

@@ -173,7 +173,7 @@ def test_keys_alone_are_those_of_the_entries() -> None:
     assert list(bucket.iterate(keys=True)) == ["key.1", "key.2", "key.3"]
 
 
-def test_what_the_decoder_returns_is_given() -> None:
+def test_iteration_returns_the_values_of_the_decoder() -> None:
     def decoded(entry: Entry) -> Entry[str]:
         if entry.key == "bad":
             raise CodecError("no", key=entry.key, revision=entry.revision)
@@ -226,7 +226,7 @@ def test_once_as_many_have_come_each_entry_may_be_the_last() -> None:
     assert bucket.waits == 3
 
 
-def test_it_says_which_consumer_had_nothing_more_to_send() -> None:
+def test_entries_say_which_consumer_had_nothing_more_to_send() -> None:
     bucket = Bucket()
     seen = []
     for number, delta in ((1, 1), (2, 0), (3, 4)):
@@ -236,7 +236,7 @@ def test_it_says_which_consumer_had_nothing_more_to_send() -> None:
     assert seen == [None, "c", None]
 
 
-def test_what_is_at_hand_is_handed_over_and_errors_do_not_end_it() -> None:
+def test_entries_at_hand_are_handed_over_and_errors_do_not_end_the_iteration() -> None:
     bucket = Bucket()
     for number in range(1, 4):
         bucket.bring("a", number)

@@ -219,7 +219,7 @@ def test_an_error_does_not_tell_the_value() -> None:
 
 @BOUNDED
 @given(header_maps)
-def test_what_is_written_is_read_again(headers: dict[str, str | list[str]]) -> None:
+def test_written_headers_are_read_back(headers: dict[str, str | list[str]]) -> None:
     written = {
         name: [value.strip(" \t") for value in Headers(headers).get_all(name)]
         for name in headers

@@ -191,7 +191,7 @@ def test_until_it_is_settled_what_was_not_acknowledged_may_be_stored() -> None:
     assert (error.acked, error.unconfirmed) == (3, (4, 9))
 
 
-def test_where_it_is_settled_nothing_is_unconfirmed() -> None:
+def test_a_settled_ingest_has_nothing_unconfirmed() -> None:
     engine = opened(sent=9)
     engine.take(answer(9, PING, gap(4, 10)))
     engine.take(answer(9, PING, final(3)))
@@ -298,7 +298,7 @@ def test_a_refusal_without_a_type_is_of_the_message_that_it_answers() -> None:
 
 
 @pytest.mark.parametrize("err_code", [10205, 10206, 10207, 10211, 10185, 10071])
-def test_what_the_only_message_is_refused_for_is_raised_itself(err_code: int) -> None:
+def test_the_refusal_of_the_only_message_is_raised_itself(err_code: int) -> None:
     engine = IngestEngine()
     wrote(engine, 1)
     if err_code == 10071:
@@ -364,7 +364,7 @@ def test_a_gap_of_a_stream_with_replicas_leaves_a_doubt() -> None:
     assert engine.missing.unconfirmed == [Unconfirmed(3, 4, None)]
 
 
-def test_what_is_refused_is_not_under_way() -> None:
+def test_a_refused_message_is_not_pending() -> None:
     engine = opened("ok", sent=20)
     assert engine.limit == 20
     for sequence in range(5, 15):

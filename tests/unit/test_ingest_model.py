@@ -239,7 +239,7 @@ def numbers_of(ranges: Iterable[Lost | Unconfirmed]) -> set[int]:
     ids=False,
     steps=["turn", "serve", "hear", "turn", "turn", "turn", "cut late"],
 )
-def test_whatever_happens_what_is_told_is_so(
+def test_every_report_of_an_ingest_is_true_in_any_order_of_events(
     gaps: str,
     flow_size: int,
     count: int,

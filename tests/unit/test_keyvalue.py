@@ -40,7 +40,7 @@ def test_a_key_is_a_key_and_a_filter(key: str) -> None:
 
 
 @pytest.mark.parametrize("key", BAD_KEYS)
-def test_what_is_no_key_is_refused(key: Any) -> None:
+def test_an_invalid_key_is_rejected(key: Any) -> None:
     with pytest.raises(errors.InvalidKeyError, match="not a key"):
         check_key(key)
 
@@ -53,13 +53,13 @@ def test_a_filter_may_have_wildcards(pattern: str) -> None:
 @pytest.mark.parametrize(
     "pattern", ["", ">.a", "a.>.b", "a*", "*a", "a.", ".>", "a..>", "a b", None, b">"]
 )
-def test_what_is_no_filter_is_refused(pattern: Any) -> None:
+def test_an_invalid_filter_is_rejected(pattern: Any) -> None:
     with pytest.raises(errors.InvalidKeyError, match="not a key or a pattern"):
         check_filter(pattern)
 
 
 @pytest.mark.parametrize("bucket", ["", "a.b", "a b", "a/b", "ä", "*", "a\n", None, 1])
-def test_what_is_no_name_of_a_bucket_is_refused(bucket: Any) -> None:
+def test_an_invalid_bucket_name_is_rejected(bucket: Any) -> None:
     with pytest.raises(errors.InvalidBucketNameError):
         check_bucket(bucket)
     with pytest.raises(errors.ConfigError):

@@ -403,7 +403,7 @@ NAMED_TUPLE = {"_asdict", "_replace"}
 @pytest.mark.parametrize(
     "path", OUTER_FILES, ids=lambda p: p.relative_to(ROOT).as_posix()
 )
-def test_what_is_built_on_jsync_uses_public_names_only(path: Path) -> None:
+def test_parts_built_on_jsync_use_public_names_only(path: Path) -> None:
     for reached in reaches(path):
         module, _, name = reached.rpartition(".")
         assert module in PUBLIC, f"{path.name} imports {reached}"

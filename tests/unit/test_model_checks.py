@@ -297,12 +297,12 @@ def test_a_name_by_itself_is_told_to_be_a_keyword(fields: dict[str, Any]) -> Non
 
 
 @pytest.mark.parametrize("config", [1, ConsumerConfig(), nats_py.StreamConfig])
-def test_what_is_no_configuration_is_refused(config: object) -> None:
+def test_an_object_that_is_no_configuration_is_rejected(config: object) -> None:
     with pytest.raises(ConfigError, match="a StreamConfig, not "):
         StreamConfig.of(config, {})
 
 
-def test_what_a_server_said_passes_the_checks() -> None:
+def test_a_configuration_from_a_server_passes_the_checks() -> None:
     wire = {"name": "A", "retention": "later", "new": 1, "storage": None}
     config = StreamConfig.from_wire(wire).replace(max_age=1)
     assert StreamConfig.of(config, {}).to_wire() == {**wire, "max_age": 1_000_000_000}

@@ -71,7 +71,7 @@ def objects(kind: type[Model]) -> st.SearchStrategy[dict[str, Any]]:
 )
 @example((StreamConfig, {"max_age": -LONGEST - 1}))
 @example((ConsumerConfig, {"opt_start_time": "9999-12-31T23:59:59-23:59"}))
-def test_whatever_a_server_sends_is_read_and_goes_back_as_it_came(
+def test_any_reply_of_a_server_is_read_and_written_unchanged(
     sent: tuple[type[Model], dict[str, Any]],
 ) -> None:
     kind, wire = sent

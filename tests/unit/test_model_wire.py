@@ -108,7 +108,9 @@ def test_only_what_is_set_is_sent(model: Model, wire: dict[str, Any]) -> None:
         ),
     ],
 )
-def test_what_the_wire_cannot_carry_is_refused(model: Model, words: str) -> None:
+def test_values_that_the_wire_cannot_carry_are_rejected(
+    model: Model, words: str
+) -> None:
     with pytest.raises(ConfigError, match=words):
         model.to_wire()
     with pytest.raises(ConfigError, match=words):
@@ -215,7 +217,7 @@ def test_fields_of_newer_servers_are_kept_at_every_depth() -> None:
     }
 
 
-def test_what_was_read_is_remembered_until_it_is_changed() -> None:
+def test_a_configuration_remembers_its_unknown_fields_until_it_changes() -> None:
     wire = {
         "ack_policy": "later",
         "ack_wait": LONGEST - 1,

@@ -114,7 +114,7 @@ def test_every_field_of_a_configuration_says_since_when_it_is(module: str) -> No
 
 
 @pytest.mark.parametrize("module", ["stream", "consumer", "source"])
-def test_what_is_newer_than_the_oldest_server_is_so_in_words_and_in_the_annotation(
+def test_a_field_newer_than_the_oldest_server_says_so_in_docstring_and_annotation(
     module: str,
 ) -> None:
     path = Path(jsync.models.__file__).with_name(f"{module}.py")

@@ -138,13 +138,13 @@ def test_an_info_of_another_client_may_have_more_or_less() -> None:
     ],
     ids=range(11),
 )
-def test_what_is_no_info_is_named_by_its_revision(data: bytes) -> None:
+def test_the_error_of_an_invalid_info_names_its_revision(data: bytes) -> None:
     with pytest.raises(errors.BadObjectInfoError, match="revision 7") as caught:
         LAYOUT.info(stored(data))
     assert (caught.value.key, caught.value.revision) == ("YQ==", 7)
 
 
-def test_what_is_left_of_an_object_is_what_peers_leave() -> None:
+def test_a_deleted_object_leaves_the_same_info_as_in_the_other_clients() -> None:
     gone = deleted_info(an_info(size=1, chunks=1, digest="SHA-256=abc="))
     assert json.loads(encode_info(gone)) == {
         "name": "a",
@@ -333,7 +333,7 @@ def test_no_chunk_is_taken_for_another_when_one_is_missing(
             assert found in (None, index + 1), (trusted, index)
 
 
-def test_what_is_near_is_read_on_to() -> None:
+def test_a_short_seek_reads_on_to_its_place() -> None:
     places = Places(100, 10_000, trusted=True)
     places.begin(NEAR)
     assert places.saw(places.guess(NEAR), 5, 99, NEAR) == 0

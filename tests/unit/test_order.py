@@ -71,7 +71,7 @@ def test_a_message_that_comes_twice_is_a_gap() -> None:
     assert order.stopped == "gap"
 
 
-def test_what_was_read_before_is_passed_over_and_counted() -> None:
+def test_messages_read_before_are_skipped_and_counted() -> None:
     order = Order(7)
     consumer = Consumer(order)
     consumer.bring(1, 3, 9)
@@ -91,7 +91,7 @@ def test_what_was_read_before_is_passed_over_and_counted() -> None:
     ("sequences", "taken"),
     [([1, 2, 3], [1, 2, 3]), ([1, 2, 4], [1, 2]), ([4], []), ([2, 3, 4], [2, 3])],
 )
-def test_it_stops_at_the_last_sequence_or_before_the_first_behind_it(
+def test_the_order_stops_at_the_last_sequence_or_before_the_first_after_it(
     sequences: list[int], taken: list[int]
 ) -> None:
     order = Order(0, last=3, to_end=True)
@@ -103,7 +103,7 @@ def test_it_stops_at_the_last_sequence_or_before_the_first_behind_it(
     assert consumer.events == ["ORDER"]
 
 
-def test_it_stops_when_nothing_is_left() -> None:
+def test_the_order_stops_when_no_message_is_left() -> None:
     order = Order(0, last=10, to_end=True)
     consumer = Consumer(order)
     consumer.bring(1, 1, 1)
@@ -113,7 +113,7 @@ def test_it_stops_when_nothing_is_left() -> None:
     assert order.stopped == "end"
 
 
-def test_it_goes_on_when_nothing_is_left_but_more_may_come() -> None:
+def test_the_order_continues_while_more_messages_may_come() -> None:
     order = Order(0)
     consumer = Consumer(order)
     consumer.bring(1, 1, 0)
@@ -125,7 +125,7 @@ def test_it_goes_on_when_nothing_is_left_but_more_may_come() -> None:
 @pytest.mark.parametrize(
     "reply", ["", "elsewhere", "$JS.ACK.S.c.1.2.3", "$JS.ACK.S.c.1.x.1.1700.0"]
 )
-def test_what_no_consumer_has_sent_is_not_taken(reply: str) -> None:
+def test_a_message_that_no_consumer_sent_is_not_taken(reply: str) -> None:
     order = Order(0)
     consumer = Consumer(order)
     consumer.bring_from(reply)
@@ -149,7 +149,7 @@ def test_ack_subjects_of_version_2_are_understood() -> None:
 @pytest.mark.parametrize(
     "rest", ["2.2.1700", "2.2.1700.", "2..1700.0", "2.x.1700.0", ".2.1700.0", "", "2"]
 )
-def test_what_begins_like_the_last_is_not_taken_for_that(
+def test_a_similar_ack_subject_is_not_mistaken_for_the_last_one(
     beginning: str, rest: str
 ) -> None:
     order = Order(0)
@@ -178,7 +178,7 @@ def test_another_order_begins_anew_in_the_same_mailbox() -> None:
     assert consumer.taken == [1, 2, 3]
 
 
-def test_what_is_not_taken_does_not_count_towards_the_end_of_the_mailbox() -> None:
+def test_skipped_messages_do_not_count_towards_the_end_of_the_mailbox() -> None:
     consumer = Consumer(Order(5))
     consumer.mailbox.end_after(2)
     for number, sequence in enumerate([4, 5, 6, 7, 8], 1):
@@ -194,7 +194,7 @@ def test_what_is_not_taken_does_not_count_towards_the_end_of_the_mailbox() -> No
     doubles=st.sets(st.integers(1, 40)),
     after=st.integers(0, 45),
 )
-def test_what_is_taken_is_the_stream_up_to_the_first_trouble(
+def test_the_taken_messages_are_the_stream_up_to_the_first_fault(
     drops: set[int], doubles: set[int], after: int
 ) -> None:
     order = Order(after)

@@ -99,7 +99,7 @@ def test_a_consumer_stays_30_seconds_without_use_or_less_if_the_stream_says_so()
         ({"deliver_policy": "new"}, "new"),
     ],
 )
-def test_where_to_start_is_a_policy_of_its_own(
+def test_each_start_has_its_deliver_policy(
     options: dict[str, Any], policy: str | None
 ) -> None:
     assert config(**options).deliver_policy == policy
@@ -180,7 +180,7 @@ def test_the_next_consumer_goes_on_behind_what_has_come() -> None:
     assert place.consumer_sequence == 0
 
 
-def test_what_nobody_has_got_is_read_again() -> None:
+def test_messages_that_nobody_got_are_read_again() -> None:
     place = cursor()
     place.next_config()
     place.began(made(0))
@@ -274,7 +274,7 @@ def test_when_nothing_comes_the_server_is_asked_for_the_end(
     assert place.checked(made(at, sent, pending), 5, now=0.0, patience=1.0) is step
 
 
-def test_what_was_sent_and_does_not_come_is_lost_after_a_while() -> None:
+def test_a_sent_message_that_does_not_arrive_counts_as_lost_after_a_while() -> None:
     place = cursor()
     place.next_config()
     place.began(made(0))
@@ -322,7 +322,7 @@ def test_a_consumer_that_waits_for_its_reader_is_not_stuck() -> None:
         assert place.checked(info, 7, now, 5.0, waits=waits) is step
 
 
-def test_where_nothing_is_left_of_the_last_messages_all_that_follow_are_read() -> None:
+def test_without_last_messages_every_later_message_is_read() -> None:
     place = within_snapshot()
     place.reached(10, 7)
     assert place.may_stall(10)

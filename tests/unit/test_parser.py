@@ -165,7 +165,7 @@ def test_any_buffer_can_be_fed(kind: Callable[[bytes], bytes]) -> None:
     assert parser.feed(kind(b"NG\r\n")) == [("PING", None)]
 
 
-def test_what_was_fed_may_be_written_over() -> None:
+def test_a_buffer_may_be_overwritten_after_it_was_fed() -> None:
     """A reading thread has one buffer, and receives into it again."""
     parser = Parser(MAX_MESSAGE)
     buffer = bytearray(b"MSG a 1 r 5\r\nhello\r\nMSG b 1 4\r\nwo")

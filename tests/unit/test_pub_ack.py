@@ -54,7 +54,7 @@ def test_a_publish_ack_or_an_error_is_read(data: bytes, ack: object) -> None:
         ),
     ],
 )
-def test_what_is_no_publish_ack_is_refused(data: bytes) -> None:
+def test_a_reply_that_is_no_publish_ack_is_rejected(data: bytes) -> None:
     with pytest.raises(JetStreamError, match="not a publish ack"):
         decode_pub_ack(data)
 

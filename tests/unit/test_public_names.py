@@ -126,7 +126,7 @@ def offered() -> set[str]:
     return {name for module in modules for name in vars(module) if name[0] != "_"}
 
 
-def test_what_public_calls_return_has_a_public_name() -> None:
+def test_every_type_that_a_public_call_returns_has_a_public_name() -> None:
     root = Path(jsync.__file__).parent
     parts = [root / "core", root / "jetstream", root / "compat", root / "models"]
     files = [path for part in parts for path in part.rglob("*.py")]

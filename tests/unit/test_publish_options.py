@@ -175,7 +175,7 @@ def test_an_unknown_option_is_rejected_with_a_suggestion() -> None:
         headers(msgid="1")
 
 
-def test_what_an_option_is_for_is_refused_as_a_header() -> None:
+def test_a_header_that_has_an_option_is_rejected() -> None:
     with pytest.raises(ConfigError, match="use msg_id= instead of Nats-Msg-Id"):
         headers(headers={"Nats-Msg-Id": "1"})
     with pytest.raises(

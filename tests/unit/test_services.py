@@ -364,7 +364,7 @@ def reads_inside(data: bytes) -> bytes:
     return data
 
 
-def test_what_a_handler_reads_itself_is_no_fault_of_the_requester() -> None:
+def test_a_decoding_error_inside_a_handler_is_no_fault_of_the_requester() -> None:
     with pytest.raises(msgspec.DecodeError):
         bind(reads_inside).call(request(b""))
 
@@ -399,7 +399,7 @@ def returns_text(request):  # type: ignore[no-untyped-def]
     return "text"
 
 
-def test_what_is_neither_bytes_nor_annotated_is_a_clear_error() -> None:
+def test_a_result_that_is_neither_bytes_nor_annotated_raises_a_clear_error() -> None:
     with pytest.raises(TypeError, match="returned a str: return bytes, or annotate"):
         bind(returns_text).call(request())
 

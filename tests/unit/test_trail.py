@@ -196,7 +196,7 @@ def test_a_stored_message_that_looks_like_a_status_is_a_message(desk: Desk) -> N
     assert not desk.mailbox.holds_control
 
 
-def test_what_is_put_in_the_backlog_raises_in_its_turn(desk: Desk) -> None:
+def test_an_error_in_the_backlog_is_raised_in_its_turn(desk: Desk) -> None:
     def refuse(msg: object) -> None:
         raise ValueError("in its turn")
 

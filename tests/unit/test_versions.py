@@ -76,7 +76,7 @@ def test_a_configuration_tells_who_wrote_it(
     assert line_of_config(config) == said
 
 
-def test_what_is_missing_is_all_said() -> None:
+def test_the_error_names_every_missing_feature() -> None:
     needs = {
         "allow_atomic": (2, 12),
         "allow_batched": (2, 14),

@@ -89,7 +89,7 @@ def test_a_waker_closes_its_descriptors_once() -> None:
             os.fstat(fd)
 
 
-def test_what_the_handshake_has_seen_is_not_seen_again(wire: Wire) -> None:
+def test_events_of_the_handshake_are_not_seen_again(wire: Wire) -> None:
     flushing = Waiter(wire.outbox)
     assert wire.line.feed(b"PONG\r\n") == [("PONG", None)]
     assert wire.line.ping(flushing)
@@ -99,7 +99,7 @@ def test_what_the_handshake_has_seen_is_not_seen_again(wire: Wire) -> None:
     assert flushing.wait(60)
 
 
-def test_who_reads_in_its_place_tells_the_io_thread_of_the_first_that_ends(
+def test_a_reading_thread_tells_the_io_thread_when_the_first_mailbox_ends(
     wire: Wire,
 ) -> None:
     wire.mailbox.end_after(1)
@@ -216,7 +216,7 @@ def test_a_server_gives_as_many_messages_without_acks_as_may_be_pending(
     assert source.needs_no_ack_for(messages) is enough
 
 
-def test_what_a_full_mailbox_cannot_hold_goes_to_its_overflow_and_then_is_dropped(
+def test_a_full_mailbox_passes_messages_to_its_overflow_and_then_drops_them(
     wire: Wire,
 ) -> None:
     mailbox = Mailbox(wire.outbox, SID + 1, max_messages=2)

@@ -114,7 +114,7 @@ def test_credit_is_what_may_be_taken_before_the_next_pull() -> None:
         ),
     )
 )
-def test_who_has_used_up_the_credit_gets_a_pull(options: dict[str, int]) -> None:
+def test_a_reader_without_credit_gets_a_pull(options: dict[str, int]) -> None:
     pull = engine(**options)
     asked(pull)
     messages, size = pull.credit()

@@ -58,7 +58,7 @@ def test_silence_is_an_alarm_after_twice_the_interval(
     gaps=st.lists(st.floats(0.01, 40.0), max_size=20),
     interval=st.floats(0.5, 30.0),
 )
-def test_who_looks_when_it_says_sees_each_alarm_in_time_and_no_other(
+def test_a_look_at_each_announced_time_sees_every_alarm_and_no_other(
     gaps: list[float], interval: float
 ) -> None:
     watch, now, arrived = HeartbeatWatch(interval, 0.0), 0.0, 0.0

@@ -89,7 +89,7 @@ def test_thresholds_are_half_by_default(count: int, threshold: int) -> None:
     ],
     ids=str,
 )
-def test_what_the_limits_just_allow_is_taken(options: dict[str, Any]) -> None:
+def test_values_at_the_limits_are_accepted(options: dict[str, Any]) -> None:
     limits = consume_limits(**options)
     for name, value in options.items():
         assert getattr(limits, name) == value
@@ -129,7 +129,7 @@ def test_what_the_limits_just_allow_is_taken(options: dict[str, Any]) -> None:
     ],
     ids=str,
 )
-def test_what_cannot_be_is_refused_before_anything_is_sent(
+def test_impossible_limits_are_rejected_before_anything_is_sent(
     options: dict[str, Any],
 ) -> None:
     with pytest.raises(ConfigError):
@@ -150,7 +150,7 @@ def test_what_cannot_be_is_refused_before_anything_is_sent(
     ],
     ids=str,
 )
-def test_what_is_no_number_of_messages_or_seconds_is_refused(
+def test_values_that_are_no_number_of_messages_or_seconds_are_rejected(
     options: dict[str, Any],
 ) -> None:
     with pytest.raises((ConfigError, TypeError)):

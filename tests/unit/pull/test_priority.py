@@ -70,7 +70,7 @@ def test_priorities_are_from_zero_to_nine(
         (None, {"group": "a b"}, "'a b'"),
     ],
 )
-def test_what_the_consumer_excludes_is_said(
+def test_options_that_the_consumer_excludes_raise(
     config: ConsumerConfig | None, options: dict[str, Any], words: str
 ) -> None:
     with pytest.raises(ConfigError, match=words):

@@ -190,7 +190,7 @@ statuses = st.tuples(
     ),
 )
 @settings(max_examples=200, deadline=None)
-def test_whatever_a_server_says_the_counts_stay_within_their_bounds(
+def test_the_counts_stay_within_their_bounds_for_any_statuses(
     options: dict[str, int | None], steps: list[tuple[Any, ...]]
 ) -> None:
     options = options | {"stop_after": None}

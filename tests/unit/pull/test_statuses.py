@@ -34,7 +34,9 @@ ENDS = [
 
 
 @pytest.mark.parametrize(("status", "text"), ENDS)
-def test_what_a_pull_was_not_given_is_no_longer_pending(status: int, text: str) -> None:
+def test_messages_that_a_pull_did_not_get_are_no_longer_pending(
+    status: int, text: str
+) -> None:
     # "subtract the value of Nats-Pending-Messages header from pending messages count and
     # subtract the value of Nats-Pending-Bytes from pending bytes count"
     pull = engine(max_bytes=1000)
@@ -264,7 +266,7 @@ def test_headers_that_claim_too_much_never_make_it_negative() -> None:
         (503, "", False),
     ],
 )
-def test_what_is_said_of_what_other_pulls_are_owed(
+def test_a_status_says_whether_other_pulls_are_owed_more(
     status: int, text: str, more: bool
 ) -> None:
     assert says_more(status, text) is more
