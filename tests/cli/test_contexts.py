@@ -136,7 +136,7 @@ def test_paths_in_a_context_may_have_a_home_and_variables(
         ({"creds": "op://vault/item"}, "op://"),
     ],
 )
-def test_what_jsync_cannot_use_of_a_context_is_said(
+def test_unusable_fields_of_a_context_are_reported(
     jsync: Jsync, config_home: Path, fields: dict[str, str], word: str
 ) -> None:
     store(config_home, "one", select=True, **fields)

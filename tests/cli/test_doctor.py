@@ -83,7 +83,7 @@ def test_jetstream_that_is_off_and_an_old_server_are_told(
     assert "2.14" in advice
 
 
-def test_what_a_user_may_not_do_is_told(own_server: StartServer) -> None:
+def test_missing_permissions_are_reported(own_server: StartServer) -> None:
     server = own_server(
         config="""authorization { users: [
             { user: reader, password: word, permissions: {

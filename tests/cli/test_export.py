@@ -98,7 +98,7 @@ def test_parquet_has_the_columns_of_arrow(
     assert list(tmp_path.glob("*.partial")) == []
 
 
-def test_what_is_exported_can_be_ingested(
+def test_exported_messages_can_be_ingested(
     jsync: Jsync, flights: Stream, tmp_path: Path
 ) -> None:
     path = tmp_path / "flights.ndjson"

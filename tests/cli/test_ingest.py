@@ -206,7 +206,7 @@ def test_a_bad_row_ends_it_and_what_stands_before_it_is_stored(
     assert [row["n"] for _, row in held(batched)] == [1, 2, 5]
 
 
-def test_what_the_stream_does_not_take_is_a_bad_row(
+def test_a_row_that_the_stream_does_not_accept_is_a_bad_row(
     jsync: Jsync, js: JetStream, unique: str
 ) -> None:
     stream = js.create_stream(name=unique, subjects=[f"{unique}.1"], storage="memory")
@@ -280,7 +280,7 @@ def test_a_killed_ingest_goes_on_after_the_window_too(
     assert [row["n"] for _, row in held(forgetful)] == list(range(4000))
 
 
-def test_it_goes_on_in_each_file_behind_the_last_row_of_that_one(
+def test_resume_continues_in_each_file_after_its_last_stored_row(
     jsync: Jsync, js: JetStream, forgetful: Stream, tmp_path: Path
 ) -> None:
     first, second = tmp_path / "first.ndjson", tmp_path / "second.ndjson"

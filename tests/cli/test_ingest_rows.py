@@ -66,7 +66,7 @@ def test_a_line_of_ndjson_is_sent_as_it_stands_and_has_columns(tmp_path: Path) -
     ]
 
 
-def test_what_is_no_json_is_told_with_its_line_and_the_rest_goes_on(
+def test_invalid_json_is_reported_with_its_line_and_the_rest_continues(
     tmp_path: Path,
 ) -> None:
     path = written(tmp_path / "a.ndjson", '{"a": 1}\n{"a": \n{"a": 3}\n\xff\n'.encode())
@@ -222,7 +222,7 @@ def test_a_subject_takes_its_tokens_from_columns() -> None:
 @pytest.mark.parametrize(
     "value", ["", "a.b", "a b", "*", ">", "x\n", None, {}, [1], b"x"]
 )
-def test_what_cannot_be_a_token_is_refused_or_replaced(value: object) -> None:
+def test_a_value_that_cannot_be_a_token_is_rejected_or_replaced(value: object) -> None:
     with pytest.raises(BadValueError, match=r"'c'|binary"):
         SubjectTemplate("a.{c}").fill({"c": value})
     if value is None or isinstance(value, str):
@@ -277,7 +277,7 @@ def test_columns_are_checked_before_the_first_row() -> None:
         ("a.b.c", "a.b", False, False),
     ],
 )
-def test_what_a_stream_takes_of_subjects(
+def test_a_stream_takes_the_subjects_that_match_its_own(
     pattern: str, subject: str, *, whole: bool, some: bool
 ) -> None:
     assert covers(pattern, subject) is whole

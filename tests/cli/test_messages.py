@@ -54,7 +54,7 @@ def test_a_message_is_published_with_headers_and_a_reply(
         assert msg.headers["Size"] == "1:2"
 
 
-def test_what_is_piped_is_published_whole_or_line_by_line(
+def test_piped_input_is_published_whole_or_line_by_line(
     jsync: Jsync, nc: package.Connection, unique: str
 ) -> None:
     with nc.subscribe(unique) as sub:
@@ -69,7 +69,7 @@ def test_what_is_piped_is_published_whole_or_line_by_line(
         assert [sub.next().data for _ in range(2)] == [b"x", b"x"]
 
 
-def test_what_is_published_to_jetstream_is_stored_when_the_command_ends(
+def test_messages_published_to_jetstream_are_stored_when_the_command_ends(
     jsync: Jsync, stream: Stream
 ) -> None:
     subject = f"{stream.name}.a"

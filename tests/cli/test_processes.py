@@ -83,7 +83,7 @@ def test_a_reader_that_has_enough_ends_the_command_quietly(
     assert json.loads(ended.stdout)["sequence"] == 1
 
 
-def test_what_is_not_written_is_not_acknowledged(
+def test_messages_that_were_not_written_are_not_acknowledged(
     server: LocalServer, js: JetStream, stream: Stream
 ) -> None:
     consumer = stream.create_consumer(durable_name="worker")

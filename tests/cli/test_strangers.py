@@ -175,7 +175,7 @@ def test_messages_cannot_command_a_terminal(
 
 
 @pytest.mark.parametrize("form", FORMS, ids=" ".join)
-def test_what_comes_now_cannot_command_a_terminal(
+def test_messages_that_arrive_live_cannot_command_a_terminal(
     server: LocalServer,
     unique: str,
     monkeypatch: pytest.MonkeyPatch,
@@ -268,7 +268,7 @@ def test_a_subject_that_is_not_utf_8_stays_itself_in_a_pipe(
     assert raw.output == EVIL + "\n"
 
 
-def test_what_moves_on_a_terminal_cannot_command_it(
+def test_live_screens_cannot_command_a_terminal(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     screen = Screen()

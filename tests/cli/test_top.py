@@ -130,7 +130,7 @@ def test_a_number_fits_into_its_column(number: float | None, text: str) -> None:
 # Keys ---------------------------------------------------------------------------------
 
 
-def test_what_a_terminal_sends_is_read_as_keys() -> None:
+def test_bytes_of_a_terminal_are_read_as_keys() -> None:
     assert list(keys_of(b"q\t\x1b[A\x1bOB\x1b[5~\x7f/\xc3\xbc\x1b")) == [
         *("q", "tab", "up", "down", "page_up", "backspace", "/", "ü", "escape"),
     ]

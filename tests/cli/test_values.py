@@ -35,7 +35,7 @@ def test_a_duration_is_read_as_the_nats_tool_and_people_write_it(
 @pytest.mark.parametrize(
     "text", ["", "soon", "-1s", "-1", "1x", "1h 30m", "nan", "inf"]
 )
-def test_what_is_no_duration_is_refused(text: str) -> None:
+def test_an_invalid_duration_is_rejected(text: str) -> None:
     with pytest.raises(ValueError, match="not a duration"):
         seconds(text)
 
@@ -64,7 +64,7 @@ def test_a_size_counts_by_1024(text: str, expected: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "-2", "1x", "much", "1 000"])
-def test_what_is_no_size_is_refused(text: str) -> None:
+def test_an_invalid_size_is_rejected(text: str) -> None:
     with pytest.raises(ValueError, match="not a size"):
         size(text)
 
