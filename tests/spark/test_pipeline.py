@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyspark.errors import PySparkException
 
 from jsync.errors import PipelineError, PipelineFileError
 from jsync.server import LocalServer
@@ -455,6 +456,27 @@ def test_a_streaming_pipeline_goes_on_where_it_ended(
     (query,) = [each for each in statuses(js) if stream.name in each.streams]
     assert (query.name, query.state, query.rows) == ("files", "ended", 120)
     assert (query.lag, query.lag_seconds) == (0, 0.0)
+
+
+def test_a_query_whose_worker_came_too_late_is_started_again(
+    run: Callable[[str], pipeline.Result],
+    js: jsync.JetStream,
+    stream: jsync.Stream,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    late = [PySparkException("Python worker failed to connect back.")]
+    begin = streaming._begin
+
+    def begin_late(*given: Any) -> Any:
+        if late:
+            raise late.pop()
+        return begin(*given)
+
+    monkeypatch.setattr(streaming, "_begin", begin_late)
+    fill(js, stream, *orders(10))
+    (sink,) = run(READ + STREAMING + FILES).sinks
+    assert sink["rows"] == 10
+    assert not late
 
 
 def test_what_is_updated_goes_back_into_a_stream_once(
