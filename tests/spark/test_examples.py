@@ -8,16 +8,19 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pytest
+
 import jsync
 from jsync.spark import pipeline
 
 from ..docs.markdown import ROOT
 
 if TYPE_CHECKING:
-    import pytest
     from pyspark.sql import SparkSession
 
     from ..conftest import StartServer
+
+pytestmark = pytest.mark.bulk
 
 FLIGHTS = Path(__file__).with_name("flights.csv")
 

@@ -113,10 +113,6 @@ def test_nothing_to_write_is_written(
     ("columns", "options", "what"),
     [
         (["data", "id"], {}, "a message has no id"),
-        (["data"], {"strem": "x"}, "there is no option strem: is it stream"),
-        (["data"], {"stream": "NONE"}, "stream not found"),
-        (["data"], {"subject": "nobody.takes.it"}, "nobody.takes.it"),
-        (["data"], {"delivery": "exactly-once"}, "needs a column msg_id"),
         (["data"], {"deadLetterSubject": "nobody.takes"}, "nobody.takes"),
         (["data"], {"mode": "overwrite"}, "allowPurge=true"),
     ],

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from ..servers import Cluster
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.bulk]
 
 ROWS = 5000
 STEPS = 2

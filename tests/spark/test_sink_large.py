@@ -17,6 +17,8 @@ from .sink_support import LONG, stored
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+pytestmark = pytest.mark.bulk
+
 ROWS = 240
 SMALL_BUFFER = "jetstream { max_buffered_size: 3MB }"
 """What may wait to be stored: three messages of eight tasks. The rest gets error 10167."""

@@ -95,8 +95,17 @@ def change_after_two_batches(
     return found(restorable)
 
 
-@pytest.mark.parametrize("change", [restore_older, restore_and_fill, recreate])
-@pytest.mark.parametrize("batch", [1, 2])
+@pytest.mark.parametrize(
+    ("change", "batch"),
+    [
+        (restore_older, 2),
+        (restore_and_fill, 1),
+        pytest.param(restore_older, 1, marks=pytest.mark.bulk),
+        pytest.param(restore_and_fill, 2, marks=pytest.mark.bulk),
+        pytest.param(recreate, 1, marks=pytest.mark.bulk),
+        pytest.param(recreate, 2, marks=pytest.mark.bulk),
+    ],
+)
 def test_rows_that_a_restore_of_the_sink_took_end_the_query(
     spark: SparkSession, restorable: Restorable, change: Any, batch: int
 ) -> None:
@@ -116,7 +125,14 @@ def test_rows_that_a_restore_of_the_sink_took_end_the_query(
     assert set(found(restorable)) == {*before, *written}
 
 
-@pytest.mark.parametrize("change", [purge, delete_the_last, add_another])
+@pytest.mark.parametrize(
+    "change",
+    [
+        delete_the_last,
+        pytest.param(purge, marks=pytest.mark.bulk),
+        pytest.param(add_another, marks=pytest.mark.bulk),
+    ],
+)
 def test_messages_that_go_from_the_sink_or_come_into_it_end_nothing(
     spark: SparkSession, restorable: Restorable, change: Any
 ) -> None:
@@ -141,7 +157,9 @@ def test_a_fence_without_the_stream_s_last_message_goes_on_and_gets_it(
     assert (entry["stream"], entry["mark"]["sequence"]) == ("A", 20)
 
 
-@pytest.mark.parametrize("together", [False, True])
+@pytest.mark.parametrize(
+    "together", [True, pytest.param(False, marks=pytest.mark.bulk)]
+)
 def test_a_query_ends_when_its_sink_was_restored(
     spark: SparkSession, restorable: Restorable, tmp_path: Path, together: bool
 ) -> None:

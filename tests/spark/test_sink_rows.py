@@ -30,6 +30,8 @@ from jsync.spark.sink.rows import as_batches, digest
 from jsync.spark.sink.writer import JetStreamWriter
 
 if TYPE_CHECKING:
+    from jsync.server import LocalServer
+
     from ..conftest import StartServer
 
 SCHEMA = StructType(
@@ -137,3 +139,23 @@ def test_a_missing_permission_is_said_on_the_driver_without_a_secret(
     for user in ("all", "some"):
         options = ConnectionOptions.of(Options({**given, "nats.user": user}))
         connecting.connection(options).close()
+
+
+@pytest.mark.parametrize(
+    ("options", "what"),
+    [
+        ({"strem": "x"}, "there is no option strem: is it stream"),
+        ({"stream": "NONE"}, "stream not found"),
+        ({"subject": "nobody.takes.it"}, "nobody.takes.it"),
+        ({"delivery": "exactly-once"}, "needs a column msg_id"),
+    ],
+)
+def test_what_cannot_be_is_said_where_the_writer_is_made(
+    options: dict[str, str], server: LocalServer, stream: jsync.Stream, what: str
+) -> None:
+    given = {"nats.servers": server.url, "subject": f"{stream.name}.x"}
+    given |= {"stream": stream.name, **options}
+    data = StructType([StructField("data", BinaryType())])
+    with pytest.raises(errors.Error, match=what):
+        JetStreamWriter(Options(given), data, overwrite=False)
+    connecting.close_connections()

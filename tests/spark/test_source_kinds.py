@@ -17,11 +17,12 @@ from pyspark.sql.datasource import (
     LessThan,
     LessThanOrEqual,
 )
+from pyspark.sql.types import StringType, StructField, StructType
 
 import jsync
 from jsync import errors
 from jsync.spark.options import Options
-from jsync.spark.source import FilteringReader
+from jsync.spark.source import FilteringReader, JetStreamReader
 
 from ..servers import wait_for
 from .engine import SCHEMA, batch, latest, sequences, streaming
@@ -172,6 +173,14 @@ def test_what_the_servers_refuse_is_said_on_the_driver(
         streaming(options, subjects=f"{name}.*,{name}.a").initialOffset()
     with pytest.raises(errors.ConnectionError, match=r"cannot connect to 127.0.0.1:1"):
         batch({**options, "nats.servers": "nats://127.0.0.1:1"}).partitions()
+
+
+def test_a_column_of_another_type_is_to_be_cast_after_reading(
+    options: dict[str, str],
+) -> None:
+    schema = StructType([StructField("data", StringType())])
+    with pytest.raises(errors.ConfigError, match="cast it after reading"):
+        JetStreamReader(Options(options), schema)
 
 
 def test_filters_that_are_pushed_narrow_what_is_asked_for(
