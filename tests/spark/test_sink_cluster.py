@@ -10,6 +10,10 @@ import pytest
 
 import jsync
 from jsync import errors
+from jsync.spark.sink.bucket import open_bucket
+from jsync.spark.sink.fence import Committed, decode
+from jsync.spark.sink.guard import commit
+from jsync.spark.sink.report import BatchReport, TaskReport
 
 from ..servers import wait_for
 from .sink_support import LONG, numbers, stored, with_columns
@@ -131,3 +135,37 @@ def test_exactly_once_batch_writes_survive_the_loss_of_the_leader_while_the_driv
     wait_for(lambda: replicated.info().state.messages >= FEW, timeout=30)
     found = sorted(int(data) for (data,) in stored(replicated, "data"))
     assert found == list(range(FEW))
+
+
+@pytest.mark.parametrize("killed", ["fence", "stream"])
+def test_a_commit_waits_for_the_next_leader(
+    cluster: Cluster, replicated: jsync.Stream, killed: str
+) -> None:
+    """The leader has died when the driver commits what its tasks have stored."""
+    with jsync.connect(cluster.urls) as nc:
+        js = nc.jetstream(timeout=1)  # less than an election takes
+        fence = open_bucket(js, "jsync_spark", replicas=3)
+        leader = cluster.stream_leader(
+            fence.name if killed == "fence" else replicated.name
+        )
+        leader.kill()
+        try:
+            report = BatchReport.of([TaskReport(rows=3, confirmed=3, key="query.q")])
+            commit(
+                lambda: js,
+                "jsync_spark",
+                "query.q",
+                7,
+                report,
+                fenced=replicated.name,
+                last=False,
+            )
+        finally:
+            leader.start()
+            cluster.wait_until_ready()
+        message = js.stream("KV_jsync_spark").get_message(
+            last_by_subject="$KV.jsync_spark.query.q.committed"
+        )
+        entry = decode(message.data)
+    assert isinstance(entry, Committed)
+    assert (entry.batch, entry.stream) == (7, replicated.name)
