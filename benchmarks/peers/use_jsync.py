@@ -14,6 +14,8 @@ from itertools import islice
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 import jsync
 
 from .jobs import Work, main
@@ -482,6 +484,55 @@ def reading(values: Mapping[str, bytes], keys: list[str]) -> float:
     return (now() - begin) / 1e3 / len(keys)
 
 
+class Order(msgspec.Struct):
+    """The payload of the messages that a worker gets."""
+
+    id: int
+    customer: str
+    amount: float
+
+
+def work(options: argparse.Namespace) -> Result:
+    """A worker, to `count` messages, or until nothing has come for a second."""
+    count = last = 0
+    wanted, enough = options.count, threading.Event()
+
+    def handle(_: object) -> None:
+        nonlocal count, last
+        count += 1
+        if count == wanted:
+            enough.set()
+
+    app = jsync.Worker(stream=options.stream)
+    app.handle(
+        options.stream,
+        consumer=options.consumer,
+        payload=Order if options.typed else bytes,
+        max_messages=options.batch,
+    )(handle)
+    with connect(options) as nc:
+        await_go()
+        cpu, begin = cpu_seconds(), now()
+        with app.start(nc) as running:
+            if wanted:
+                enough.wait(120)
+                nc.flush(60)
+                return rate(count, begin, cpu)
+            seen = -1
+            while seen != count:
+                seen, last = count, now()
+                time.sleep(0.02)
+                if seen == count:  # the wait for one more is not counted
+                    time.sleep(1)
+            assert (
+                not running.report()
+                .consumers[f"{options.stream}.{options.consumer}"]
+                .failed
+            )
+            took = {"count": count, "seconds": (last - begin) / 1e9}
+            return rate(count, begin, cpu) | took
+
+
 def member(options: argparse.Namespace) -> Result:
     """Be a member of the group `g` until nothing has come for a second."""
     seconds, count = options.sleep / 1e6, 0
@@ -626,6 +677,7 @@ JOBS: dict[str, Work] = {
     "kvwatch": kv_watch,
     "kvordered": kv_ordered,
     "kvlive": kv_live,
+    "work": work,
     "member": member,
     "regroup": regroup,
     "serve": serve,

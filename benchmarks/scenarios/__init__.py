@@ -25,6 +25,7 @@ from .service import SERVICES
 from .stalls import STALLS
 from .stream import AHEAD, SINGLE
 from .tls import TLS, TLS_REQUEST, TLS_STREAM
+from .worker import WORKER, WORKER_PROCESSES
 from .writers import WRITE_LARGE
 
 if TYPE_CHECKING:
@@ -67,6 +68,8 @@ SCENARIOS: dict[str, Scenario] = {
     "kvlive": KV_LIVE,
     "group": GROUP,
     "regroup": REGROUP,
+    "worker": WORKER,
+    "workers": WORKER_PROCESSES,
     **PAYLOADS,
     **OBJECTS,
     "consumers": CONSUMERS,
