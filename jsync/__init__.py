@@ -66,6 +66,7 @@ from .headers import Headers
 from .jetstream.advisory import Advisories, BatchAdvisories
 from .jetstream.atomic.batch import AtomicBatch
 from .jetstream.atomic.engine import BatchState
+from .jetstream.backups.driver import StreamBackup
 from .jetstream.consumer import Consumer
 from .jetstream.context import JetStream
 from .jetstream.groups.engine import (
@@ -202,6 +203,7 @@ __all__ = [
     "StoredMessage",
     "FastIngest",
     "FastPubAck",
+    "StreamBackup",
     "StreamConfig",
     "StreamInfo",
     "ConsumerConfig",

@@ -56,6 +56,7 @@ Error
         ├── IngestClosedError         a fast ingest that has ended, or has not yet
         ├── MessagesLostError         a fast ingest that allows gaps has one
         ├── MessagesUnconfirmedError  it cannot know whether messages are stored
+        ├── BackupError               the backup of a stream broke off, or is damaged
         ├── NoStreamResponseError     no stream took the message
         ├── PublisherError            messages of a publisher were not acknowledged
         ├── PublisherClosedError      the publisher was closed
@@ -313,6 +314,7 @@ from .jetstream import (
     AtomicBatchError as AtomicBatchError,
     AtomicBatchLostError as AtomicBatchLostError,
     AtomicBatchUnsupportedError as AtomicBatchUnsupportedError,
+    BackupError as BackupError,
     CheckpointError as CheckpointError,
     ConfigMismatchError as ConfigMismatchError,
     ConsumerDeletedError as ConsumerDeletedError,

@@ -225,6 +225,14 @@ class MessagesLostError(JetStreamError):
         self.last = last
 
 
+class BackupError(JetStreamError):
+    """The backup of a stream broke off, or is damaged.
+
+    Begin again. An interrupted backup leaves no files, and an interrupted restore leaves no
+    stream.
+    """
+
+
 class NoStreamResponseError(JetStreamError):
     """No stream took the message, so it is not stored.
 

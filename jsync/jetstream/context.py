@@ -12,6 +12,7 @@ from .api import API, api_prefix, event_subjects
 from .atomic.batch import AtomicBatch
 from .atomic.engine import MAX_MESSAGES
 from .atomic.lookup import StreamLookup
+from .backups.driver import CHUNK_SECONDS, restore
 from .consumer import Consumer
 from .groups.manager import ConsumerGroupManager
 from .ingest.driver import FastIngest
@@ -26,6 +27,7 @@ from .stream import Stream, known_stream
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from datetime import datetime
+    from os import PathLike
     from typing import Unpack
 
     from ..checks import Seconds
@@ -217,6 +219,47 @@ class JetStream(Subscribing, ConsumerGroupManager, ObjectStoreManager):
         """
         check_name(name, "stream")
         return Stream(self._api, name)
+
+    def restore_stream(
+        self,
+        directory: str | PathLike[str],
+        *,
+        config: Callable[[dict[str, Any]], dict[str, Any]] | None = None,
+        on_progress: Callable[[int, int], object] | None = None,
+        timeout: Seconds = CHUNK_SECONDS,
+    ) -> Stream:
+        """Create a stream from a backup, with its messages and consumers. Blocks.
+
+        The backup is one of `Stream.backup` or of `nats stream backup`. The stream keeps
+        its name. jsync compares the archive with its digest first, if jsync has made the
+        backup. The server checks it in any case. An interrupted restore leaves no stream.
+
+        Args:
+            directory: The directory of the backup.
+            config: Called with the stored configuration, as it is on the wire. It returns
+                the one to use, for instance with other replicas.
+            on_progress: Called as `on_progress(done, total)` after each chunk, on this
+                thread, in bytes of the archive.
+            timeout: Seconds to wait for each chunk. Default: 30. At the end the server
+                may take an hour.
+
+        Returns:
+            The stream.
+
+        Raises:
+            BackupError: The backup is damaged, or the server gave up.
+            ConfigError: The directory holds no whole backup.
+            APIError: The server rejects the backup, for instance because a stream of that
+                name exists.
+        """
+        info = restore(
+            self._api,
+            directory,
+            config=config,
+            on_progress=on_progress,
+            timeout=timeout,
+        )
+        return known_stream(self._api, info)
 
     def get_message(
         self,

@@ -8,6 +8,7 @@ from ..checks import whole
 from ..errors import NoCachedInfoError
 from ..models import StoredMessage
 from . import management
+from .backups.driver import CHUNK_SECONDS, backup
 from .consumer import Consumer
 from .ordered.arrow import READ_ROWS, ArrowRange
 from .ordered.consumer import ordered_consumer
@@ -23,8 +24,9 @@ from .stored.engine import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from datetime import datetime
+    from os import PathLike
     from typing import Unpack
 
     from ..checks import Seconds
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
         StreamInfo,
     )
     from .api import API
+    from .backups.driver import StreamBackup
     from .management import Action
     from .ordered.consumer import OrderedConsumer, OrderedOptions
     from .push.consumer import PushConsumer
@@ -214,6 +217,49 @@ class Stream:
         """
         self._api.request(
             f"STREAM.PEER.REMOVE.{self.name}", {"peer": server}, timeout=timeout
+        )
+
+    def backup(
+        self,
+        directory: str | PathLike[str],
+        *,
+        consumers: bool = True,
+        check: bool = False,
+        on_progress: Callable[[int, int], object] | None = None,
+        timeout: Seconds = CHUNK_SECONDS,
+    ) -> StreamBackup:
+        """Write the stream with its messages to files. Blocks until all is written.
+
+        `JetStream.restore_stream` and `nats stream restore` read the files. Messages that
+        are published meanwhile may be missing. The backup is whole when `backup.json` is
+        there. An interrupted backup leaves none.
+
+        Args:
+            directory: A directory without a backup. It is created if it does not exist.
+            consumers: With the consumers and their positions.
+            check: Have the server check the data first.
+            on_progress: Called as `on_progress(done, total)` after each chunk, on this
+                thread. `done` are bytes of the compressed archive, and `total` are the
+                bytes of the messages.
+            timeout: Seconds to wait for each chunk. Default: 30.
+
+        Returns:
+            The backup.
+
+        Raises:
+            StreamNotFoundError: The stream does not exist.
+            BackupError: The server broke off the backup, or a chunk was lost.
+            ConfigError: The directory already holds a backup.
+            OSError: A file cannot be written.
+        """
+        return backup(
+            self._api,
+            self.name,
+            directory,
+            consumers=consumers,
+            check=check,
+            on_progress=on_progress,
+            timeout=timeout,
         )
 
     def delete(self, *, timeout: Seconds | None = None) -> None:

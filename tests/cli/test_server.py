@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-import jsync
+from jsync import Disconnected, JetStream, connect
 
 from ..server.test_system import ACCOUNTS
 from .support import Jsync
@@ -46,16 +46,31 @@ def test_servers_are_listed_asked_and_reloaded(own_server: StartServer) -> None:
 def test_a_client_is_kicked(own_server: StartServer) -> None:
     server = own_server(config=ACCOUNTS % 100)
     with (
-        jsync.connect(server.url, user="app", password="x") as nc,
+        connect(server.url, user="app", password="x") as nc,
         nc.events() as events,
     ):
         name = nc.server_info.server_name
         ended = Jsync(server)(*ADMIN, "server", "kick", name, str(nc.client_id))
         assert ended.code == 0, ended.errors
-        assert isinstance(events.next(60), jsync.Disconnected)
+        assert isinstance(events.next(60), Disconnected)
 
 
 def test_a_removal_asks_first(own_server: StartServer) -> None:
     run = Jsync(own_server(config=ACCOUNTS % 100))
     ended = run(*ADMIN, "server", "peer-remove", "node-9")
     assert (ended.code, "pass --force" in ended.errors) == (2, True)
+
+
+def test_a_stream_is_backed_up_and_restored(
+    jsync: Jsync, js: JetStream, unique: str, tmp_path: Path
+) -> None:
+    js.create_stream(name=unique, subjects=[unique])
+    js.publish(unique, b"hello")
+    told = jsync("stream", "backup", unique, str(tmp_path / "b"), "--json").json
+    assert (told["stream"], told["messages"]) == (unique, 1)
+    assert jsync("stream", "rm", unique, "--force").code == 0
+    told = jsync("stream", "restore", str(tmp_path / "b"), "--json").json
+    assert told == {"stream": unique, "messages": 1}
+    assert js.get_message(unique, 1).data == b"hello"
+    assert jsync("stream", "backup", unique, str(tmp_path / "b")).code == 2
+    assert jsync("stream", "restore", str(tmp_path / "none")).code == 2

@@ -33,7 +33,7 @@ ROOMS = [
     *("jetstream.atomic", "jetstream.ingest", "jetstream.ordered"),
     *("jetstream.consumer", "jetstream.push", "jetstream.watching"),
     *("jetstream.buckets", "jetstream.keyvalue", "jetstream.objects"),
-    *("jetstream.stream", "jetstream.groups"),
+    *("jetstream.backups", "jetstream.stream", "jetstream.groups"),
     *("jetstream.advisory", "compat", "jetstream.context"),
     "system",
     "connection",

@@ -1,0 +1,99 @@
+"""The backup of a stream: its chunks in order, and the files that hold it. Pure.
+
+The files are those of the `nats` command: an archive, which only servers read, and
+`backup.json` with the configuration and the state. `backup.json` is written last, so a
+backup without it is not whole.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from ...errors import BackupError, ConfigError
+
+if TYPE_CHECKING:
+    from ..._fast import Msg
+
+META: Final = "backup.json"
+ARCHIVE: Final = "stream.arc.s2"
+OLD_ARCHIVE: Final = "stream.tar.s2"
+"""The archive of servers before 2.15."""
+CHUNK: Final = 128 * 1024
+
+
+def archive_name(line: tuple[int, int]) -> str:
+    """The name of the archive that a server of this line makes."""
+    return ARCHIVE if line >= (2, 15) else OLD_ARCHIVE
+
+
+class Chunks:
+    """The chunks of an archive as they come. Servers number all but the last."""
+
+    def __init__(self) -> None:
+        self._last = 0
+        self.ended = False
+
+    def take(self, msg: Msg) -> bytes:
+        """The bytes of a message; empty at the end. Raises `BackupError`."""
+        if not msg.data:
+            status = msg.status
+            if status is not None and status != 204:
+                raise BackupError(
+                    f"the server ended the backup: {status} {msg.status_text}"
+                )
+            self.ended = True
+            return b""
+        if msg.reply:
+            number = msg.reply.rpartition(".")[2]
+            if number.isdecimal():
+                if int(number) != self._last + 1:
+                    raise BackupError(
+                        f"chunk {self._last + 1} of the backup is missing: begin again"
+                    )
+                self._last += 1
+        return msg.data
+
+
+class Manifest(msgspec.Struct):
+    """What `backup.json` says."""
+
+    config: dict[str, Any]
+    state: dict[str, Any]
+    size: int | None = None
+    """The bytes of the archive; None if the `nats` command has made the backup."""
+    sha256: str | None = None
+
+    @property
+    def stream(self) -> str:
+        """The name of the stream."""
+        return str(self.config.get("name", ""))
+
+    def text(self) -> bytes:
+        """As it stands in the file."""
+        document = {
+            "config": self.config,
+            "state": self.state,
+            "archive": {"size": self.size, "sha256": self.sha256},
+        }
+        return msgspec.json.format(msgspec.json.encode(document), indent=2)
+
+
+def read_manifest(text: bytes, where: str) -> Manifest:
+    """Read `backup.json`; raises `ConfigError` for what is none."""
+    try:
+        found = msgspec.json.decode(text, type=dict[str, Any])
+        manifest = Manifest(
+            config=msgspec.convert(found.get("config"), dict[str, Any]),
+            state=msgspec.convert(found.get("state"), dict[str, Any]),
+        )
+        archive = found.get("archive")
+        if isinstance(archive, dict):
+            manifest.size = msgspec.convert(archive.get("size"), int | None)
+            manifest.sha256 = msgspec.convert(archive.get("sha256"), str | None)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise ConfigError(f"{where} is not the description of a backup") from error
+    if not manifest.stream:
+        raise ConfigError(f"{where} names no stream")
+    return manifest

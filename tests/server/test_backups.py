@@ -1,0 +1,177 @@
+"""Backups of streams: written, restored, interrupted and damaged."""
+
+from __future__ import annotations
+
+import json
+import random
+from typing import TYPE_CHECKING
+
+import pytest
+
+import jsync
+from jsync import errors
+
+from ..servers import wait_for
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ..conftest import StartServer
+
+
+def payload(number: int) -> bytes:
+    """Bytes that no server can compress."""
+    return random.Random(number).randbytes(16_384)
+
+
+def gone(js: jsync.JetStream, name: str) -> bool:
+    try:
+        js.stream(name)
+    except errors.StreamNotFoundError:
+        return True
+    return False
+
+
+def filled(js: jsync.JetStream, name: str, messages: int = 200) -> jsync.Stream:
+    stream = js.create_stream(name=name, subjects=[f"{name}.>"])
+    with js.publisher() as publisher:
+        for number in range(messages):
+            publisher.publish(f"{name}.{number}", payload(number))
+    return stream
+
+
+def held(stream: jsync.Stream, messages: int = 200) -> bool:
+    """Whether the stream has every message that `filled` published."""
+    with stream.ordered_consumer() as consumer:
+        found = [bytes(msg.data) for msg in consumer.fetch(messages, timeout=60)]
+    return found == [payload(number) for number in range(messages)]
+
+
+def test_a_stream_with_its_consumers_comes_back_from_files(
+    js: jsync.JetStream, unique: str, tmp_path: Path
+) -> None:
+    stream = filled(js, unique)
+    consumer = stream.create_consumer(durable_name="billing")
+    for msg in consumer.fetch(50, timeout=60):
+        msg.ack_sync()
+    seen: list[tuple[int, int]] = []
+    made = stream.backup(
+        tmp_path / "b", on_progress=lambda done, total: seen.append((done, total))
+    )
+    assert (made.stream, made.state.messages) == (unique, 200)
+    assert seen[-1] == (made.size, made.state.bytes)
+    assert sorted(path.name for path in (tmp_path / "b").iterdir()) == [
+        "backup.json",
+        "stream.arc.s2",
+    ]
+    with pytest.raises(errors.APIError):
+        js.restore_stream(tmp_path / "b")
+    stream.delete()
+    seen.clear()
+    restored = js.restore_stream(
+        tmp_path / "b", on_progress=lambda done, total: seen.append((done, total))
+    )
+    assert seen[-1] == (made.size, made.size)
+    assert restored.name == unique
+    assert held(restored)
+    assert restored.consumer("billing").info().ack_floor.stream_seq == 50
+    restored.delete()
+    again = js.restore_stream(tmp_path / "b", config=lambda c: {**c, "max_age": 10**15})
+    assert again.config.max_age == 10**6
+    again.delete()
+
+
+def test_consumers_stay_out_of_a_backup_on_request(
+    js: jsync.JetStream, unique: str, tmp_path: Path
+) -> None:
+    stream = filled(js, unique, 1)
+    stream.create_consumer(durable_name="billing")
+    stream.backup(tmp_path, consumers=False, check=True)
+    stream.delete()
+    assert list(js.restore_stream(tmp_path).consumer_names()) == []
+    js.delete_stream(unique)
+
+
+def test_an_interrupted_backup_leaves_no_files(
+    js: jsync.JetStream, unique: str, tmp_path: Path
+) -> None:
+    stream = filled(js, unique)
+
+    def interrupt(done: int, total: int) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        stream.backup(tmp_path, on_progress=interrupt)
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(errors.ConfigError, match=r"no whole backup.*backup\.json"):
+        js.restore_stream(tmp_path)
+    stream.backup(tmp_path)
+    with pytest.raises(errors.ConfigError, match="already holds a backup"):
+        stream.backup(tmp_path)
+
+
+def test_an_interrupted_restore_leaves_no_stream(
+    js: jsync.JetStream, unique: str, tmp_path: Path
+) -> None:
+    stream = filled(js, unique)
+    stream.backup(tmp_path)
+    stream.delete()
+
+    def interrupt(done: int, total: int) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        js.restore_stream(tmp_path, on_progress=interrupt)
+    wait_for(lambda: gone(js, unique))
+
+    def restored() -> bool:
+        """The server forgets the first one by itself, some seconds later."""
+        try:
+            return js.restore_stream(tmp_path).name == unique
+        except errors.Error:
+            return False
+
+    wait_for(restored)
+    assert held(js.stream(unique))
+
+
+def test_a_server_that_dies_breaks_a_backup_off(
+    own_server: StartServer, unique: str, tmp_path: Path
+) -> None:
+    server = own_server()
+    with jsync.connect(server.url) as nc:
+        stream = filled(nc.jetstream(), unique)
+        with pytest.raises(errors.Error):
+            stream.backup(tmp_path, on_progress=lambda *_: server.kill(), timeout=1)
+        nc.close()
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("damage", ["flip", "cut", "both without a digest"])
+def test_a_damaged_backup_is_refused(
+    js: jsync.JetStream, unique: str, tmp_path: Path, damage: str
+) -> None:
+    stream = filled(js, unique)
+    stream.backup(tmp_path)
+    stream.delete()
+    archive, meta = tmp_path / "stream.arc.s2", tmp_path / "backup.json"
+    data = bytearray(archive.read_bytes())
+    if damage == "cut":
+        del data[len(data) // 2 :]
+    else:
+        data[len(data) // 2] ^= 0xFF
+    archive.write_bytes(data)
+    if damage == "both without a digest":
+        # As the nats command writes it: the server is the one that notices.
+        told = json.loads(meta.read_text())
+        del told["archive"]
+        meta.write_text(json.dumps(told))
+        kind: type[errors.Error] = errors.APIError
+    else:
+        kind = errors.BackupError
+    with pytest.raises(kind):
+        js.restore_stream(tmp_path)
+    wait_for(lambda: gone(js, unique))
+    meta.write_text("{}")
+    with pytest.raises(errors.ConfigError, match="not the description of a backup"):
+        js.restore_stream(tmp_path)
