@@ -69,6 +69,8 @@ from .jetstream.atomic.engine import BatchState
 from .jetstream.backups.driver import StreamBackup
 from .jetstream.consumer import Consumer
 from .jetstream.context import JetStream
+from .jetstream.counters.counters import Counters
+from .jetstream.counters.engine import CounterEntry
 from .jetstream.groups.engine import (
     ConsumerGroupConfig,
     GroupMemberInfo,
@@ -229,6 +231,9 @@ __all__ = [
     "ValueCipher",
     "ValueCodec",
     "KeyCodec",
+    # Counters
+    "Counters",
+    "CounterEntry",
     # Consumer groups
     "ConsumerGroup",
     "ConsumerGroupConfig",

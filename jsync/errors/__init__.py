@@ -57,6 +57,8 @@ Error
         ├── MessagesLostError         a fast ingest that allows gaps has one
         ├── MessagesUnconfirmedError  it cannot know whether messages are stored
         ├── BackupError               the backup of a stream broke off, or is damaged
+        ├── CountersNotEnabledError   the stream is not for counters
+        ├── CounterNotFoundError      nothing was added to this counter yet
         ├── NoStreamResponseError     no stream took the message
         ├── PublisherError            messages of a publisher were not acknowledged
         ├── PublisherClosedError      the publisher was closed
@@ -319,6 +321,8 @@ from .jetstream import (
     ConfigMismatchError as ConfigMismatchError,
     ConsumerDeletedError as ConsumerDeletedError,
     ConsumerKindError as ConsumerKindError,
+    CounterNotFoundError as CounterNotFoundError,
+    CountersNotEnabledError as CountersNotEnabledError,
     DataLossError as DataLossError,
     DeadLetterError as DeadLetterError,
     DeliverGroupError as DeliverGroupError,

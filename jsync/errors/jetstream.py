@@ -233,6 +233,21 @@ class BackupError(JetStreamError):
     """
 
 
+class CountersNotEnabledError(JetStreamError):
+    """The stream is not for counters.
+
+    Create a stream with `allow_msg_counter=True` and `allow_direct=True`. Streams cannot
+    get `allow_msg_counter` later.
+    """
+
+
+class CounterNotFoundError(JetStreamError):
+    """Nothing was added to this counter yet.
+
+    A counter begins at 0 with the first `Counters.add`.
+    """
+
+
 class NoStreamResponseError(JetStreamError):
     """No stream took the message, so it is not stored.
 

@@ -14,6 +14,7 @@ from .atomic.engine import MAX_MESSAGES
 from .atomic.lookup import StreamLookup
 from .backups.driver import CHUNK_SECONDS, restore
 from .consumer import Consumer
+from .counters.counters import Counters
 from .groups.manager import ConsumerGroupManager
 from .ingest.driver import FastIngest
 from .ingest.engine import DEFAULT_FLOW, DEFAULT_WINDOW_BYTES, IngestEngine
@@ -373,6 +374,25 @@ class JetStream(Subscribing, ConsumerGroupManager, ObjectStoreManager):
                 subject.
         """
         return management.stream_name_by_subject(self._api, subject, timeout)
+
+    def counters(self, stream: str, *, timeout: Seconds | None = None) -> Counters:
+        """Open the counters of a stream. Blocks: the configuration is checked.
+
+        Each subject of the stream is a counter. Create the stream with
+        `allow_msg_counter=True` and `allow_direct=True`. Needs nats-server 2.12. (ADR-49)
+
+        Args:
+            stream: The name of the stream.
+            timeout: Seconds to wait. Default: the context's.
+
+        Returns:
+            The counters.
+
+        Raises:
+            StreamNotFoundError: There is no stream of that name.
+            CountersNotEnabledError: The stream is not for counters.
+        """
+        return Counters(self._api, stream, timeout)
 
     # Consumers ------------------------------------------------------------------------
 

@@ -29,6 +29,7 @@ ROOMS = [
         "jetstream.retries",
         "jetstream.pulls",
         "jetstream.stored",
+        "jetstream.counters",
     ),
     *("jetstream.atomic", "jetstream.ingest", "jetstream.ordered"),
     *("jetstream.consumer", "jetstream.push", "jetstream.watching"),

@@ -1,4 +1,4 @@
-// Key-value, objects, services and consumer groups as nats.go does them: a JSON request a line, a JSON answer a line.
+// Key-value, objects, services, consumer groups and counters as nats.go does them: a JSON request a line, a JSON answer a line.
 package main
 
 import (
@@ -26,6 +26,8 @@ type request struct {
 	Object object                      `json:"object"`
 
 	Group group `json:"group"`
+
+	Counter counter `json:"counter"`
 }
 
 type entry struct {
@@ -71,6 +73,10 @@ func do(ctx context.Context, nc *nats.Conn, r request) (result answer, err error
 	}
 	if strings.HasPrefix(r.Op, "group_") {
 		result.Told, err = doGroup(ctx, js, r.Op, r.Group)
+		return
+	}
+	if strings.HasPrefix(r.Op, "counter_") {
+		result.Told, err = doCounter(ctx, js, r.Op, r.Counter)
 		return
 	}
 	if r.Op == "create_bucket" {

@@ -1,0 +1,85 @@
+"""Counters as streams hold them (ADR-49). Pure."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from ...errors import ConfigError, JetStreamError
+
+if TYPE_CHECKING:
+    from ...models import StoredMessage, StreamConfig
+
+INCREMENT: Final = "Nats-Incr"
+SOURCES: Final = "Nats-Counter-Sources"
+
+
+class CounterEntry(msgspec.Struct, frozen=True):
+    """A counter, as its stream has it. `Counters.get` returns it."""
+
+    subject: str
+    value: int
+    sources: dict[str, dict[str, int]]
+    """What other streams have contributed: the value by stream and subject. Empty for a
+    counter without sources."""
+    increment: int | None
+    """The latest increment. Sum these to audit a counter."""
+    sequence: int
+    """The sequence of the latest increment in the stream."""
+
+
+class _Body(msgspec.Struct):
+    val: str
+
+
+_decode: Final = msgspec.json.Decoder(_Body).decode
+_decode_sources: Final = msgspec.json.Decoder(dict[str, dict[str, str]]).decode
+
+
+def read_entry(message: StoredMessage) -> CounterEntry:
+    """The counter in a message. Raises `JetStreamError` if the message has none."""
+    headers: Any = message.headers or {}
+    try:
+        sources = headers.get(SOURCES)
+        increment = headers.get(INCREMENT)
+        return CounterEntry(
+            subject=message.subject,
+            value=int(_decode(message.data).val),
+            sources={
+                stream: {subject: int(value) for subject, value in values.items()}
+                for stream, values in _decode_sources(sources).items()
+            }
+            if sources
+            else {},
+            increment=None if increment is None else int(increment),
+            sequence=message.sequence,
+        )
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
+        raise JetStreamError(
+            f"{message.subject!r} of {message.stream} is not a counter: "
+            f"{message.data[:100]!r}"
+        ) from error
+
+
+def check_amount(amount: object) -> int:
+    """A number to add. Raises `ConfigError`."""
+    if isinstance(amount, bool) or not isinstance(amount, int):
+        raise ConfigError(f"amount: an int, not {type(amount).__name__}")
+    digits = sys.get_int_max_str_digits()
+    # Python refuses to write longer numbers. 10 bits are three digits and a little.
+    if digits and amount.bit_length() > digits * 3:
+        raise ConfigError(
+            f"amount: a number of {amount.bit_length()} bits is too large for a counter"
+        )
+    return amount
+
+
+def lacking(config: StreamConfig) -> list[str]:
+    """The settings of a stream that counters need and that it does not have."""
+    return [
+        name
+        for name in ("allow_msg_counter", "allow_direct")
+        if not getattr(config, name)
+    ]
