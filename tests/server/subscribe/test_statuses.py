@@ -9,6 +9,7 @@ import pytest
 import jsync
 from jsync import errors
 
+from ...servers import wait_for
 from ..support import SOON, Recorder, Thread
 from .support import FLOW, IDLE, publish, say, sequences, take
 
@@ -104,6 +105,7 @@ def test_a_deleted_consumer_ends_the_iteration_after_what_had_come(
     nc: jsync.Connection, sub: jsync.PushSubscription, subject: str
 ) -> None:
     publish(nc, subject, 2)
+    wait_for(lambda: sub.pending == 2)
     assert sequences(take(sub, 1)) == [1]
     say(nc, sub.subject, 409, "Consumer Deleted")
     messages = iter(sub)
