@@ -215,7 +215,7 @@ def test_messages_published_at_once_may_have_options(
         [("a.b", b"", {"headers": {"Nats-Batch-Sequence": "1"}})],
     ],
 )
-def test_what_is_no_batch_is_refused_before_anything_is_sent(
+def test_an_impossible_batch_is_rejected_before_anything_is_sent(
     nc: jsync.Connection, rows: list[Any]
 ) -> None:
     before = nc.stats().out_messages
@@ -302,7 +302,7 @@ def test_an_empty_batch_sends_nothing(
     assert nc.stats().out_messages == before
 
 
-def test_what_follows_a_commit_is_refused(
+def test_calls_after_a_commit_are_rejected(
     js: jsync.JetStream, stream: jsync.Stream
 ) -> None:
     batch = js.atomic_batch()

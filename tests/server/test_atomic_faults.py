@@ -172,7 +172,7 @@ def test_a_commit_that_never_left_is_known_not_to_be_stored(
     assert contents(stream) == []
 
 
-def test_what_became_of_a_commit_can_be_asked_again_while_too_many_batches_are_open(
+def test_resolve_can_be_repeated_while_too_many_batches_are_open(
     nc: jsync.Connection,
     proxy: FaultProxy,
     broken: jsync.Connection,
@@ -232,7 +232,7 @@ def test_a_batch_is_lost_as_soon_as_its_connection_is(
     proxy.accept()
 
 
-def test_who_waits_for_room_in_the_buffer_has_its_turn_alone(
+def test_a_thread_that_waits_for_room_in_the_buffer_writes_alone(
     proxy: FaultProxy, stream: jsync.Stream
 ) -> None:
     subject = f"{stream.name}.large"

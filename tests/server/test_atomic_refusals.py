@@ -55,7 +55,7 @@ def test_no_stream_is_an_error_after_two_more_tries(
         ),
     ],
 )
-def test_what_the_server_checks_at_the_commit_refuses_all_of_it(
+def test_a_check_that_fails_at_the_commit_refuses_the_whole_batch(
     js: jsync.JetStream,
     stream: jsync.Stream,
     options: dict[str, Any],

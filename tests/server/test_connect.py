@@ -94,7 +94,7 @@ def test_servers_are_tried_in_order_without_randomize(own_server: StartServer) -
         assert nc.connected_url == second.url
 
 
-def test_what_is_known_of_the_server_can_be_asked(server: LocalServer) -> None:
+def test_the_connection_tells_what_it_knows_of_the_server(server: LocalServer) -> None:
     with jsync.connect(server.url) as nc:
         assert nc.server_info.port == server.port
         assert nc.server_info.jetstream

@@ -149,7 +149,7 @@ def test_callbacks_run_on_one_thread_which_is_not_the_io_thread(
 
 
 @pytest.mark.parametrize("kind", [RuntimeError, SystemExit])
-def test_what_callbacks_raise_goes_to_on_error_and_kills_nothing(
+def test_exceptions_of_callbacks_go_to_on_error_and_end_no_thread(
     own_server: StartServer, unique: str, kind: type[BaseException]
 ) -> None:
     server = own_server()
@@ -198,7 +198,7 @@ def test_an_on_error_that_raises_is_logged_and_kills_nothing(
     assert "out of on_error" in caplog.text
 
 
-def test_what_callbacks_raise_is_logged_without_on_error(
+def test_exceptions_of_callbacks_are_logged_without_on_error(
     server: LocalServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     closed = Recorder()

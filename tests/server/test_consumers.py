@@ -181,7 +181,7 @@ def test_one_filter_takes_the_place_of_many_in_an_update(
     assert (only.filter_subject, only.filter_subjects) == (two, None)
 
 
-def test_what_cannot_be_changed_is_refused_by_the_server(
+def test_the_server_refuses_to_change_a_fixed_field_of_a_consumer(
     worker: jsync.Consumer,
 ) -> None:
     with pytest.raises(errors.APIError, match="ack policy"):
@@ -542,7 +542,7 @@ def test_a_reset_needs_no_info_to_be_exported(exported: Exported) -> None:
     assert exported.imported.next().data == payloads[0]
 
 
-def test_what_is_not_exported_is_said_so(exported: Exported) -> None:
+def test_a_call_that_the_account_does_not_export_says_so(exported: Exported) -> None:
     for call in (
         exported.imported.info,
         exported.imported.delete,

@@ -159,7 +159,7 @@ def test_a_collected_connection_warns_and_is_closed(
 
 
 @pytest.mark.parametrize("what", ["fetch", "messages", "ordered"])
-def test_what_was_pulled_with_does_not_keep_a_forgotten_connection(
+def test_a_pull_does_not_keep_a_forgotten_connection_alive(
     server: LocalServer, unique: str, what: str
 ) -> None:
     closed = Recorder()

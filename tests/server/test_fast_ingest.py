@@ -69,7 +69,7 @@ def run(ingest: FastIngest, subject: str, *messages: dict[str, Any]) -> None:
 # What it does -------------------------------------------------------------------------
 
 
-def test_what_is_added_is_stored_in_order(
+def test_added_messages_are_stored_in_order(
     js: JetStream, stream: Stream, unique: str
 ) -> None:
     with js.fast_ingest() as ingest:

@@ -98,7 +98,7 @@ def broken(ingest: FastIngest, unique: str) -> None:
         ingest._again.append((f"{unique}.a", bytes(1000), None, 1))
 
 
-def test_what_is_sent_again_is_not_overtaken_after_ctrl_c(
+def test_after_ctrl_c_new_messages_do_not_overtake_those_sent_again(
     js: JetStream, stream: Stream, unique: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ingest = js.fast_ingest()
@@ -177,7 +177,7 @@ def test_a_connection_that_is_closed_between_two_batches_ends_the_ingest(
     ],
     ids=["ingest", "publisher", "batch"],
 )
-def test_what_is_left_of_refused_options_can_be_shown(
+def test_an_ingest_with_refused_options_has_a_repr(
     js: JetStream, make: Callable[[JetStream], object]
 ) -> None:
     with pytest.raises(errors.ConfigError) as caught:

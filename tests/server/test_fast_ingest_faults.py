@@ -308,7 +308,7 @@ def test_a_new_connection_asks_at_once_while_nothing_is_added(
     assert stored(js, unique) == [b"0"]
 
 
-def test_what_does_not_fit_into_the_resume_buffer_cannot_be_sent_again(
+def test_messages_beyond_the_resume_buffer_are_not_sent_again(
     js: JetStream, proxy: FaultProxy, unique: str
 ) -> None:
     events = Events()

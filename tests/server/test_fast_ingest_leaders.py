@@ -106,7 +106,7 @@ def test_a_leader_that_has_it_all_is_believed_and_not_the_one_that_was_deposed(
     assert ingest._engine.base == 0  # the same batch went on
 
 
-def test_where_no_leader_knows_the_batch_nothing_is_sent_again(
+def test_if_no_leader_knows_the_batch_no_message_is_sent_again(
     js: JetStream, proxy: FaultProxy, unique: str
 ) -> None:
     ingest = ingest_through(proxy, unique, Deposed(unique, forgotten=True))

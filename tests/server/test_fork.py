@@ -143,7 +143,7 @@ def test_a_forked_child_is_not_told_that_what_it_reads_has_ended(
     assert run_child(script, server.url, unique) == ""
 
 
-def test_what_a_forked_child_does_at_its_end_leaves_the_parent_alone(
+def test_the_end_of_a_forked_child_does_not_touch_the_parent(
     server: LocalServer, unique: str
 ) -> None:
     script = (

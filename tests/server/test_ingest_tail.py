@@ -120,7 +120,9 @@ def test_a_stream_that_is_gone_is_a_doubt(js: JetStream, unique: str) -> None:
     assert "not found" in (doubt(js, Tail(f"{unique}X", 1, 0, final=True)) or "")
 
 
-def test_who_may_not_ask_is_told_so(own_server: StartServer, unique: str) -> None:
+def test_a_user_without_the_permission_to_ask_gets_an_error(
+    own_server: StartServer, unique: str
+) -> None:
     server = own_server(
         config="""
         accounts { A { jetstream: enabled, users: [
@@ -143,5 +145,5 @@ def test_a_lost_connection_is_no_doubt_and_raised(
         doubt(js, Tail(unique, 1, 0, final=True))
 
 
-def test_it_takes_no_longer_than_it_may(js: JetStream, unique: str) -> None:
+def test_the_search_ends_at_its_timeout(js: JetStream, unique: str) -> None:
     assert doubt(js, Tail(unique, 1, 0, final=False), seconds=-1) is not None

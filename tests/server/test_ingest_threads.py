@@ -82,7 +82,7 @@ def test_a_batch_is_committed_or_discarded_and_never_both(
     assert batch.state is BatchState.COMMITTED
 
 
-def test_what_is_discarded_while_its_first_message_is_sent_leaves_its_place_to_others(
+def test_an_ingest_discarded_during_its_first_message_frees_its_place(
     js: JetStream, subject: str
 ) -> None:
     for _ in range(60):  # a stream has room for 50

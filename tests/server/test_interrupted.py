@@ -122,7 +122,7 @@ def test_ctrl_c_at_any_instruction_of_a_new_connection_leaves_no_descriptor() ->
     assert len(os.listdir("/dev/fd")) == before
 
 
-def test_what_is_half_made_can_be_shown() -> None:
+def test_a_half_made_object_has_a_repr() -> None:
     with pytest.raises(errors.ConfigError) as refused:
         jsync.connect(refusing_url(), token="a", user="b")
     shown = [repr(frame.frame.f_locals) for frame in refused.traceback[1:]]

@@ -192,7 +192,7 @@ def test_a_batch_left_early_without_acks_returns_the_rest(
     assert batch.close() == []
 
 
-def test_what_the_body_raises_is_not_masked(
+def test_an_exception_of_the_body_is_not_masked(
     js: jsync.JetStream, stream: jsync.Stream, worker: jsync.Consumer
 ) -> None:
     fill(js, stream, 5)

@@ -126,7 +126,7 @@ def test_the_move_waits_for_requests_in_flight(
         assert nc.connected_url == pair[1].url
 
 
-def test_what_the_server_sent_before_the_move_is_read(
+def test_messages_that_the_server_sent_before_the_move_are_read(
     pair: tuple[LocalServer, LocalServer],
 ) -> None:
     events = Events()
@@ -198,7 +198,7 @@ def test_a_lame_duck_that_answers_nothing_is_left_all_the_same(
             assert nc.connected_url == other.url
 
 
-def test_what_comes_until_the_last_pong_is_read_before_the_move(
+def test_messages_up_to_the_last_pong_are_read_before_the_move(
     own_server: StartServer,
 ) -> None:
     other = own_server(jetstream=False)

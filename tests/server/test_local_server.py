@@ -64,7 +64,7 @@ def test_the_repr_shows_the_state() -> None:
     assert repr(server) == "<LocalServer stopped>"
 
 
-def test_what_needs_a_running_server_says_so() -> None:
+def test_calls_that_need_a_running_server_say_so() -> None:
     server = LocalServer()
     for need in (
         lambda: server.url,

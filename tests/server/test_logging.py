@@ -54,7 +54,9 @@ def stderr_of(server: LocalServer, *arguments: str, program: str = PROGRAM) -> s
     ).stderr
 
 
-def test_what_nobody_else_is_told_shows_in_any_program(server: LocalServer) -> None:
+def test_errors_without_a_callback_show_in_a_program_without_logging(
+    server: LocalServer,
+) -> None:
     told = stderr_of(server)
     assert "SlowConsumerError" in told
     assert "out of the callback" in told
@@ -92,7 +94,9 @@ with jsync.connect(sys.argv[1]) as nc:
     assert stderr_of(server, program=program) == ""
 
 
-def test_who_configures_logging_sees_where_it_is_from(server: LocalServer) -> None:
+def test_a_program_with_logging_sees_the_name_of_the_logger(
+    server: LocalServer,
+) -> None:
     told = stderr_of(server, "verbose")
     assert "WARNING jsync.connection jsync-1: CallbackError" in told
     assert "WARNING jsync.connection jsync-1: SlowConsumerError" in told

@@ -72,7 +72,7 @@ def test_a_reader_that_lags_is_counted_once_an_episode(
     assert nc.stats().slow_consumers == 1
 
 
-def test_what_is_kept_for_the_next_connection_is_unsent(
+def test_bytes_kept_for_the_next_connection_count_as_unsent(
     proxy: FaultProxy, unique: str
 ) -> None:
     with jsync.connect(proxy.url, reconnect_wait=0.01) as nc:

@@ -114,7 +114,7 @@ def test_text_may_lie_in_any_way(
     ]
 
 
-def test_what_was_read_can_be_published_again(
+def test_a_table_that_was_read_can_be_published(
     js: jsync.JetStream, stream: jsync.Stream, publish: Callable[..., int], unique: str
 ) -> None:
     for number in range(20):
@@ -203,7 +203,7 @@ def test_a_publisher_counts_what_its_acks_say(
         assert publisher.failed == 0
 
 
-def test_what_is_sent_again_needs_an_id_in_each_row(
+def test_with_resend_each_row_needs_an_id(
     js: jsync.JetStream, stream: jsync.Stream
 ) -> None:
     table = pa.table({"data": ["x", "y"], "id": ["1", None]})

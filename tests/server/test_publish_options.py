@@ -193,7 +193,7 @@ def test_a_schedule_can_publish_what_another_subject_holds(
     assert [msg.data for msg in published_to(stream, "do", 1)] == [b"latest"]
 
 
-def test_what_a_schedule_publishes_can_replace_what_it_published(
+def test_a_message_of_a_schedule_can_replace_the_one_before(
     js: jsync.JetStream, stream: jsync.Stream
 ) -> None:
     name = stream.name

@@ -169,7 +169,7 @@ def scripted(server: LocalServer, unique: str) -> Iterator[Stream]:
         yield stream
 
 
-def test_what_a_busy_server_refused_goes_before_what_is_new(
+def test_messages_that_a_busy_server_refused_go_before_new_ones(
     js: jsync.JetStream,
     unique: str,
     scripted: Stream,

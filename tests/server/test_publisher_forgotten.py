@@ -42,7 +42,9 @@ def test_a_dropped_publisher_gets_its_acks_and_leaves_no_subscription(
         js.delete_stream(unique)
 
 
-def test_it_does_not_keep_the_connection(server: LocalServer) -> None:
+def test_a_forgotten_publisher_does_not_keep_the_connection_alive(
+    server: LocalServer,
+) -> None:
     def forget() -> tuple[weakref.ref[Connection], Any]:
         nc = jsync.connect(server.url)
         nc.jetstream().publisher()
@@ -57,7 +59,9 @@ def test_it_does_not_keep_the_connection(server: LocalServer) -> None:
     wait_for(lambda: session.state.name == "CLOSED")
 
 
-def test_what_fails_then_is_reported(server: LocalServer, unique: str) -> None:
+def test_failures_of_a_forgotten_publisher_are_reported(
+    server: LocalServer, unique: str
+) -> None:
     told = Recorder()
     with jsync.connect(server.url, on_error=told) as nc:
         nc.jetstream().publisher().publish(unique, b"x")
@@ -68,7 +72,7 @@ def test_what_fails_then_is_reported(server: LocalServer, unique: str) -> None:
     assert isinstance(failure.error, errors.NoStreamResponseError)
 
 
-def test_what_the_end_of_the_connection_failed_is_logged_and_nothing_is_left(
+def test_messages_that_the_end_of_the_connection_failed_are_logged(
     server: LocalServer, unique: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     told = Recorder()
@@ -123,6 +127,6 @@ def test_whether_to_send_again_is_a_bool(server: LocalServer, resend: Any) -> No
             nc.jetstream().publisher(resend=resend)
 
 
-def test_what_users_meet_on_errors_has_a_name_there() -> None:
+def test_records_of_errors_have_public_names() -> None:
     error = errors.IngestError("x", lost=(errors.Lost(1, 2, None),))
     assert error.lost[0].last == 2

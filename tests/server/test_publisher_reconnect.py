@@ -131,7 +131,7 @@ def test_a_message_that_waits_too_long_for_the_connection_is_not_sent_later(
     assert stored(js, stream) == [b"2"]
 
 
-def test_what_the_socket_did_not_take_is_not_sent_on_the_next_connection(
+def test_bytes_that_the_socket_did_not_take_are_not_sent_on_the_next_connection(
     js: jsync.JetStream, stream: jsync.Stream, nc: jsync.Connection, proxy: FaultProxy
 ) -> None:
     publisher = nc.jetstream().publisher()
@@ -175,7 +175,7 @@ def test_resending_needs_an_id_for_each_message(far: jsync.JetStream) -> None:
             publisher.publish_many("a", [b"1"])
 
 
-def test_what_was_lost_is_sent_again_and_not_stored_twice(
+def test_lost_messages_are_sent_again_and_not_stored_twice(
     js: jsync.JetStream,
     stream: jsync.Stream,
     nc: jsync.Connection,
@@ -198,7 +198,7 @@ def test_what_was_lost_is_sent_again_and_not_stored_twice(
     assert stored(js, stream) == [b"%d" % i for i in range(100)]
 
 
-def test_what_is_new_waits_behind_what_is_sent_again(
+def test_new_messages_wait_until_lost_ones_were_sent_again(
     js: jsync.JetStream,
     stream: jsync.Stream,
     nc: jsync.Connection,
@@ -225,7 +225,7 @@ def test_what_is_new_waits_behind_what_is_sent_again(
     assert stored(js, stream) == [b"%d" % i for i in range(100)]
 
 
-def test_what_is_new_waits_for_the_last_that_is_sent_again(
+def test_new_messages_wait_for_the_last_of_the_lost_ones(
     js: jsync.JetStream, stream: jsync.Stream, proxy: FaultProxy
 ) -> None:
     with (
@@ -322,7 +322,7 @@ def test_connections_that_break_while_sending_again_lose_nothing(
     assert stored(js, stream) == [b"%d" % i for i in range(count)]
 
 
-def test_what_is_too_large_for_the_next_server_fails(
+def test_a_message_too_large_for_the_next_server_fails(
     own_server: StartServer,
 ) -> None:
     server = own_server()
@@ -346,7 +346,7 @@ def test_what_is_too_large_for_the_next_server_fails(
         assert (stream.info().state.messages, nc.stats().reconnects) == (2, 1)
 
 
-def test_what_no_stream_takes_is_sent_again_until_one_does(
+def test_a_message_without_a_stream_is_sent_again_until_a_stream_takes_it(
     js: jsync.JetStream, unique: str
 ) -> None:
     with js.publisher(resend=True) as publisher:
@@ -362,7 +362,9 @@ def test_what_no_stream_takes_is_sent_again_until_one_does(
     stream.delete()
 
 
-def test_what_no_stream_takes_in_time_fails(js: jsync.JetStream, unique: str) -> None:
+def test_a_message_that_no_stream_takes_in_time_fails(
+    js: jsync.JetStream, unique: str
+) -> None:
     with js.publisher(resend=True, ack_timeout=0.6) as publisher:
         future = publisher.publish(unique, b"1", msg_id="1")
         assert isinstance(future.exception(LONG), errors.NoStreamResponseError)
@@ -435,7 +437,7 @@ def test_a_stream_that_refuses_what_is_sent_again_may_have_stored_it(
     publisher.close()
 
 
-def test_what_has_no_answer_is_sent_again(
+def test_a_message_without_an_answer_is_sent_again(
     js: jsync.JetStream,
     stream: jsync.Stream,
     nc: jsync.Connection,
@@ -455,7 +457,7 @@ def test_what_has_no_answer_is_sent_again(
     assert nc.stats().reconnects == 0
 
 
-def test_what_was_overtaken_by_later_acks_is_sent_again(
+def test_a_message_overtaken_by_later_acks_is_sent_again(
     js: jsync.JetStream,
     stream: jsync.Stream,
     far: jsync.JetStream,

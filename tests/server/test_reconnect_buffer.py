@@ -209,7 +209,7 @@ def test_only_publishes_wait_for_the_reconnect() -> None:
     assert 0 < len(frames) - len(others) < kept
 
 
-def test_what_the_reconnect_buffer_has_no_room_for_is_refused(
+def test_a_message_beyond_the_reconnect_buffer_is_rejected(
     own_server: StartServer,
 ) -> None:
     server = own_server(jetstream=False)

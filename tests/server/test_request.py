@@ -313,7 +313,7 @@ def test_request_many_sends_at_the_call(nc: jsync.Connection, unique: str) -> No
     assert numbers(replies) == [1]
 
 
-def test_who_waits_for_many_replies_reads_them(
+def test_the_thread_that_waits_for_many_replies_reads_them(
     nc: jsync.Connection, unique: str
 ) -> None:
     deadline = time.monotonic() + LONG
@@ -359,7 +359,7 @@ def test_a_thread_that_waits_alone_reads_by_itself(nc: jsync.Connection) -> None
         release.set()
 
 
-def test_who_waits_beside_a_request_is_not_kept_waiting(
+def test_a_reader_beside_a_request_does_not_wait_for_it(
     nc: jsync.Connection, server: LocalServer, unique: str
 ) -> None:
     # Its request reads for itself, and the others' messages as well; the last is for the

@@ -247,7 +247,7 @@ def test_force_reconnect_ends_the_wait_for_the_next_attempt(
             time.sleep(0.05)
 
 
-def test_what_cannot_reconnect_says_so(server: LocalServer) -> None:
+def test_a_connection_that_cannot_reconnect_says_so(server: LocalServer) -> None:
     with jsync.connect(server.url, allow_reconnect=False) as nc:
         with pytest.raises(errors.ConfigError, match="allow_reconnect=True"):
             nc.force_reconnect()

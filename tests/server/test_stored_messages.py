@@ -339,7 +339,7 @@ def test_a_page_ends_at_max_bytes(
     assert nc.stats().out_messages == sent + 9
 
 
-def test_what_is_published_meanwhile_comes_too(
+def test_messages_published_during_the_iteration_are_included(
     js: jsync.JetStream, stream: jsync.Stream
 ) -> None:
     fill(js, stream, "a", "b")

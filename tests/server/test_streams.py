@@ -316,7 +316,7 @@ def test_an_update_of_what_is_not_there_says_so(
         js.update_stream(name=unique, max_age=60)
 
 
-def test_what_cannot_be_changed_is_refused_by_the_server(stream: jsync.Stream) -> None:
+def test_the_server_refuses_to_change_a_fixed_field(stream: jsync.Stream) -> None:
     with pytest.raises(errors.APIError, match="storage"):
         stream.update(storage="file")
 
@@ -357,7 +357,7 @@ def test_create_or_update_does_what_is_needed(js: jsync.JetStream, unique: str) 
     again.delete()
 
 
-def test_whatever_gives_a_dict_is_a_configuration(
+def test_an_object_with_as_dict_is_accepted_as_a_configuration(
     js: jsync.JetStream, unique: str
 ) -> None:
     class Theirs:

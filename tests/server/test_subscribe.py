@@ -134,7 +134,9 @@ def test_wildcards_match_as_nats_says(
     assert sub.pending == 0
 
 
-def test_what_a_subscription_knows_of_itself(nc: jsync.Connection, unique: str) -> None:
+def test_a_subscription_knows_its_subject_and_its_counts(
+    nc: jsync.Connection, unique: str
+) -> None:
     sub = nc.subscribe(unique, queue="group")
     for _ in range(3):
         nc.publish(unique, b"12345")
@@ -462,7 +464,7 @@ def test_a_callback_that_never_had_a_message_has_no_thread(
 
 
 @pytest.mark.parametrize("kind", [RuntimeError, SystemExit, KeyboardInterrupt])
-def test_what_a_callback_raises_is_reported_and_the_next_message_handled(
+def test_an_exception_of_a_callback_is_reported_and_the_next_message_handled(
     nc: jsync.Connection, reported: Recorder, unique: str, kind: type[BaseException]
 ) -> None:
     handled = Recorder()

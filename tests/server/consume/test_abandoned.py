@@ -83,7 +83,7 @@ def test_one_that_the_collector_finds_on_the_io_thread_gives_the_rest_back(
         assert sorted(numbers(rest)) == list(range(50))
 
 
-def test_what_was_on_its_way_when_it_was_dropped_is_given_back_too(
+def test_messages_in_flight_to_a_dropped_iterator_are_given_back(
     nc: jsync.Connection,
     stream: jsync.Stream,
     worker: jsync.Consumer,

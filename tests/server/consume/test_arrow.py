@@ -79,7 +79,7 @@ def test_a_fetch_ends_with_what_there_is(
     assert len(worker.fetch(10, timeout=0.1).to_arrow()) == 0
 
 
-def test_what_has_been_read_before_is_no_row(
+def test_messages_that_were_read_before_are_no_rows(
     nc: jsync.Connection, stream: jsync.Stream, worker: jsync.Consumer
 ) -> None:
     fill(nc, stream, 5)
@@ -188,7 +188,7 @@ def test_a_batch_that_is_not_full_is_handed_over_after_a_while(
     assert seen == [1, 2, 3]
 
 
-def test_it_ends_when_nothing_comes_any_more(
+def test_batches_end_after_the_idle_timeout(
     nc: jsync.Connection, stream: jsync.Stream, worker: jsync.Consumer
 ) -> None:
     with worker.arrow_batches(idle_timeout=0.05) as batches:
@@ -256,7 +256,7 @@ def test_with_ack_policy_all_a_redelivered_message_is_not_taken_for_the_last(
     assert worker.info().ack_floor.stream_seq == 6
 
 
-def test_what_is_not_handed_over_is_given_back(
+def test_rows_that_were_not_handed_over_are_given_back(
     nc: jsync.Connection, stream: jsync.Stream, worker: jsync.Consumer
 ) -> None:
     fill(nc, stream, 30)

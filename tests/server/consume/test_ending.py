@@ -251,7 +251,7 @@ def test_stopping_while_disconnected_does_not_hang(
 
 
 @both_faces
-def test_it_leaves_no_subscription_behind(
+def test_the_end_leaves_no_subscription(
     nc: jsync.Connection, stream: jsync.Stream, worker: jsync.Consumer, face: str
 ) -> None:
     fill(nc, stream, 10)
@@ -299,7 +299,7 @@ def test_leaving_a_messages_block_stops_it(
         assert sorted(int(msg.data) for msg in rest) == list(range(1, 30))
 
 
-def test_what_the_body_raises_stops_messages_and_is_not_masked(
+def test_an_exception_of_the_body_stops_messages_and_is_not_masked(
     nc: jsync.Connection, stream: jsync.Stream, worker: jsync.Consumer
 ) -> None:
     fill(nc, stream, 30)
@@ -310,7 +310,7 @@ def test_what_the_body_raises_stops_messages_and_is_not_masked(
         assert sorted(int(msg.data) for msg in rest) == list(range(1, 30))
 
 
-def test_what_the_body_raises_stops_a_consume_and_is_not_masked(
+def test_an_exception_of_the_body_stops_a_consume_and_is_not_masked(
     nc: jsync.Connection, stream: jsync.Stream, worker: jsync.Consumer
 ) -> None:
     fill(nc, stream, 30)
@@ -343,7 +343,7 @@ def delete_in_its_block(worker: jsync.Consumer, error: Exception | None) -> None
             raise error
 
 
-def test_what_the_body_raises_is_not_masked_by_a_deleted_consumer(
+def test_an_exception_of_the_body_is_not_masked_by_a_deleted_consumer(
     worker: jsync.Consumer,
 ) -> None:
     with pytest.raises(ZeroDivisionError):

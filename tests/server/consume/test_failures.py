@@ -83,7 +83,7 @@ def test_a_deletion_ends_a_consume_that_waits(
     assert told.waiting == 0
 
 
-def test_what_had_come_is_read_before_the_deletion_is_raised(
+def test_received_messages_are_read_before_the_deletion_is_raised(
     nc: jsync.Connection, stream: jsync.Stream, worker: jsync.Consumer
 ) -> None:
     fill(nc, stream, 3)

@@ -55,7 +55,7 @@ def test_a_server_that_does_not_end_the_pull_is_waited_for_a_little_longer(
     proxy.hear()
 
 
-def test_what_comes_after_the_expiry_and_before_the_deadline_is_not_lost(
+def test_a_message_between_the_expiry_and_the_deadline_is_not_lost(
     nc: jsync.Connection,
     stream: jsync.Stream,
     far_worker: jsync.Consumer,

@@ -87,7 +87,7 @@ def test_a_fetch_that_is_left_at_once_returns_all_that_was_pulled(
 
 
 @pytest.mark.parametrize("how", ["stop", "drain"])
-def test_who_has_nothing_coming_is_asked_once(
+def test_a_server_that_has_nothing_to_send_is_asked_once(
     far: jsync.Connection, stream: jsync.Stream, pulls: Pulls, how: str
 ) -> None:
     consumer = reader(stream)
@@ -98,7 +98,7 @@ def test_who_has_nothing_coming_is_asked_once(
     wait_for(lambda: consumer.info().num_waiting == 0)
 
 
-def test_who_owes_nothing_is_not_asked(
+def test_a_server_that_owes_no_message_is_not_asked(
     nc: jsync.Connection,
     far: jsync.Connection,
     stream: jsync.Stream,

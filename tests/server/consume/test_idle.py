@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.server
 
 
-def test_it_ends_when_it_has_waited_in_vain_and_gives_all_before(
+def test_messages_end_after_the_idle_timeout_and_every_message_is_read_before(
     nc: jsync.Connection, stream: jsync.Stream, worker: jsync.Consumer
 ) -> None:
     fill(nc, stream, 30)
@@ -105,7 +105,7 @@ def test_while_disconnected_nothing_is_idle(
     assert reader.result() == [0, 1, 2]
 
 
-def test_what_is_on_its_way_when_the_time_is_up_is_given_all_the_same(
+def test_messages_in_flight_at_the_idle_timeout_are_still_read(
     nc: jsync.Connection,
     stream: jsync.Stream,
     worker: jsync.Consumer,
@@ -134,7 +134,7 @@ def test_next_has_a_timeout_of_its_own(
 
 
 @pytest.mark.parametrize("bad", [0, -1, float("nan"), float("inf"), "1", True])
-def test_it_is_a_number_of_seconds(
+def test_idle_timeout_is_a_number_of_seconds(
     far_worker: jsync.Consumer, far: jsync.Connection, pulls: Pulls, bad: Any
 ) -> None:
     with pytest.raises(errors.ConfigError, match="idle_timeout"):

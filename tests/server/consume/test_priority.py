@@ -105,7 +105,7 @@ def test_only_the_pinned_client_is_served(
         assert int(other.next(**SWIFT).data) == 2
 
 
-def test_who_was_unpinned_waits_in_the_line_again(
+def test_an_unpinned_client_waits_for_its_turn_again(
     nc: jsync.Connection,
     stream: jsync.Stream,
     pinned: jsync.Consumer,
@@ -324,7 +324,7 @@ KNOWN: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("options", UNKNOWN_TOO + KNOWN, ids=str)
-def test_what_cannot_be_is_refused_before_anything_is_sent(
+def test_impossible_priority_options_are_rejected_before_anything_is_sent(
     far: jsync.Connection,
     far_pinned: jsync.Consumer,
     pulls: Pulls,

@@ -31,7 +31,7 @@ pytestmark = pytest.mark.server
 
 
 @both_faces
-def test_it_goes_on_by_itself_after_a_cut(
+def test_messages_continue_by_themselves_after_a_cut(
     nc: jsync.Connection,
     stream: jsync.Stream,
     far_worker: jsync.Consumer,
@@ -78,7 +78,7 @@ def test_while_disconnected_no_heartbeat_is_missed_and_nothing_is_pulled(
     assert told.waiting == 0
 
 
-def test_it_may_begin_while_disconnected(
+def test_messages_may_begin_while_disconnected(
     nc: jsync.Connection,
     stream: jsync.Stream,
     far_worker: jsync.Consumer,

@@ -136,7 +136,7 @@ def test_with_max_messages_of_one_it_does_not_get_stuck(
     ],
     ids=str,
 )
-def test_what_cannot_be_is_refused_before_anything_is_sent(
+def test_impossible_options_of_a_pull_are_rejected_before_anything_is_sent(
     far: jsync.Connection,
     far_worker: jsync.Consumer,
     pulls: Pulls,

@@ -322,7 +322,7 @@ def test_a_message_that_kills_each_process_becomes_a_dead_letter(
         {"retry": Retry(), "on_exception": "nak", "nak_delay": 1},
     ],
 )
-def test_what_does_not_go_with_retry_is_rejected(
+def test_options_that_contradict_retry_are_rejected(
     worker: jsync.Consumer, bad: Any
 ) -> None:
     with pytest.raises(errors.ConfigError, match="retry"):

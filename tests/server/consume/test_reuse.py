@@ -311,7 +311,7 @@ def test_a_forked_child_does_not_take_the_messages_of_its_parent(
     assert told == ["0", "[1]", "2", "[3]"]
 
 
-def test_what_is_kept_does_not_keep_the_connection(
+def test_a_kept_pull_does_not_keep_the_connection_alive(
     server: LocalServer, nc: jsync.Connection, stream: jsync.Stream
 ) -> None:
     worker = stream.create_consumer(name="reader")

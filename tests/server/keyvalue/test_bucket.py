@@ -367,7 +367,7 @@ def test_the_removal_of_a_marker_spares_what_was_put_after_it(
         *("keys", "watch", "live"),
     ],
 )
-def test_what_is_no_key_is_refused_and_nothing_is_sent(
+def test_an_invalid_key_is_rejected_and_nothing_is_sent(
     nc: jsync.Connection,
     bucket: jsync.KeyValue,
     call: Callable[[jsync.KeyValue], object],

@@ -179,7 +179,9 @@ def test_codecs_are_applied_one_after_the_other_and_undone_in_reverse(
 
 
 @pytest.mark.parametrize("codec", [object(), "json", None, jsync.PathKeys])
-def test_what_is_no_codec_is_refused(bucket: jsync.KeyValue, codec: Any) -> None:
+def test_an_object_that_is_no_codec_is_rejected(
+    bucket: jsync.KeyValue, codec: Any
+) -> None:
     if codec is jsync.PathKeys:
         codec = type("Half", (), {"encode": None})()
     with pytest.raises(errors.ConfigError, match="not a codec of values"):

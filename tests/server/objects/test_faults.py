@@ -163,7 +163,7 @@ def _read(files: jsync.ObjectStore, stop: threading.Event) -> None:
 
 
 @few_and_many
-def test_what_a_killed_client_leaves_is_found_and_removed(
+def test_the_remains_of_a_killed_client_are_found_and_removed(
     own_server: StartServer, rounds: int
 ) -> None:
     server, choose = own_server(), random.Random(rounds)

@@ -221,7 +221,7 @@ def test_chunks_of_any_sizes_are_read_and_sought(
 
 
 @pytest.mark.parametrize("size", [1, 333, 1000, 2500, SIZE])
-def test_what_is_written_becomes_the_object_at_the_end(
+def test_written_bytes_become_the_object_at_the_close(
     js: jsync.JetStream, files: jsync.ObjectStore, size: int
 ) -> None:
     with files.open("a", "wb", chunk_size=1000, description="words") as file:

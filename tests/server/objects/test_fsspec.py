@@ -81,7 +81,7 @@ def test_files_are_written_read_and_found(
     assert fs.ukey(f"{root}/c") == files.info("c").nuid
 
 
-def test_what_is_not_there_is_not_found(
+def test_a_missing_path_is_not_found(
     fs: JetStreamFileSystem, files: jsync.ObjectStore
 ) -> None:
     root = files.bucket

@@ -174,7 +174,7 @@ def test_an_iterable_of_bytes_is_put(files: jsync.ObjectStore) -> None:
     assert files.get("a") == b"".join(parts)
 
 
-def test_what_is_changed_after_the_put_has_begun_is_stored_as_it_was(
+def test_a_buffer_that_changes_during_a_put_is_stored_unchanged(
     files: jsync.ObjectStore,
 ) -> None:
     block = bytearray(b"a" * 1000)

@@ -96,7 +96,7 @@ def test_closing_while_the_server_is_away_is_an_error(
     assert isinstance(reading.error(), errors.ConnectionClosedError)
 
 
-def test_it_gives_up_when_no_consumer_can_be_made(
+def test_an_ordered_read_gives_up_when_no_consumer_can_be_created(
     nc: jsync.Connection, stream: jsync.Stream, proxy: FaultProxy, told: Recorder
 ) -> None:
     fill(nc, stream, 1)
@@ -131,7 +131,7 @@ def test_stop_ends_it_while_the_server_is_away(
     proxy.accept()
 
 
-def test_what_was_not_read_when_it_was_stopped_is_read_next(
+def test_messages_unread_at_a_stop_are_read_next(
     nc: jsync.Connection, stream: jsync.Stream
 ) -> None:
     fill(nc, stream, 100)

@@ -128,7 +128,7 @@ def test_nothing_is_lost_with_the_connection(
     assert face(consumer, 20) == list(range(10, 30))
 
 
-def test_it_reads_on_while_the_connection_is_cut_anywhere(
+def test_an_ordered_read_survives_cuts_at_any_place(
     nc: jsync.Connection,
     stream: jsync.Stream,
     far_stream: jsync.Stream,
@@ -145,7 +145,7 @@ def test_it_reads_on_while_the_connection_is_cut_anywhere(
     assert got == list(range(5000))
 
 
-def test_it_goes_on_when_the_server_was_killed(
+def test_an_ordered_read_continues_after_the_server_was_killed(
     own_server: StartServer, told: Recorder
 ) -> None:
     server = own_server()
@@ -162,7 +162,7 @@ def test_it_goes_on_when_the_server_was_killed(
         assert isinstance(told.get(), errors.OrderedConsumerResetError)
 
 
-def test_what_was_handed_over_while_disconnected_is_not_read_twice(
+def test_messages_handed_over_while_disconnected_are_not_read_twice(
     nc: jsync.Connection,
     stream: jsync.Stream,
     far_stream: jsync.Stream,

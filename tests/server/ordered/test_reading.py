@@ -63,7 +63,7 @@ def test_the_context_makes_one_by_the_name_of_its_stream(
     assert consumer.stream_name == stream.name
 
 
-def test_it_is_a_consumer_without_acks_in_the_memory_of_one_server(
+def test_an_ordered_consumer_has_no_acks_and_is_in_the_memory_of_one_server(
     nc: jsync.Connection, stream: jsync.Stream
 ) -> None:
     consumer = stream.ordered_consumer(

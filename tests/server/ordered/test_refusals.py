@@ -24,7 +24,7 @@ def test_a_missing_stream_is_an_error_at_the_call(
         nc.jetstream().ordered_consumer(unique)
 
 
-def test_what_the_server_refuses_is_an_error_at_the_call(
+def test_a_consumer_that_the_server_rejects_raises_at_the_call(
     nc: jsync.Connection, unique: str
 ) -> None:
     js = nc.jetstream()
@@ -63,7 +63,7 @@ def test_bad_options_of_reading_are_refused(
 @pytest.mark.parametrize(
     "denied", ["$JS.API.STREAM.INFO.S", "$JS.API.CONSUMER.CREATE.>"]
 )
-def test_who_may_not_look_at_the_stream_may_read_it(
+def test_a_user_without_permission_for_the_info_may_read_the_stream(
     own_server: StartServer, denied: str
 ) -> None:
     server = own_server(

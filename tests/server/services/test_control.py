@@ -351,9 +351,7 @@ def test_services_are_found_all_of_a_name_and_one(
         assert {found.id for found in nc.services.stats(unique)} == ids
 
 
-def test_where_there_are_no_services_none_are_found(
-    nc: jsync.Connection, unique: str
-) -> None:
+def test_without_services_none_is_found(nc: jsync.Connection, unique: str) -> None:
     assert nc.services.ping(unique, timeout=LONG) == []
     assert nc.services.info(unique, timeout=LONG) == []
     assert nc.services.stats(unique, timeout=LONG) == []

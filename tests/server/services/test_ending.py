@@ -137,7 +137,7 @@ def test_a_handler_may_stop_its_service(
     assert waited == [errors.BlockingCallError]
 
 
-def test_what_it_was_stopped_with_is_raised_by_wait(service: jsync.Service) -> None:
+def test_wait_raises_the_error_that_stopped_the_service(service: jsync.Service) -> None:
     why = RuntimeError("no database")
     service.stop(why)
     assert service.error is why

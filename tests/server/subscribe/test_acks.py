@@ -171,7 +171,7 @@ def test_with_manual_ack_a_callback_acks_by_itself(
         assert acks.next(SOON).data == b"+ACK"
 
 
-def test_what_a_callback_raises_is_reported_and_its_message_not_acked(
+def test_an_exception_of_a_callback_is_reported_and_its_message_not_acked(
     nc: jsync.Connection, js: jsync.JetStream, acks: jsync.Subscription, subject: str
 ) -> None:
     problems, handled = Recorder(), Recorder()
@@ -191,7 +191,7 @@ def test_what_a_callback_raises_is_reported_and_its_message_not_acked(
         assert payloads(acks, nc) == [b"+ACK"] * 2
 
 
-def test_what_is_no_message_of_a_consumer_has_neither_metadata_nor_ack(
+def test_a_message_without_a_consumer_has_neither_metadata_nor_ack(
     nc: jsync.Connection, js: jsync.JetStream, subject: str
 ) -> None:
     with js.subscribe(subject) as sub:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ...proxy import FaultProxy
 
 
-def test_it_is_iterated_over(
+def test_a_subscription_can_be_iterated(
     nc: jsync.Connection, js: jsync.JetStream, subject: str
 ) -> None:
     publish(nc, subject, 100)
@@ -102,7 +102,7 @@ def test_a_callback_that_exits_goes_on_with_the_next_message(
     assert isinstance(problems.get(), errors.CallbackError)
 
 
-def test_what_comes_before_it_is_bound_is_kept_and_given_after(
+def test_messages_that_arrive_before_the_bind_are_delivered_after_it(
     nc: jsync.Connection, js: jsync.JetStream, stream: jsync.Stream, subject: str
 ) -> None:
     publish(nc, subject, 3)
@@ -121,7 +121,7 @@ def test_what_comes_before_it_is_bound_is_kept_and_given_after(
         sub.unsubscribe()
 
 
-def test_it_may_listen_elsewhere_before_it_is_bound(
+def test_a_subscription_may_change_its_subject_before_the_bind(
     nc: jsync.Connection, js: jsync.JetStream, stream: jsync.Stream, subject: str
 ) -> None:
     publish(nc, subject, 2)
@@ -213,7 +213,7 @@ def test_closing_the_connection_ends_the_callback_thread(
     assert not problems.waiting
 
 
-def test_it_is_there_again_after_a_reconnect(
+def test_a_subscription_is_restored_after_a_reconnect(
     nc: jsync.Connection, proxy: FaultProxy, subject: str, stream: jsync.Stream
 ) -> None:
     events = Events()

@@ -62,7 +62,7 @@ def test_a_gap_in_the_messages_is_reported_with_its_range(
     assert not problems.waiting
 
 
-def test_what_is_missing_is_delivered_again_when_it_has_to_be_acked(
+def test_missing_messages_are_redelivered_if_they_need_an_ack(
     nc: jsync.Connection,
     traffic: Traffic,
     distant: jsync.JetStream,
@@ -173,7 +173,7 @@ def test_gaps_are_not_looked_for_in_a_queue_group(
         assert problems.get() is None
 
 
-def test_what_the_backlog_drops_is_no_gap_but_a_slow_reader(
+def test_messages_that_the_backlog_drops_are_reported_as_a_slow_reader_and_no_gap(
     server: Any, nc: jsync.Connection, subject: str
 ) -> None:
     problems, slow = Recorder(), Recorder()

@@ -62,7 +62,7 @@ def test_its_consumers_are_set_up_as_such(
     assert list(stream.consumer_names()) == []
 
 
-def test_it_reads_all_in_order(
+def test_an_ordered_subscription_reads_every_message_in_order(
     nc: jsync.Connection, js: jsync.JetStream, subject: str
 ) -> None:
     publish(nc, subject, 500)
@@ -304,7 +304,7 @@ def test_a_callback_gets_them_in_order_too(
     ],
     ids=str,
 )
-def test_it_begins_where_it_is_told_and_a_reset_does_not_change_that(
+def test_an_ordered_subscription_begins_at_its_policy_also_after_a_reset(
     nc: jsync.Connection,
     js: jsync.JetStream,
     stream: jsync.Stream,
@@ -410,7 +410,7 @@ def test_draining_reads_what_has_come_and_deletes_the_consumer(
     assert list(stream.consumer_names()) == []
 
 
-def test_who_waits_for_it_is_woken_by_unsubscribe(
+def test_unsubscribe_wakes_a_waiting_reader_of_an_ordered_subscription(
     js: jsync.JetStream, stream: jsync.Stream, subject: str
 ) -> None:
     sub = js.subscribe(subject, ordered=True)

@@ -131,7 +131,7 @@ def test_a_consumer_that_is_deleted_ends_a_fetch_with_an_error(
     sub.unsubscribe()  # what is gone already needs no deletion
 
 
-def test_what_has_come_is_given_before_the_error(
+def test_a_fetch_returns_the_messages_that_arrived_before_it_raises(
     js: jsync.JetStream, sub: jsync.PullSubscription, stream: jsync.Stream, subject: str
 ) -> None:
     fetching = Thread(sub.fetch, 10, LONG)

@@ -60,7 +60,7 @@ def test_consuming_does_not_ack_for_the_handler(
     assert pushed.info().num_ack_pending == 1
 
 
-def test_what_a_handler_raises_is_reported_and_its_message_given_back(
+def test_an_exception_of_a_handler_is_reported_and_its_message_given_back(
     js: jsync.JetStream, pushed: jsync.PushConsumer, subject: str
 ) -> None:
     problems = Recorder()

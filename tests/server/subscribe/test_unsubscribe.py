@@ -103,7 +103,7 @@ def test_a_consumer_that_is_gone_already_is_no_failure(
     sub.unsubscribe()
 
 
-def test_what_is_not_read_is_dropped_and_reading_says_that_it_has_ended(
+def test_unsubscribe_drops_unread_messages_and_the_next_read_raises(
     nc: jsync.Connection, js: jsync.JetStream, subject: str
 ) -> None:
     publish(nc, subject, 3)
@@ -117,7 +117,7 @@ def test_what_is_not_read_is_dropped_and_reading_says_that_it_has_ended(
         sub.next(SOON)
 
 
-def test_who_waits_is_woken_by_unsubscribe(js: jsync.JetStream, subject: str) -> None:
+def test_unsubscribe_wakes_a_waiting_reader(js: jsync.JetStream, subject: str) -> None:
     sub = js.subscribe(subject)
     waiting = Thread(sub.next, LONG)
     waiting.wait_until_blocked()
