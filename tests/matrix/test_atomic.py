@@ -87,7 +87,7 @@ def test_the_limit_of_open_batches_is_told_in_different_ways(
     assert js.publish_batch([(f"{stream.name}.1", b"")] * 3).count == 3
 
 
-def test_what_became_of_a_commit_is_found_out(
+def test_resolve_finds_the_result_of_a_commit(
     server: LocalServer, js: jsync.JetStream, line: Line, stream: jsync.Stream
 ) -> None:
     if line < (2, 12):

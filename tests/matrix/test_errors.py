@@ -198,7 +198,7 @@ def test_a_consumer_that_cannot_be(
     assert (refusal.value.err_code, type(refusal.value)) == (err_code, kind)
 
 
-def test_what_is_not_there(
+def test_missing_streams_consumers_and_messages_raise_not_found(
     js: jsync.JetStream, nc: jsync.Connection, unique: str
 ) -> None:
     with pytest.raises(errors.StreamNotFoundError):
@@ -275,7 +275,7 @@ def test_a_stream_that_cannot_take_the_message(
         js.publish(f"{unique}.a")
 
 
-def test_what_cannot_be_read(
+def test_requests_that_the_server_cannot_read_raise_bad_request(
     nc: jsync.Connection, js: jsync.JetStream, unique: str
 ) -> None:
     js.create_stream(name=unique)

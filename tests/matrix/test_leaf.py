@@ -61,7 +61,9 @@ def test_an_old_server_behind_a_new_leaf_is_told_when_it_does_not_answer() -> No
             js._api.request("CONSUMER.PAUSE.A.c", needs=PAUSE, timeout=0.5)
 
 
-def test_who_may_not_ask_is_held_to_the_server_connected_to() -> None:
+def test_a_user_without_the_info_permission_gets_the_version_of_its_own_server() -> (
+    None
+):
     users = """authorization { users: [
         { user: app, password: app, permissions: { publish: { deny: "$JS.API.INFO" } } }
     ] }"""

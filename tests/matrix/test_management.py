@@ -110,7 +110,7 @@ def test_an_account_tells_what_it_has(js: jsync.JetStream, line: Line) -> None:
     assert account.api.level == levels[line]
 
 
-def test_what_a_stream_holds(stream: jsync.Stream) -> None:
+def test_the_info_of_a_stream_follows_deletes_and_purges(stream: jsync.Stream) -> None:
     name = stream.name
     stream.delete_message(2)
     stream.secure_delete_message(3)

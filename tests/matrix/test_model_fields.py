@@ -301,7 +301,7 @@ def newest() -> Iterator[jsync.JetStream]:
 
 
 @pytest.mark.parametrize("upwards", [True, False])
-def test_what_one_server_tells_can_be_given_to_another(
+def test_a_configuration_from_one_server_is_accepted_by_another(
     js: jsync.JetStream, newest: jsync.JetStream, unique: str, *, upwards: bool
 ) -> None:
     here, there = (js, newest) if upwards else (newest, js)

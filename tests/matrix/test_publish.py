@@ -142,7 +142,7 @@ def test_an_option_does_what_it_says_or_the_server_is_too_old(
         ({"expected_last_msg_id": "other"}, errors.WrongLastMsgIDError),
     ],
 )
-def test_what_is_not_as_expected_is_refused(
+def test_a_message_with_a_wrong_expectation_is_refused(
     js: jsync.JetStream,
     line: Line,
     stream: jsync.Stream,
@@ -216,6 +216,6 @@ def test_thousands_of_messages_are_published_ahead_of_their_acks(
     assert stream.info().state.messages == 3000
 
 
-def test_what_no_stream_takes_is_told(js: jsync.JetStream, unique: str) -> None:
+def test_a_message_without_a_stream_raises(js: jsync.JetStream, unique: str) -> None:
     with pytest.raises(errors.NoStreamResponseError):
         js.publish(f"{unique}.nobody")
