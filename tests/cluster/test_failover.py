@@ -73,7 +73,7 @@ def test_one_url_is_enough_to_learn_the_others(whole: Cluster) -> None:
         assert nc.connected_url == whole.urls[0]
 
 
-def test_what_is_announced_can_be_ignored(whole: Cluster) -> None:
+def test_announced_servers_can_be_ignored(whole: Cluster) -> None:
     events = Events()
     with connect(whole.urls[0], events, ignore_discovered_servers=True) as nc:
         nc.flush()

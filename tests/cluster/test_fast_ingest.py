@@ -72,7 +72,7 @@ def test_leaders_that_step_down_lose_and_double_nothing(
     check(ingest, found, numbers(COUNT))
 
 
-def test_what_a_stream_holds_is_asked_of_its_leader(
+def test_the_leader_is_asked_what_a_stream_holds(
     whole: Cluster, js: JetStream, unique: str
 ) -> None:
     with js.fast_ingest() as ingest:

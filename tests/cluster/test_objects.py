@@ -61,7 +61,7 @@ def read(files: jsync.ObjectStore, name: str) -> bytes:
     return found[0]
 
 
-def test_what_was_just_put_is_read_whole_from_any_replica(
+def test_an_object_that_was_just_put_is_read_whole_from_any_replica(
     files: jsync.ObjectStore,
 ) -> None:
     for number in range(30):

@@ -65,7 +65,7 @@ def held(js: jsync.JetStream, name: str) -> list[bytes]:
 
 @pytest.mark.parametrize("harm", ["step down", "kill the leader"])
 @pytest.mark.parametrize("resend", [False, True])
-def test_what_is_reported_stored_outlives_the_leader(
+def test_messages_reported_stored_outlive_the_leader(
     whole: Cluster, unique: str, harm: str, resend: bool
 ) -> None:
     futures: list[tuple[bytes, jsync.PubAckFuture]] = []
@@ -138,7 +138,7 @@ def under_way(cluster: Cluster, stream: str) -> Iterator[None]:
             follower.resume()
 
 
-def test_what_is_sent_again_waits_until_its_first_copy_is_stored(
+def test_a_message_sent_again_waits_until_its_first_copy_is_stored(
     whole: Cluster, unique: str
 ) -> None:
     with connect(whole.urls, Events()) as direct:
