@@ -67,7 +67,7 @@ def test_there_is_no_block_of_another_kind() -> None:
     assert not kinds
 
 
-def test_what_is_printed_stands_behind_what_prints_it() -> None:
+def test_each_output_follows_the_block_that_prints_it() -> None:
     for page in BLOCKS.values():
         printed = [block.output for block in page if block.output is not None]
         assert len(printed) == sum(block.info == OUTPUT for block in page)

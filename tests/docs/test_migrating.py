@@ -152,7 +152,7 @@ def test_the_tables_have_every_option_and_every_error_of_nats_py() -> None:
     assert listed == theirs
 
 
-def test_what_stands_for_it_is_there() -> None:
+def test_every_replacement_exists() -> None:
     for title in SECTIONS:
         if title in PAIRS:
             continue

@@ -19,13 +19,13 @@ LINK = re.compile(r"\]\((?!https?://)([^)#\s]*)(#[^)\s]*)?\)")
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_what_a_page_links_to_is_there(page: Path) -> None:
+def test_every_link_of_a_page_leads_to_a_file(page: Path) -> None:
     paths = {path for path, _ in LINK.findall(page.read_text()) if path}
     assert [path for path in paths if not (page.parent / path).exists()] == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_what_a_page_has_made_can_be_made(page: Path) -> None:
+def test_every_make_target_of_a_page_exists(page: Path) -> None:
     makefile = (ROOT / "Makefile").read_text()
     named = re.findall(r"(?:^|`)make ([a-z]+)", page.read_text(), re.MULTILINE)
     assert [name for name in named if f"\n{name}:" not in makefile] == []
