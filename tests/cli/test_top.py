@@ -230,6 +230,22 @@ def test_the_screen_has_its_size_whatever_the_names(view: View, width: int) -> N
         harmless(text.encode())
 
 
+@pytest.mark.parametrize("view", View)
+def test_a_narrow_screen_shows_the_names_and_the_lag(view: View) -> None:
+    figures = measured(
+        Measurement(
+            1.0, [stream_count("ORDERS", 1)], [consumer_count("ORDERS", "slow", 7, 8)]
+        )
+    )
+    screen = console()
+    size = ConsoleDimensions(40, 8)
+    drawn = draw(State(view), figures, Facts("nats://a", 1.0, None), size)
+    lines = screen.render_lines(drawn, screen.options.update(width=40, height=8))
+    row = "".join(part.text for part in lines[3]).split()
+    assert row[0] == "ORDERS"
+    assert row[-1] == "8"
+
+
 @pytest.fixture
 def own(own_server: StartServer) -> LocalServer:
     return own_server()

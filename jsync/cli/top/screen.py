@@ -24,6 +24,17 @@ _NARROW: Final = 72
 """Columns below which there is no room for a picture of the rates."""
 _SMALL: Final = 8
 """Columns of a number."""
+_NAME: Final = 20
+"""Columns that a name has at least."""
+_DISPENSABLE: Final = (
+    "waiting",
+    "consumers",
+    "redelivered",
+    "bytes",
+    "messages",
+    "ack_pending",
+)
+"""The numbers that give way to the names on a narrow screen, the first one first."""
 
 
 class _Column(NamedTuple):
@@ -139,10 +150,21 @@ def _keys(state: State, rows: list[StreamRow | ConsumerRow], count: int) -> Text
     return _line(*parts, f" {place}")
 
 
+def _fitting(state: State, width: int) -> list[_Column]:
+    """The numbers that leave room for the names."""
+    columns = list(_COLUMNS[state.view])
+    for field in _DISPENSABLE:
+        if width - len(columns) * (_SMALL + 1) >= _NAME:
+            break
+        if field != state.sort:
+            columns = [each for each in columns if each.field != field]
+    return columns
+
+
 def _table(
     state: State, facts: Facts, rows: list[StreamRow | ConsumerRow], width: int
 ) -> Table:
-    columns = _COLUMNS[state.view]
+    columns = _fitting(state, width)
     numbers = len(columns) * (_SMALL + 1)
     spark = 0 if width < _NARROW else max(8, (width - numbers) // 3)
     table = Table(
