@@ -22,7 +22,7 @@ SECTIONS: Final[dict[str, dict[str, Command]]] = {
         "pub": Command("publish:pub", "Publish messages."),
         "sub": Command(
             "subscribe:sub",
-            "Write messages of subjects, as they come.",
+            "Write the messages of subjects as they arrive.",
         ),
         "request": Command("request:request", "Send a request and write the replies."),
         "reply": Command(
@@ -46,7 +46,7 @@ SECTIONS: Final[dict[str, dict[str, Command]]] = {
         ),
         "consume": Command(
             "consume:consume",
-            "Write the messages of a consumer or a stream, as they come.",
+            "Write the messages of a consumer or a stream as they arrive.",
         ),
         "object": Command(
             "object:object_", "Put files into object stores, and get them."
@@ -69,7 +69,7 @@ SECTIONS: Final[dict[str, dict[str, Command]]] = {
         ),
         "events": Command(
             "events:events",
-            "Write events of JetStream and servers, as they come.",
+            "Write events of JetStream and servers as they arrive.",
         ),
         "account": Command(
             "account:account",
@@ -86,14 +86,14 @@ SECTIONS: Final[dict[str, dict[str, Command]]] = {
         ),
     },
     "More": {
-        "demo": Command(
-            "demo:demo", "Show what JetStream does, on a server of its own."
-        ),
+        "demo": Command("demo:demo", "Demonstrate JetStream on a private server."),
         "server": Command(
             "server:server",
             "Run a server here, or look at and steer servers.",
         ),
-        "doctor": Command("doctor:doctor", "Say what works here, and what to do."),
+        "doctor": Command(
+            "doctor:doctor", "Check the server and this machine, and suggest fixes."
+        ),
         "bench": Command(
             "bench:bench", "Measure publishing and consuming, in seconds."
         ),

@@ -181,7 +181,7 @@ def consume(
     headers_only: bool,
     subjects_only: bool,
 ) -> None:
-    """Write the messages of a consumer or a stream, as they come.
+    """Write the messages of a consumer or a stream as they arrive.
 
     Until Ctrl-C, or as --count, --wait and --terminate-at-end say. With CONSUMER they are
     those of that consumer, and acknowledged once they are written. Without one the stream

@@ -60,7 +60,7 @@ _ALWAYS: Final = (
     click.option(
         "--inactive-threshold",
         type=DURATION,
-        help="Time without use until it is deleted.",
+        help="Delete the consumer after this time without use.",
     ),
     click.option(
         "--headers-only/--no-headers-only", default=None, help="Deliver only headers."

@@ -42,10 +42,10 @@ class Step(NamedTuple):
     seconds: float
 
 
-@click.command(short_help="Show what JetStream does, on a server of its own.")
+@click.command(short_help="Demonstrate JetStream on a private server.")
 @click.pass_obj
 def demo(settings: Settings) -> None:
-    """Show what JetStream does, on a server of its own.
+    """Demonstrate JetStream on a private server.
 
     Starts a nats-server, stores every named character of Unicode as a message, has a
     worker acknowledge each, reads the stream again in order, and looks up single ones.
@@ -170,5 +170,5 @@ def _tell(
     echo(f"\nThe worker counted by category: {most}, ...")
     echo(
         "Next: `jsync server` runs a server, `jsync ingest` fills a stream from a file, "
-        "`jsync bench` measures, `jsync doctor` says what works here."
+        "`jsync bench` measures, `jsync doctor` checks this machine."
     )

@@ -60,11 +60,11 @@ class Finding(NamedTuple):
     """What to do about it."""
 
 
-@click.command(short_help="Say what works here, and what to do.")
+@click.command(short_help="Check the server and this machine, and suggest fixes.")
 @click.argument("parts", nargs=-1, type=click.Choice(_PARTS), metavar="[PART]...")
 @click.pass_obj
 def doctor(settings: Settings, parts: tuple[str, ...]) -> int:
-    """Say what works here, and what to do.
+    """Check the server and this machine, and suggest fixes.
 
     PARTs are python, server, tls, jetstream, permissions, own-server, parquet, java and
     spark. Default: all. The exit code is 1 if a named part does not work, or a server
@@ -130,7 +130,7 @@ def _advice(error: errors.Error) -> str:
             "--tlsca FILE names the authorities to trust, --tlscert FILE and --tlskey FILE "
             "your own certificate"
         )
-    return "--server URL says where it is; `jsync server` runs one here"
+    return "pass --server URL, or start one here with `jsync server`"
 
 
 def _server(settings: Settings, nc: jsync.Connection) -> Finding:
@@ -229,7 +229,7 @@ def _permissions(settings: Settings, nc: jsync.Connection) -> Finding:
         user = msgspec.json.decode(reply.data, type=_UserInfo).data
     except (errors.Error, *_UNREADABLE) as error:
         do = "allow $SYS.REQ.USER.INFO, and $JS.API.> and $JS.ACK.> for JetStream"
-        return Finding("permissions", "note", f"cannot be asked: {words_of(error)}", do)
+        return Finding("permissions", "note", f"unknown: {words_of(error)}", do)
     name = f"{user.user or 'nobody'} in account {user.account}"
     given = user.permissions or _Permissions()
     publish, subscribe = given.publish or _Rules(), given.subscribe or _Rules()
@@ -243,7 +243,7 @@ def _permissions(settings: Settings, nc: jsync.Connection) -> Finding:
         if not rules.let(subject)
     ]
     if lacking:
-        words = f"{name} may not {' nor '.join(lacking)}, or not all of it"
+        words = f"{name} may not {' nor '.join(lacking)}, at least in part"
         return Finding(
             "permissions", "note", words, "allow these subjects for the user"
         )

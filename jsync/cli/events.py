@@ -69,7 +69,7 @@ def events(
     count: int | None,
     wait: float | None,
 ) -> None:
-    """Write events of JetStream and servers, as they come.
+    """Write events of JetStream and servers as they arrive.
 
     You get the events that your account may see, from now on. Servers send the events
     of connections to the system account only. Ends with Ctrl-C, or as --count and

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     "--replies",
     type=Number(0),
     default=1,
-    help="Number of replies. 0: until no more come.",
+    help="Number of replies. 0: wait until no more arrive.",
 )
 @click.option(
     "--reply-timeout",

@@ -47,7 +47,7 @@ def sub(
     headers_only: bool,
     subjects_only: bool,
 ) -> None:
-    """Write messages of subjects, as they come.
+    """Write the messages of subjects as they arrive.
 
     Ends with Ctrl-C, or as --count and --wait say. Subjects may have wildcards:
     `orders.*`, `orders.>`. To read stored messages of a stream, use `jsync consume`.

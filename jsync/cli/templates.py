@@ -84,7 +84,7 @@ class Template:
         if "{{" in text[at:]:
             raise click.UsageError(
                 f"a template has no end: {text[at:]!r:.60}; "
-                "write }} behind it, or pass --no-templates"
+                "write }} after it, or pass --no-templates"
             )
         self._parts.append(text[at:])
 

@@ -87,7 +87,7 @@ Error
         ├── DeadLetterError           a dead letter could not be stored
         ├── MissedHeartbeatError      the server has been silent for too long
         ├── OrderedConsumerResetError  an ordered consumer goes on with a new consumer
-        ├── MessageGapError           messages that a push consumer has sent have not come
+        ├── MessageGapError           messages of a push consumer did not arrive
         ├── PushError                 the server has sent an error to a push subscription
         ├── DataLossError             a stream lost what was unread, or written before (`jsync.spark`)
         ├── CheckpointError           a checkpoint that a query cannot go on from

@@ -62,7 +62,7 @@ def test_only_a_server_that_was_asked_for_is_a_failure(
     named = Jsync()("--server", here, "doctor")
     assert named.code == 1
     assert found(named)["server"][0] == "broken"
-    assert "`jsync server` runs one here" in found(named)["server"][2]
+    assert "start one here with `jsync server`" in found(named)["server"][2]
     assert Jsync()("--server", here, "doctor", "python", "own-server").code == 0
     monkeypatch.setenv("NATS_URL", here)
     assert Jsync()("doctor", "tls").code == 1
@@ -95,7 +95,7 @@ def test_missing_permissions_are_reported(own_server: StartServer) -> None:
     reader = run("--user", "reader", "--password", "word", "doctor", *REMOTE)
     assert found(reader)["permissions"][:2] == [
         "note",
-        "reader in account $G may not publish $JS.ACK.> (acknowledging), or not all of it",
+        "reader in account $G may not publish $JS.ACK.> (acknowledging), at least in part",
     ]
     nobody = run("--user", "nobody", "--password", "word", "doctor", *REMOTE)
     assert nobody.code == 1

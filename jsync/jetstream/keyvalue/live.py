@@ -132,7 +132,7 @@ class Live(Single, Mapping[str, Value]):
             timeout: Seconds to wait.
 
         Raises:
-            TimeoutError: The revision has not come in time.
+            TimeoutError: The revision did not arrive in time.
             SubscriptionClosedError: The watch was stopped.
             Error: The error that ended the watch.
         """
@@ -152,7 +152,7 @@ class Live(Single, Mapping[str, Value]):
                 raise self._changes.error
             raise SubscriptionClosedError(f"{self!r} has been stopped")
         raise LateError(
-            f"revision {revision} has not come within {timeout} s; {self!r} is at "
+            f"revision {revision} did not arrive within {timeout} s; {self!r} is at "
             f"{self._revision}"
         )
 

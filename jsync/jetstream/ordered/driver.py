@@ -201,7 +201,7 @@ class OrderedPull(ContinuousPull):
                 read.reset(None)
             case Step.RESET:
                 read.reset(
-                    JetStreamError("the last message of the server has not come")
+                    JetStreamError("the last message of the server did not arrive")
                 )
             case _:
                 read.after(self._look_after, self._look)

@@ -89,10 +89,10 @@ def gap_error(consumer: str, gap: tuple[int, int, int, int]) -> MessageGapError:
     """A gap of a `Trail` as the user gets it."""
     first, last, after, before = gap
     if first == last:
-        missing = f"the message with consumer sequence {first} has not come"
+        missing = f"the message with consumer sequence {first} did not arrive"
     else:
         missing = (
-            f"the messages with consumer sequences {first} to {last} have not come"
+            f"the messages with consumer sequences {first} to {last} did not arrive"
         )
     return MessageGapError(
         f"consumer {consumer}: {missing}, between stream sequences {after} and {before}",
