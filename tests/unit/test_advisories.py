@@ -45,7 +45,7 @@ def test_every_advisory_of_the_server_has_a_type_with_its_fields() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS.values())
-def test_an_advisory_is_read_and_written_as_it_came(
+def test_an_advisory_is_read_and_written_unchanged(
     kind: type[models.advisory.Advisory],
 ) -> None:
     wire = {

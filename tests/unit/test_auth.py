@@ -180,7 +180,7 @@ def test_without_a_nonce_creds_send_the_jwt_alone() -> None:
     assert auth.connect_fields(None, HERE) == {"jwt": JWT}
 
 
-def test_creds_are_read_anew_each_time(tmp_path: Path) -> None:
+def test_creds_are_read_again_each_time(tmp_path: Path) -> None:
     path = tmp_path / "user.creds"
     auth = Authenticator(creds=path)  # it need not even exist yet
     path.write_text(make_creds())

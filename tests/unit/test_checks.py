@@ -89,7 +89,7 @@ def test_a_duration_is_nothing_else(value: Any) -> None:
         seconds(value, "timeout")
 
 
-def test_a_duration_of_numpy_has_to_be_told_in_seconds() -> None:
+def test_a_duration_of_numpy_is_rejected() -> None:
     with pytest.raises(ConfigError, match="; pass a timedelta or seconds"):
         seconds(numpy.timedelta64(1_000_000_000, "ns"), "timeout")
 

@@ -319,9 +319,7 @@ def test_a_message_that_went_between_lookup_and_read_is_asked_for_again() -> Non
         ("999 of a newer server", errors.DirectGetError),
     ],
 )
-def test_every_status_is_an_error_of_its_own(
-    line: str, kind: type[errors.Error]
-) -> None:
+def test_every_status_has_its_own_error(line: str, kind: type[errors.Error]) -> None:
     with pytest.raises(kind) as raised:
         Range().take(status(line))
     assert type(raised.value) is kind
@@ -425,7 +423,7 @@ def test_the_entries_that_are_here_are_taken_together() -> None:
     assert pages.take(end(5, 0)) is Step.END
 
 
-def test_entries_behind_one_that_was_lost_are_left_to_be_asked_for_again() -> None:
+def test_entries_after_a_lost_one_are_requested_again() -> None:
     pages = entries()
     assert taken([answer(3, "$KV.B.a", 0, 2), answer(6, "$KV.B.c", 5, 0)], pages) == [
         ("a", b"3")

@@ -113,7 +113,7 @@ def test_no_more_is_acknowledged_than_was_sent() -> None:
 # gaps="fail" ------------------------------------------------------------------------------
 
 
-def test_fail_stops_at_a_gap_and_goes_on_behind_what_is_stored() -> None:
+def test_gaps_fail_stops_at_a_gap_and_continues_after_the_last_stored_message() -> None:
     engine = opened(sent=9)
     engine.take(answer(5, APPEND, gap(3, 5)))
     assert now(engine) is State.BREAKING
@@ -164,7 +164,7 @@ def test_a_final_answer_of_a_leader_that_was_deposed_is_not_the_last_word() -> N
 
 
 @pytest.mark.parametrize("early", [True, False])
-def test_a_leader_that_has_all_of_it_goes_on(early: bool) -> None:
+def test_a_leader_that_has_the_whole_batch_continues_it(early: bool) -> None:
     engine = opened(sent=9)
     engine.take(answer(9, APPEND, gap(4, 9)))
     if early:
@@ -262,7 +262,7 @@ def test_with_message_ids_nobody_is_asked() -> None:
     assert error.unconfirmed == (4, 9)
 
 
-def test_a_refusal_behind_a_short_count_leaves_a_doubt() -> None:
+def test_a_refusal_after_a_short_count_leaves_a_doubt() -> None:
     engine = opened(sent=30)
     engine.take(answer(25, APPEND, refused(10054)))
     engine.take(answer(30, PING, gap(20, 31)))
@@ -311,7 +311,7 @@ def test_the_refusal_of_the_only_message_is_raised_itself(err_code: int) -> None
     assert not engine.known_to_server
 
 
-def test_a_first_message_that_is_refused_late_has_lost_those_behind_it() -> None:
+def test_a_late_refusal_of_the_first_message_loses_the_messages_after_it() -> None:
     engine = opened(sent=3)
     engine.take(answer(1, START, refused(10071)))
     error = engine.error()
@@ -333,7 +333,7 @@ def test_some_errors_end_the_batch_in_the_middle(err_code: int, gaps: str) -> No
 # gaps="ok" --------------------------------------------------------------------------------
 
 
-def test_ok_goes_on_over_a_gap() -> None:
+def test_gaps_ok_continues_over_a_gap() -> None:
     engine = opened("ok", sent=9)
     engine.take(answer(5, APPEND, gap(3, 5)))
     assert now(engine) is State.OPEN
@@ -348,7 +348,7 @@ def test_ok_goes_on_over_a_gap() -> None:
     )
 
 
-def test_ok_goes_on_over_a_message_that_is_refused() -> None:
+def test_gaps_ok_continues_over_a_refused_message() -> None:
     engine = opened("ok", sent=9)
     engine.take(answer(4, APPEND, refusal(4)))
     engine.take(answer(5, APPEND, refused(10070)))
@@ -375,7 +375,7 @@ def test_a_refused_message_is_not_pending() -> None:
     assert engine.limit == 10 + 20 + 4
 
 
-def test_of_each_message_one_thing_is_told() -> None:
+def test_each_message_is_reported_once() -> None:
     engine = opened("ok", sent=30, received=10)
     for sequence in (12, 13, 20):
         engine.take(answer(sequence, APPEND, refusal(sequence)))
@@ -499,7 +499,7 @@ def test_a_batch_that_is_ended_for_another_one_is_not_the_end() -> None:
     assert (now(engine), engine.base) == (State.IDLE, 9)
 
 
-def test_a_loss_that_is_told_twice_counts_once() -> None:
+def test_a_loss_reported_twice_counts_once() -> None:
     engine = opened("ok", sent=30)
     for sequence in (7, 8, 12):
         engine.take(answer(sequence, APPEND, None))
@@ -518,7 +518,7 @@ def test_a_sequence_that_goes_backwards_ends_the_batch_in_both_modes() -> None:
     assert now(engine) is State.BROKEN
 
 
-def test_ok_goes_on_where_a_server_has_forgotten_the_batch() -> None:
+def test_gaps_ok_continues_after_a_server_has_forgotten_the_batch() -> None:
     engine = opened("ok", sent=30, received=20)
     engine.take(answer(30, PING, refused(10208)))
     assert now(engine) is State.BROKEN
@@ -554,7 +554,7 @@ def test_a_start_that_finds_nobody_is_sent_again_twice(gaps: Any) -> None:
     assert isinstance(engine.error(), errors.NoStreamResponseError)
 
 
-def test_a_reconnect_and_progress_let_it_be_tried_anew() -> None:
+def test_a_reconnect_and_progress_allow_new_attempts() -> None:
     engine = opened(sent=2)
     again(engine, 1, 1)
     for turn in range(20):
@@ -624,7 +624,7 @@ def test_with_message_ids_the_tail_is_sent_again_whatever_is_stored() -> None:
     assert error.unconfirmed == (21, 30)  # the batch before may have stored them
 
 
-def test_unknown_behind_a_gap_is_noise_unless_a_ping_is_answered_so() -> None:
+def test_an_unknown_batch_after_a_gap_counts_only_as_the_answer_to_a_ping() -> None:
     engine = opened(sent=30, received=20)
     engine.take(answer(25, APPEND, gap(24, 25)))
     engine.take(answer(26, APPEND, refused(10208)))
@@ -710,7 +710,7 @@ def test_an_old_ping_does_not_say_that_a_gap_was_reported() -> None:
     assert [one[:2] for one in engine.missing.unconfirmed] == [(11, 30)]
 
 
-def test_late_words_about_a_batch_that_is_over_change_nothing() -> None:
+def test_late_answers_about_an_ended_batch_change_nothing() -> None:
     for state in (State.IDLE, State.BROKEN, State.ENDED, State.FAILED):
         engine = opened(sent=3)
         engine.state = state

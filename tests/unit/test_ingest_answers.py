@@ -23,7 +23,7 @@ from .ingest_answers import APPEND, COMMIT, END, answer, refusal, refused
         ('{"stream":"S","domain":"hub","seq":1}', Kind.STORED, {}),
     ],
 )
-def test_an_answer_is_told_by_its_type_and_its_batch(
+def test_an_answer_is_recognised_by_its_type_and_its_batch(
     body: str, kind: Kind, fields: dict[str, int]
 ) -> None:
     found = read_answer("_INBOX.id.10.ok.4.1.$FI", None, body.encode())

@@ -159,7 +159,7 @@ def test_no_initial_entries_are_done_at_once() -> None:
     assert not Initial(1).done
 
 
-def test_an_entry_with_nothing_behind_it_is_the_last_one() -> None:
+def test_an_entry_without_pending_ones_is_the_last() -> None:
     initial = Initial(3)
     assert [initial.came(n, 3 - n) for n in (1, 2, 3)] == [False, False, False]
     assert initial.done
@@ -184,7 +184,7 @@ def test_the_bucket_is_asked_again_when_it_has_not_answered() -> None:
     assert initial.done
 
 
-def test_a_replica_that_is_behind_does_not_say_where_the_end_is() -> None:
+def test_a_lagging_replica_does_not_decide_the_end() -> None:
     initial = Initial(0, least=7)
     assert not initial.done
     initial.came(5, 0)

@@ -291,7 +291,7 @@ def test_a_configuration_and_keywords_exclude_each_other(
 
 
 @pytest.mark.parametrize("fields", [{}, {"subjects": ["a.>"]}])
-def test_a_name_by_itself_is_told_to_be_a_keyword(fields: dict[str, Any]) -> None:
+def test_the_error_of_a_bare_name_suggests_a_keyword(fields: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match=r"'A' is not a StreamConfig: .* name='A'"):
         StreamConfig.of("A", fields)
 

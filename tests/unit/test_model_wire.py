@@ -81,7 +81,7 @@ from .support import LONGEST, MODELS, NOON
         (StreamState(messages=1), {"messages": 1}),
     ],
 )
-def test_only_what_is_set_is_sent(model: Model, wire: dict[str, Any]) -> None:
+def test_only_fields_that_are_set_are_sent(model: Model, wire: dict[str, Any]) -> None:
     assert model.to_wire() == wire
     assert type(model).from_wire(wire).to_wire() == wire
 
@@ -153,7 +153,7 @@ def named(model: Model) -> dict[str, str]:
         (7, None),
     ],
 )
-def test_times_are_read_and_sent_back_as_they_came(
+def test_times_are_read_and_written_unchanged(
     wire: object, time: datetime | None
 ) -> None:
     info = StreamInfo.from_wire({"created": wire})
@@ -189,7 +189,7 @@ def test_times_are_read_and_sent_back_as_they_came(
         (AccountInfo, "tiers", {"R1": 1}, None),
     ],
 )
-def test_a_value_is_read_and_sent_back_as_it_came(
+def test_a_value_is_read_and_written_unchanged(
     kind: type[Model], name: str, wire: object, value: object
 ) -> None:
     model = kind.from_wire({name: wire})
@@ -254,7 +254,7 @@ def test_a_move_tells_when_it_was_recorded() -> None:
 
 
 @pytest.mark.parametrize("kind", MODELS, ids=lambda kind: kind.__name__)
-def test_nothing_is_enough_to_read(kind: type[Model]) -> None:
+def test_an_empty_object_is_a_valid_reply(kind: type[Model]) -> None:
     model = kind.from_wire({})
     assert model == kind()
     assert model == kind.from_wire({"name": None}).replace(extra={})

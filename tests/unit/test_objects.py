@@ -312,7 +312,7 @@ def test_a_chunk_among_no_others_is_found_at_once(trusted: bool) -> None:
     assert chunks.questions == 3
 
 
-def test_a_chunk_behind_a_rename_is_found_by_few_questions() -> None:
+def test_a_chunk_after_a_rename_is_found_with_few_requests() -> None:
     chunks = Chunks(list(range(1001, 9001)))
     places = Places(8000, 10_000_000, trusted=True)
     assert chunks.find(places, 4000) == 5001

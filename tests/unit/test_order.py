@@ -161,13 +161,13 @@ def test_a_similar_ack_subject_is_not_mistaken_for_the_last_one(
     assert order.stopped is None
 
 
-def test_a_consumer_that_has_sent_some_already_goes_on() -> None:
+def test_a_consumer_that_has_already_sent_messages_continues() -> None:
     consumer = Consumer(Order(7, consumer_sequence=7))
     consumer.bring(8, 8, 0)
     assert consumer.taken == [8]
 
 
-def test_another_order_begins_anew_in_the_same_mailbox() -> None:
+def test_a_second_order_starts_fresh_in_the_same_mailbox() -> None:
     consumer = Consumer(Order(0))
     consumer.bring(1, 1, 9)
     consumer.bring(3, 3, 7)

@@ -168,7 +168,7 @@ def test_the_first_consumer_says_where_the_policy_leads_to(
     assert second.name != first.name
 
 
-def test_the_next_consumer_goes_on_behind_what_has_come() -> None:
+def test_the_next_consumer_continues_after_the_last_received_message() -> None:
     place = cursor()
     place.next_config()
     place.began(made(0))
@@ -210,7 +210,7 @@ def test_up_to_the_snapshot_the_last_of_each_subject_are_asked_for_again() -> No
     assert place.range().last is None
 
 
-def test_behind_the_snapshot_it_goes_on_by_sequence() -> None:
+def test_after_the_snapshot_reading_continues_by_sequence() -> None:
     place = cursor(deliver_policy="last_per_subject")
     place.seen(stream(last_seq=20))
     place.next_config()
@@ -357,9 +357,7 @@ def test_behind_the_last_messages_no_consumer_is_taken_for_stuck() -> None:
         (errors.PermissionsError("no"), True),
     ],
 )
-def test_only_what_cannot_change_ends_the_attempts(
-    error: Exception, final: bool
-) -> None:
+def test_only_permanent_errors_end_the_attempts(error: Exception, final: bool) -> None:
     assert is_final(error) is final
     place = cursor()
     if final:
@@ -381,7 +379,7 @@ def test_attempts_have_longer_and_longer_pauses_and_an_end() -> None:
     assert caught.value.__cause__ is late
 
 
-def test_a_success_begins_the_count_anew() -> None:
+def test_a_success_resets_the_count_of_attempts() -> None:
     place = cursor(max_reset_attempts=3)
     for _ in range(10):
         place.failed(errors.TimeoutError("late"))
@@ -396,7 +394,7 @@ def test_without_a_limit_it_never_gives_up() -> None:
         assert place.failed(errors.TimeoutError("late")) <= LAST_RETRY
 
 
-def test_consumers_that_go_at_once_are_not_made_anew_at_once() -> None:
+def test_consumers_that_vanish_at_once_are_recreated_after_a_pause() -> None:
     place = cursor()
     assert place.reset(progress=False, lived=0.1) == 0
     pauses = [place.reset(progress=False, lived=0.1) for _ in range(10)]
@@ -408,7 +406,7 @@ def test_consumers_that_go_at_once_are_not_made_anew_at_once() -> None:
     assert place.reset(progress=False, lived=60.0) == 0
 
 
-def test_another_stream_of_the_same_name_is_not_gone_on_with() -> None:
+def test_a_recreated_stream_is_not_continued() -> None:
     place = cursor()
     place.seen(stream(10))
     place.seen(stream(20))
@@ -615,7 +613,7 @@ def test_of_each_subject_the_last_is_read_and_all_that_follow(
 # The state of a read
 
 
-def test_no_read_goes_on_once_it_is_at_its_end() -> None:
+def test_no_read_continues_after_its_end() -> None:
     assert set(MOVES) == set(State)
     assert MOVES[State.ENDING] == {State.ENDED}
     assert not MOVES[State.ENDED]

@@ -131,7 +131,7 @@ def test_a_frame_reads_the_same_however_it_is_cut(
 
 
 @every_valid_frame
-def test_a_frame_leaves_the_one_behind_it_alone(
+def test_a_frame_does_not_touch_the_next_one(
     stream: bytes, frame: tuple[str, Any]
 ) -> None:
     assert_reads_as(
@@ -152,7 +152,7 @@ def test_frames_keep_their_order() -> None:
     assert shown(parser.feed(stream)) == shown(frame for _, frame in VALID.values())
 
 
-def test_nothing_comes_of_nothing() -> None:
+def test_empty_input_gives_no_frame() -> None:
     assert Parser(MAX_MESSAGE).feed(b"") == []
 
 
@@ -298,7 +298,7 @@ def test_a_malformed_frame_is_refused_however_it_is_cut(stream: bytes) -> None:
 
 
 @pytest.mark.parametrize("stream", list(MALFORMED.values()), ids=list(MALFORMED))
-def test_a_malformed_frame_is_refused_behind_a_good_one(stream: bytes) -> None:
+def test_a_malformed_frame_after_a_good_one_is_rejected(stream: bytes) -> None:
     parser = Parser(MAX_MESSAGE)
     assert parser.feed(b"PING\r\n") == [("PING", None)]
     with pytest.raises(ProtocolError):
@@ -311,7 +311,7 @@ def test_the_oracle_refuses_what_the_table_says(stream: bytes) -> None:
 
 
 @pytest.mark.parametrize("stream", list(MALFORMED.values()), ids=list(MALFORMED))
-def test_a_parser_does_not_go_on_after_an_error(stream: bytes) -> None:
+def test_a_parser_does_not_continue_after_an_error(stream: bytes) -> None:
     parser = Parser(MAX_MESSAGE)
     with pytest.raises(ProtocolError):
         parser.feed(stream)

@@ -223,7 +223,7 @@ def test_a_subscription_cannot_smuggle_a_command(
         ("", Error, False),
     ],
 )
-def test_the_words_of_the_server_become_a_class(
+def test_the_text_of_a_server_error_decides_its_class(
     text: str, kind: type[Error], fatal: bool
 ) -> None:
     error = server_error(text)

@@ -132,7 +132,7 @@ def test_a_schedule_has_its_own_options() -> None:
         ({"incr": 1, "data": b"x"}, "incr: .* no payload"),
     ],
 )
-def test_invalid_publish_options_are_rejected_in_words(
+def test_invalid_publish_options_are_rejected_with_a_clear_error(
     options: dict[str, Any], words: str
 ) -> None:
     with pytest.raises(ConfigError, match=words):
@@ -202,7 +202,7 @@ def test_your_own_headers_are_sent_unchanged() -> None:
     assert headers(headers={"A": "1"}, ttl=1) == {"A": "1", "Nats-TTL": "1s"}
 
 
-def test_nothing_given_is_no_header() -> None:
+def test_without_options_there_is_no_header() -> None:
     assert headers() is None
     assert headers(msg_id=None, headers=None, ttl=None) is None
     assert headers(headers={}) is None

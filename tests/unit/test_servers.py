@@ -232,7 +232,7 @@ def test_a_candidate_stays_until_it_is_reported_on() -> None:
     ("max_reconnects", "attempts"),
     [(0, ["b", "c"]), (1, ["b", "c", "a"]), (2, ["b", "c", "a", "b", "c", "a"])],
 )
-def test_each_server_has_so_many_attempts(
+def test_each_server_has_max_reconnects_attempts(
     max_reconnects: int, attempts: list[str]
 ) -> None:
     pool = make_pool(A, B, C, max_reconnects=max_reconnects)
@@ -418,7 +418,7 @@ def test_an_address_learnt_from_an_address_is_verified_as_itself() -> None:
     assert second.certificate_name == "10.0.0.2"
 
 
-def test_new_servers_are_shuffled_in_behind_the_current_one() -> None:
+def test_new_servers_are_shuffled_in_after_the_current_one() -> None:
     urls = [f"s{n}:4222" for n in range(20)]
     pool = connected_pool(A, randomize=True)
     pool.discover(urls)

@@ -264,7 +264,7 @@ def test_a_service_error_survives_a_pickle() -> None:
     assert (again.code, again.description, again.data) == (404, "gone", b"x")
 
 
-def test_an_exception_tells_its_name_and_its_words_only_if_asked() -> None:
+def test_an_exception_sends_its_name_and_its_text_only_with_expose_errors() -> None:
     secret = ValueError("password=hunter2")
     assert hidden(secret, exposed=False).description == "ValueError"
     assert hidden(secret, exposed=True).description == "ValueError: password=hunter2"

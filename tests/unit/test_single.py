@@ -22,12 +22,12 @@ def below(kind: type[Any]) -> Iterator[type[Any]]:
         yield from below(one)
 
 
-def test_all_of_them_are_known() -> None:
+def test_every_class_with_one_reader_is_listed() -> None:
     assert {jsync.Batch, jsync.OrderedBatch, jsync.Publisher} <= set(below(Single))
 
 
 @pytest.mark.parametrize("kind", [*below(Single), SinglePull, *below(SinglePull)])
-def test_one_that_was_never_whole_goes_quietly(
+def test_a_half_made_object_is_collected_without_an_error(
     kind: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told: list[object] = []

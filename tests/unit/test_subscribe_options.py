@@ -140,7 +140,7 @@ def test_configuration_a_start_that_does_not_fit_its_policy_is_refused(
         want("a", fields=given)
 
 
-def test_configuration_words_that_no_consumer_has_are_refused() -> None:
+def test_unknown_values_of_a_configuration_are_rejected() -> None:
     with pytest.raises(ConfigError, match="did you mean ack_wait"):
         push("a", fields={"ack_weight": 3})
     with pytest.raises(ConfigError, match="deliver_policy"):
@@ -246,7 +246,7 @@ def test_configuration_of_another_type_is_refused(want: Want, name: str) -> None
 # Which consumer -----------------------------------------------------------------------
 
 
-def test_consumer_name_says_that_one_is_there() -> None:
+def test_consumer_name_means_an_existing_consumer() -> None:
     for want in (push, pull):
         assert (want("a", consumer="c").name, want("a", consumer="c").bound) == (
             "c",

@@ -58,7 +58,7 @@ def test_message_gaps_a_step_that_is_missing_is_named(begun: Desk) -> None:
     assert begun.step(10) == []
 
 
-def test_message_gaps_are_told_of_as_they_come(begun: Desk) -> None:
+def test_message_gaps_are_reported_as_they_arrive(begun: Desk) -> None:
     assert not begun.send((1, 1), (2, 2))
     assert begun.send((4, 4))
 
@@ -218,7 +218,7 @@ def test_no_acks_are_needed_of_what_has_come_already(desk: Desk) -> None:
         assert not msg.is_acked  # type: ignore[attr-defined]
 
 
-def test_the_end_is_told_once_when_it_is_found(desk: Desk) -> None:
+def test_the_end_is_reported_once(desk: Desk) -> None:
     told: list[bool] = []
     desk.mailbox.on_end = lambda: told.append(True)
     desk.line.feed(frames(1))

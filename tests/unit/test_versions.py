@@ -148,7 +148,7 @@ def test_a_configuration_tells_what_of_it_is_new(
     assert config.newer_than((2, 15)) == {}
 
 
-def test_a_field_may_be_older_than_some_of_its_words() -> None:
+def test_a_field_may_be_older_than_some_of_its_values() -> None:
     since = Since("2.11", prioritized="2.12", none="2.10")
     assert since.of("overflow") == since.of(["overflow"]) == (2, 11)
     assert since.of("prioritized") == (2, 12)
@@ -180,7 +180,7 @@ def test_options_tell_what_of_them_is_new(
     assert newer_options(options) == newer
 
 
-def test_the_options_are_as_new_as_their_words_say() -> None:
+def test_options_need_the_version_that_their_docstring_names() -> None:
     path = Path(publish.__file__)
     declared = re.findall(
         r'^    (\w+): [^\n]+ \| None\n    """(.+?)"""',

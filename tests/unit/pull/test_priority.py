@@ -81,7 +81,7 @@ def test_options_that_the_consumer_excludes_raise(
     ("left", "expires", "heartbeat"),
     [(20.0, 20.0, 5.0), (10.0, 10.0, 5.0), (9.9, 9.9, 0.0), (60.0, 30.0, 5.0)],
 )
-def test_a_pull_made_anew_has_what_is_left_of_the_time(
+def test_a_repeated_pull_has_the_remaining_time(
     left: float, expires: float, heartbeat: float
 ) -> None:
     # Heartbeats longer than half of it would be refused.

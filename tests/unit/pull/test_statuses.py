@@ -212,7 +212,7 @@ def test_capitals_do_not_matter(text: str) -> None:
     assert engine().status(409, text, left=None, buffered=(0, 0)).end is not None
 
 
-def test_pauses_grow_up_to_a_bound_and_begin_anew_after_a_message() -> None:
+def test_pauses_grow_up_to_a_bound_and_are_short_again_after_a_message() -> None:
     pull = engine(max_messages=10)
     pauses = []
     for _ in range(12):
