@@ -75,7 +75,7 @@ def test_a_consumer_is_created_from_the_options_that_nats_consumer_add_has(
         ("1h", "by_start_time"),
     ],
 )
-def test_a_consumer_starts_where_it_is_told(
+def test_a_consumer_starts_at_the_given_place(
     jsync: Jsync, stream: Stream, where: str, policy: str
 ) -> None:
     filters = ("--filter", f"{stream.name}.a")
@@ -127,7 +127,7 @@ def test_priority_groups_are_made_and_unpinned(jsync: Jsync, stream: Stream) -> 
     assert jsync("consumer", "add", name, "other", *both).code == 2
 
 
-def test_an_existing_consumer_that_differs_is_told_by_its_fields_and_no_call_of_python(
+def test_the_error_of_an_existing_consumer_names_fields_and_a_command(
     jsync: Jsync, stream: Stream
 ) -> None:
     stream.create_consumer(durable_name="worker", max_deliver=5)

@@ -47,7 +47,7 @@ def test_a_server_without_limits_is_fine(jsync: Jsync, server: LocalServer) -> N
     assert told["permissions"][1] == "nobody in account $G, without limits"
 
 
-def test_parts_are_looked_at_by_name_and_told_as_json(jsync: Jsync) -> None:
+def test_parts_are_checked_by_name_and_written_as_json(jsync: Jsync) -> None:
     told = jsync("doctor", "python", "jetstream", "--json").json
     assert told["ok"] is True
     assert [check["part"] for check in told["checks"]] == ["python", "jetstream"]
@@ -68,7 +68,7 @@ def test_only_a_server_that_was_asked_for_is_a_failure(
     assert Jsync()("doctor", "tls").code == 1
 
 
-def test_jetstream_that_is_off_and_an_old_server_are_told(
+def test_the_doctor_reports_missing_jetstream_and_an_old_server(
     own_server: StartServer,
 ) -> None:
     without = Jsync(own_server(jetstream=False))("doctor", *REMOTE)
@@ -117,7 +117,7 @@ def test_the_doctor_tells_whether_tls_works(
     assert "--tlsca FILE" in found(refused)["server"][2]
 
 
-def test_java_that_is_missing_or_another_one_is_told(
+def test_the_doctor_reports_a_missing_or_wrong_java(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.delenv("JAVA_HOME", raising=False)

@@ -111,7 +111,7 @@ def test_the_options_of_all_are_listed_with_their_variables() -> None:
 
 
 @pytest.mark.server
-def test_options_stand_before_a_command_or_behind_it_which_wins(
+def test_options_may_stand_before_or_after_a_command_and_the_later_wins(
     server: LocalServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     nowhere = refusing_url()

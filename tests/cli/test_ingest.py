@@ -134,7 +134,7 @@ def test_a_stream_without_fast_ingest_gets_an_ack_for_each_and_a_word(
     assert f"jsync stream edit {stream.name} --allow-fast" in refused.errors
 
 
-def test_standard_input_is_lines_or_what_it_is_said_to_be(
+def test_standard_input_is_lines_or_the_given_format(
     jsync: Jsync, batched: Stream
 ) -> None:
     subject = f"{batched.name}.lines"
@@ -264,7 +264,7 @@ def test_a_killed_ingest_is_repeated_without_duplicates(
 
 
 @pytest.mark.parametrize("how", ["ingest", "async"])
-def test_a_killed_ingest_goes_on_after_the_window_too(
+def test_a_killed_ingest_resumes_even_after_the_duplicate_window(
     jsync: Jsync, server: LocalServer, forgetful: Stream, how: str
 ) -> None:
     subject = f"{forgetful.name}.{{n}}"
@@ -308,7 +308,7 @@ def test_resume_continues_in_each_file_after_its_last_stored_row(
     assert count(forgetful) == 6
 
 
-def test_a_place_is_found_however_much_has_come_behind_it(
+def test_resume_finds_its_place_before_any_number_of_later_messages(
     jsync: Jsync, js: JetStream, forgetful: Stream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(resume, "_FIRST_LOOK", 7)
@@ -323,7 +323,7 @@ def test_a_place_is_found_however_much_has_come_behind_it(
     assert [row["n"] for _, row in held(forgetful) if row["n"]] == [1, 2, 3, 4]
 
 
-def test_ids_of_columns_go_on_behind_the_last_one(
+def test_resume_with_ids_of_columns_continues_after_the_last_one(
     jsync: Jsync, js: JetStream, forgetful: Stream
 ) -> None:
     command = ["ingest", "-", "--format", "ndjson", "--id", "row-{n}"]

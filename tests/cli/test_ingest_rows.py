@@ -127,7 +127,7 @@ def test_csv_may_have_another_delimiter_and_no_header(tmp_path: Path) -> None:
     ]
 
 
-def test_bad_rows_of_csv_are_told_and_the_rest_goes_on(tmp_path: Path) -> None:
+def test_bad_rows_of_csv_are_reported_and_the_rest_continues(tmp_path: Path) -> None:
     path = written(tmp_path / "a.csv", b'a,b\n1\n1,2\n\xff,2\n"x"y,2\n3,4\n')
     rows = read(path)
     assert values(rows) == [{"a": "1", "b": "2"}, {"a": "3", "b": "4"}]

@@ -314,7 +314,7 @@ def test_keys_are_listed_those_that_match_and_with_their_values(
     assert (bad.code, "not a key or a pattern" in bad.errors) == (2, True)
 
 
-def test_a_watch_writes_what_is_there_and_then_each_change(
+def test_a_watch_writes_the_present_values_and_then_each_change(
     jsync: Jsync, kv: package.KeyValue
 ) -> None:
     kv.put("a", b"1")

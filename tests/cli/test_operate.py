@@ -274,7 +274,7 @@ def test_events_of_servers_go_to_the_system_account(own_server: StartServer) -> 
     assert event["client"]["user"] == "app"
 
 
-def test_an_event_that_the_account_may_not_see_is_said(
+def test_events_without_permission_are_reported(
     own_server: StartServer,
 ) -> None:
     denied = Permissions(subscribe_deny=("$SYS.>", "$JS.EVENT.METRIC.>"))
@@ -359,7 +359,7 @@ def test_references_to_secrets_are_shown(config_home: Path) -> None:
     assert (found["token"], found["creds"]) == ("env://TOKEN", "/home/me/my.creds")
 
 
-def test_names_and_words_of_contexts_are_escaped(
+def test_names_and_texts_of_contexts_are_escaped(
     config_home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store(config_home, f"bad{EVIL}", description=EVIL, url=f"nats://{EVIL}", user=EVIL)
@@ -370,7 +370,7 @@ def test_names_and_words_of_contexts_are_escaped(
         harmless(written)
 
 
-def test_an_account_without_jetstream_is_told_before_the_screen(
+def test_an_account_without_jetstream_gets_an_error_before_the_screen(
     own_server: StartServer,
 ) -> None:
     own = own_server(jetstream=False)

@@ -134,9 +134,7 @@ def test_a_flow_says_what_becomes_of_the_connection(
             assert sub.line() == "after\n"
 
 
-def test_a_server_runs_until_it_is_told_to_end(
-    server: LocalServer, tmp_path: Path
-) -> None:
+def test_a_server_runs_until_a_signal(server: LocalServer, tmp_path: Path) -> None:
     config = tmp_path / "more.conf"
     config.write_text("max_payload: 4096\n")
     store = str(tmp_path / "store")

@@ -580,7 +580,7 @@ def test_a_server_cannot_command_a_terminal(
                 assert b"\n\xe2\x9c\x93 forged" not in written
 
 
-def test_the_words_of_a_server_that_refuses_us_are_harmless(
+def test_the_text_of_a_refusing_server_is_harmless(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def refuse(peer: Any) -> None:

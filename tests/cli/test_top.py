@@ -303,7 +303,7 @@ def test_streams_and_consumers_are_shown_as_they_change(
 
 
 @pytest.mark.server
-def test_a_server_that_goes_away_is_said_and_the_screen_goes_on_when_it_is_back(
+def test_the_screen_reports_a_lost_server_and_continues_when_it_is_back(
     own: LocalServer, filled: JetStream
 ) -> None:
     with Terminal(80, 24, NATS_URL=own.url) as terminal:
