@@ -4,6 +4,7 @@
 One extension module in parts, each with one idea, lowest first:
 
     platform.pxi   clock, sockets, mutex and fork counter of the operating system
+    locks.pxi      what takes the place of the GIL without one: sections and atomics
     parking.pxi    how a thread waits: without the GIL, until woken, late, or Ctrl-C
     subject.pxi    what a subject may be, and numbers as NATS writes them
     header.pxi     header blocks
@@ -36,11 +37,19 @@ One extension module in parts, each with one idea, lowest first:
     parser.pxi     bytes to frames
     line.pxi       the I/O thread's turn: poll, flush, receive, parse, deliver
 
-Python code is pre-empted between any two bytecodes; a method here is not, so on a
-build with the GIL each is a critical section. Only the outbox has a mutex: it is the
-one object that a thread without the GIL touches. Three rules keep it safe: nobody takes
-or waits for the GIL with the mutex held, nobody drops a reference with it held, and
-nobody holds it across a system call.
+How the objects here are shared among threads. docs/locks.md names the owner of each.
+
+With a GIL each method is a critical section, since Python switches threads between
+bytecodes only and a method here has none. Without a GIL a section of `locks.pxi` takes its
+place: a lock of one object, which opens while its thread waits, as the GIL does. With a
+GIL a section compiles to nothing. A public method takes the section of its own object, and
+the functions that it calls in there do not take it again. Whatever a thread has looked at
+may have changed after it has waited, so look again. A reader arms its park in the section
+in which it has found nothing, and waits outside. No section of a mailbox is held while
+user code runs. Tokens, flags and the states of acks are atomics. One thread at a time
+reads the socket: the one whose turn it is. The outbox has a mutex, which a thread without
+the GIL takes too: nobody waits for the GIL, drops a reference or makes a blocking call
+with it held.
 """
 
 from collections import deque, namedtuple
@@ -55,7 +64,6 @@ from .errors import (
     BlockingCallError,
     ConfigError,
     ConcurrentUseError,
-    ConnectionClosedError,
     ConnectionLostError,
     DuplicateMessageConflictError,
     ForkedProcessError,
@@ -97,6 +105,7 @@ from libc.stdint cimport (
 from libc.string cimport memchr, memcmp, memcpy, memmove, memset, strlen
 
 include "_fast_parts/platform.pxi"
+include "_fast_parts/locks.pxi"
 include "_fast_parts/parking.pxi"
 include "_fast_parts/subject.pxi"
 include "_fast_parts/header.pxi"

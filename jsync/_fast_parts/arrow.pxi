@@ -436,35 +436,45 @@ cdef class ArrowBatch:
     cdef int acknowledge_highest(self) except -1:
         cdef Chunk* chunk = self.first
         cdef Chunk* best = NULL
-        while chunk != NULL:
-            if chunk.rows and (best == NULL or chunk.highest > best.highest):
-                best = chunk
-            chunk = chunk.next
-        if best != NULL:
-            self.answer(best, best.highest_row, b"+ACK", 4)
-        self.done = True
-        return 0
+        cdef Section here
+        enter(&here, <PyObject*>self)
+        try:
+            while chunk != NULL:
+                if chunk.rows and (best == NULL or chunk.highest > best.highest):
+                    best = chunk
+                chunk = chunk.next
+            if best != NULL:
+                self.answer(best, best.highest_row, b"+ACK", 4)
+            self.done = True
+            return 0
+        finally:
+            leave(&here)
 
     cdef int acknowledge(self, bytes data, bint terminal) except -1:
         cdef Chunk* chunk
         cdef size_t row
-        if self.done or not self.acks:
+        cdef Section here
+        enter(&here, <PyObject*>self)
+        try:
+            if self.done or not self.acks:
+                return 0
+            chunk, row = self.first, 0
+            if terminal and self.acked != NULL:
+                chunk, row = self.acked, self.acked_row
+            while chunk != NULL:
+                while row < chunk.rows:
+                    self.answer(
+                        chunk, row, PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data)
+                    )
+                    row += 1
+                    if terminal:
+                        self.acked, self.acked_row = chunk, row
+                chunk, row = chunk.next, 0
+            if terminal:
+                self.done = True
             return 0
-        chunk, row = self.first, 0
-        if terminal and self.acked != NULL:
-            chunk, row = self.acked, self.acked_row
-        while chunk != NULL:
-            while row < chunk.rows:
-                self.answer(
-                    chunk, row, PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data)
-                )
-                row += 1
-                if terminal:
-                    self.acked, self.acked_row = chunk, row
-            chunk, row = chunk.next, 0
-        if terminal:
-            self.done = True
-        return 0
+        finally:
+            leave(&here)
 
     cdef int answer(
         self, Chunk* chunk, size_t row, const char* data, Py_ssize_t size

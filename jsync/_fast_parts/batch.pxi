@@ -180,24 +180,23 @@ cdef class BatchMessages:
 cdef class Turn:
     """Lets one thread at a time into a batch, and tells the others."""
 
-    cdef bint taken
+    cdef int taken
 
     def __repr__(self) -> str:
         return f"<Turn {'taken' if self.taken else 'free'}>"
 
     cdef int take(self) except -1:
-        if self.taken:
+        if swap_int(&self.taken, True):
             raise ConcurrentUseError(
                 "another call on this batch is under way, or was interrupted"
             )
-        self.taken = True
         return 0
 
     def __enter__(self) -> None:
         self.take()
 
     def __exit__(self, *exc_info: object) -> None:
-        self.taken = False
+        store_int(&self.taken, False)
 
 
 @cython.no_gc_clear  # a finaliser may still add
@@ -269,6 +268,11 @@ cdef class AtomicAdder:
             self._add(subject, data, options, ack, timeout)
             return
         self._turn.take()
+        if PARALLEL and PyList_GET_SIZE(messages.waiting) != 1:
+            # Another thread was here between the look and the turn.
+            store_int(&self._turn.taken, False)
+            self._add(subject, data, options, ack, timeout)
+            return
         try:
             held = <BatchEntry>messages.waiting[0]
             entry = messages.checked(subject, data, None, self.outbox.max_payload)
@@ -284,7 +288,7 @@ cdef class AtomicAdder:
                 self._fail(error)
                 raise
         finally:
-            self._turn.taken = False
+            store_int(&self._turn.taken, False)
 
 
 cdef bint put_entry(Outbox outbox, BatchEntry entry) except -1:

@@ -237,12 +237,17 @@ cdef class Entries:
 
     cdef inline int took(self, Msg msg, AckNumbers* ack) except -1:
         cdef AckSubject parts
-        self.revision = ack.stream_sequence
-        if ack.pending:
-            self.caught_up = None
-        elif split_ack_subject(msg.head + msg.subject_size, msg.reply_size, &parts):
-            self.caught_up = ack_text(&parts, CONSUMER)
-        return 0
+        cdef Section here
+        enter(&here, <PyObject*>self)
+        try:
+            self.revision = ack.stream_sequence
+            if ack.pending:
+                self.caught_up = None
+            elif split_ack_subject(msg.head + msg.subject_size, msg.reply_size, &parts):
+                self.caught_up = ack_text(&parts, CONSUMER)
+            return 0
+        finally:
+            leave(&here)
 
     cdef inline str key_of(self, Msg msg):
         return key_in(msg.head, msg.subject_size, self.prefix_size)

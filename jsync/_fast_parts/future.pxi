@@ -66,12 +66,22 @@ cdef class PubAckFuture:
     @property
     def data(self) -> bytes:
         """The payload. Empty once the message is stored."""
-        return self.payload if self.payload is not None else b""
+        cdef Section here
+        enter(&here, <PyObject*>self.window)
+        try:
+            return self.payload if self.payload is not None else b""
+        finally:
+            leave(&here)
 
     @property
     def headers(self) -> Headers | None:
         """The headers that were sent. None once the message is stored."""
-        return None if self.block is None else parse_headers(self.block)[2]
+        cdef Section here
+        enter(&here, <PyObject*>self.window)
+        try:
+            return None if self.block is None else parse_headers(self.block)[2]
+        finally:
+            leave(&here)
 
     def done(self) -> bool:
         """Whether the ack or the error has come. Does not block."""
@@ -109,11 +119,16 @@ cdef class PubAckFuture:
             PublisherClosedError: The message may have been stored.
             ConnectionClosedError: The message may have been stored.
         """
-        self.wait(timeout)
-        if self.error is not None:
-            self.window.failures.see(self)
-            raise fresh(self.error)
-        return self.pub_ack()
+        cdef Section here
+        enter(&here, <PyObject*>self.window)
+        try:
+            self.wait(timeout)
+            if self.error is not None:
+                self.window.failures.see(self)
+                raise fresh(self.error)
+            return self.pub_ack()
+        finally:
+            leave(&here)
 
     @cython.annotation_typing(False)
     def exception(self, timeout: "Seconds | None" = None) -> "Exception | None":
@@ -128,11 +143,16 @@ cdef class PubAckFuture:
         Raises:
             TimeoutError: The future is not done after `timeout`.
         """
-        self.wait(timeout)
-        if self.error is None:
-            return None
-        self.window.failures.see(self)
-        return fresh(self.error)
+        cdef Section here
+        enter(&here, <PyObject*>self.window)
+        try:
+            self.wait(timeout)
+            if self.error is None:
+                return None
+            self.window.failures.see(self)
+            return fresh(self.error)
+        finally:
+            leave(&here)
 
     def add_done_callback(self, callback: object) -> None:
         """Call a function when the future is done, or soon if it is done already.
@@ -144,13 +164,18 @@ cdef class PubAckFuture:
         Args:
             callback: Called as `callback(future)`.
         """
-        if not callable(callback):
-            raise ConfigError("a callback has to be callable")
-        if self.callbacks is None:
-            self.callbacks = []
-        self.callbacks.append(callback)
-        if self.finished:
-            self.window.tell(self, None, None)
+        cdef Section here
+        enter(&here, <PyObject*>self.window)
+        try:
+            if not callable(callback):
+                raise ConfigError("a callback has to be callable")
+            if self.callbacks is None:
+                self.callbacks = []
+            self.callbacks.append(callback)
+            if self.finished:
+                self.window.tell(self, None, None)
+        finally:
+            leave(&here)
 
     cdef object pub_ack(self):
         if self.ack is None:

@@ -88,15 +88,25 @@ cdef class IngestCounts:
     @property
     def acked(self) -> int:
         """All up to this one are acknowledged, counted through the whole ingest."""
-        return self.base + self.received
+        cdef Section here
+        enter(&here, <PyObject*>self)
+        try:
+            return self.base + self.received
+        finally:
+            leave(&here)
 
     def rebase(self) -> None:
         """Count from what is acknowledged, in another batch.
 
         One call, so that a signal handler that raises cannot come in between.
         """
-        self.base += self.received
-        self.sent = self.received = 0
+        cdef Section here
+        enter(&here, <PyObject*>self)
+        try:
+            self.base += self.received
+            self.sent = self.received = 0
+        finally:
+            leave(&here)
 
     def __repr__(self) -> str:
         return (
@@ -156,11 +166,16 @@ cdef class BatchWriter:
         )
 
     def __enter__(self) -> "BatchWriter":
-        check_fork(self.outbox.generation)
-        if self.owner or self.writing:
-            self.refuse()
-        self.owner = PyThread_get_thread_ident()
-        return self
+        cdef Section here
+        enter(&here, <PyObject*>self)
+        try:
+            check_fork(self.outbox.generation)
+            if self.owner or self.writing:
+                self.refuse()
+            self.owner = PyThread_get_thread_ident()
+            return self
+        finally:
+            leave(&here)
 
     def __exit__(self, *exc_info: object) -> None:
         self.owner = 0
@@ -190,15 +205,25 @@ cdef class BatchWriter:
 
     def begin(self, answers: Mailbox, reply: bytes) -> None:
         """Begin a batch; its first message may be written."""
-        self.answers = answers
-        self.reply = reply
-        self.limit = 1
+        cdef Section here
+        enter(&here, <PyObject*>self)
+        try:
+            self.answers = answers
+            self.reply = reply
+            self.limit = 1
+        finally:
+            leave(&here)
 
     def confirm(self) -> None:
         """Let go of all that is acknowledged by now."""
         cdef uint64_t waiting = self.counts.sent - self.counts.received
-        if self.count > waiting:
-            self.release(self.count - waiting)
+        cdef Section here
+        enter(&here, <PyObject*>self)
+        try:
+            if self.count > waiting:
+                self.release(self.count - waiting)
+        finally:
+            leave(&here)
 
     def rewind(self, again: "deque[tuple[str, bytes, bytes | None, int]]") -> bool:
         """Move all that is not acknowledged to the front of `again`, for another batch.
@@ -208,22 +233,32 @@ cdef class BatchWriter:
         """
         cdef list messages = []
         cdef size_t i
-        self.confirm()
-        self.limit = 0
-        if self.dropped:
-            return False
-        for i in range(self.count, 0, -1):
-            messages.append(self.kept_at(i - 1))
-        again.extendleft(messages)
-        self.release(self.count)
-        return True
+        cdef Section here
+        enter(&here, <PyObject*>self)
+        try:
+            self.confirm()
+            self.limit = 0
+            if self.dropped:
+                return False
+            for i in range(self.count, 0, -1):
+                messages.append(self.kept_at(i - 1))
+            again.extendleft(messages)
+            self.release(self.count)
+            return True
+        finally:
+            leave(&here)
 
     def first_behind(self) -> "tuple[str, bytes, bytes | None, int] | None":
         """The first that is not acknowledged; None when that has not been kept."""
-        self.confirm()
-        if self.count == 0 or self.dropped:
-            return None
-        return self.kept_at(0)
+        cdef Section here
+        enter(&here, <PyObject*>self)
+        try:
+            self.confirm()
+            if self.count == 0 or self.dropped:
+                return None
+            return self.kept_at(0)
+        finally:
+            leave(&here)
 
     cdef tuple kept_at(self, size_t i):
         cdef Kept* one = &self.kept[(self.head + i) & (self.capacity - 1)]
@@ -271,29 +306,34 @@ cdef class BatchWriter:
         cdef Py_ssize_t size = 0
         cdef const char* s
         cdef bytes payload
-        if self.writing or self.owner and self.owner != PyThread_get_thread_ident():
-            self.refuse()
-        if subject is self.subject:
-            s = PyUnicode_AsUTF8AndSize(subject, &size)
-        else:
-            s = publish_subject(subject, &size)
-            self.subject = subject
-        payload = <bytes>data if PyBytes_CheckExact(data) else payload_bytes(data)
-        self.check_size(payload, block)
-        if not self.may_write(size_with(payload, block)):
-            return None
-        if self.counts.sent == 0:
-            self.control = PyBytes_FromStringAndSize(s, size)
-        self.make_room(1)
-        self.writing = True
+        cdef Section here
+        enter(&here, <PyObject*>self)
         try:
-            if not self.put(s, size, block, payload, operation):
+            if self.writing or self.owner and self.owner != PyThread_get_thread_ident():
+                self.refuse()
+            if subject is self.subject:
+                s = PyUnicode_AsUTF8AndSize(subject, &size)
+            else:
+                s = publish_subject(subject, &size)
+                self.subject = subject
+            payload = <bytes>data if PyBytes_CheckExact(data) else payload_bytes(data)
+            self.check_size(payload, block)
+            if not self.may_write(size_with(payload, block)):
                 return None
+            if self.counts.sent == 0:
+                self.control = PyBytes_FromStringAndSize(s, size)
+            self.make_room(1)
+            self.writing = True
+            try:
+                if not self.put(s, size, block, payload, operation):
+                    return None
+            finally:
+                self.writing = False
+            self.push(subject, payload, block, operation, repeatable)
+            self.trim()
+            return self.ack()
         finally:
-            self.writing = False
-        self.push(subject, payload, block, operation, repeatable)
-        self.trim()
-        return self.ack()
+            leave(&here)
 
     def check_rows(
         self, subjects: "str | list[str]", payloads: list, blocks: "list | None",
@@ -355,25 +395,32 @@ cdef class BatchWriter:
         `blocks` are their header blocks, and `ids` is what `check_rows` gave.
         """
         cdef Py_ssize_t at = begin, first, total = len(payloads)
-        if self.writing or self.owner and self.owner != PyThread_get_thread_ident():
-            self.refuse()
-        if self.rows == NULL:
-            self.rows = <Publish*>PyMem_RawMalloc(CHUNK_ROWS * sizeof(Publish))
+        cdef Section here
+        enter(&here, <PyObject*>self)
+        try:
+            if self.writing or self.owner and self.owner != PyThread_get_thread_ident():
+                self.refuse()
             if self.rows == NULL:
-                raise MemoryError
-        while at < total and self.may_write(
-            size_with(<bytes>payloads[at], None if blocks is None else <bytes>blocks[at])
-        ):
-            first = at
-            self.writing = True
-            try:
-                at = self.write_chunk(subjects, payloads, first, blocks, ids)
-            finally:
-                self.writing = False
-            if at == first:
-                break
-            self.trim()
-        return at
+                self.rows = <Publish*>PyMem_RawMalloc(CHUNK_ROWS * sizeof(Publish))
+                if self.rows == NULL:
+                    raise MemoryError
+            while at < total and self.may_write(
+                size_with(
+                    <bytes>payloads[at], None if blocks is None else <bytes>blocks[at]
+                )
+            ):
+                first = at
+                self.writing = True
+                try:
+                    at = self.write_chunk(subjects, payloads, first, blocks, ids)
+                finally:
+                    self.writing = False
+                if at == first:
+                    break
+                self.trim()
+            return at
+        finally:
+            leave(&here)
 
     cdef Py_ssize_t write_chunk(
         self, subjects, list payloads, Py_ssize_t begin, list blocks, bytes ids
@@ -428,22 +475,39 @@ cdef class BatchWriter:
 
     def awaits(self, subject: str) -> bool:
         """Whether a message to `subject` is not acknowledged."""
+        cdef Kept* one
         cdef size_t i
-        for i in range(self.count):
-            if <object>self.kept[(self.head + i) & (self.capacity - 1)].subject == subject:
-                return True
-        return False
+        cdef Section here
+        enter(&here, <PyObject*>self)
+        try:
+            for i in range(self.count):
+                one = &self.kept[(self.head + i) & (self.capacity - 1)]
+                if <object>one.subject == subject:
+                    return True
+            return False
+        finally:
+            leave(&here)
 
     def ping(self) -> bool:
         """Ask for the last flow message, and keep the batch alive; False: not connected.
 
         It has the number of the last message written, so that a lost ping is no gap.
         """
-        return self.counts.sent > 0 and self.tell(self.counts.sent, BATCH_PING)
+        cdef Section here
+        enter(&here, <PyObject*>self)
+        try:
+            return self.counts.sent > 0 and self.tell(self.counts.sent, BATCH_PING)
+        finally:
+            leave(&here)
 
     def end(self) -> bool:
         """End the batch, without storing anything more; False: not connected."""
-        return self.counts.sent > 0 and self.tell(self.counts.sent + 1, BATCH_END)
+        cdef Section here
+        enter(&here, <PyObject*>self)
+        try:
+            return self.counts.sent > 0 and self.tell(self.counts.sent + 1, BATCH_END)
+        finally:
+            leave(&here)
 
     cdef bint tell(self, uint64_t number, int operation) except -1:
         cdef Publish frame

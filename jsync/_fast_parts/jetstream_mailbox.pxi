@@ -8,8 +8,7 @@
 cdef class JetStreamMailbox(Mailbox):
     """The backlog of the messages of a consumer."""
 
-    cdef public Order order
-    """Takes nothing but what is next in it; None: takes what comes."""
+    cdef Order _order
     cdef public bint lent
     """Whether its subscription outlives it: nobody is told that it has all it expected."""
     cdef public bint holds_acks
@@ -28,24 +27,12 @@ cdef class JetStreamMailbox(Mailbox):
     # A continuous pull counts what its reader takes, and asks again after `credit`.
     # Less than none are taken when one is put back that was counted before.
     cdef int64_t taken, taken_bytes, credit, credit_bytes
-    cdef public object on_credit
-    """Called on the reading thread when it has taken its credit.
-
-    Ctrl-C may raise there: the messages stay here, and the next take calls it again.
-    """
-    cdef public object on_status
-    """Called on the I/O thread with each status message; they never queue here."""
-    cdef public object on_order
-    """Called on the I/O thread when `order` has stopped, or has passed messages over, and
-    when `trail` has found a gap."""
-    cdef public Trail trail
-    """Learns which messages have not come; None: nobody asks."""
-    cdef size_t controls  # how many of what is here are no messages
-    cdef public object on_control
-    """Called on the reading thread with a status that has a reply, or that was put here,
-    when it would have been handed over; what it raises the reader gets."""
-    cdef public object on_end
-    """Called on the reading thread when it has found the end, once."""
+    cdef object _on_credit
+    cdef object _on_status
+    cdef object _on_order
+    cdef Trail _trail
+    cdef object _on_control
+    cdef object _on_end
 
     def __init__(
         self,
@@ -71,6 +58,144 @@ cdef class JetStreamMailbox(Mailbox):
         return self.count - self.controls
 
     @property
+    def order(self) -> Order | None:
+        """Takes nothing but what is next in it; None: takes what comes."""
+        cdef Section here
+        enter(&here, <PyObject*>self)
+        try:
+            return self._order
+        finally:
+            leave(&here)
+
+    @order.setter
+    def order(self, order: Order | None) -> None:
+        cdef Section here
+        enter(&here, <PyObject*>self)
+        try:
+            self._order = order
+        finally:
+            leave(&here)
+
+    @property
+    def trail(self) -> Trail | None:
+        """Learns which messages have not come; None: nobody asks."""
+        cdef Section here
+        enter(&here, <PyObject*>self)
+        try:
+            return self._trail
+        finally:
+            leave(&here)
+
+    @trail.setter
+    def trail(self, trail: Trail | None) -> None:
+        cdef Section here
+        enter(&here, <PyObject*>self)
+        try:
+            self._trail = trail
+        finally:
+            leave(&here)
+
+    @property
+    def on_credit(self) -> object:
+        """Called on the reading thread when it has taken its credit.
+
+        Ctrl-C may raise there: the messages stay here, and the next take calls it again.
+        """
+        cdef Section here
+        enter(&here, <PyObject*>self)
+        try:
+            return self._on_credit
+        finally:
+            leave(&here)
+
+    @on_credit.setter
+    def on_credit(self, call: object) -> None:
+        cdef Section here
+        enter(&here, <PyObject*>self)
+        try:
+            self._on_credit = call
+        finally:
+            leave(&here)
+
+    @property
+    def on_status(self) -> object:
+        """Called on the I/O thread with each status message; they never queue here."""
+        cdef Section here
+        enter(&here, <PyObject*>self)
+        try:
+            return self._on_status
+        finally:
+            leave(&here)
+
+    @on_status.setter
+    def on_status(self, call: object) -> None:
+        cdef Section here
+        enter(&here, <PyObject*>self)
+        try:
+            self._on_status = call
+        finally:
+            leave(&here)
+
+    @property
+    def on_order(self) -> object:
+        """Called on the I/O thread when `order` has stopped, or has passed messages over,
+        and when `trail` has found a gap."""
+        cdef Section here
+        enter(&here, <PyObject*>self)
+        try:
+            return self._on_order
+        finally:
+            leave(&here)
+
+    @on_order.setter
+    def on_order(self, call: object) -> None:
+        cdef Section here
+        enter(&here, <PyObject*>self)
+        try:
+            self._on_order = call
+        finally:
+            leave(&here)
+
+    @property
+    def on_control(self) -> object:
+        """Called on the reading thread with a status that has a reply, or that was put
+        here, when it would have been handed over; what it raises the reader gets."""
+        cdef Section here
+        enter(&here, <PyObject*>self)
+        try:
+            return self._on_control
+        finally:
+            leave(&here)
+
+    @on_control.setter
+    def on_control(self, call: object) -> None:
+        cdef Section here
+        enter(&here, <PyObject*>self)
+        try:
+            self._on_control = call
+        finally:
+            leave(&here)
+
+    @property
+    def on_end(self) -> object:
+        """Called on the reading thread when it has found the end, once."""
+        cdef Section here
+        enter(&here, <PyObject*>self)
+        try:
+            return self._on_end
+        finally:
+            leave(&here)
+
+    @on_end.setter
+    def on_end(self, call: object) -> None:
+        cdef Section here
+        enter(&here, <PyObject*>self)
+        try:
+            self._on_end = call
+        finally:
+            leave(&here)
+
+    @property
     def holds_control(self) -> bool:
         """Whether something waits here for `on_control`."""
         return self.controls > 0
@@ -78,41 +203,73 @@ cdef class JetStreamMailbox(Mailbox):
     cdef Msg take(self):
         cdef Msg msg
         cdef size_t size
-        if self.controls:
+        cdef bint due = False
+        cdef Section here
+        while True:
+            enter(&here, <PyObject*>self)
+            if not self.controls or not self.control_first():
+                break
+            leave(&here)
             self.pass_controls()
         if self.count == 0:
+            leave(&here)
             return None
-        check_fork(self.outbox.generation)  # the backlog is the parent's
-        if self.columnar:
-            raise ConcurrentUseError("these messages are being read as columns")
+        if self.columnar or self.outbox.generation != jsync_forks:
+            leave(&here)
+            self.check_rows()
         msg = self.first_off()
         size = self.size_of(msg)
         self.leave(size)
-        if self.on_credit is not None:
+        if self._on_credit is not None:
             self.taken += 1
             self.taken_bytes += size
-            if self.taken >= self.credit or self.taken_bytes >= self.credit_bytes:
-                try:
-                    self.on_credit()
-                except BaseException:
-                    self.push(msg)
-                    raise
+            due = self.taken >= self.credit or self.taken_bytes >= self.credit_bytes
+        leave(&here)
+        if due:
+            try:
+                self.ask_credit()
+            except BaseException:
+                self.push(msg)
+                raise
         return msg
 
+    cdef inline bint control_first(self) noexcept:
+        return self.count > 0 and (<Msg>self.ring[self.head]).ack_state == CONTROL
+
+    cdef int check_rows(self) except -1:
+        """Raise: nobody may take a message now."""
+        check_fork(self.outbox.generation)  # the backlog is the parent's
+        raise ConcurrentUseError("these messages are being read as columns")
+
+    cdef int ask_credit(self) except -1:
+        call = self.on_credit
+        if call is not None:
+            call()
+        return 0
+
     cdef Msg first(self):
-        if self.controls:
-            self.pass_controls()
-        if self.columnar:
-            raise ConcurrentUseError("these messages are being read as columns")
-        return Mailbox.first(self)
+        cdef Msg msg
+        while True:
+            if self.controls:
+                self.pass_controls()
+            if self.columnar:
+                raise ConcurrentUseError("these messages are being read as columns")
+            msg = Mailbox.first(self)
+            if msg is None or msg.ack_state != CONTROL:
+                return msg
 
     cdef int push(self, Msg msg) except -1:
         cdef size_t size = self.size_of(msg)
-        self.prepend(msg, size)
-        self.taken -= 1
-        self.taken_bytes -= size
-        self.credit = self.credit_bytes = 0
-        return 0
+        cdef Section here
+        enter(&here, <PyObject*>self)
+        try:
+            self.prepend(msg, size)
+            self.taken -= 1
+            self.taken_bytes -= size
+            self.credit = self.credit_bytes = 0
+            return 0
+        finally:
+            leave(&here)
 
     cdef void forget_rows(self) noexcept:
         if self.columns is not None:
@@ -128,10 +285,18 @@ cdef class JetStreamMailbox(Mailbox):
         return 0 if self.lent else Mailbox.complete(self, line)
 
     cdef int ended(self) except -1:
-        on_end, self.on_end = self.on_end, None
+        cdef Section here
+        enter(&here, <PyObject*>self)
+        on_end, self._on_end = self._on_end, None
+        leave(&here)
         if on_end is not None:
             on_end()
         return 0
+
+    cdef bint has_enough(self) noexcept:
+        if self.columnar:
+            return self.count >= self.wake_count or self.bytes >= self.wake_bytes
+        return self.count > 0
 
     cdef bint keeps_acks(self) noexcept:
         return self.holds_acks and self.self_reading
@@ -143,11 +308,10 @@ cdef class JetStreamMailbox(Mailbox):
             if self.count:
                 rest.append(self.take_rows(whole=True))
             return rest
-        self.take_all(rest)
-        self.controls = 0
-        return rest
+        return Mailbox.take_rest(self, rest)
 
     cdef int deliver(self, Msg msg, Line line) except -1:
+        cdef Trail trail
         self.arrived = line.now
         # What was stored has a subject to ack to, whatever its publisher put into it.
         if msg.reply_size == 0 and msg.is_status():
@@ -155,23 +319,27 @@ cdef class JetStreamMailbox(Mailbox):
             return 0
         if self.closed:
             return 0
-        if self.on_control is not None and msg.is_status() and not is_ack_subject(
+        if self._on_control is not None and msg.is_status() and not is_ack_subject(
             msg.head + msg.subject_size, msg.reply_size
         ):
             self.put(msg)
             if self.on_first is not None:
                 line.events.append((EVENT_FIRST, self))
             return 0
-        if self.trail is not None and self.trail.follow(msg):
-            line.events.append((EVENT_ORDER, self))
+        if self._trail is not None:
+            trail = self._trail  # held: `follow` may open the section for a moment
+            if trail.follow(msg):
+                line.events.append((EVENT_ORDER, self))
         if self.columns is not None:
             return self.deliver_row(msg, line)
-        if self.order is not None and not self.takes_in_order(msg, line):
+        if self._order is not None and not self.takes_in_order(msg, line):
             return 0
         if self.ackless:
             msg.ack_state = NEEDLESS
         if self.pin is not None:
             self.pin.learn(msg)
+        if PARALLEL and self.closed:
+            return 0
         return self.keep(msg, self.size_of(msg), self.count - self.controls, line)
 
     cdef inline size_t size_of(self, Msg msg) noexcept:
@@ -182,44 +350,60 @@ cdef class JetStreamMailbox(Mailbox):
 
     def put(self, msg: Msg) -> None:
         """Have `on_control` called with it once all that is here now is handed over."""
-        msg.ack_state = CONTROL
-        self.append(msg)
-        self.controls += 1
-        self.wake_one()
+        cdef Section here
+        enter(&here, <PyObject*>self)
+        try:
+            msg.ack_state = CONTROL
+            self.append(msg)
+            self.controls += 1
+            self.wake_one()
+        finally:
+            leave(&here)
 
     cdef int pass_controls(self) except -1:
         """Have what comes before the next message its call."""
         cdef Msg msg
-        while self.count:
-            msg = <Msg>self.ring[self.head]
-            if msg.ack_state != CONTROL:
+        cdef object call
+        cdef Section here
+        while True:
+            enter(&here, <PyObject*>self)
+            if not self.control_first():
+                leave(&here)
                 return 0
-            check_fork(self.outbox.generation)
-            self.first_off()
+            if self.outbox.generation != jsync_forks:
+                leave(&here)
+                check_fork(self.outbox.generation)
+            msg = self.first_off()
             self.controls -= 1
-            if self.on_control is not None:
-                self.on_control(msg)
-        return 0
+            call = self._on_control
+            leave(&here)
+            if call is not None:
+                call(msg)
 
     def need_no_acks(self) -> None:
         """What is here, and what is to come, is from a consumer that wants no acks."""
         cdef size_t i
         cdef Msg msg
-        self.ackless = True
-        for i in range(self.count):
-            msg = <Msg>self.ring[(self.head + i) & (self.capacity - 1)]
-            if msg.ack_state == UNACKED:
-                msg.ack_state = NEEDLESS
+        cdef Section here
+        enter(&here, <PyObject*>self)
+        try:
+            self.ackless = True
+            for i in range(self.count):
+                msg = <Msg>self.ring[(self.head + i) & (self.capacity - 1)]
+                if msg.ack_state == UNACKED:
+                    msg.ack_state = NEEDLESS
+        finally:
+            leave(&here)
 
     # In their order ---------------------------------------------------------------------
 
     cdef bint takes_in_order(self, Msg msg, Line line) except -1:
-        cdef bint taken = self.order.takes(msg)
+        cdef bint taken = self._order.takes(msg)
         self.tell_of_order(line)
         return taken
 
     cdef inline int tell_of_order(self, Line line) except -1:
-        cdef Order order = self.order
+        cdef Order order = self._order
         if (order.stopped is not None or order.passed_over) and not order.told:
             order.told = True
             line.events.append((EVENT_ORDER, self))
@@ -229,32 +413,49 @@ cdef class JetStreamMailbox(Mailbox):
 
     def take_counts(self) -> tuple[tuple[int, int], tuple[int, int]]:
         """Messages and bytes taken since the last call, and those that are here now."""
-        counts = (self.taken, self.taken_bytes), (self.count, self.bytes)
-        self.taken = self.taken_bytes = 0
-        return counts
+        cdef Section here
+        enter(&here, <PyObject*>self)
+        try:
+            counts = (self.taken, self.taken_bytes), (self.count, self.bytes)
+            self.taken = self.taken_bytes = 0
+            return counts
+        finally:
+            leave(&here)
 
     def give_credit(self, messages: int, size: int) -> bool:
         """Have `on_credit` called after so many messages, or so many bytes.
 
         False when as many have been taken already, so that nobody would call it.
         """
-        self.credit = messages
-        self.credit_bytes = size
-        return self.taken < self.credit and self.taken_bytes < self.credit_bytes
+        cdef Section here
+        enter(&here, <PyObject*>self)
+        try:
+            self.credit = messages
+            self.credit_bytes = size
+            return self.taken < self.credit and self.taken_bytes < self.credit_bytes
+        finally:
+            leave(&here)
 
     # Rows instead of messages ---------------------------------------------------------
 
     def use_columns(self, columns: Columns) -> None:
         """Take what is here, and what comes from now on, as rows."""
         cdef Msg msg
-        if self.columns is not None:
-            raise ConcurrentUseError("these messages are being read as columns already")
-        for msg in self.take_rest():
-            self.count += add_row(columns, msg, self.size_of(msg), &self.bytes)
-        self.columns = columns
-        self.columnar = True
-        # Rows come many to a wake-up, and at less cost in what the I/O thread reads.
-        self.self_reading = False
+        cdef list before = []
+        cdef Section here
+        enter(&here, <PyObject*>self)
+        try:
+            if self.columns is not None:
+                raise ConcurrentUseError("these messages are being read as columns already")
+            self.take_all(before)
+            for msg in before:
+                self.count += add_row(columns, msg, self.size_of(msg), &self.bytes)
+            self.columns = columns
+            self.columnar = True
+            # Rows come many to a wake-up, and at less cost in what the I/O thread reads.
+            self.self_reading = False
+        finally:
+            leave(&here)
 
     cdef bint take_row(self, Frame* frame, Line line) except -1:
         """Take a message as a row; False when it has to come as an object."""
@@ -286,8 +487,8 @@ cdef class JetStreamMailbox(Mailbox):
         self, Frame* frame, AckNumbers* ack, size_t size, Line line
     ) except -1:
         cdef bint taken
-        if self.order is not None:
-            taken = self.order.accepts(ack, size)
+        if self._order is not None:
+            taken = self._order.accepts(ack, size)
             self.tell_of_order(line)
             if not taken:
                 return 0
@@ -330,7 +531,10 @@ cdef class JetStreamMailbox(Mailbox):
         cdef Columns columns = self.columns
         cdef Chunk* chunks
         cdef Chunk* last
+        cdef bint due = False
+        cdef Section here
         check_fork(self.outbox.generation)  # the rows are the parent's
+        enter(&here, <PyObject*>self)
         chunks = last = columns.take()
         while whole and last != NULL:
             last.next = columns.take()
@@ -342,11 +546,12 @@ cdef class JetStreamMailbox(Mailbox):
             self.taken += last.rows
             self.taken_bytes += last.wire
             last = last.next
-        if self.on_credit is not None and (
-            self.taken >= self.credit or self.taken_bytes >= self.credit_bytes
-        ):
+        if self._on_credit is not None:
+            due = self.taken >= self.credit or self.taken_bytes >= self.credit_bytes
+        leave(&here)
+        if due:
             try:
-                self.on_credit()
+                self.ask_credit()
             except BaseException:
                 self.put_rows_back(columns, chunks)
                 raise
@@ -355,12 +560,17 @@ cdef class JetStreamMailbox(Mailbox):
     cdef void put_rows_back(self, Columns columns, Chunk* chunks) noexcept:
         """The reader does not get the rows it has taken: they are the next rows again."""
         cdef Chunk* chunk = chunks
-        while chunk != NULL:
-            self.count += chunk.rows
-            self.bytes += chunk.wire
-            self.taken -= chunk.rows
-            self.taken_bytes -= chunk.wire
-            chunk = chunk.next
-        self.credit = self.credit_bytes = 0
-        columns.put_back(chunks)
-        self.wake_one()
+        cdef Section here
+        enter(&here, <PyObject*>self)
+        try:
+            while chunk != NULL:
+                self.count += chunk.rows
+                self.bytes += chunk.wire
+                self.taken -= chunk.rows
+                self.taken_bytes -= chunk.wire
+                chunk = chunk.next
+            self.credit = self.credit_bytes = 0
+            columns.put_back(chunks)
+            self.wake_one()
+        finally:
+            leave(&here)

@@ -33,12 +33,13 @@ cdef class Line(Parser):
     """
 
     cdef int fd, wake_fd
-    cdef bint direct, interrupted
+    cdef bint direct
+    cdef int interrupted
     cdef int64_t now
     cdef bint receiving  # a thread is inside; a finaliser may let another one run there
-    cdef bint finished
-    cdef bint borrowed  # a thread that waits polls the socket
-    cdef bint deciding  # the session has events in hand, with which all that follows waits
+    cdef int finished
+    cdef int borrowed  # a thread that waits polls the socket
+    cdef int deciding  # the session has events in hand, with which all that follows waits
     cdef int64_t aside_until
     cdef int[2] notify_fds  # wakes that thread: the end to read, the end to write
     cdef Sink sink
@@ -48,8 +49,13 @@ cdef class Line(Parser):
     cdef object pings  # who waits for the PONGs to come, in order; None: nobody
     cdef readonly int unanswered
     """Keep-alive pings since the last PONG."""
+    # `sink` is that of this sid, if nothing was subscribed or unsubscribed since.
     cdef uint64_t cached_sid
-    cdef PyObject* cached
+    cdef uint64_t changes, cached_at
+    # Without a GIL: the thread that reads and parses, which alone touches the parser and
+    # the events. With one `receiving` is enough.
+    cdef unsigned long turn
+    cdef int telling  # whether there were events when the turn ended
 
     def __cinit__(self):
         self.fd = self.notify_fds[0] = self.notify_fds[1] = -1
@@ -62,6 +68,7 @@ cdef class Line(Parser):
         self.endings = []
         self.pings = deque()
         self.max_message = 64 << 20
+        self.changes = 1
 
     def __dealloc__(self):
         close_notifier(self.notify_fds)
@@ -79,103 +86,182 @@ cdef class Line(Parser):
         self.outbox.io_thread = PyThread_get_thread_ident()
 
     def subscribe(self, sid: int, sink: Sink) -> None:
-        self.cached = NULL
         self.sinks[sid] = sink
+        add_number(&self.changes, 1)
 
     def unsubscribe(self, sid: int) -> None:
-        self.cached = NULL
         self.sinks.pop(sid, None)
+        add_number(&self.changes, 1)  # last: the reader may have found it until then
 
     def ping(self, waiter: Waiter | None = None) -> bool:
         """Send a PING, from any thread; its PONG sets `waiter`. False: not connected.
 
         One step for signal handlers, as the order of PINGs and waiters has to agree.
         """
-        self.pings.append(waiter)
+        cdef bint sent
+        cdef Section here
+        check_fork(self.outbox.generation)
+        enter(&here, <PyObject*>self)
         try:
-            if self.outbox.command(b"PING\r\n"):
+            self.pings.append(waiter)
+            sent = self.outbox.ping()
+            if sent:
                 self.unanswered += waiter is None
-                return True
-        except ConnectionClosedError:
-            self.pings.remove(waiter)
-            raise
-        self.pings.remove(waiter)
-        return False
+            else:
+                self.pings.pop()
+        finally:
+            leave(&here)
+        if not sent:
+            self.outbox.check_open()
+        return sent
+
+    cdef object next_pinger(self):
+        """Who has waited longest for a PONG; None also when nobody waits."""
+        cdef object waiter = None
+        cdef Section here
+        enter(&here, <PyObject*>self)
+        try:
+            self.unanswered = 0
+            if self.pings:
+                waiter = self.pings.popleft()
+        finally:
+            leave(&here)
+        return waiter
 
     def fail_pings(self, error: "Exception") -> None:
         """Tell all who wait for a PONG that none will come."""
-        self.unanswered = 0
         while self.pings:
-            waiter = self.pings.popleft()
+            waiter = self.next_pinger()
             if waiter is not None:
                 (<Waiter>waiter).fail(error)
+        self.unanswered = 0
 
     def open(self, fd: int, *, direct: bool) -> None:
         """Read from `fd`; when not direct only tell when it is readable."""
-        self.fd = fd
+        cdef bint mine = self.begin_turn()
+        note_int(&self.fd, fd)
         self.direct = direct
+        self.end_turn(mine)
 
     def close(self) -> None:
-        self.fd = -1
+        cdef bint mine = self.begin_turn()
+        note_int(&self.fd, -1)
+        self.end_turn(mine)
 
     def finish(self) -> None:
         """Close for good."""
-        self.fd = -1
-        self.finished = True
-        if not self.borrowed:  # else the thread that waits does it when it leaves
+        cdef bint mine = self.begin_turn()
+        note_int(&self.fd, -1)
+        store_int(&self.finished, True)
+        self.end_turn(mine)
+        # Else the thread that waits does it when it leaves.
+        if replace_int(&self.borrowed, False, True):
             close_notifier(self.notify_fds)
+            store_int(&self.borrowed, False)
 
     def restart(self) -> None:
         """Forget what was read: the next byte begins a new stream."""
-        self.reset()
-        self.events = []
+        cdef bint mine = self.begin_turn()
+        try:
+            self.reset()
+            self.events = []
+        finally:
+            self.end_turn(mine)
+
+    # The turn of the thread that reads, where no GIL keeps the others out ----------------
+
+    cdef inline bint try_turn(self) noexcept:
+        """Be the thread that reads, for a moment, unless another one is."""
+        if PARALLEL:
+            return replace_ident(&self.turn, 0, PyThread_get_thread_ident())
+        return not self.receiving
+
+    cdef inline bint begin_turn(self) noexcept:
+        """Be that thread once no other is; False: the caller is already."""
+        return self.wait_for_turn() if PARALLEL else False
+
+    cdef bint wait_for_turn(self) noexcept:
+        cdef unsigned long me = PyThread_get_thread_ident()
+        cdef pollfd nothing
+        cdef int tries = 0
+        if load_ident(&self.turn) == me:
+            return False
+        while not replace_ident(&self.turn, 0, me):
+            tries += 1
+            with nogil:
+                if tries < 100:
+                    sched_yield()
+                else:
+                    jsync_poll(&nothing, 0, 1_000_000)
+        return True
+
+    cdef inline void end_turn(self, bint mine) noexcept:
+        if PARALLEL and mine:
+            store_int(&self.telling, PyList_GET_SIZE(self.events) > 0)
+            store_ident(&self.turn, 0)
 
     def interrupt(self) -> None:
         """Have `run` return soon, from any thread."""
-        self.interrupted = True
+        store_int(&self.interrupted, True)
         self.outbox.wake()
 
     cdef Wanted wanted(self, uint64_t sid) noexcept:
+        cdef uint64_t changes = load_number(&self.changes)
         cdef object found
-        if self.cached == NULL or self.cached_sid != sid:
-            found = self.sinks.get(sid)
+        if self.cached_sid != sid or self.cached_at != changes:
+            found = dict_get(self.sinks, sid)
             if found is None:
                 return SKIPPED
-            self.cached = <PyObject*>found  # the dict holds it, `unsubscribe` clears this
+            self.sink = <Sink>found
             self.cached_sid = sid
-        self.sink = <Sink>self.cached
+            self.cached_at = changes
         if self.sink.columnar:
             return COLUMNAR
         return JETSTREAM if self.sink.jetstream else PLAIN
 
     cdef bint take_row(self, Frame* frame) except -1:
-        return (<JetStreamMailbox>self.sink).take_row(frame, self)
+        cdef JetStreamMailbox mailbox
+        cdef Section here
+        if not PARALLEL:
+            return (<JetStreamMailbox>self.sink).take_row(frame, self)
+        mailbox = <JetStreamMailbox>self.sink
+        enter(&here, <PyObject*>mailbox)
+        try:
+            return mailbox.take_row(frame, self)
+        finally:
+            leave(&here)
 
     cdef int complete(self, Msg msg) except -1:
-        cdef Sink sink = self.sink
-        sink.deliver(msg, self)
-        return 0
+        return deliver_to(self.sink, msg, self)
 
     def feed(self, data: "bytes | bytearray | memoryview") -> list:
         """Parse what came during the handshake; a fault is `BROKEN`, after the frames."""
+        cdef bint mine = self.begin_turn()
         self.now = jsync_now()
         try:
-            self.absorb(data)
-        except ProtocolError as fault:
-            self.events.append((EVENT_BROKEN, fault))
-        events, self.events = self.events, []
+            try:
+                self.absorb(data)
+            except ProtocolError as fault:
+                self.events.append((EVENT_BROKEN, fault))
+            events, self.events = self.events, []
+        finally:
+            self.end_turn(mine)
         return events
 
     def decrypted(self, data: bytes) -> list:
         """Parse and deliver what TLS gave; the events as `run` gives them."""
-        self.events = self.feed(data)
-        self.answer()
-        return self.take_events()
+        cdef bint mine = self.begin_turn()
+        try:
+            self.events = self.feed(data)
+            self.answer()
+            return self.take_events()
+        finally:
+            self.end_turn(mine)
 
     cdef list take_events(self):
         events = self.endings + self.events
         self.endings = []
-        self.ended = 0
+        note_count(&self.ended, 0)
         self.events = []
         return events
 
@@ -187,47 +273,62 @@ cdef class Line(Parser):
         says that ciphertext waits for the socket. None at `deadline`, of the monotonic
         clock, or when interrupted.
         """
-        cdef int64_t until = <int64_t>(deadline * 1e9), aside, pause
+        if not PARALLEL:
+            return self.run_turn(deadline, writable)
+        self.begin_turn()
+        try:
+            return self.run_turn(deadline, writable)
+        finally:
+            self.end_turn(True)
+
+    cdef list run_turn(self, double deadline, bint writable):
+        cdef int64_t until = <int64_t>(deadline * 1e9), aside, pause, now
         cdef pollfd fds[2]
         cdef int ready = 0
         cdef bint more = False, can_write = False, gone
         self.deciding = False
         # There may be events already, of a thread that read in this one's place.
         while (
-            not self.events and not self.interrupted and self.ended < MOST_ENDINGS
+            not self.events and not load_int(&self.interrupted)
+            and self.ended < MOST_ENDINGS
         ):
-            self.now = jsync_now()
+            now = jsync_now()
+            note_time(&self.now, now)
             if not self.direct:
                 more = not writable and self.has_plaintext()
+            self.end_turn(True)
             with nogil:
                 while True:
                     if self.direct:
-                        more = self.outbox.flush_round(can_write, self.now)
-                    aside = self.aside_until - self.now
-                    if self.borrowed:
+                        more = self.outbox.flush_round(can_write, now)
+                    aside = glance_time(&self.aside_until) - now
+                    if load_int(&self.borrowed):
                         aside += WAITED_FOR_NS
                     fds[0].fd = self.fd
                     fds[0].events = 0 if aside > 0 else POLLIN
-                    if (self.outbox.choked if self.direct else writable):
+                    if glance_int(&self.outbox.choked) != 0 if self.direct else writable:
                         fds[0].events |= POLLOUT
                     fds[1].fd = self.wake_fd
                     fds[1].events = POLLIN
                     fds[0].revents = fds[1].revents = 0
-                    pause = self.pause(until, more, aside)
+                    pause = self.pause(until, now, more, aside)
                     if self.direct:
-                        self.outbox.looked_after = self.now + pause
+                        note_time(&self.outbox.looked_after, now + pause)
                     ready = jsync_poll(fds, 2, pause)
                     if ready > 0 and fds[1].revents:
                         drain_pipe(self.wake_fd)
-                    self.now = jsync_now()
+                    now = jsync_now()
                     # The GIL is not needed to see that there is nothing to do yet.
-                    if ready or aside <= 0 or self.ended >= MOST_ENDINGS:
+                    if ready or aside <= 0 or glance_count(&self.ended) >= MOST_ENDINGS:
                         break
-                    if self.now >= until:
-                        self.aside_until = 0  # never without having looked at the socket
+                    if now >= until:
+                        # Never without having looked at the socket.
+                        note_time(&self.aside_until, 0)
                     can_write = False
+            self.begin_turn()
+            note_time(&self.now, now)
             can_write = fds[0].revents & POLLOUT
-            gone = self.outbox.failure != 0
+            gone = glance_int(&self.outbox.failure) != 0
             if fds[0].revents & (POLLIN | POLLERR | POLLHUP | POLLNVAL):
                 if not self.direct:
                     self.events.append((EVENT_READABLE, None))
@@ -244,7 +345,7 @@ cdef class Line(Parser):
                 self.events.append((EVENT_WRITABLE, None))
             if self.now >= until or (self.ended and ready == 0):
                 break
-        self.interrupted = False
+        store_int(&self.interrupted, False)
         events = self.take_events()
         self.deciding = len(events) > 0
         return events
@@ -255,16 +356,17 @@ cdef class Line(Parser):
             self.outbox.kicked or self.now - self.outbox.lazy_since >= LAZY_NS
         )
 
-    cdef int64_t pause(self, int64_t until, bint more, int64_t aside) noexcept nogil:
+    cdef int64_t pause(
+        self, int64_t until, int64_t now, bint more, int64_t aside
+    ) noexcept nogil:
         """Nanoseconds that the poll may last."""
-        cdef int64_t left = until - self.now, lazy
+        cdef int64_t left = until - now
+        cdef int64_t lazy = glance_time(&self.outbox.lazy_since)
         if more:
             return 0
-        if self.outbox.lazy_since and not self.outbox.choked:
-            lazy = self.outbox.lazy_since + LAZY_NS - self.now
-            if lazy < left:
-                left = lazy
-        if self.ended and left > ENDINGS_NS:
+        if lazy and not glance_int(&self.outbox.choked):
+            left = min(left, lazy + LAZY_NS - now)
+        if glance_count(&self.ended) and left > ENDINGS_NS:
             left = ENDINGS_NS
         if 0 < aside < left:
             left = aside
@@ -314,25 +416,29 @@ cdef class Line(Parser):
         """
         cdef pollfd fds[2]
         cdef int fd = self.fd
-        cdef int64_t left, longest = LONGEST_POLL_NS
+        cdef int64_t left, now = 0, longest = LONGEST_POLL_NS
         cdef bint woken, told
-        if self.borrowed or not self.is_readable(fd):
+        if load_int(&self.borrowed) or not self.is_readable(fd):
             return False
-        if self.notify_fds[0] < 0 and jsync_notifier(self.notify_fds) != 0:
+        if not replace_int(&self.borrowed, False, True):
+            return False  # another thread was quicker
+        if self.notify_fds[0] < 0 and (
+            load_int(&self.finished) or jsync_notifier(self.notify_fds) != 0
+        ):
+            store_int(&self.borrowed, False)
             return False  # out of descriptors
         if PyThread_get_thread_ident() == main_thread:
             longest = SIGNAL_SLICE_US * 1000
-        self.borrowed = park.waiting = park.reading = True
-        park.notify_fd = self.notify_fds[1]
+        park_begin_reading(park, self.notify_fds[1])
         try:
-            while park.waiting:
+            while park_waits(park):
                 # A signal that came while C code ran does not interrupt the poll below.
                 PyErr_CheckSignals()
-                self.now = jsync_now()
-                left = deadline - self.now
-                if not park.waiting or left <= 0 or not self.is_readable(fd):
+                now = jsync_now()
+                left = deadline - now
+                if not park_waits(park) or left <= 0 or not self.is_readable(fd):
                     break
-                self.aside_until = self.now + ASIDE_NS
+                note_time(&self.aside_until, now + ASIDE_NS)
                 with nogil:
                     fds[0].fd = fd
                     fds[1].fd = self.notify_fds[0]
@@ -341,32 +447,52 @@ cdef class Line(Parser):
                     jsync_poll(fds, 2, min(left, longest))
                     if fds[1].revents:
                         drain_pipe(self.notify_fds[0])
-                if fds[0].revents and not self.receiving and self.is_readable(fd):
-                    park.notify_fd = -1
-                    told = self.ended > 0
-                    self.receive()
-                    park.notify_fd = self.notify_fds[1]
-                    if self.ended and not told:
-                        self.outbox.wake()  # from a poll that may last until the next ping
+                if not fds[0].revents or not self.try_turn():
+                    continue
+                try:
+                    if self.may_read(fd):
+                        park_reads(park)
+                        told = self.ended > 0
+                        self.receive()
+                        park_polls(park, self.notify_fds[1])
+                        told = told or self.ended == 0
+                    else:
+                        told = True
+                finally:
+                    self.end_turn(True)
+                if not told:
+                    self.outbox.wake()  # from a poll that may last until the next ping
         finally:
-            woken = not park.waiting
-            self.borrowed = park.waiting = park.reading = False
-            self.aside_until = 0
+            woken = park_end_reading(park)
+            store_int(&self.borrowed, False)
             if self.is_readable(fd):
                 # Whoever waits is likely to do so again.
-                self.aside_until = self.now + ASIDE_NS
-            elif self.fd >= 0:
-                self.outbox.wake()
-            if self.finished:
+                note_time(&self.aside_until, max(now, self.now) + ASIDE_NS)
+            else:
+                note_time(&self.aside_until, 0)
+                if glance_int(&self.fd) >= 0:
+                    self.outbox.wake()
+            if load_int(&self.finished) and replace_int(&self.borrowed, False, True):
                 close_notifier(self.notify_fds)
+                store_int(&self.borrowed, False)
         return woken
 
     cdef bint is_readable(self, int fd) noexcept:
         """Whether a thread that waits may read `fd`: see `read_until`."""
+        if PARALLEL:
+            return (
+                glance_int(&self.fd) == fd >= 0 and self.direct
+                and not load_int(&self.outbox.parked)
+                and not load_int(&self.deciding) and not load_int(&self.telling)
+            )
         return (
             self.fd == fd >= 0 and self.direct and not self.outbox.parked
             and not self.deciding and not self.events
         )
+
+    cdef bint may_read(self, int fd) noexcept:
+        """The same, for the thread whose turn it is."""
+        return self.is_readable(fd) and not (PARALLEL and self.events)
 
     cdef int answer(self) except -1:
         """PING and PONG need no decision of the session.
@@ -394,8 +520,7 @@ cdef class Line(Parser):
 
     def pong(self) -> None:
         """Tell who has waited longest for a PONG that it has come."""
-        self.unanswered = 0
-        waiter = self.pings.popleft() if self.pings else None
+        waiter = self.next_pinger()
         if waiter is not None:
             (<Waiter>waiter).set(None)
 
@@ -407,15 +532,34 @@ cdef bint wait_for_wake(
 
     When acks are held, only in the I/O thread's place, where the next ones are close.
     """
-    if for_one and outbox.line is not None and outbox.line.read_until(park, deadline):
-        return True
+    cdef Line line
+    if for_one:
+        try:
+            line = outbox.reader()
+            if line is not None and line.read_until(park, deadline):
+                return True
+        except BaseException:
+            if PARALLEL:
+                park_leave(park)
+            raise
     if held:
-        return False
-    outbox.parked += 1
+        return park_leave(park) if PARALLEL else False
+    add_int(&outbox.parked, 1)
     try:
         return park_wait(park, deadline)
     finally:
-        outbox.parked -= 1
+        add_int(&outbox.parked, -1)
+
+
+cdef int deliver_to(Sink sink, Msg msg, Line line) except -1:
+    """Deliver in the section of the sink, which its readers take from in it, too."""
+    cdef Section here
+    enter(&here, <PyObject*>sink)
+    try:
+        sink.deliver(msg, line)
+    finally:
+        leave(&here)
+    return 0
 
 
 cdef void drain_pipe(int fd) noexcept nogil:

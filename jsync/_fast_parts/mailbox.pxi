@@ -1,7 +1,7 @@
 # Where messages wait for their reader.
 #
 # The I/O thread delivers and wakes; readers take. Both hold the GIL and neither runs
-# bytecode in between, so a mailbox needs no lock.
+# bytecode in between. Without a GIL each is in the mailbox's section instead.
 
 
 cdef class Sink:
@@ -35,6 +35,7 @@ cdef class Mailbox(Sink):
 
     cdef PyObject** ring  # a power of two; NULL until the first message
     cdef size_t capacity, head, count
+    cdef size_t controls  # how many of what is here are no messages
     cdef Seat seat
     cdef Seat* seats  # that one, or several
     cdef int readers
@@ -53,8 +54,7 @@ cdef class Mailbox(Sink):
     cdef readonly bint closed
     cdef int64_t arrived
     cdef bint brisk  # the last wait was a short one
-    cdef public object on_first
-    """Called on the I/O thread when the first message has come, once."""
+    cdef object _on_first
     cdef public Mailbox overflow
     """Takes the messages that come while this one is full; None: they are dropped."""
 
@@ -125,26 +125,61 @@ cdef class Mailbox(Sink):
     def alone(self, alone: bool) -> None:
         self.self_reading = alone and self.readers == 1
 
+    @property
+    def on_first(self) -> object:
+        """Called on the I/O thread when the first message has come, once."""
+        cdef Section here
+        enter(&here, <PyObject*>self)
+        try:
+            return self._on_first
+        finally:
+            leave(&here)
+
+    @on_first.setter
+    def on_first(self, call: object) -> None:
+        cdef Section here
+        enter(&here, <PyObject*>self)
+        try:
+            self._on_first = call
+        finally:
+            leave(&here)
+
     # What a mailbox of another kind does otherwise --------------------------------------
 
     cdef Msg take(self):
         """The next message; None when there is none."""
         cdef Msg msg
+        cdef Section here
+        enter(&here, <PyObject*>self)
         if self.count == 0:
+            leave(&here)
             return None
-        check_fork(self.outbox.generation)  # the backlog is the parent's
+        if self.outbox.generation != jsync_forks:  # the backlog is the parent's
+            leave(&here)
+            check_fork(self.outbox.generation)
         msg = self.first_off()
         self.leave(msg.wire_size())
+        leave(&here)
         return msg
 
     cdef Msg first(self):
         """The message that `take` would return, left where it is; None if there is none."""
-        return <Msg>self.ring[self.head] if self.count else None
+        cdef Section here
+        enter(&here, <PyObject*>self)
+        try:
+            return <Msg>self.ring[self.head] if self.count else None
+        finally:
+            leave(&here)
 
     cdef int push(self, Msg msg) except -1:
         """The reader does not get what it has taken: it is the next message again."""
-        self.prepend(msg, msg.wire_size())
-        return 0
+        cdef Section here
+        enter(&here, <PyObject*>self)
+        try:
+            self.prepend(msg, msg.wire_size())
+            return 0
+        finally:
+            leave(&here)
 
     cdef void discard(self) noexcept:
         self.drop_messages()
@@ -158,6 +193,10 @@ cdef class Mailbox(Sink):
     cdef int ended(self) except -1:
         """The reader has found the end."""
         return 0
+
+    cdef bint has_enough(self) noexcept:
+        """Whether a reader has nothing to wait for."""
+        return self.count > 0
 
     cdef bint keeps_acks(self) noexcept:
         """Whether acks may wait while the reader does."""
@@ -248,7 +287,7 @@ cdef class Mailbox(Sink):
                 self.slow = True
                 line.events.append((EVENT_SLOW, self))
             if self.overflow is not None:
-                self.overflow.deliver(msg, line)
+                deliver_to(self.overflow, msg, line)
         else:
             self.append(msg)
             self.bytes += size
@@ -261,7 +300,7 @@ cdef class Mailbox(Sink):
             self.closed = True
             self.wake_all()
             self.complete(line)
-        if self.on_first is not None:
+        if self._on_first is not None:
             line.events.append((EVENT_FIRST, self))
             self.wake_one()
         return 0
@@ -317,14 +356,46 @@ cdef class Mailbox(Sink):
     @cython.final
     cdef bint park(self, int64_t deadline, bint held = False) except -1:
         """Wait until woken, True, or the deadline; with acks held perhaps less long."""
-        cdef Seat* seat = self.free_seat()
-        seat.taken = True
+        cdef Seat* seat
+        if PARALLEL:
+            seat = self.seat_now()
+            if seat == NULL:
+                return True
+        else:
+            seat = self.free_seat()
+            seat.taken = True
         try:
             return wait_for_wake(
                 self.outbox, &seat.park, deadline, self.self_reading, held
             )
         finally:
-            seat.taken = False
+            if PARALLEL:
+                self.leave_seat(seat)
+            else:
+                seat.taken = False
+
+    @cython.final
+    cdef Seat* seat_now(self) except? NULL:
+        """A seat that is armed; NULL when something has come meanwhile."""
+        cdef Seat* seat
+        cdef Section here
+        enter(&here, <PyObject*>self)
+        try:
+            if self.closed or self.has_enough():
+                return NULL
+            seat = self.free_seat()
+            park_arm(&seat.park)
+            seat.taken = True
+            return seat
+        finally:
+            leave(&here)
+
+    @cython.final
+    cdef void leave_seat(self, Seat* seat) noexcept:
+        cdef Section here
+        enter(&here, <PyObject*>self)
+        seat.taken = False
+        leave(&here)
 
     @cython.final
     cdef Seat* free_seat(self) except NULL:
@@ -397,38 +468,54 @@ cdef class Mailbox(Sink):
 
     def end_after(self, count: int) -> bool:
         """End once `count` messages have come in all; True if they have already."""
+        cdef Section here
+        cdef bint complete
+        enter(&here, <PyObject*>self)
         self.expected = count
-        if self.delivered >= self.expected:
+        complete = self.delivered >= self.expected
+        leave(&here)
+        if complete:
             self.close()
         return self.closed
 
     def close(self, error: "Exception | None" = None, *, discard: bool = False) -> None:
         """Take no more; readers get what is there, then `error` or the end."""
-        if not self.closed or self.error is None:
-            self.error = error
-        self.closed = True
-        if discard:
-            self.discard()
-        self.wake_all()
+        cdef Section here
+        enter(&here, <PyObject*>self)
+        try:
+            if not self.closed or self.error is None:
+                self.error = error
+            self.closed = True
+            if discard:
+                self.discard()
+            self.wake_all()
+        finally:
+            leave(&here)
 
     def take_rest(self, rest: "list | None" = None) -> list:
         """Take all that is here, at once: no reader gets a part of it.
 
         It is appended to `rest`, if that is given: see `next_into`.
         """
-        if rest is None:
-            rest = []
-        self.take_all(rest)
-        return rest
+        cdef Section here
+        enter(&here, <PyObject*>self)
+        try:
+            if rest is None:
+                rest = []
+            self.take_all(rest)
+            return rest
+        finally:
+            leave(&here)
 
     @cython.final
     cdef int take_all(self, list rest) except -1:
+        """Called in the section."""
         cdef Msg msg
         while self.count:
             msg = self.first_off()
             if msg.ack_state != CONTROL:
                 rest.append(msg)
-        self.bytes = 0
+        self.bytes = self.controls = 0
         return 0
 
     @property
@@ -438,5 +525,10 @@ cdef class Mailbox(Sink):
 
     def claim_first(self) -> object:
         """Take `on_first`, so that it is called once."""
-        first, self.on_first = self.on_first, None
-        return first
+        cdef Section here
+        enter(&here, <PyObject*>self)
+        try:
+            first, self._on_first = self._on_first, None
+            return first
+        finally:
+            leave(&here)

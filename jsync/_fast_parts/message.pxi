@@ -98,16 +98,36 @@ cdef class Msg:
 
     cdef tuple read_block(self):
         if self.headers_read is None:
-            if self.block is None:
-                self.headers_read = (None, "", None)
-            else:
-                self.headers_read = parse_headers(self.block)
+            self.decode_block()
         return <tuple>self.headers_read
+
+    cdef int decode_block(self) except -1:
+        cdef Section here
+        enter(&here, <PyObject*>self)
+        try:
+            if self.headers_read is None:
+                if self.block is None:
+                    self.headers_read = (None, "", None)
+                else:
+                    self.headers_read = parse_headers(self.block)
+            return 0
+        finally:
+            leave(&here)
+
+    cdef int decode_subject(self) except -1:
+        cdef Section here
+        enter(&here, <PyObject*>self)
+        try:
+            if self.subject_text is None:
+                self.subject_text = decode_text(self.head, self.subject_size)
+            return 0
+        finally:
+            leave(&here)
 
     @property
     def subject(self) -> str:
         if self.subject_text is None:
-            self.subject_text = decode_text(self.head, self.subject_size)
+            self.decode_subject()
         return self.subject_text
 
     @property
@@ -261,15 +281,27 @@ cdef class JetStreamMsg(Msg):
         if self.ack_state != UNACKED:
             return 0
         self.check_ack_subject()
+        if PARALLEL and terminal:
+            if not replace_byte(&self.ack_state, UNACKED, ACKED):
+                return 0
+            try:
+                return self.write_ack(data, size)
+            except BaseException:
+                store_byte(&self.ack_state, UNACKED)
+                raise
+        self.write_ack(data, size)
+        # Only now: an ack that could not be written may be tried again.
+        if terminal:
+            self.ack_state = ACKED
+        return 0
+
+    cdef inline int write_ack(self, const char* data, Py_ssize_t size) except -1:
         if self.outbox.acks is not None:
             self.outbox.acks.append(ack_of(PyBytes_FromStringAndSize(data, size)))
         else:
             self.outbox.write_ack(
                 self.head + self.subject_size, self.reply_size, data, size
             )
-        # Only now: an ack that could not be written may be tried again.
-        if terminal:
-            self.ack_state = ACKED
         return 0
 
     @property
@@ -368,7 +400,7 @@ cdef class JetStreamMsg(Msg):
             self.outbox.acks.append(Ack("ack_sync"))
         else:
             self.outbox.request(self.reply, b"+ACK", timeout)
-        self.ack_state = ACKED
+        store_byte(&self.ack_state, ACKED)
 
 
 def take_partition(JetStreamMsg msg not None) -> None:

@@ -89,11 +89,20 @@ cdef class RowsReader:
         return self
 
     def __next__(self) -> ArrowBatch:
-        if not self.taken:
+        cdef ArrowBatch batch = self.pop()
+        if batch is None:
             self._fill(None)
-            if not self.taken:
+            batch = self.pop()
+            if batch is None:
                 raise StopIteration
-        return self.taken.pop()
+        return batch
+
+    cdef ArrowBatch pop(self):
+        """The batch that waits to be handed over, once; None: there is none."""
+        try:
+            return self.taken.pop() if self.taken else None
+        except IndexError:  # another thread was quicker
+            return None
 
 
 cdef class TimedRowsReader(RowsReader):
@@ -115,8 +124,10 @@ cdef class TimedRowsReader(RowsReader):
             ConsumerDeletedError: The consumer was deleted.
             ConnectionClosedError: The connection was closed.
         """
-        if not self.taken:
+        cdef ArrowBatch batch = self.pop()
+        if batch is None:
             self._fill(timeout)
-            if not self.taken:
+            batch = self.pop()
+            if batch is None:
                 raise SubscriptionClosedError("no more batches: the iteration has ended")
-        return self.taken.pop()
+        return batch

@@ -45,10 +45,9 @@ cdef class Order:
 
     def take_passed_over(self) -> tuple[int, int]:
         """Messages and bytes passed over since the last call."""
-        counts = self.passed_over, self.passed_over_bytes
-        self.passed_over = self.passed_over_bytes = 0
+        # First: what is passed over from here on is told again, if only half is taken now.
         self.told = False
-        return counts
+        return swap_size(&self.passed_over, 0), swap_size(&self.passed_over_bytes, 0)
 
     cdef bint takes(self, Msg msg) noexcept:
         """Whether it is the next one; anything but a consumer's message is not."""
@@ -73,8 +72,8 @@ cdef class Order:
             self.stream_sequence = ack.stream_sequence
             taken = True
         else:
-            self.passed_over += 1
-            self.passed_over_bytes += size
+            add_size(&self.passed_over, 1)
+            add_size(&self.passed_over_bytes, size)
         if ack.stream_sequence == self.last:
             self.stopped = "last"
         elif self.to_end and ack.pending == 0:
@@ -112,15 +111,20 @@ cdef class Trail:
     def begin(self, consumer_sequence: int, stream_sequence: int) -> bool:
         """What the consumer had sent before it was listened to; whether a gap is there."""
         cdef uint64_t before = consumer_sequence
-        self.begun = True
-        if self.first == 0:
-            self.consumer_sequence = before
-            self.stream_sequence = stream_sequence
-        elif self.first > before + 1:
-            self.gaps.append(
-                (before + 1, self.first - 1, stream_sequence, self.first_stream)
-            )
-        return bool(self.gaps)
+        cdef Section here
+        enter(&here, <PyObject*>self)
+        try:
+            self.begun = True
+            if self.first == 0:
+                self.consumer_sequence = before
+                self.stream_sequence = stream_sequence
+            elif self.first > before + 1:
+                self.gaps.append(
+                    (before + 1, self.first - 1, stream_sequence, self.first_stream)
+                )
+            return bool(self.gaps)
+        finally:
+            leave(&here)
 
     def heard(self, consumer_sequence: int, stream_sequence: int) -> bool:
         """A heartbeat's word on what was sent last; whether a gap has been found.
@@ -129,12 +133,17 @@ cdef class Trail:
         step back.
         """
         cdef uint64_t last = consumer_sequence
-        if not self.begun or last <= self.consumer_sequence:
-            return False
-        self.miss(last + 1, stream_sequence + 1)
-        self.consumer_sequence = last
-        self.stream_sequence = stream_sequence
-        return True
+        cdef Section here
+        enter(&here, <PyObject*>self)
+        try:
+            if not self.begun or last <= self.consumer_sequence:
+                return False
+            self.miss(last + 1, stream_sequence + 1)
+            self.consumer_sequence = last
+            self.stream_sequence = stream_sequence
+            return True
+        finally:
+            leave(&here)
 
     def take_gaps(self) -> list[tuple[int, int, int, int]]:
         """The gaps since the last call.
@@ -142,25 +151,36 @@ cdef class Trail:
         Each as the first and the last consumer sequence that is missing, and the stream
         sequences before and after it.
         """
-        gaps, self.gaps = self.gaps, []
-        return gaps
+        cdef Section here
+        enter(&here, <PyObject*>self)
+        try:
+            gaps, self.gaps = self.gaps, []
+            return gaps
+        finally:
+            leave(&here)
 
     cdef bint follow(self, Msg msg) except -1:
         """Take note of a message; whether a gap was found."""
         cdef AckNumbers ack
-        if not read_ack(
-            &self.reader, msg.head + msg.subject_size, msg.reply_size, &ack
-        ):
-            return False
-        cdef bint gap = ack.consumer_sequence > self.consumer_sequence + 1
-        if self.first == 0 and not self.begun:
-            self.first, self.first_stream = ack.consumer_sequence, ack.stream_sequence
-            gap = False
-        if gap:
-            self.miss(ack.consumer_sequence, ack.stream_sequence)
-        self.consumer_sequence = ack.consumer_sequence
-        self.stream_sequence = ack.stream_sequence
-        return gap and self.begun
+        cdef bint gap
+        cdef Section here
+        enter(&here, <PyObject*>self)
+        try:
+            if not read_ack(
+                &self.reader, msg.head + msg.subject_size, msg.reply_size, &ack
+            ):
+                return False
+            gap = ack.consumer_sequence > self.consumer_sequence + 1
+            if self.first == 0 and not self.begun:
+                self.first, self.first_stream = ack.consumer_sequence, ack.stream_sequence
+                gap = False
+            if gap:
+                self.miss(ack.consumer_sequence, ack.stream_sequence)
+            self.consumer_sequence = ack.consumer_sequence
+            self.stream_sequence = ack.stream_sequence
+            return gap and self.begun
+        finally:
+            leave(&here)
 
     cdef int miss(self, uint64_t consumer_sequence, uint64_t stream_sequence) except -1:
         """What is before that, and behind the last, has not come."""

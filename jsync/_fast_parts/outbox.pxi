@@ -62,7 +62,8 @@ cdef class Outbox:
     cdef int fd, wake_fd, generation, failure
     cdef Block fill, drain
     cdef size_t drained  # bytes of `drain` that the socket has taken
-    cdef bint sending, kicked, choked  # choked: the socket took less than it was given
+    cdef bint sending, kicked
+    cdef int choked  # the socket took less than it was given
     cdef int64_t last_write, lazy_since, write_timeout
     cdef int64_t looked_after  # when the I/O thread looks again by itself; NEVER: unknown
     cdef size_t limit, hold_limit
@@ -117,7 +118,11 @@ cdef class Outbox:
     @property
     def counters(self) -> tuple[int, int]:
         """Messages published, and their bytes: header block and payload."""
-        return self.out_msgs, self.out_bytes
+        cdef uint64_t messages, size
+        pthread_mutex_lock(&self.mutex)
+        messages, size = self.out_msgs, self.out_bytes
+        pthread_mutex_unlock(&self.mutex)
+        return messages, size
 
     # The connection's side: what the line is --------------------------------------
 
@@ -129,8 +134,7 @@ cdef class Outbox:
         """Begin to send on `fd`: `first`, then what was held."""
         cdef Py_ssize_t size = PyBytes_GET_SIZE(first)
         cdef char* room
-        self.settle()
-        pthread_mutex_lock(&self.mutex)
+        self.lock_settled()
         # Nothing is in `drain` while holding, so what goes there goes first.
         room = block_room(&self.drain, size, False) if size else <char*>1
         if room != NULL:
@@ -138,7 +142,7 @@ cdef class Outbox:
             self.fd = fd
             self.connections += 1
             self.failure = 0
-            self.looked_after = NEVER
+            note_time(&self.looked_after, NEVER)
             self.choked = False
             self.state = DIRECT if direct else HANDED
         pthread_mutex_unlock(&self.mutex)
@@ -148,8 +152,7 @@ cdef class Outbox:
 
     def hold(self) -> None:
         """The connection is gone: keep lasting frames that were not sent whole."""
-        self.settle()
-        pthread_mutex_lock(&self.mutex)
+        self.lock_settled()
         if self.state != CLOSED:
             self.state = HOLDING
         self.fd = -1
@@ -163,11 +166,15 @@ cdef class Outbox:
 
     def close(self, error: "Exception") -> int:
         """Refuse every further write with `error`; returns the bytes thrown away."""
-        self.settle()
         cdef size_t lost
+        cdef object line, requester
+        cdef Section here
+        enter(&here, <PyObject*>self)
+        line, requester, before = self.line, self.requester, self.error
         self.line = self.requester = None
-        before, self.error = self.error, error  # dropped after the mutex is given back
-        pthread_mutex_lock(&self.mutex)
+        self.error = error
+        leave(&here)
+        self.lock_settled()
         lost = self.pending_now()
         self.state = CLOSED
         self.fd = self.wake_fd = -1  # closed soon, and the numbers given to other files
@@ -176,7 +183,7 @@ cdef class Outbox:
         block_free(&self.drain)
         self.wake_blocked()
         pthread_mutex_unlock(&self.mutex)
-        del before
+        del before, line, requester  # after the mutex is given back
         return lost
 
     def take(self, most: int) -> bytes:
@@ -185,13 +192,15 @@ cdef class Outbox:
         cdef size_t n
         pthread_mutex_lock(&self.mutex)
         self.swap()
-        n = self.drain.size - self.drained
+        n = min(self.drain.size - self.drained, <size_t>most)
         pthread_mutex_unlock(&self.mutex)
-        # Only this thread touches `drain` in this state.
-        if n > <size_t>most:
-            n = most
-        taken = PyBytes_FromStringAndSize(self.drain.data + self.drained, n)
+        taken = PyBytes_FromStringAndSize(NULL, n)
         pthread_mutex_lock(&self.mutex)
+        # Only this thread takes from `drain` in this state, but `close` may have freed it.
+        if self.drain.size - self.drained < n:
+            pthread_mutex_unlock(&self.mutex)
+            return b""
+        memcpy(PyBytes_AS_STRING(taken), self.drain.data + self.drained, n)
         self.advance(n)
         self.kicked = self.pending_now() > 0
         if not self.kicked:
@@ -298,14 +307,54 @@ cdef class Outbox:
             self.send_or_kick(True)
         return 0
 
+    cdef bint ping(self) noexcept:
+        """Write a PING; False: not connected, or closed."""
+        cdef char* room = NULL
+        pthread_mutex_lock(&self.mutex)
+        if self.state == DIRECT or self.state == HANDED:
+            room = block_room(&self.fill, 6, False)
+        if room == NULL:
+            pthread_mutex_unlock(&self.mutex)
+            return False
+        memcpy(room, b"PING\r\n", 6)
+        self.send_or_kick(True)
+        return True
+
     cdef int request(self, str subject, bytes data, object timeout) except -1:
         """Publish and wait for the reply, whatever it says."""
+        cdef object requester
+        cdef Section here
+        enter(&here, <PyObject*>self)
         requester = self.requester  # `close` may take it away meanwhile
+        leave(&here)
         if requester is None:
             check_fork(self.generation)
-            raise fresh(self.error)
+            raise self.refusal()
         requester(subject, data, timeout)
         return 0
+
+    cdef int check_open(self) except -1:
+        if self.state == CLOSED:
+            raise self.refusal()
+        return 0
+
+    cdef object refusal(self):
+        """The error to raise once it is closed."""
+        cdef object error
+        cdef Section here
+        enter(&here, <PyObject*>self)
+        error = self.error
+        leave(&here)
+        return fresh(error)
+
+    cdef Line reader(self):
+        """The line, until it is closed for good."""
+        cdef Line line
+        cdef Section here
+        enter(&here, <PyObject*>self)
+        line = self.line
+        leave(&here)
+        return line
 
     cdef inline int check_size(self, size_t size) except -1:
         return self.refuse_size(size) if size > self.max_payload else 0
@@ -361,7 +410,7 @@ cdef class Outbox:
             pthread_mutex_lock(&self.mutex)
             if self.state == CLOSED:
                 pthread_mutex_unlock(&self.mutex)
-                raise fresh(self.error)
+                raise self.refusal()
             if self.state == HOLDING and claim != LASTING:
                 pthread_mutex_unlock(&self.mutex)
                 return NULL
@@ -397,7 +446,7 @@ cdef class Outbox:
             return 0
         return self.send_or_kick(leave == AT_ONCE)
 
-    cdef int send_or_kick(self, bint urgent) except -1:
+    cdef int send_or_kick(self, bint urgent) noexcept:
         """Send what waits, or have the I/O thread send it; gives the mutex back."""
         cdef int64_t now
         cdef bint quiet = urgent, wake = False
@@ -437,7 +486,8 @@ cdef class Outbox:
             # The I/O thread's poll has to end in time. It may be asleep for long, but not
             # while another thread reads in its place.
             wake = (
-                not self.kicked and self.looked_after > self.lazy_since + LAZY_NS
+                not self.kicked
+                and glance_time(&self.looked_after) > self.lazy_since + LAZY_NS
                 and PyThread_get_thread_ident() != self.io_thread
             )
         pthread_mutex_unlock(&self.mutex)
@@ -458,7 +508,7 @@ cdef class Outbox:
         cdef bint more = False
         pthread_mutex_lock(&self.mutex)
         # From here on whoever writes what may wait is seen before the poll, or wakes it.
-        self.looked_after = NEVER
+        note_time(&self.looked_after, NEVER)
         if (
             self.state == DIRECT and not self.sending and (writable or not self.choked)
             and self.fill.size + self.drain.size > self.drained
@@ -557,6 +607,15 @@ cdef class Outbox:
         self.fill = kept
         return ok
 
+    cdef int lock_settled(self) except -1:
+        """Take the mutex while no other thread is inside a send."""
+        while True:
+            self.settle()
+            pthread_mutex_lock(&self.mutex)
+            if not self.sending:  # nobody has begun one in between
+                return 0
+            pthread_mutex_unlock(&self.mutex)
+
     cdef int settle(self) except -1:
         """Wait until no other thread is inside a send: none of them blocks there."""
         with nogil:
@@ -573,7 +632,8 @@ cdef class Outbox:
         """Park until there may be room; gives the mutex back."""
         cdef Blocked me
         cdef Blocked** at
-        cdef bint waiting = True, wake
+        cdef int waiting = True
+        cdef bint wake
         pthread_mutex_unlock(&self.mutex)
         if PyThread_get_thread_ident() == self.io_thread:
             raise BlockingCallError(
@@ -633,5 +693,10 @@ cdef class Outbox:
 
     cdef void wake(self) noexcept:
         """End the I/O thread's poll."""
-        if self.wake_fd >= 0:
+        if PARALLEL:  # `close` lets go of the descriptor
+            pthread_mutex_lock(&self.mutex)
+            if self.wake_fd >= 0:
+                notify(self.wake_fd)
+            pthread_mutex_unlock(&self.mutex)
+        elif self.wake_fd >= 0:
             notify(self.wake_fd)

@@ -33,9 +33,16 @@ cdef int remember_main_thread() except -1:
 
 remember_main_thread()
 
+cdef enum:  # what a park waits for, without a GIL: see `Park.waiting`
+    AWAKE
+    ASLEEP   # on the lock
+    POLLING  # in a poll, for `notify_fd`
+    READING  # back from it, and the waker perhaps
+    ROUSED   # a waker is at work on it
+
 cdef struct Park:
     PyThread_type_lock lock  # held, so that acquiring it waits; a wake-up releases it
-    bint waiting             # only who flips it from 1 to 0 releases the lock
+    int waiting              # only who changes it from not 0 releases the lock
     bint reading             # it waits in a poll, and for this instead of the lock:
     int notify_fd            # -1 while the waiting thread itself may be the waker
 
@@ -47,12 +54,28 @@ cdef void park_free(Park* park) noexcept:
 
 
 cdef inline void park_wake(Park* park) noexcept nogil:
-    if park.waiting:
+    if PARALLEL:
+        park_rouse(park)
+    elif park.waiting:
         park.waiting = False
         if not park.reading:
             PyThread_release_lock(park.lock)
         elif park.notify_fd >= 0:
             notify(park.notify_fd)
+
+
+cdef void park_rouse(Park* park) noexcept nogil:
+    """Wake it, from any thread, and be done with its memory before it goes on."""
+    cdef int how = load_int(&park.waiting)
+    while how == ASLEEP or how == POLLING or how == READING:
+        if replace_int(&park.waiting, how, ROUSED):
+            if how == ASLEEP:
+                PyThread_release_lock(park.lock)
+            elif how == POLLING:
+                notify(park.notify_fd)
+            store_int(&park.waiting, AWAKE)
+            return
+        how = load_int(&park.waiting)
 
 
 cdef inline void notify(int fd) noexcept nogil:
@@ -62,7 +85,7 @@ cdef inline void notify(int fd) noexcept nogil:
 
 
 cdef bint lock_wait(
-    PyThread_type_lock lock, int64_t deadline, bint* waiting
+    PyThread_type_lock lock, int64_t deadline, int* waiting
 ) except -1:
     """Acquire `lock`, True, or give up at the deadline or once `waiting` is unset.
 
@@ -76,7 +99,7 @@ cdef bint lock_wait(
     while True:
         # A signal that came while C code ran does not interrupt the wait below.
         PyErr_CheckSignals()
-        if not waiting[0]:
+        if not load_int(waiting):
             return False
         us = longest
         if deadline != NEVER:
@@ -91,20 +114,33 @@ cdef bint lock_wait(
             return True
 
 
-cdef bint park_wait(Park* park, int64_t deadline) except -1:
-    """Wait for a wake-up, True, or the deadline, False. Spurious wake-ups may happen.
+cdef int park_arm(Park* park) except -1:
+    """Wait from now on: whoever changes what is waited for, and then wakes, is noticed.
 
-    The GIL makes the caller's check of its predicate and the setting of `waiting` one
-    step, so that no wake-up is lost.
+    Without a GIL this comes before the last look at what is waited for, or both are in the
+    section of the one who wakes. With a GIL nothing runs in between in any case.
     """
     if park.lock == NULL:
         park.lock = PyThread_allocate_lock()
         if park.lock == NULL:
             raise MemoryError
         PyThread_acquire_lock_timed(park.lock, 0, 0)
-    park.waiting = True
+    store_int(&park.waiting, ASLEEP)
+    return 0
+
+
+cdef bint park_wait(Park* park, int64_t deadline) except -1:
+    """Wait for a wake-up, True, or the deadline, False. Spurious wake-ups may happen.
+
+    With a GIL the caller's check of its predicate and the setting of `waiting` are one
+    step, so that no wake-up is lost. Without one the caller has armed it.
+    """
+    if not PARALLEL:
+        park_arm(park)
     try:
         if lock_wait(park.lock, deadline, &park.waiting):
+            if PARALLEL:
+                park_settle(park)
             return True
     except BaseException:
         park_leave(park)
@@ -114,25 +150,83 @@ cdef bint park_wait(Park* park, int64_t deadline) except -1:
 
 cdef bint park_leave(Park* park) noexcept:
     """Stop waiting; True when a wake-up had come all the same."""
-    if park.waiting:
-        park.waiting = False
+    if replace_int(&park.waiting, ASLEEP, AWAKE):
         return False
+    if PARALLEL:
+        park_settle(park)
     PyThread_acquire_lock_timed(park.lock, 0, 0)  # take back what the waker released
     return True
 
 
+cdef void park_settle(Park* park) noexcept:
+    """Let the waker finish."""
+    while load_int(&park.waiting) == ROUSED:
+        sched_yield()
+
+
+# The same for a thread that reads the socket while it waits: see `Line.read_until`.
+
+cdef inline void park_begin_reading(Park* park, int fd) noexcept:
+    park.notify_fd = fd
+    if PARALLEL:
+        replace_int(&park.waiting, ASLEEP, POLLING)
+    else:
+        park.waiting = park.reading = True
+
+
+cdef inline bint park_waits(Park* park) noexcept:
+    if PARALLEL:
+        return AWAKE < load_int(&park.waiting) < ROUSED
+    return park.waiting
+
+
+cdef inline void park_reads(Park* park) noexcept:
+    """The waiting thread itself may be the waker now."""
+    if PARALLEL:
+        replace_int(&park.waiting, POLLING, READING)
+    else:
+        park.notify_fd = -1
+
+
+cdef inline void park_polls(Park* park, int fd) noexcept:
+    """And now it is not any more."""
+    if PARALLEL:
+        replace_int(&park.waiting, READING, POLLING)
+    else:
+        park.notify_fd = fd
+
+
+cdef inline bint park_end_reading(Park* park) noexcept:
+    """Whether it was woken; if not it stays armed without a GIL."""
+    cdef bint woken
+    if PARALLEL:
+        if replace_int(&park.waiting, POLLING, ASLEEP) or replace_int(
+            &park.waiting, READING, ASLEEP
+        ):
+            return False
+        park_settle(park)
+        return True
+    woken = not park.waiting
+    park.waiting = park.reading = False
+    return woken
+
+
 cdef struct Parked:  # a waiting thread, on that thread's stack
     PyThread_type_lock lock
-    bint waiting
+    int waiting
     Parked* next
 
 
 cdef void crowd_wake(Parked** crowd) noexcept:
-    """Wake all that wait there; the GIL keeps them, and their memory, where they are."""
+    """Wake all that wait there.
+
+    The GIL keeps them, and their memory, where they are. Without one the section of the
+    crowd's owner does, which both sides are in.
+    """
     cdef Parked* one = crowd[0]
     crowd[0] = NULL
     while one != NULL:
-        one.waiting = False
+        store_int(&one.waiting, False)
         PyThread_release_lock(one.lock)
         one = one.next
 

@@ -38,29 +38,47 @@ cdef class Pin:
     @property
     def id(self) -> str:
         """What to send along with pulls; empty when not pinned."""
+        cdef Section here
+        enter(&here, <PyObject*>self)
+        try:
+            return self.text()
+        finally:
+            leave(&here)
+
+    cdef str text(self):
         if self.raw is None:
             return ""
         return decode_text(PyBytes_AS_STRING(self.raw), PyBytes_GET_SIZE(self.raw))
 
     def drop(self, refused: str) -> None:
         """Forget an id that the server has refused; a newer one is kept."""
-        if self.id == refused:
-            self.raw = None
+        cdef Section here
+        enter(&here, <PyObject*>self)
+        try:
+            if self.text() == refused:
+                self.raw = None
+        finally:
+            leave(&here)
 
     cdef int learn(self, Msg msg) except -1:
         cdef Py_ssize_t size = pin_line(msg.block)
         cdef const char* at
-        if size == 0:
+        cdef Section here
+        enter(&here, <PyObject*>self)
+        try:
+            if size == 0:
+                return 0
+            at = PyBytes_AS_STRING(msg.block) + PyBytes_GET_SIZE(msg.block) - 2 - size
+            at += PIN_NAME
+            size -= PIN_NAME + 2
+            if (
+                self.raw is None or PyBytes_GET_SIZE(self.raw) != size
+                or memcmp(PyBytes_AS_STRING(self.raw), at, size) != 0
+            ):
+                self.raw = PyBytes_FromStringAndSize(at, size)
             return 0
-        at = PyBytes_AS_STRING(msg.block) + PyBytes_GET_SIZE(msg.block) - 2 - size
-        at += PIN_NAME
-        size -= PIN_NAME + 2
-        if (
-            self.raw is None or PyBytes_GET_SIZE(self.raw) != size
-            or memcmp(PyBytes_AS_STRING(self.raw), at, size) != 0
-        ):
-            self.raw = PyBytes_FromStringAndSize(at, size)
-        return 0
+        finally:
+            leave(&here)
 
     def __repr__(self) -> str:
         return f"<Pin {self.id or 'none'}>"

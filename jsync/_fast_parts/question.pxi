@@ -31,11 +31,14 @@ cdef class Question:
         cdef Outbox outbox = mailbox.outbox
         cdef Publish frame
         cdef Msg msg
-        mailbox.on_status = on_status
+        cdef Section here
+        enter(&here, <PyObject*>mailbox)
+        mailbox._on_status = on_status
         mailbox.closed = False
         mailbox.error = None
         mailbox.delivered = 0
         mailbox.expected = 1
+        leave(&here)
         self.number += 1
         publish_to(
             &frame, PyBytes_AS_STRING(self.subject), PyBytes_GET_SIZE(self.subject)

@@ -8,7 +8,9 @@ cdef class Waiter(Sink):
     cdef Outbox outbox
     cdef object result
     cdef object error
-    cdef readonly bint done
+    cdef int claimed  # by the one who sets or fails it
+    cdef int occupied  # by one who waits, without a GIL
+    cdef int settled  # and this is for those who wait
     cdef readonly str subject
     cdef bint local  # no message of the server brings it
 
@@ -29,32 +31,51 @@ cdef class Waiter(Sink):
 
     cpdef set(self, object result):
         """Be done; only the first time counts."""
-        if not self.done:
+        if not swap_int(&self.claimed, True):
             self.result = result
-            self.done = True
+            store_int(&self.settled, True)
             park_wake(&self.park)
 
     def fail(self, error: "Exception") -> None:
         """Be done with an error; only the first time counts."""
-        if not self.done:
+        if not swap_int(&self.claimed, True):
             self.error = error
-            self.done = True
+            store_int(&self.settled, True)
             park_wake(&self.park)
+
+    @property
+    def done(self) -> bool:
+        return load_int(&self.settled) != 0
 
     def wait(self, timeout: float | None = None) -> bool:
         """Whether it is done, waiting up to `timeout` seconds. One thread at a time."""
         cdef int64_t deadline = deadline_after(timeout)
-        while not self.done:
+        cdef bint woken = False
+        while not load_int(&self.settled):
             check_may_wait(self.outbox)
-            if self.park.waiting:
+            if PARALLEL:
+                if swap_int(&self.occupied, True):
+                    raise ConcurrentUseError("another thread is waiting on this object")
+                try:
+                    park_arm(&self.park)
+                    if load_int(&self.settled):
+                        park_leave(&self.park)
+                        break
+                    woken = self.park_until(deadline)
+                finally:
+                    store_int(&self.occupied, False)
+            elif self.park.waiting:
                 raise ConcurrentUseError("another thread is waiting on this object")
-            if self.local:
-                woken = park_wait(&self.park, deadline)
             else:
-                woken = wait_for_wake(self.outbox, &self.park, deadline, True)
+                woken = self.park_until(deadline)
             if not woken and jsync_now() >= deadline:
                 break
-        return self.done
+        return load_int(&self.settled) != 0
+
+    cdef inline bint park_until(self, int64_t deadline) except -1:
+        if self.local:
+            return park_wait(&self.park, deadline)
+        return wait_for_wake(self.outbox, &self.park, deadline, True)
 
     def value(self) -> object:
         """What `set` was given; raises what `fail` was given."""
@@ -85,9 +106,9 @@ cdef class Replies(Sink):
 
     def add(self, sink: Sink) -> int:
         """Expect replies for `sink`; the token to put behind `prefix`."""
-        self.token += 1
-        self.waiting[self.token] = sink
-        return self.token
+        cdef uint64_t token = add_number(&self.token, 1)
+        self.waiting[token] = sink
+        return token
 
     def discard(self, token: int) -> None:
         self.waiting.pop(token, None)
@@ -110,9 +131,9 @@ cdef class Replies(Sink):
         cdef bytes reply = PyBytes_FromStringAndSize(NULL, size + 20)
         cdef char* out = PyBytes_AS_STRING(reply)
         cdef char* end
-        self.token += 1
-        token = self.token
-        end = write_number(put(out, PyBytes_AS_STRING(self.raw_prefix), size), self.token)
+        cdef uint64_t number = add_number(&self.token, 1)
+        token = number
+        end = write_number(put(out, PyBytes_AS_STRING(self.raw_prefix), size), number)
         # A new one each time: the loss of the connection has failed the last.
         self.waiting[token] = waiter
         try:
@@ -136,9 +157,12 @@ cdef class Replies(Sink):
         while i > 0 and msg.head[i - 1] != c".":
             i -= 1
         if parse_number(msg.head + i, msg.subject_size - i, &token):
-            sink = self.waiting.get(token)
+            sink = dict_get(self.waiting, token)
             if sink is not None:
-                (<Sink>sink).deliver(msg, line)
+                deliver_to(<Sink>sink, msg, line)
                 if isinstance(sink, Waiter):
-                    del self.waiting[token]
+                    if PARALLEL:  # the one who asked may have done so
+                        self.waiting.pop(token, None)
+                    else:
+                        del self.waiting[token]
         return 0

@@ -176,27 +176,32 @@ cdef class AckWindow(AckSlots):
         cdef int64_t deadline
         cdef Wide me
         cdef bint queued = False
-        if self.send_now(future, NULL):
-            return 0
-        deadline = jsync_now() + self.stall_timeout
-        me.next = NULL
+        cdef Section here
+        enter(&here, <PyObject*>self)
         try:
-            while not self.send_now(future, &me):
-                if jsync_now() >= deadline:
-                    raise StallTimeoutError(
-                        "the message was not published: "
-                        f"for {self.stall_timeout / 1e9:g} s {self.obstacle()}"
-                    )
-                check_may_wait(self.outbox)
-                # Small messages of other threads would take the room again and again.
-                if not queued and future.cost() > self.limit // 8:
-                    self.queue(&me)
-                    queued = True
-                crowd_wait(&self.stalled, deadline)
+            if self.send_now(future, NULL):
+                return 0
+            deadline = jsync_now() + self.stall_timeout
+            me.next = NULL
+            try:
+                while not self.send_now(future, &me):
+                    if jsync_now() >= deadline:
+                        raise StallTimeoutError(
+                            "the message was not published: "
+                            f"for {self.stall_timeout / 1e9:g} s {self.obstacle()}"
+                        )
+                    check_may_wait(self.outbox)
+                    # Small messages of other threads would take the room again and again.
+                    if not queued and future.cost() > self.limit // 8:
+                        self.queue(&me)
+                        queued = True
+                    crowd_wait(&self.stalled, deadline)
+            finally:
+                if queued:
+                    self.leave_queue(&me)
+            return 0
         finally:
-            if queued:
-                self.leave_queue(&me)
-        return 0
+            leave(&here)
 
     cdef bint send_now(self, PubAckFuture future, Wide* me) except -1:
         """Write the message if the window has room for it, and nobody is before it."""
@@ -422,7 +427,12 @@ cdef class AckWindow(AckSlots):
 
     def take_failures(self) -> tuple[list[PubAckFuture], int]:
         """The failed whose errors nobody has seen, the first ones, and how many more."""
-        return self.failures.take()
+        cdef Section here
+        enter(&here, <PyObject*>self)
+        try:
+            return self.failures.take()
+        finally:
+            leave(&here)
 
     cdef int tell(self, PubAckFuture future, error, Line line) except -1:
         """Have the callbacks called, and the handler of failures if there is an error."""
@@ -439,11 +449,16 @@ cdef class AckWindow(AckSlots):
 
     def take_done(self) -> list[tuple[PubAckFuture, "Sequence[object]", object]]:
         """What was done since: the futures, their callbacks, and errors to be told."""
-        told, self.told = self.told, []
-        return [
-            (future, callbacks, None if error is None else fresh(error))
-            for future, callbacks, error in told
-        ]
+        cdef Section here
+        enter(&here, <PyObject*>self)
+        try:
+            told, self.told = self.told, []
+            return [
+                (future, callbacks, None if error is None else fresh(error))
+                for future, callbacks, error in told
+            ]
+        finally:
+            leave(&here)
 
     # What becomes of them: told by the I/O thread, or by who waits ----------------------
 
@@ -468,20 +483,30 @@ cdef class AckWindow(AckSlots):
 
     def expire(self) -> float | None:
         """Fail what is late; when to call it next, by the monotonic clock."""
-        self.fail_late(jsync_now())
-        if self.first == NO_SLOT:
-            self.timed = False
-            return None
-        return (<PubAckFuture>self.slots[self.first].future).due / 1e9
+        cdef Section here
+        enter(&here, <PyObject*>self)
+        try:
+            self.fail_late(jsync_now())
+            if self.first == NO_SLOT:
+                self.timed = False
+                return None
+            return (<PubAckFuture>self.slots[self.first].future).due / 1e9
+        finally:
+            leave(&here)
 
     def lost(self, error: "Exception") -> None:
         """The connection has broken: fail all that waits, or keep it for `send_again`."""
-        self.paused = True
-        for future in self.all_waiting():
-            if self.resend:
-                self.send_later(<PubAckFuture>future)
-            else:
-                self.conclude(<PubAckFuture>future, error, None)
+        cdef Section here
+        enter(&here, <PyObject*>self)
+        try:
+            self.paused = True
+            for future in self.all_waiting():
+                if self.resend:
+                    self.send_later(<PubAckFuture>future)
+                else:
+                    self.conclude(<PubAckFuture>future, error, None)
+        finally:
+            leave(&here)
 
     cdef void send_later(self, PubAckFuture future) noexcept:
         """Have `send_again` send it, although it may be stored unless it was refused."""
@@ -491,11 +516,16 @@ cdef class AckWindow(AckSlots):
 
     def connected(self) -> bool:
         """There is a connection again; True when `send_again` has to be called."""
-        if self.resend and self.waiting:
-            return True
-        self.paused = False
-        crowd_wake(&self.stalled)
-        return False
+        cdef Section here
+        enter(&here, <PyObject*>self)
+        try:
+            if self.resend and self.waiting:
+                return True
+            self.paused = False
+            crowd_wake(&self.stalled)
+            return False
+        finally:
+            leave(&here)
 
     def send_again(self) -> None:
         """Write again, in order, what was lost or refused; blocks while the buffer is full.
@@ -505,50 +535,67 @@ cdef class AckWindow(AckSlots):
         cdef PubAckFuture future
         cdef list unsent
         cdef bint written
-        if self.resending:
-            return
-        self.resending = True
+        cdef Section here
+        enter(&here, <PyObject*>self)
         try:
-            while True:
-                unsent = [one for one in self.all_waiting() if (<PubAckFuture>one).unsent]
-                if not unsent:
-                    break
-                for future in unsent:
-                    if future.finished or not future.unsent:
-                        continue
-                    try:
-                        written = self.write(future, future.slot, True)
-                    except MaxPayloadError as error:
-                        self.conclude(future, self.unclear(future, error), None)
-                        continue
-                    if not written:
-                        return  # lost again: the next connection calls
-            self.paused = False
-            crowd_wake(&self.stalled)
+            if self.resending:
+                return
+            self.resending = True
+            try:
+                while True:
+                    unsent = [
+                        one for one in self.all_waiting() if (<PubAckFuture>one).unsent
+                    ]
+                    if not unsent:
+                        break
+                    for future in unsent:
+                        if future.finished or not future.unsent:
+                            continue
+                        try:
+                            written = self.write(future, future.slot, True)
+                        except MaxPayloadError as error:
+                            self.conclude(future, self.unclear(future, error), None)
+                            continue
+                        if not written:
+                            return  # lost again: the next connection calls
+                self.paused = False
+                crowd_wake(&self.stalled)
+            finally:
+                self.resending = False
         finally:
-            self.resending = False
+            leave(&here)
 
     def retry(self) -> bool:
         """Have `send_again` send what was refused and has waited; whether there is any."""
         cdef PubAckFuture future
         cdef int64_t soon = jsync_now() + RETRY_SLACK_NS
         cdef bint found = False
-        self.retry_due = NEVER
-        for future in self.all_waiting():
-            if future.again_at == 0:
-                continue
-            if future.again_at <= soon:
-                future.unsent = found = True
-                future.again_at = 0
-            else:
-                self.retry_due = min(self.retry_due, future.again_at)
-        return found
+        cdef Section here
+        enter(&here, <PyObject*>self)
+        try:
+            self.retry_due = NEVER
+            for future in self.all_waiting():
+                if future.again_at == 0:
+                    continue
+                if future.again_at <= soon:
+                    future.unsent = found = True
+                    future.again_at = 0
+                else:
+                    self.retry_due = min(self.retry_due, future.again_at)
+            return found
+        finally:
+            leave(&here)
 
     def retry_in(self) -> float | None:
         """In how many seconds `retry` has something to do; None: nothing."""
-        if self.retry_due == NEVER:
-            return None
-        return max(0, self.retry_due - jsync_now()) / 1e9
+        cdef Section here
+        enter(&here, <PyObject*>self)
+        try:
+            if self.retry_due == NEVER:
+                return None
+            return max(0, self.retry_due - jsync_now()) / 1e9
+        finally:
+            leave(&here)
 
     def doubt(self, seconds: float) -> bool:
         """Have `send_again` send what has had no answer for so long; whether there is any.
@@ -557,45 +604,65 @@ cdef class AckWindow(AckSlots):
         """
         cdef PubAckFuture future
         cdef int64_t before = jsync_now() - <int64_t>(seconds * 1e9)
-        # On a slow line the acks come late, but in order.
-        cdef bint silent = self.answered < before and self.outbox.pending_now() == 0
-        cdef bint found = False
-        for future in self.all_waiting():
-            if future.sent < before and future.refusal is None and (
-                silent or future.number < self.newest
-            ):
-                self.send_later(future)
-                found = True
-        return found
+        cdef bint silent, found = False
+        cdef Section here
+        enter(&here, <PyObject*>self)
+        try:
+            # On a slow line the acks come late, but in order.
+            silent = self.answered < before and self.outbox.pending_now() == 0
+            for future in self.all_waiting():
+                if future.sent < before and future.refusal is None and (
+                    silent or future.number < self.newest
+                ):
+                    self.send_later(future)
+                    found = True
+            return found
+        finally:
+            leave(&here)
 
     def deny(self, subject: str, error: "Exception") -> None:
         """The server refuses messages to that subject."""
         cdef PubAckFuture future
-        for future in self.all_waiting():
-            if future.subject == subject:
-                self.conclude(future, self.unclear(future, error), None)
+        cdef Section here
+        enter(&here, <PyObject*>self)
+        try:
+            for future in self.all_waiting():
+                if future.subject == subject:
+                    self.conclude(future, self.unclear(future, error), None)
+        finally:
+            leave(&here)
 
     def flush(self, timeout: float | None) -> bool:
         """Wait until all that was published before has its ack or its error."""
         cdef int64_t deadline = deadline_after(timeout)
         cdef uint64_t mark = self.published
-        while self.oldest() <= mark:
-            check_may_wait(self.outbox)
-            if jsync_now() >= deadline:
-                return False
-            if self.flushing == NULL or mark < self.flush_mark:
-                self.flush_mark = mark
-            # While reconnecting nobody else looks at the clock.
-            crowd_wait(&self.flushing, min(
-                deadline, (<PubAckFuture>self.slots[self.first].future).due
-            ))
-            self.fail_late(jsync_now())
-        return True
+        cdef Section here
+        enter(&here, <PyObject*>self)
+        try:
+            while self.oldest() <= mark:
+                check_may_wait(self.outbox)
+                if jsync_now() >= deadline:
+                    return False
+                if self.flushing == NULL or mark < self.flush_mark:
+                    self.flush_mark = mark
+                # While reconnecting nobody else looks at the clock.
+                crowd_wait(&self.flushing, min(
+                    deadline, (<PubAckFuture>self.slots[self.first].future).due
+                ))
+                self.fail_late(jsync_now())
+            return True
+        finally:
+            leave(&here)
 
     def close(self, error: "Exception", refusal: "Exception | None" = None) -> None:
         """Fail what waits with `error`, and refuse more with `refusal`, or `error` too."""
-        if self.error is None:
-            self.error = error if refusal is None else refusal
-        for future in self.all_waiting():
-            self.conclude(<PubAckFuture>future, error, None)
-        crowd_wake(&self.stalled)
+        cdef Section here
+        enter(&here, <PyObject*>self)
+        try:
+            if self.error is None:
+                self.error = error if refusal is None else refusal
+            for future in self.all_waiting():
+                self.conclude(<PubAckFuture>future, error, None)
+            crowd_wake(&self.stalled)
+        finally:
+            leave(&here)
