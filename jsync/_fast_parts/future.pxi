@@ -122,13 +122,14 @@ cdef class PubAckFuture:
         cdef Section here
         enter(&here, <PyObject*>self.window)
         try:
-            self.wait(timeout)
+            self.wait(timeout, &here)
             if self.error is not None:
                 self.window.failures.see(self)
                 raise fresh(self.error)
             return self.pub_ack()
         finally:
             leave(&here)
+            self.window.call_out()
 
     @cython.annotation_typing(False)
     def exception(self, timeout: "Seconds | None" = None) -> "Exception | None":
@@ -146,13 +147,14 @@ cdef class PubAckFuture:
         cdef Section here
         enter(&here, <PyObject*>self.window)
         try:
-            self.wait(timeout)
+            self.wait(timeout, &here)
             if self.error is None:
                 return None
             self.window.failures.see(self)
             return fresh(self.error)
         finally:
             leave(&here)
+            self.window.call_out()
 
     def add_done_callback(self, callback: object) -> None:
         """Call a function when the future is done, or soon if it is done already.
@@ -176,6 +178,7 @@ cdef class PubAckFuture:
                 self.window.tell(self, None, None)
         finally:
             leave(&here)
+            self.window.call_out()
 
     cdef object pub_ack(self):
         if self.ack is None:
@@ -192,7 +195,8 @@ cdef class PubAckFuture:
         """Bytes that are kept while it waits."""
         return self.payload_size() + len(<str>self.subject)
 
-    cdef int wait(self, timeout) except -1:
+    cdef int wait(self, timeout, Section* here) except -1:
+        """Called in the section of the window."""
         cdef int64_t deadline
         if timeout is None and self.finished:
             return 0
@@ -205,6 +209,6 @@ cdef class PubAckFuture:
                     f"{seconds(timeout, 'timeout')} s: still pending"
                 )
             # While reconnecting nobody else looks at the clock.
-            crowd_wait(&self.waiting, min(deadline, self.due))
+            self.window.wait_among(&self.waiting, min(deadline, self.due), here)
             self.window.fail_late(jsync_now())
         return 0

@@ -205,6 +205,8 @@ cdef inline bint park_end_reading(Park* park) noexcept:
         ):
             return False
         park_settle(park)
+        # If the waker came before the reading it has released the lock.
+        PyThread_acquire_lock_timed(park.lock, 0, 0)
         return True
     woken = not park.waiting
     park.waiting = park.reading = False
@@ -231,8 +233,13 @@ cdef void crowd_wake(Parked** crowd) noexcept:
         one = one.next
 
 
-cdef int crowd_wait(Parked** crowd, int64_t deadline) except -1:
-    """Wait beside any number of others, until woken or the deadline; see `park_wait`."""
+cdef int crowd_wait(
+    Parked** crowd, int64_t deadline, Section* here, object owner
+) except -1:
+    """Wait beside any number of others, until woken or the deadline; see `park_wait`.
+
+    The section `here` of the crowd's owner is left meanwhile: signal handlers may run.
+    """
     cdef Parked me
     cdef Parked** at
     me.lock = PyThread_allocate_lock()
@@ -242,9 +249,11 @@ cdef int crowd_wait(Parked** crowd, int64_t deadline) except -1:
     me.waiting = True
     me.next = crowd[0]
     crowd[0] = &me
+    leave(here)
     try:
         lock_wait(me.lock, deadline, &me.waiting)
     finally:
+        enter(here, <PyObject*>owner)
         at = crowd
         while me.waiting and at[0] != NULL:
             if at[0] == &me:

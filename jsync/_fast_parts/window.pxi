@@ -29,6 +29,7 @@ cdef class AckWindow(AckSlots):
     cdef str stream                 # the one that acked last, shared by the futures
     cdef Failures failures
     cdef list told                  # (future, callbacks, error or None) for `take_done`
+    cdef int untold, untimed        # `on_done`, or `on_timer`, is to be called
     cdef public bint watched
     """Whether failures are told through `take_done`, callbacks or not."""
     cdef public object on_done
@@ -195,13 +196,14 @@ cdef class AckWindow(AckSlots):
                     if not queued and future.cost() > self.limit // 8:
                         self.queue(&me)
                         queued = True
-                    crowd_wait(&self.stalled, deadline)
+                    self.wait_among(&self.stalled, deadline, &here)
             finally:
                 if queued:
                     self.leave_queue(&me)
             return 0
         finally:
             leave(&here)
+            self.call_out()
 
     cdef bint send_now(self, PubAckFuture future, Wide* me) except -1:
         """Write the message if the window has room for it, and nobody is before it."""
@@ -227,7 +229,7 @@ cdef class AckWindow(AckSlots):
                 self.give_back(at)
         if written and not self.timed:
             self.timed = True
-            self.on_timer()
+            store_int(&self.untimed, True)
         return written
 
     cdef str obstacle(self):
@@ -444,8 +446,30 @@ cdef class AckWindow(AckSlots):
             if line is not None:
                 line.events.append((EVENT_CALL, self.on_done))
             else:
-                self.on_done()
+                store_int(&self.untold, True)
         return 0
+
+    cdef inline int call_out(self) except -1:
+        """Make the calls that are due. Outside the section: they run code of others."""
+        if load_int(&self.untimed) and swap_int(&self.untimed, False):
+            self.on_timer()
+        if load_int(&self.untold) and swap_int(&self.untold, False):
+            self.on_done()
+        return 0
+
+    cdef int call_from(self, Section* here) except -1:
+        """The same, for who is in the section, and looks again afterwards."""
+        leave(here)
+        try:
+            return self.call_out()
+        finally:
+            enter(here, <PyObject*>self)
+
+    cdef int wait_among(self, Parked** crowd, int64_t deadline, Section* here) except -1:
+        """Wait in a crowd of the window, or make the calls that are due, outside of it."""
+        if load_int(&self.untold) or load_int(&self.untimed):
+            return self.call_from(here)
+        return crowd_wait(crowd, deadline, here, self)
 
     def take_done(self) -> list[tuple[PubAckFuture, "Sequence[object]", object]]:
         """What was done since: the futures, their callbacks, and errors to be told."""
@@ -493,6 +517,7 @@ cdef class AckWindow(AckSlots):
             return (<PubAckFuture>self.slots[self.first].future).due / 1e9
         finally:
             leave(&here)
+            self.call_out()
 
     def lost(self, error: "Exception") -> None:
         """The connection has broken: fail all that waits, or keep it for `send_again`."""
@@ -507,6 +532,7 @@ cdef class AckWindow(AckSlots):
                     self.conclude(<PubAckFuture>future, error, None)
         finally:
             leave(&here)
+            self.call_out()
 
     cdef void send_later(self, PubAckFuture future) noexcept:
         """Have `send_again` send it, although it may be stored unless it was refused."""
@@ -549,6 +575,8 @@ cdef class AckWindow(AckSlots):
                     if not unsent:
                         break
                     for future in unsent:
+                        if load_int(&self.untold):
+                            self.call_from(&here)
                         if future.finished or not future.unsent:
                             continue
                         try:
@@ -564,6 +592,7 @@ cdef class AckWindow(AckSlots):
                 self.resending = False
         finally:
             leave(&here)
+            self.call_out()
 
     def retry(self) -> bool:
         """Have `send_again` send what was refused and has waited; whether there is any."""
@@ -631,14 +660,16 @@ cdef class AckWindow(AckSlots):
                     self.conclude(future, self.unclear(future, error), None)
         finally:
             leave(&here)
+            self.call_out()
 
     def flush(self, timeout: float | None) -> bool:
         """Wait until all that was published before has its ack or its error."""
         cdef int64_t deadline = deadline_after(timeout)
-        cdef uint64_t mark = self.published
+        cdef uint64_t mark
         cdef Section here
         enter(&here, <PyObject*>self)
         try:
+            mark = self.published
             while self.oldest() <= mark:
                 check_may_wait(self.outbox)
                 if jsync_now() >= deadline:
@@ -646,13 +677,14 @@ cdef class AckWindow(AckSlots):
                 if self.flushing == NULL or mark < self.flush_mark:
                     self.flush_mark = mark
                 # While reconnecting nobody else looks at the clock.
-                crowd_wait(&self.flushing, min(
+                self.wait_among(&self.flushing, min(
                     deadline, (<PubAckFuture>self.slots[self.first].future).due
-                ))
+                ), &here)
                 self.fail_late(jsync_now())
             return True
         finally:
             leave(&here)
+            self.call_out()
 
     def close(self, error: "Exception", refusal: "Exception | None" = None) -> None:
         """Fail what waits with `error`, and refuse more with `refusal`, or `error` too."""
@@ -666,3 +698,4 @@ cdef class AckWindow(AckSlots):
             crowd_wake(&self.stalled)
         finally:
             leave(&here)
+            self.call_out()
