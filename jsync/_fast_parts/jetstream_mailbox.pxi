@@ -322,8 +322,8 @@ cdef class JetStreamMailbox(Mailbox):
         if self._on_control is not None and msg.is_status() and not is_ack_subject(
             msg.head + msg.subject_size, msg.reply_size
         ):
-            self.put(msg)
-            if self.on_first is not None:
+            self.put_control(msg)
+            if self._on_first is not None:
                 line.events.append((EVENT_FIRST, self))
             return 0
         if self._trail is not None:
@@ -353,12 +353,17 @@ cdef class JetStreamMailbox(Mailbox):
         cdef Section here
         enter(&here, <PyObject*>self)
         try:
-            msg.ack_state = CONTROL
-            self.append(msg)
-            self.controls += 1
-            self.wake_one()
+            self.put_control(msg)
         finally:
             leave(&here)
+
+    cdef int put_control(self, Msg msg) except -1:
+        """Called in the section."""
+        msg.ack_state = CONTROL
+        self.append(msg)
+        self.controls += 1
+        self.wake_one()
+        return 0
 
     cdef int pass_controls(self) except -1:
         """Have what comes before the next message its call."""

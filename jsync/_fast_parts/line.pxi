@@ -304,7 +304,7 @@ cdef class Line(Parser):
                     aside = glance_time(&self.aside_until) - now
                     if load_int(&self.borrowed):
                         aside += WAITED_FOR_NS
-                    fds[0].fd = self.fd
+                    fds[0].fd = glance_int(&self.fd)
                     fds[0].events = 0 if aside > 0 else POLLIN
                     if glance_int(&self.outbox.choked) != 0 if self.direct else writable:
                         fds[0].events |= POLLOUT
@@ -415,7 +415,7 @@ cdef class Line(Parser):
         is something for the session to decide, it is no plain socket, or not connected.
         """
         cdef pollfd fds[2]
-        cdef int fd = self.fd
+        cdef int fd = glance_int(&self.fd)
         cdef int64_t left, now = 0, longest = LONGEST_POLL_NS
         cdef bint woken, told
         if load_int(&self.borrowed) or not self.is_readable(fd):
@@ -532,16 +532,8 @@ cdef bint wait_for_wake(
 
     When acks are held, only in the I/O thread's place, where the next ones are close.
     """
-    cdef Line line
-    if for_one:
-        try:
-            line = outbox.reader()
-            if line is not None and line.read_until(park, deadline):
-                return True
-        except BaseException:
-            if PARALLEL:
-                park_leave(park)
-            raise
+    if for_one and read_for(outbox, park, deadline):
+        return True
     if held:
         return park_leave(park) if PARALLEL else False
     add_int(&outbox.parked, 1)
@@ -551,9 +543,24 @@ cdef bint wait_for_wake(
         add_int(&outbox.parked, -1)
 
 
-cdef int deliver_to(Sink sink, Msg msg, Line line) except -1:
+cdef inline bint read_for(Outbox outbox, Park* park, int64_t deadline) except -1:
+    """Read the socket until `park` is woken, True, if there is one: see `read_until`."""
+    cdef Line line
+    if not PARALLEL:
+        return outbox.line is not None and outbox.line.read_until(park, deadline)
+    try:
+        line = outbox.reader()
+        return line is not None and line.read_until(park, deadline)
+    except BaseException:
+        park_leave(park)
+        raise
+
+
+cdef inline int deliver_to(Sink sink, Msg msg, Line line) except -1:
     """Deliver in the section of the sink, which its readers take from in it, too."""
     cdef Section here
+    if not PARALLEL:
+        return sink.deliver(msg, line)
     enter(&here, <PyObject*>sink)
     try:
         sink.deliver(msg, line)

@@ -50,7 +50,9 @@ cdef class Question:
         outbox.write_message(&frame, True)
         msg = mailbox.wait(<int64_t>(deadline * 1e9))
         if msg is not None:
-            mailbox.on_status = None
+            enter(&here, <PyObject*>mailbox)
+            on_status, mailbox._on_status = mailbox._on_status, None
+            leave(&here)
         return msg
 
     def __repr__(self) -> str:
