@@ -1,0 +1,543 @@
+"""Two or more threads meet at each structure that docs/locks.md lists.
+
+With a GIL these tests pass by themselves. Without one each row is here for its protection.
+JSYNC_MEETINGS says how many rounds each test has.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+import time
+from collections import Counter
+from itertools import pairwise
+from typing import TYPE_CHECKING, NoReturn, cast
+
+from jsync import PubAck, errors
+from jsync._fast import (
+    AckWindow,
+    BatchWriter,
+    Columns,
+    IngestCounts,
+    JetStreamMailbox,
+    Line,
+    Mailbox,
+    Messages,
+    Order,
+    Outbox,
+    Pin,
+    Replies,
+    Trail,
+    Turn,
+    Waiter,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from jsync._fast import JetStreamMsg
+
+ROUNDS = int(os.environ.get("JSYNC_MEETINGS", "2000"))
+LONG = 300.0
+SID = 7
+ACK = b"$JS.ACK.S.c.1.%d.%d.1760000000123456789.0"
+
+
+def meet(*calls: Callable[[], object]) -> None:
+    """Run each call on a thread, begun together; raise what one of them raised."""
+    barrier = threading.Barrier(len(calls))
+    raised: list[BaseException] = []
+
+    def run(call: Callable[[], object]) -> None:
+        try:
+            barrier.wait(LONG)
+            call()
+        except BaseException as error:  # noqa: BLE001 - raised below
+            raised.append(error)
+
+    threads = [threading.Thread(target=run, args=(call,)) for call in calls]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(LONG)
+        assert not thread.is_alive(), "a thread hangs"
+    for error in raised:
+        raise error
+
+
+class Station:
+    """A line that is fed by hand, and its write buffer, which is emptied by hand."""
+
+    def __init__(self, *, connected: bool = False, limit: int = 1 << 28) -> None:
+        self.outbox = Outbox(limit=limit, hold_limit=1 << 28)
+        self.line = Line(self.outbox, -1)
+        if connected:  # as TLS is: the I/O thread takes the bytes
+            self.outbox.open(-1, b"", direct=False)
+
+    def mailbox(self, readers: int = 1) -> JetStreamMailbox:
+        mailbox = JetStreamMailbox(self.outbox, SID, readers=readers)
+        self.line.subscribe(SID, mailbox)
+        return mailbox
+
+    def message(self, i: int, sid: int = SID) -> None:
+        """Feed message `i` of a consumer."""
+        reply, data = ACK % (i, i), b"%d" % i
+        self.line.decrypted(b"MSG a %d %b %d\r\n%b\r\n" % (sid, reply, len(data), data))
+
+    def written(self, over: threading.Event) -> Iterator[bytes]:
+        """All that is written until it is over, as it is taken."""
+        while not over.is_set() or self.outbox.pending:
+            taken = self.outbox.take(1 << 20)
+            if taken:
+                yield taken
+            else:
+                time.sleep(0)  # with a GIL, let the others go on
+
+
+def test_one_ack_of_many_threads_is_sent() -> None:
+    station = Station()
+    mailbox = station.mailbox()
+    for i in range(1, ROUNDS + 1):
+        station.message(i)
+    msgs = cast("list[JetStreamMsg]", mailbox.take_rest())
+    msgs[0].ack()
+    one = station.outbox.pending - len(ACK % (1, 1))
+
+    def ack() -> None:
+        for msg in msgs:
+            msg.ack()
+
+    meet(ack, ack, ack)
+    assert all(msg.is_acked for msg in msgs)
+    sizes = (len(ACK % (i, i)) + one for i in range(1, ROUNDS + 1))
+    assert station.outbox.pending == sum(sizes)
+
+
+def test_one_ack_of_a_batch_is_sent_for_each_message() -> None:
+    station = Station()
+    for _ in range(ROUNDS // 20):
+        mailbox = station.mailbox()
+        mailbox.use_columns(Columns(acks=True))
+        for i in range(1, 10):
+            station.message(i)
+        batch, before = mailbox.take_rows(), station.outbox.pending
+        meet(batch.ack, batch.ack)
+        each = len(b"PUB  4\r\n+ACK\r\n") + len(ACK % (1, 1))
+        assert station.outbox.pending - before == 9 * each
+
+
+def test_tokens_of_replies_are_never_given_twice() -> None:
+    station = Station()
+    replies, tokens = Replies("_INBOX.x."), []
+
+    def add() -> None:
+        waiter = Waiter(station.outbox)
+        for _ in range(ROUNDS):
+            token = replies.add(waiter)
+            tokens.append(token)
+            replies.discard(token)
+
+    meet(add, add, add)
+    assert len(set(tokens)) == 3 * ROUNDS
+    assert len(replies) == 0
+
+
+def test_a_waiter_has_one_outcome() -> None:
+    station = Station()
+    waiters = [Waiter(station.outbox, local=True) for _ in range(ROUNDS)]
+    seen: list[str] = []
+
+    def outcome(waiter: Waiter) -> str:
+        try:
+            return str(waiter.value())
+        except errors.ConnectionLostError:
+            return "lost"
+
+    def wait() -> None:
+        for waiter in waiters:
+            assert waiter.wait(LONG)
+            seen.append(outcome(waiter))
+
+    def settle() -> None:
+        for waiter in waiters:
+            waiter.set("set")
+
+    def fail() -> None:
+        for waiter in waiters:
+            waiter.fail(errors.ConnectionLostError("lost"))
+
+    meet(wait, settle, fail)
+    assert seen == [outcome(waiter) for waiter in waiters]
+    assert set(seen) <= {"set", "lost"}
+
+
+def test_readers_of_a_mailbox_get_each_message_once() -> None:
+    station = Station()
+    mailbox = station.mailbox(readers=3)
+    seen: list[list[int]] = [[], [], []]
+    counted = [0]
+
+    def bring() -> None:
+        for i in range(1, ROUNDS + 1):
+            station.message(i)
+        mailbox.close()
+
+    def read(mine: list[int]) -> None:
+        while (msg := mailbox.get(LONG)) is not None:
+            if len(mine) % 3 == 2:
+                mailbox.put_back([msg])
+                msg = mailbox.get(0)
+                if msg is None:  # another reader has it, or nobody yet
+                    continue
+            mine.append(int(msg.data))
+
+    def count() -> None:
+        mailbox.give_credit(1 << 40, 1 << 40)
+        while not mailbox.closed or len(mailbox):
+            assert len(mailbox) >= 0
+            mailbox.take_counts()
+            mailbox.need_no_acks()
+            counted[0] += 1
+
+    meet(bring, count, *(lambda mine=mine: read(mine) for mine in seen))
+    assert sorted(i for mine in seen for i in mine) == list(range(1, ROUNDS + 1))
+
+
+def test_the_last_message_comes_before_the_end() -> None:
+    station = Station()
+
+    class Owner:
+        def waited(self) -> None: ...
+
+    for _ in range(ROUNDS // 20):
+        mailbox = station.mailbox()
+        mailbox.end_after(3)
+
+        def bring() -> None:
+            for i in range(1, 4):
+                station.message(i)
+
+        def read(mailbox: Mailbox = mailbox) -> None:
+            got = [int(msg.data) for msg in Messages(mailbox, Owner())]
+            assert got == [1, 2, 3]
+
+        meet(bring, read)
+
+
+def test_taken_messages_are_counted_once() -> None:
+    station = Station()
+    mailbox = station.mailbox()
+    mailbox.on_credit = lambda: None
+    mailbox.give_credit(1 << 40, 1 << 40)
+    for i in range(1, ROUNDS + 1):
+        station.message(i)
+    total, over = [0], threading.Event()
+
+    def take() -> None:
+        while mailbox.get(0) is not None:
+            pass
+        over.set()
+
+    def count() -> None:
+        last = False
+        while not last:
+            last = over.is_set()
+            (taken, _), _ = mailbox.take_counts()
+            total[0] += taken
+
+    meet(take, count)
+    assert total == [ROUNDS]
+
+
+def test_subscriptions_come_and_go_under_the_reading_thread() -> None:
+    station = Station()
+    over = threading.Event()
+    got = Counter[int]()
+
+    def bring() -> None:
+        for i in range(1, ROUNDS + 1):
+            station.message(i, sid=1 + i % 3)
+        over.set()
+
+    def come_and_go(sid: int) -> None:
+        while not over.is_set():
+            mailbox = JetStreamMailbox(station.outbox, sid)
+            station.line.subscribe(sid, mailbox)
+            mailbox.get(0.0001)
+            station.line.unsubscribe(sid)
+            got[sid] += len(mailbox.take_rest())
+
+    meet(bring, *(lambda sid=sid: come_and_go(sid) for sid in (1, 2, 3)))
+    assert sum(got.values()) <= ROUNDS
+
+
+def test_each_pong_answers_one_ping() -> None:
+    station = Station(connected=True)
+    over, pings = threading.Event(), [0]
+
+    def answer() -> None:
+        for taken in station.written(over):
+            count = taken.count(b"PING\r\n")
+            pings[0] += count
+            station.line.decrypted(b"PONG\r\n" * count)
+
+    def ping() -> None:
+        for _ in range(ROUNDS):
+            waiter = Waiter(station.outbox, local=True)
+            assert station.line.ping(waiter)
+            assert waiter.wait(LONG)
+
+    def flushers() -> None:
+        meet(ping, ping)
+        over.set()
+
+    meet(answer, flushers)
+    assert pings == [2 * ROUNDS]
+
+
+def test_publishes_of_each_thread_stay_in_order() -> None:
+    station = Station(connected=True, limit=4096)
+    over = threading.Event()
+    written: list[bytes] = []
+
+    def carry_out() -> None:
+        written.extend(station.written(over))
+
+    def publish(number: int) -> None:
+        for i in range(ROUNDS):
+            station.outbox.publish(f"s.{number}", b"%d" % i)
+
+    def publishers() -> None:
+        meet(*(lambda number=number: publish(number) for number in range(3)))
+        over.set()
+
+    meet(carry_out, publishers)
+    frames = re.findall(rb"PUB s\.(\d) \d+\r\n(\d+)\r\n", b"".join(written))
+    for number in range(3):
+        mine = [int(data) for subject, data in frames if int(subject) == number]
+        assert mine == list(range(ROUNDS))
+    assert station.outbox.counters[0] == 3 * ROUNDS
+
+
+def window_of(station: Station, size: int) -> AckWindow:
+    def never(*_: object) -> NoReturn:
+        raise AssertionError("no ack is a refusal")
+
+    window = AckWindow(
+        station.outbox,
+        "_INBOX.p.",
+        size,
+        1 << 20,
+        LONG,
+        LONG,
+        resend=False,
+        pub_ack=lambda stream, sequence: PubAck(stream=stream, seq=sequence),
+        read_ack=never,
+        no_stream=never,
+        backoff=lambda _: 0.0,
+        retry_attempts=0,
+        retry_wait=0.0,
+    )
+    window.on_done = window.on_timer = window.on_refused = lambda: None
+    station.line.subscribe(SID, window)
+    return window
+
+
+def test_each_publish_gets_the_ack_of_its_message() -> None:
+    station = Station(connected=True)
+    window = window_of(station, 16)
+    over, sequences = threading.Event(), []
+    pattern = re.compile(rb"PUB s (_INBOX\.p\.\d+) \d+\r\n(\d+)\r\n")
+
+    def store() -> None:
+        rest = b""
+        for taken in station.written(over):
+            rest += taken
+            end = 0
+            for found in pattern.finditer(rest):
+                end = found.end()
+                ack = b'{"stream":"S","seq":%b}' % found[2]
+                station.line.decrypted(
+                    b"MSG %b %d %d\r\n%b\r\n" % (found[1], SID, len(ack), ack)
+                )
+            rest = rest[end:]
+
+    def publish(first: int) -> None:
+        futures = []
+        for i in range(first, first + ROUNDS):
+            future = window.publish("s", b"%d" % i)
+            future.add_done_callback(print)
+            futures.append((i, future))
+        for i, future in futures:
+            assert future.result(LONG).seq == i
+            sequences.append(i)
+
+    def look() -> None:
+        while not over.is_set():
+            window.expire()
+            window.take_done()
+            window.take_failures()
+            assert window.pending <= 16
+            repr(window)
+
+    def publishers() -> None:
+        meet(lambda: publish(1), lambda: publish(1 + ROUNDS))
+        assert window.flush(LONG)
+        over.set()
+
+    meet(store, look, publishers)
+    assert sorted(sequences) == list(range(1, 2 * ROUNDS + 1))
+    assert (window.acknowledged, window.failed) == (2 * ROUNDS, 0)
+    assert (window.pending, window.published) == (0, 2 * ROUNDS)
+
+
+def test_a_window_that_closes_ends_each_publish_once() -> None:
+    for _ in range(ROUNDS // 50):
+        station = Station(connected=True)
+        window = window_of(station, 8)
+        ended: list[object] = []
+
+        def publish(window: AckWindow = window, ended: list[object] = ended) -> None:
+            try:
+                while True:
+                    future = window.publish("s", b"x")
+                    future.add_done_callback(ended.append)
+            except errors.PublisherClosedError:
+                return
+
+        def close(window: AckWindow = window) -> None:
+            while window.pending < 8:
+                pass
+            window.close(errors.PublisherClosedError("closed"))
+
+        meet(publish, publish, close)
+        told = [done for done, calls, _ in window.take_done() for _ in calls]
+        assert len(told) == len(set(map(id, told))) == 8
+        assert (window.failed, window.pending) == (8, 0)
+
+
+def test_messages_that_are_passed_over_are_counted_once() -> None:
+    station = Station()
+    mailbox = station.mailbox()
+    order = mailbox.order = Order(ROUNDS)
+    over, total = threading.Event(), [0]
+
+    def bring() -> None:
+        for i in range(1, ROUNDS + 1):
+            station.message(i)
+        over.set()
+
+    def count() -> None:
+        last = False
+        while not last:
+            last = over.is_set()
+            total[0] += order.take_passed_over()[0]
+
+    meet(bring, count)
+    assert total == [ROUNDS]
+
+
+def test_each_gap_of_a_trail_is_found_once() -> None:
+    station = Station()
+    mailbox = station.mailbox()
+    trail = mailbox.trail = Trail()
+    trail.begin(0, 0)
+    over = threading.Event()
+    gaps: list[tuple[int, int, int, int]] = []
+
+    def bring() -> None:
+        for i in range(2, 2 * ROUNDS + 1, 2):  # each other one is missing
+            station.message(i)
+        over.set()
+
+    def take() -> None:
+        last = False
+        while not last:
+            last = over.is_set()
+            gaps.extend(trail.take_gaps())
+
+    meet(bring, take)
+    assert [gap[:2] for gap in gaps] == [(i, i) for i in range(1, 2 * ROUNDS, 2)]
+    assert all(a[1] < b[0] for a, b in pairwise(gaps))
+
+
+def test_a_pin_is_one_of_those_that_came() -> None:
+    station = Station()
+    mailbox = station.mailbox()
+    pin = mailbox.pin = Pin()
+    over = threading.Event()
+    ids = {"a" * 21, "b" * 22, ""}
+
+    def bring() -> None:
+        for i in range(ROUNDS):
+            name = (b"a" * 21, b"b" * 22)[i % 2]
+            block = b"NATS/1.0\r\nNats-Pin-Id: %b\r\n\r\n" % name
+            station.line.decrypted(
+                b"HMSG a %d %b %d %d\r\n%bx\r\n"
+                % (SID, ACK % (i, i), len(block), len(block) + 1, block)
+            )
+            mailbox.take_rest()
+        over.set()
+
+    def look() -> None:
+        while not over.is_set():
+            assert pin.id in ids
+            pin.drop("a" * 21)
+
+    meet(bring, look, look)
+
+
+def test_one_thread_is_in_a_batch_at_a_time() -> None:
+    turn, inside, entered = Turn(), [0], []
+
+    def enter() -> None:
+        for _ in range(ROUNDS):
+            try:
+                with turn:
+                    inside[0] += 1
+                    assert inside[0] == 1
+                    inside[0] -= 1
+                    entered.append(1)
+            except errors.ConcurrentUseError:
+                pass
+
+    meet(enter, enter, enter)
+    assert entered
+
+
+def test_one_thread_writes_an_ingest_at_a_time() -> None:
+    station = Station(connected=True)
+    counts = IngestCounts()
+    writer = BatchWriter(station.outbox, counts, 1 << 30, 1 << 30)
+    writer.begin(station.mailbox(), b"_INBOX.i.1.")
+    writer.limit = 1 << 40
+    over = threading.Event()
+    numbers: list[int] = []
+    written: list[bytes] = []
+
+    def carry_out() -> None:
+        written.extend(station.written(over))
+
+    def write() -> None:
+        for i in range(ROUNDS):
+            try:
+                ack = writer.write("s", b"%d" % i)
+            except errors.ConcurrentUseError:
+                continue
+            assert ack is not None
+            numbers.append(ack.batch_sequence)
+
+    def ping() -> None:
+        while not over.is_set():
+            writer.ping()
+            assert writer.under_way >= 0
+
+    def writers() -> None:
+        meet(write, write)
+        over.set()
+
+    meet(carry_out, ping, writers)
+    frames = re.findall(rb"PUB s _INBOX\.i\.1\.(\d+)\.[01]", b"".join(written))
+    assert [int(number) for number in frames] == list(range(1, counts.sent + 1))
+    assert sorted(numbers) == list(range(1, counts.sent + 1))
