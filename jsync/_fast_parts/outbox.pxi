@@ -200,7 +200,8 @@ cdef class Outbox:
         if self.drain.size - self.drained < n:
             pthread_mutex_unlock(&self.mutex)
             return b""
-        memcpy(PyBytes_AS_STRING(taken), self.drain.data + self.drained, n)
+        if n:  # else there may be no buffer yet
+            memcpy(PyBytes_AS_STRING(taken), self.drain.data + self.drained, n)
         self.advance(n)
         self.kicked = self.pending_now() > 0
         if not self.kicked:
