@@ -153,9 +153,14 @@ class Backlog(Single, Generic[Message]):
 def next_of(mailbox: Mailbox, timeout: Seconds | None) -> Msg:
     """Block until the next message of `mailbox` has come, at most `timeout` seconds.
 
+    What is no timeout is refused at once, also while a message waits.
+
     After Ctrl-C the message stays the next one, if the caller returns it at once: Ctrl-C
     may come at any other call, `cast` for one. Raises what `Mailbox.next` raises.
     """
+    # The test spares the common case a call.
+    if timeout is not None and (type(timeout) is not float or timeout != timeout):
+        timeout = seconds(timeout, "timeout")
     taken: list[Msg] = []
     try:
         mailbox.next_into(taken, timeout)

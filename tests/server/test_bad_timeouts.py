@@ -9,9 +9,12 @@ import pytest
 from jsync import ConsumerConfig, StreamConfig, connect
 from jsync.errors import ConfigError
 
+from ..servers import wait_for
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from jsync import Connection
     from jsync.server import LocalServer
 
 NO_TIMEOUTS = ["1", float("nan"), True, []]
@@ -44,3 +47,52 @@ def test_a_handler_goes_on_after_a_stop_or_drain_without_sense(
                 with pytest.raises(ConfigError, match="timeout"):
                     end(timeout)
             assert not context.closed
+
+
+def readers(nc: Connection, name: str) -> dict[str, Callable[..., object]]:
+    """The calls that wait for a message, of readers that have one already."""
+    js = nc.jetstream()
+    js.create_stream(StreamConfig(name=name, subjects=[f"{name}.>"]))
+    bucket = js.create_key_value(bucket=name)
+    bucket.put("k", b"v")
+    consumer = js.create_consumer(name, ConsumerConfig(durable_name="c"))
+    core = nc.subscribe(f"{name}.s")
+    pushed = js.subscribe(f"{name}.s")
+    messages = consumer.messages()
+    watch = bucket.watch()
+    with js.publisher() as publisher:
+        futures = [publisher.publish(f"{name}.s", b"%d" % n) for n in range(8)]
+    events = nc.events()
+    batches = js.create_consumer(name, ConsumerConfig(durable_name="d")).arrow_batches()
+    waiting: list[Any] = [core, pushed, messages, batches]
+    wait_for(lambda: all(each.pending for each in waiting))
+    ordered = js.stream(name).ordered_consumer()
+    return {
+        "next of a subscription": core.next,
+        "next of a push subscription": pushed.next,
+        "next_msg": pushed.next_msg,
+        "next of messages": messages.next,
+        "next of batches": batches.next,
+        "next of a consumer": js.consumer(name, "d").next,
+        "next of an ordered consumer": ordered.next,
+        "next of a watch": watch.next,
+        "next of events": events.next,
+        "result of a publish": futures[0].result,
+        "exception of a publish": futures[0].exception,
+        "fetch": lambda timeout: js.consumer(name, "c").fetch(1, timeout=timeout),
+        "fetch of an ordered consumer": lambda t: ordered.fetch(1, timeout=t),
+        "fetch of pull_subscribe": lambda timeout: js.pull_subscribe(
+            f"{name}.s", "c", name
+        ).fetch(1, timeout),
+        "wait of a handler": consumer.consume(lambda _: None).wait,
+    }
+
+
+def test_no_timeout_is_refused_at_once_though_a_message_waits(
+    own_server: Callable[..., LocalServer],
+) -> None:
+    with connect(own_server().url) as nc:
+        for call in readers(nc, "WAITS").values():
+            for timeout in NO_TIMEOUTS:
+                with pytest.raises(ConfigError, match="timeout"):
+                    call(timeout)
