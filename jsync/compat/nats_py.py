@@ -395,6 +395,7 @@ class PullSubscription(Unsubscribing, Single):
     def __init__(
         self, api: API, consumer: Consumer, *, created: bool, timeout: Seconds | None
     ) -> None:
+        self._api = api
         self._session = api.session
         self._consumer = consumer
         self._own = OwnConsumer()
@@ -591,6 +592,11 @@ class PullSubscription(Unsubscribing, Single):
 
     def _delete(self) -> None:
         self._own.delete(lambda: self._consumer.delete(timeout=self._timeout))
+
+    def __del__(self) -> None:
+        own = getattr(self, "_own", None)
+        if own is not None:  # else Ctrl-C came as it was made
+            own.left(self._api, self._consumer.cached_info)
 
     def __repr__(self) -> str:
         state = "active" if self.is_active else "ended"

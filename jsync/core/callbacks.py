@@ -7,11 +7,11 @@ import logging
 import queue
 import signal
 import threading
-import weakref
 from typing import TYPE_CHECKING, TypeVar, cast
 
 from ..errors import CallbackError, TimeoutError as LateError
 from .events import BackgroundError
+from .shared import Living
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -71,12 +71,11 @@ class Callbacks:
         self._begun = False
         self._thread: threading.Thread | None = None
         self._closed = False
-        self._watchers: weakref.WeakSet[ConnectionEvents] = weakref.WeakSet()
+        self._watchers: Living[ConnectionEvents] = Living()
 
     def watch(self, events: ConnectionEvents) -> None:
         """Give `events` each event from now on, while it exists."""
-        with self._lock:
-            self._watchers.add(events)
+        self._watchers.add(events)
 
     def announce(
         self,
@@ -85,9 +84,7 @@ class Callbacks:
         *args: object,
     ) -> bool:
         """Give `event` to all who watch, and `post` its callback."""
-        with self._lock:
-            watchers = list(self._watchers)
-        for watcher in watchers:
+        for watcher in self._watchers.all():
             watcher._put(event)
         return self.post(callback, *args)
 

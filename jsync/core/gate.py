@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING
 
 from .._fast import Waiter
@@ -19,6 +20,8 @@ class Gate:
 
     def __init__(self, outbox: Outbox) -> None:
         self._outbox = outbox
+        # Re-entrant: a signal handler or a finaliser may open it in the middle.
+        self._lock = threading.RLock()
         self._open = False
         self._waiting: set[Waiter] = set()
 
@@ -28,19 +31,25 @@ class Gate:
 
     def open(self) -> None:
         """Let everybody through, now and later."""
-        self._open = True
-        for waiter in list(self._waiting):
+        with self._lock:
+            self._open = True
+            waiting = list(self._waiting)
+        for waiter in waiting:
             waiter.set(None)
 
     def wait(self, timeout: float | None) -> bool:
         """Block until it is open, at most `timeout` seconds; whether it is."""
         waiter = Waiter(self._outbox, local=True)
-        self._waiting.add(waiter)
         try:
-            # The gate may have opened before the waiter was registered.
-            return self._open or waiter.wait(timeout)
+            # Whoever opens it sees the waiter, or has opened it before.
+            with self._lock:
+                if self._open:
+                    return True
+                self._waiting.add(waiter)
+            return waiter.wait(timeout)
         finally:
-            self._waiting.discard(waiter)
+            with self._lock:
+                self._waiting.discard(waiter)
 
     def __repr__(self) -> str:
         return f"<Gate {'open' if self._open else 'closed'}>"

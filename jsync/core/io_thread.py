@@ -132,8 +132,8 @@ class IOThread:
         self._stopping = False
         self._hurry = False
         """Whether the user asked to reconnect, and that has not begun."""
-        self._wanted: list[Server] | None = None
-        """The servers that the user set, until the pool has them."""
+        self._wanted: deque[list[Server]] = deque(maxlen=1)
+        """The servers that the user set last, until the pool has them."""
 
     def __repr__(self) -> str:
         alive = "running" if self._thread.is_alive() else "not running"
@@ -160,7 +160,7 @@ class IOThread:
 
     def set_servers(self, servers: list[Server]) -> None:
         """Take these servers in place of all others; does not wait."""
-        self._wanted = servers
+        self._wanted.append(servers)
         self._line.interrupt()
 
     def join(self, timeout: float) -> bool:
@@ -234,7 +234,7 @@ class IOThread:
         return self._stopping
 
     def _hurried(self) -> bool:
-        return self._stopping or self._hurry or self._wanted is not None
+        return self._stopping or self._hurry or bool(self._wanted)
 
     # Connecting -----------------------------------------------------------------------
 
@@ -291,8 +291,9 @@ class IOThread:
 
     def _take_servers(self) -> bool:
         """Give the pool the servers that the user set; whether there were any."""
-        servers, self._wanted = self._wanted, None
-        if servers is None:
+        try:
+            servers = self._wanted.popleft()
+        except IndexError:
             return False
         self.pool.replace(servers)
         return True
@@ -492,7 +493,7 @@ class IOThread:
         for call in self._session.timers.due(monotonic()):
             self._make(call)
         self._keep_alive()
-        if self._wanted is not None:
+        if self._wanted:
             self._take_servers()
         self._leave()
         return carried

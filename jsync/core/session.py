@@ -9,11 +9,9 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import itertools
 import logging
 import os
 import threading
-import weakref
 from dataclasses import dataclass
 from enum import Enum
 from time import monotonic
@@ -45,6 +43,7 @@ from .protocol import (
     unsubscribe_command,
     violated_queue,
 )
+from .shared import Living, Numbers
 from .timers import Timer, Timers
 
 if TYPE_CHECKING:
@@ -63,7 +62,7 @@ MOST_SPARE = 16
 """How many subscriptions wait for the next pull at most."""
 
 _NOBODY = Sink()
-_numbers = itertools.count(1)
+_numbers = Numbers()
 _live: set[Session] = set()
 
 
@@ -166,7 +165,7 @@ class Session:
 
     def __init__(self, options: Options, serve: Callable[[Session], Service]) -> None:
         self.options = options
-        self.name = f"jsync-{next(_numbers)}"
+        self.name = f"jsync-{_numbers.next()}"
         # Re-entrant: a finaliser or a signal handler may interrupt us and call
         # anything. No call blocks while we hold it.
         self.lock = threading.RLock()
@@ -174,8 +173,10 @@ class Session:
         self.interests: dict[int, Interest] = {}
         self.spare: list[Interest] = []
         """Of `interests`, those that are lent to nobody."""
-        self._drained: weakref.WeakSet[Drained] = weakref.WeakSet()
-        self._sids = itertools.count(1)
+        self._drained: Living[Drained] = Living()
+        self._left: dict[object, Callable[[], object]] = {}
+        """What a drain does for parts that were collected before it."""
+        self._sids = Numbers()
         self._replies_open = False
         self._waiting: set[Waiter] = set()
         self._sleeping: set[Waiter] = set()
@@ -237,7 +238,7 @@ class Session:
     # Subscriptions --------------------------------------------------------------------
 
     def next_sid(self) -> int:
-        return next(self._sids)
+        return self._sids.next()
 
     def check_open(self) -> None:
         """Raise when it is closed for good, or another process's."""
@@ -325,10 +326,12 @@ class Session:
         """
         interest.sink, interest.on_lost = _NOBODY, None
         self.line.unsubscribe(interest.sid)
-        if len(self.spare) < MOST_SPARE:
-            self.spare.append(interest)
-        else:
-            self.call_soon(lambda: self.unsubscribe(interest.sid, lazy=True))
+        self.spare.append(interest)
+        # Looked at afterwards: two threads that look first may both see room.
+        if len(self.spare) > MOST_SPARE:
+            with contextlib.suppress(IndexError):  # another thread was quicker
+                sid = self.spare.pop().sid
+                self.call_soon(lambda: self.unsubscribe(sid, lazy=True))
 
     def open_replies(self) -> None:
         """Subscribe to the inbox of requests, once."""
@@ -377,8 +380,15 @@ class Session:
 
     def adopt(self, part: Drained) -> None:
         """Have a drain of the connection drain `part` as well, while it exists."""
-        with self.lock:
-            self._drained.add(part)
+        self._drained.add(part)
+
+    def leave(self, key: object, call: Callable[[], object]) -> None:
+        """Have a drain of the connection make a call for a part that does not exist then.
+
+        It may block, and must not raise. Each `key` has one call. A finaliser may leave it,
+        on any thread: this takes no lock.
+        """
+        self._left[key] = call
 
     def drain(self, deadline: float, seconds: float) -> None:
         """Drain every adopted part, then flush what their callbacks have published.
@@ -388,8 +398,7 @@ class Session:
                 after the call.
             TimeoutError: The server did not answer by then.
         """
-        with self.lock:
-            parts = list(self._drained)
+        parts = self._drained.all()
         for part in parts:
             part.silence()
         self.ping(deadline)
@@ -397,6 +406,9 @@ class Session:
             part.finish()
         for part in parts:
             part.wait_finished(deadline, seconds)
+        while self._left:
+            with contextlib.suppress(KeyError):  # another thread was quicker
+                self._left.popitem()[1]()
         self.ping(deadline)
 
     # Waiting --------------------------------------------------------------------------
@@ -414,7 +426,10 @@ class Session:
             if not waiter.wait(deadline - monotonic()):
                 raise LateError("not connected in time: still reconnecting")
         finally:
-            self._waiting.discard(waiter)
+            # Under the lock: the set may be the one that `connected` has taken, and goes
+            # through.
+            with self.lock:
+                self._waiting.discard(waiter)
         waiter.value()
 
     def sleep(self, seconds: float) -> None:
@@ -428,7 +443,8 @@ class Session:
         try:
             waiter.wait(seconds)
         finally:
-            self._sleeping.discard(waiter)
+            with self.lock:
+                self._sleeping.discard(waiter)
         waiter.value()
 
     def ping(self, deadline: float) -> None:
@@ -473,7 +489,8 @@ class Session:
             self.outbox.open(fd, first, direct=direct)
             self.reconnects += again
             self.state = ConnectionState.CONNECTED
-            waiting, self._waiting = self._waiting, set()
+            waiting = list(self._waiting)
+            self._waiting.clear()
         for waiter in waiting:
             waiter.set(None)
         for interest in list(self.interests.values()):
@@ -582,8 +599,16 @@ class Session:
             # wakes nobody any more, so finish here.
             self.finish(None)
 
+    def keep_last_word(self, command: bytes) -> None:
+        """Have `close` write `command`. Raises when it is writing already."""
+        with self.lock:
+            if self.closing:
+                raise self.closed_error()
+            self.last_words.add(command)
+
     def _say_last_words(self) -> None:
-        self.closing = True
+        with self.lock:
+            self.closing = True
         while self.last_words:
             with contextlib.suppress(KeyError):  # another thread was faster
                 self.outbox.command(self.last_words.pop(), lazy=True)

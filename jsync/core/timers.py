@@ -36,8 +36,8 @@ class Timers:
 
     def add(self, when: float, call: Callable[[], object]) -> Timer:
         """Have `call` called at `when`; it must neither block nor raise."""
-        timer = Timer(when, next(self._numbers), call)
         with self._lock:
+            timer = Timer(when, next(self._numbers), call)
             heapq.heappush(self._heap, timer)
         return timer
 

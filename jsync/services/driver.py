@@ -347,7 +347,7 @@ class Driver:
 
     def info(self) -> ServiceInfo:
         return self._info.replace(
-            endpoints=[endpoint.info for endpoint in self._endpoints]
+            endpoints=[endpoint.info for endpoint in list(self._endpoints)]
         )
 
     def stats(self, data: Callable[[EndpointStats], Any] | None = None) -> ServiceStats:
@@ -422,9 +422,10 @@ class Driver:
 
     def _bounded_stats(self) -> ServiceStats:
         """The statistics, without those of the user when these do not come in time."""
-        if self._stats_handler is None or self._stuck:
+        with self._lock:
+            before, self._stuck = self._stuck, self._stats_handler is not None
+        if before or self._stats_handler is None:
             return self.stats()
-        self._stuck = True
 
         def ask() -> ServiceStats:
             try:

@@ -282,7 +282,8 @@ class AtomicDriver:
         self._session.open_replies()
         waiter = Waiter(self._session.outbox, entry.subject)
         token = self._session.replies.add(waiter)
-        self._first = token, waiter
+        with self._moving:
+            self._first = token, waiter
         return f"{self._session.replies.prefix}{token}"
 
     def _write(
@@ -360,10 +361,11 @@ class AtomicDriver:
 
     def _first_refusal(self) -> Error | None:
         """The error that the first message was answered with."""
-        if self._first is None or not self._first[1].done:
+        first = self._first
+        if first is None or not first[1].done:
             return None
         try:
-            msg: Msg = self._first[1].value()
+            msg: Msg = first[1].value()
             if msg.status == 503 and not msg.data:
                 return no_stream(msg.subject)
             self._engine.confirm(1, msg.data)
@@ -374,9 +376,11 @@ class AtomicDriver:
         return None
 
     def _forget_first(self) -> None:
-        if self._first is not None:
-            self._session.replies.discard(self._first[0])
-            self._first = None
+        # `give_up` of another thread may forget it at the same time.
+        with self._moving:
+            first, self._first = self._first, None
+        if first is not None:
+            self._session.replies.discard(first[0])
 
     def resolve(self, deadline: float, resolver: Resolver) -> None:
         """Find out what has become of an unclear commit."""

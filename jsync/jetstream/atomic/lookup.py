@@ -5,6 +5,7 @@ For atomic batches: a server without them would store each message at once.
 
 from __future__ import annotations
 
+from threading import RLock
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ...errors import (
@@ -48,6 +49,8 @@ class StreamLookup:
 
     def __init__(self, api: API) -> None:
         self._api = api
+        # Held where the fields below change, and never while anything is asked.
+        self._lock = RLock()
         self._reconnects = -1
         self._known: dict[str, KnownStream] = {}
         self._floors: dict[str, int] = {}
@@ -67,14 +70,16 @@ class StreamLookup:
         when it takes none.
         """
         reconnects = self._api.session.reconnects
-        if reconnects != self._reconnects:
-            self._reconnects = reconnects
-            self._unknowable = False
-            self._known = {}
-        for known in list(self._known.values()):
+        with self._lock:
+            if reconnects != self._reconnects:
+                self._reconnects = reconnects
+                self._unknowable = False
+                self._known = {}
+            known_streams, unknowable = list(self._known.values()), self._unknowable
+        for known in known_streams:
             if any(covers(pattern, subject) for pattern in known.subjects):
                 return known
-        if self._unknowable:
+        if unknowable:
             return None
         try:
             name = stream or self._name(subject, timeout)
@@ -84,21 +89,30 @@ class StreamLookup:
         except APIError:
             return None
         except (LateError, PermissionsError):
-            self._unknowable = True
+            with self._lock:
+                self._unknowable = self._reconnects == reconnects
             return None
-        return self._judge(StreamInfo.from_wire(reply))
+        known = self._judge(StreamInfo.from_wire(reply))
+        with self._lock:
+            # What the server before said is not for others, who ask the next one.
+            if self._reconnects == reconnects:
+                self._known[known.name] = known
+        return known
 
     def forget(self) -> None:
         """Ask again next time: something has changed."""
-        self._known = {}
+        with self._lock:
+            self._known = {}
 
     def note(self, stream: str, sequence: int) -> None:
         """The stream has come to `sequence`, or beyond."""
-        self._floors[stream] = max(sequence, self._floors.get(stream, 0))
+        with self._lock:
+            self._floors[stream] = max(sequence, self._floors.get(stream, 0))
 
     def floors(self) -> dict[str, int]:
         """How far streams have come for certain, as of now."""
-        return dict(self._floors)
+        with self._lock:
+            return self._floors.copy()
 
     def _name(self, subject: str, timeout: float) -> str | None:
         reply = self._api.request("STREAM.NAMES", {"subject": subject}, timeout=timeout)
@@ -122,11 +136,9 @@ class StreamLookup:
                 "off"
             )
         self.note(name, info.state.last_seq)
-        known = KnownStream(
+        return KnownStream(
             name, tuple(config.subjects or ()), metadata.get("_nats.ver", "")
         )
-        self._known[name] = known
-        return known
 
 
 def covers(pattern: str, subject: str) -> bool:

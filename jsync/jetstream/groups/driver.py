@@ -1,7 +1,8 @@
 """A member of a consumer group at work: it joins, pulls, and hands its partitions over.
 
 The thread that reads the messages owns the state. The thread that watches the
-configuration and whoever stops the member set a flag and end the open pull.
+configuration and whoever stops the member set a flag and end the open pull. A lock holds
+flags, gate and pull together: whoever sets a flag ends what the reader waits for.
 """
 
 from __future__ import annotations
@@ -95,13 +96,17 @@ class MessageInHand:
     def __init__(self, session: Session, ack_wait: float) -> None:
         self._session = session
         self._interval = ack_wait / _SHARE
+        # Of the two below: while a message is held there is one timer. Re-entrant, since a
+        # signal handler may come in the middle.
+        self._lock = threading.RLock()
         self._msg: JetStreamMsg | None = None
         self._timer: Timer | None = None
 
     def hold(self, msg: JetStreamMsg) -> None:
-        self._msg = msg
-        if self._timer is None:
-            self._timer = self._session.call_later(self._interval, self._extend)
+        with self._lock:
+            self._msg = msg
+            if self._timer is None:
+                self._timer = self._session.call_later(self._interval, self._extend)
 
     def let_go(self) -> None:
         self._msg = None
@@ -113,16 +118,14 @@ class MessageInHand:
 
     def _extend(self) -> None:
         """On the I/O thread."""
-        msg = self._msg
-        if msg is None or msg.is_acked:
-            self._timer = None
-            msg = self._msg  # the message that was held since the last look
+        with self._lock:
+            msg = self._msg
             if msg is None or msg.is_acked:
+                self._timer = None
                 return
-        else:
-            with contextlib.suppress(Error):
-                msg.in_progress()
-        self._timer = self._session.call_later(self._interval, self._extend)
+            self._timer = self._session.call_later(self._interval, self._extend)
+        with contextlib.suppress(Error):
+            msg.in_progress()
 
 
 class Membership:
@@ -163,6 +166,8 @@ class Membership:
         self._mine = False
         self._pause = FIRST_PAUSE
         self._in_hand = MessageInHand(session, ack_wait)
+        # Of the five below; re-entrant, since a signal handler may stop it in the middle.
+        self._flags = threading.RLock()
         self._pull: SinglePull | None = None
         self._wake = Gate(session.outbox)
         self._changed = False
@@ -192,7 +197,8 @@ class Membership:
 
     def stop(self) -> None:
         """Have it end after the message in hand."""
-        self._stopping = True
+        with self._flags:
+            self._stopping = True
         self._rouse()
 
     def leave(self) -> None:
@@ -222,8 +228,9 @@ class Membership:
 
     def _rouse(self) -> None:
         """Have the reading thread look at the flags."""
-        self._wake.open()
-        pull = self._pull
+        with self._flags:
+            wake, pull = self._wake, self._pull
+        wake.open()
         if pull is not None:
             pull.leave()
 
@@ -234,10 +241,12 @@ class Membership:
             for entry in self._watch:
                 self._told = entry.revision
                 if entry.revision > self._revision:
-                    self._changed = True
+                    with self._flags:
+                        self._changed = True
                     self._rouse()
         except Error as error:
-            self._watch_error = error
+            with self._flags:
+                self._watch_error = error
         self._rouse()
 
     # The thread that reads ------------------------------------------------------------
@@ -257,7 +266,8 @@ class Membership:
             self._in_hand.let_go()
             while self.state is not MemberState.ENDED:
                 # Create the gate before reading the flags, so that no change is missed.
-                self._wake = Gate(self.session.outbox)
+                with self._flags:
+                    self._wake = Gate(self.session.outbox)
                 msg = self._turn(deadline)
                 if msg is not None:
                     return msg
@@ -269,12 +279,16 @@ class Membership:
 
     def _turn(self, deadline: float | None) -> JetStreamMsg | None:
         try:
-            if self._stopping:
+            with self._flags:
+                stopping, failed = self._stopping, self._watch_error
+                changed = self._changed and not (stopping or failed)
+                if changed:
+                    self._changed = False
+            if stopping:
                 self._end(None)
-            elif self._watch_error is not None:
-                self._end(self._watch_error)
-            elif self._changed:
-                self._changed = False
+            elif failed is not None:
+                self._end(failed)
+            elif changed:
                 self._revise()
             elif self.state is MemberState.JOINING:
                 self._join()
@@ -293,7 +307,8 @@ class Membership:
         except Error as error:
             if isinstance(error, APIError | NoRespondersError | PullError):
                 self.report(error)
-            self._changed = True  # once more
+            with self._flags:
+                self._changed = True  # once more
             self._rest(deadline)
         return None
 
@@ -355,7 +370,8 @@ class Membership:
             self._end(None, deleted=True)
             return
         if self._revision < self._told:
-            self._changed = True  # a lagging replica answered
+            with self._flags:
+                self._changed = True  # a lagging replica answered
             self._rest()
             return
         assert self._config is not None
@@ -459,10 +475,12 @@ class Membership:
             request = request.within(seconds)
         sent = now()
         pull = SinglePull(self._source, request, seconds)
-        self._pull = pull
+        with self._flags:
+            self._pull = pull
+            roused = self._changed or self._stopping or self._watch_error is not None
         msg = None
         try:
-            if not (self._changed or self._stopping or self._watch_error is not None):
+            if not roused:
                 msg = pull.take()
         except (ConsumerDeletedError, NoRespondersError):
             # Another instance with a newer configuration deleted it, or the group was
@@ -471,7 +489,8 @@ class Membership:
             self._move(MemberState.JOINING)
             self._rest(deadline)
         finally:
-            self._pull = None
+            with self._flags:
+                self._pull = None
             pull.leave()
         if msg is None:
             return None

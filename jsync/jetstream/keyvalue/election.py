@@ -40,7 +40,8 @@ class Election(Single):
         self._session = session
         self._on_elected, self._on_lost = on_elected, on_lost
         self._lock = make(self._lose)
-        self._leads = threading.Lock()
+        # Of the two below; re-entrant, since a signal handler may stop it in the middle.
+        self._leads = threading.RLock()
         self._term: Gate | None = None
         self._stopped = False
         self._finished = Gate(session.outbox)
@@ -75,9 +76,10 @@ class Election(Single):
         Args:
             timeout: Seconds to wait at most until a callback has returned.
         """
-        self._stopped = True
+        with self._leads:
+            self._stopped = True
+            term = self._term
         self._lock.cancel()
-        term = self._term
         if term is not None:
             term.open()
         self._finished.wait(timeout)
@@ -105,7 +107,11 @@ class Election(Single):
             return False
 
     def _lead(self) -> None:
-        self._term = term = Gate(self._session.outbox)
+        term = Gate(self._session.outbox)
+        with self._leads:
+            self._term = term
+            if self._stopped:
+                term.open()
         if self._on_elected is not None:
             try:
                 self._on_elected(self._lock.token)
@@ -113,7 +119,7 @@ class Election(Single):
                 pass  # the lock is already lost, and `on_lost` follows
             except BaseException as error:  # noqa: BLE001 - user code
                 self._session.callbacks.report(wrap("on_elected", error))
-        if self._lock.held and not self._stopped:
+        if self._lock.held:
             term.wait(None)
         self._end(term)
         self._lock.release()
@@ -121,8 +127,9 @@ class Election(Single):
     def _lose(self, error: LockLostError) -> None:
         """On the thread of the lock, which tells of the loss in time."""
         self._session.callbacks.report(error)
-        if self._term is not None:
-            self._end(self._term)
+        term = self._term
+        if term is not None:
+            self._end(term)
 
     def _end(self, term: Gate) -> None:
         """Tell of the end of a term, once."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
 from time import monotonic
 from typing import TYPE_CHECKING
@@ -47,7 +48,10 @@ class Live(Single, Mapping[str, Value]):
         # Values beside the entries: with many keys, each object between a key and its
         # value costs a cache miss. Every value here always has an entry, too.
         self._values: dict[str, Value] = {}
+        # Of the four below; re-entrant, since a signal handler may come in the middle.
+        self._lock = threading.RLock()
         self._waiting: dict[Waiter, int] = {}
+        self._ended = False
         self._revision = 0
         self._known = changes.last_arrival
         try:
@@ -120,9 +124,16 @@ class Live(Single, Mapping[str, Value]):
 
         A server without news says so every 5 seconds.
         """
-        if self._changes.is_current:
-            self._known = max(self._known, self._changes.last_arrival)
+        self._note_current()
         return max(0.0, monotonic() - self._known)
+
+    def _note_current(self) -> bool:
+        changes = self._changes
+        if not changes.is_current:
+            return False
+        with self._lock:
+            self._known = max(self._known, changes.last_arrival)
+        return True
 
     def wait_for(self, revision: int, timeout: Seconds = 5.0) -> None:
         """Block until the copy has a revision, of your own put for instance.
@@ -138,16 +149,20 @@ class Live(Single, Mapping[str, Value]):
         """
         timeout = seconds(timeout, "timeout")
         waiter = Waiter(self._changes.outbox, local=True)
-        self._waiting[waiter] = revision
         try:
-            # The change or the end may have come before the waiter was registered.
-            if self._revision < revision and not self._changes.finished.is_open:
+            # Whoever applies it, or ends it, sees the waiter, or has done so before.
+            with self._lock:
+                waits = self._revision < revision and not self._ended
+                if waits:
+                    self._waiting[waiter] = revision
+            if waits:
                 waiter.wait(timeout)
         finally:
-            del self._waiting[waiter]
+            with self._lock:
+                self._waiting.pop(waiter, None)
         if self._revision >= revision:
             return
-        if self._changes.finished.is_open:
+        if self._ended:
             if self._changes.error is not None:
                 raise self._changes.error
             raise SubscriptionClosedError(f"{self!r} has been stopped")
@@ -177,20 +192,21 @@ class Live(Single, Mapping[str, Value]):
         self._entries.pop(key, None)
 
     def _reached(self, revision: int) -> None:
-        self._revision = revision
-        if self._waiting:
-            for waiter, wanted in self._waiting.copy().items():
-                if wanted <= revision:
-                    waiter.set(None)
+        with self._lock:
+            self._revision = revision
+            reached = [w for w, wanted in self._waiting.items() if wanted <= revision]
+        for waiter in reached:
+            waiter.set(None)
 
     def _tick(self) -> None:
         changes = self._changes
-        if changes.is_current:
-            self._known = max(self._known, changes.last_arrival)
-        elif not changes.closed:
+        if not self._note_current() and not changes.closed:
             changes.confirm()
         if changes.finished.is_open:
-            for waiter in self._waiting.copy():
+            with self._lock:
+                self._ended = True
+                waiting = list(self._waiting)
+            for waiter in waiting:
                 waiter.set(None)
 
     # The end --------------------------------------------------------------------------

@@ -6,7 +6,8 @@ import contextlib
 import secrets
 import threading
 import time
-from typing import TYPE_CHECKING, Protocol
+from enum import Enum
+from typing import TYPE_CHECKING, Final, Protocol
 
 from ...core.callbacks import wrap
 from ...core.deadline import deadline_after
@@ -54,6 +55,24 @@ else:  # pragma: no cover - not on Linux
         return time.monotonic()
 
 
+class State(Enum):
+    """What is done with a lock object."""
+
+    FREE = "it does not hold the lock, and nobody waits for it here"
+    ACQUIRING = "a thread waits for the lock"
+    HELD = "it holds the lock, or has lost it and not been released"
+    RELEASING = "a thread gives the lock back"
+
+
+MOVES: Final = {
+    State.FREE: {State.ACQUIRING},
+    State.ACQUIRING: {State.FREE, State.HELD},
+    State.HELD: {State.RELEASING},
+    State.RELEASING: {State.FREE, State.HELD},
+}
+"""What a state may become. One thread at a time acquires, and one releases."""
+
+
 class Keys(Protocol):
     """The bucket of a lock, of plain keys and bytes: a `KeyValue`."""
 
@@ -99,6 +118,10 @@ class Lock(Single):
         self._timeout = timeout
         self._on_lost = on_lost
         self._owner = b""
+        # Of the state, the lease, the watch and its cancellation. Re-entrant, since a
+        # signal handler may come in the middle.
+        self._turning = threading.RLock()
+        self._state = State.FREE
         self._lease: Lease | None = None
         self._keeper: threading.Thread | None = None
         self._cancelled = False
@@ -153,20 +176,24 @@ class Lock(Single):
             UnsupportedFeatureError: nats-server is older than 2.11. Nothing is sent.
             MessageTTLDisabledError: The bucket has no `limit_marker_ttl`.
         """
-        if self._lease is not None:
+        deadline = None if timeout is None else deadline_after(timeout)
+        if not self._turn(State.ACQUIRING):
             raise ConcurrentUseError(
                 f"lock is in use: {self._key!r}; make another one for another holder"
             )
-        deadline = None if timeout is None else deadline_after(timeout)
-        self._owner = secrets.token_hex(16).encode()
-        while (lease := self._try()) is None:
-            left = LOOK if deadline is None else deadline - time.monotonic()
-            if left <= 0 or self._cancelled:
-                return False
-            self._await_release(min(left, LOOK))
-        self._lease = lease
+        try:
+            lease = self._acquire(deadline)
+        except BaseException:
+            self._turn(State.FREE)
+            raise
+        if lease is None:
+            self._turn(State.FREE)
+            return False
         self._released = Gate(self._session.outbox)
         self._finished = Gate(self._session.outbox)
+        with self._turning:
+            self._lease = lease
+            self._turn(State.HELD)
         name = f"{self._session.name}-{self._bucket.bucket}-lock"
         try:
             self._session.spawner.start(name, lambda: self._keep(lease))
@@ -177,21 +204,47 @@ class Lock(Single):
             raise
         return True
 
+    def _acquire(self, deadline: float | None) -> Lease | None:
+        """Wait for the lock; None at the deadline, or if cancelled."""
+        self._owner = secrets.token_hex(16).encode()
+        while (lease := self._try()) is None:
+            left = LOOK if deadline is None else deadline - time.monotonic()
+            if left <= 0 or self._cancelled:
+                return None
+            self._await_release(min(left, LOOK))
+        return lease
+
+    def _turn(self, state: State) -> bool:
+        """Go on to `state`, if that is a legal move now; whether it was."""
+        with self._turning:
+            if state not in MOVES[self._state]:
+                return False
+            self._state = state
+            return True
+
     def cancel(self) -> None:
         """End an `acquire` that waits on another thread. Later ones do not wait."""
-        self._cancelled = True
-        if self._watch is not None:
-            self._watch.stop()
+        with self._turning:
+            self._cancelled = True
+            watch = self._watch
+        if watch is not None:
+            watch.stop()
 
     def release(self) -> None:
         """Give the lock back. Does nothing if you do not hold it."""
         lease = self._lease
-        if lease is None:
+        if lease is None or not self._turn(State.RELEASING):
             return
-        self._released.open()
-        if threading.current_thread() is not self._keeper:
-            self._finished.wait(lease.ttl)
-        self._lease = None
+        try:
+            self._released.open()
+            if threading.current_thread() is not self._keeper:
+                self._finished.wait(lease.ttl)
+        except BaseException:  # Ctrl-C: it may be released again
+            self._turn(State.HELD)
+            raise
+        with self._turning:
+            self._lease = None
+            self._turn(State.FREE)
         # If there is no answer, or the lock is no longer ours, the entry expires by
         # itself.
         with contextlib.suppress(Error):
@@ -225,9 +278,10 @@ class Lock(Single):
             ),
             self._bucket.watch(self._key) as watch,
         ):
-            self._watch = watch
-            if self._cancelled:
-                return
+            with self._turning:
+                self._watch = watch
+                if self._cancelled:
+                    return
             while not watch.initial_done or watch.revision:
                 entry = watch.next(max(0.0, deadline - time.monotonic()))
                 if entry.operation != "PUT":

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import threading
+from enum import Enum
 from time import monotonic
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from ..._fast import JetStreamMsg, Messages
 from ...core.closing import Closing
@@ -55,8 +57,28 @@ class InOrder(SinglePull):
             self.inbox.mailbox.end_after(self._request.batch - self.passed_over)
 
 
+class FetchState(Enum):
+    """How far a fetch is."""
+
+    OPEN = "it is read"
+    ABANDONED = "nobody reads it, and its place is still to be settled"
+    ENDED = "the next read may begin"
+
+
+FETCH_MOVES: Final = {
+    FetchState.OPEN: {FetchState.ABANDONED, FetchState.ENDED},
+    FetchState.ABANDONED: {FetchState.ENDED},
+    FetchState.ENDED: set[FetchState](),
+}
+"""What a state may become. It ends once, whoever else closes it."""
+
+
 class OrderedFetch:
-    """The pulls of one fetch, one after the other when a consumer is lost."""
+    """The pulls of one fetch, one after the other when a consumer is lost.
+
+    One thread reads. Any thread may close it. The next reader, who closes it too, waits
+    until the cursor is settled.
+    """
 
     def __init__(
         self,
@@ -75,7 +97,10 @@ class OrderedFetch:
         self._latest: JetStreamMsg | None = None  # the message that is returned next
         self._returned: JetStreamMsg | None = None  # the message that was returned last
         self._taken = self._taken_bytes = 0
-        self._ended = self._abandoned = False
+        # Held where the state is turned, and until its end has settled the cursor.
+        # Re-entrant, since a finaliser or a signal handler may close it in the middle.
+        self._lock = threading.RLock()
+        self.state = FetchState.OPEN
         self.error: Exception | None = None
 
     def begin(self) -> None:
@@ -83,8 +108,16 @@ class OrderedFetch:
         try:
             self._send(self._request)
         except BaseException:
-            self._ended = True
+            self._turn(FetchState.ENDED)
             raise
+
+    def _turn(self, state: FetchState) -> bool:
+        """Go on to `state`, if that is a legal move now; whether it was."""
+        with self._lock:
+            if state not in FETCH_MOVES[self.state]:
+                return False
+            self.state = state
+            return True
 
     def _send(self, request: PullRequest) -> None:
         place = self._place
@@ -126,30 +159,33 @@ class OrderedFetch:
             try:
                 self._go_on(pull)
             except BaseException as error:
-                self._ended = True
+                self._turn(FetchState.ENDED)
                 if isinstance(error, Exception):
                     self.error = error
                 raise
         return None
 
     def _is_over(self) -> bool:
-        return self._ended
+        return self.state is FetchState.ENDED
 
     def _go_on(self, pull: InOrder) -> None:
         """The pull has ended, and is read: end with it, or send another one."""
         self._note_use(pull)
         pull.leave()
         cursor, order = self._place.cursor, pull.order
-        span = cursor.range()
-        cursor.reached(order.stream_sequence, order.consumer_sequence)
         error = pull.inbox.mailbox.failure or pull.error
         lost = error is not None
-        if order.stopped is not None:
-            lost = True
-            if cursor.stopped(order.stopped, span) is Step.RESET:
-                error = JetStreamError(
-                    f"a message is missing after stream sequence {cursor.position}"
-                )
+        with self._lock:
+            if self._is_over():  # another thread closed it and settled the cursor
+                return
+            span = cursor.range()
+            cursor.reached(order.stream_sequence, order.consumer_sequence)
+            if order.stopped is not None:
+                lost = True
+                if cursor.stopped(order.stopped, span) is Step.RESET:
+                    error = JetStreamError(
+                        f"a message is missing after stream sequence {cursor.position}"
+                    )
         if isinstance(error, PullError) and error.status and error is not pull.error:
             # The pull was refused. A server without room for another pull is no
             # refusal.
@@ -163,9 +199,10 @@ class OrderedFetch:
         if lost:
             self._place.retire()
         if rest is None or not (lost or pull.passed_over):
-            self._ended = True
+            self._turn(FetchState.ENDED)
         elif self._deadline - monotonic() < SHORTEST or isinstance(error, LateError):
-            self._ended, self.error = True, error
+            self.error = error
+            self._turn(FetchState.ENDED)
         else:
             if error is not None:
                 self._place.check_open()
@@ -195,15 +232,15 @@ class OrderedFetch:
 
     def close(self) -> None:
         """What is not read is read again by who reads next."""
-        if self._ended:
-            return
-        self._ended = True
-        try:
-            self._close()
-        except BaseException:
-            # Ctrl-C: the messages taken from the mailbox are lost, so read them again.
-            self._go_back(self._latest)
-            raise
+        with self._lock:
+            if not self._turn(FetchState.ENDED):
+                return
+            try:
+                self._close()
+            except BaseException:
+                # Ctrl-C: the messages taken from the mailbox are lost, so read them again.
+                self._go_back(self._latest)
+                raise
 
     def _close(self) -> None:
         if self._pull is None:
@@ -238,32 +275,34 @@ class OrderedFetch:
 
     def abandon(self) -> None:
         """Close it without waiting, from a finaliser."""
-        if self._ended:
+        if not self._turn(FetchState.ABANDONED):
             return
-        self._abandoned = True
         pull = self._pull
         if pull is not None and pull.inbox.is_settled and not len(pull.inbox.mailbox):
-            self.close()  # every message was read, so this needs no lock
+            self.close()  # every message was read, so this does not wait
         else:
             self._place.retire()
             self._place.api.session.call_soon(self.close)
 
     def release(self) -> bool:
         """Whether nobody reads it any more: then the cursor is where to go on."""
-        if self._pull is None:
-            self._ended |= self._abandoned
-            return self._ended
-        mailbox = self._pull.inbox.mailbox
-        if self._abandoned or (mailbox.closed and not len(mailbox)):
-            self.close()
-        return self._ended
+        with self._lock:
+            abandoned = self.state is FetchState.ABANDONED
+            if self._pull is None:
+                if abandoned:
+                    self._turn(FetchState.ENDED)
+                return self._is_over()
+            mailbox = self._pull.inbox.mailbox
+            if abandoned or (mailbox.closed and not len(mailbox)):
+                self.close()
+            return self._is_over()
 
     @property
     def pending(self) -> int:
         return 0 if self._pull is None else len(self._pull.inbox.mailbox)
 
     def __repr__(self) -> str:
-        return f"<OrderedFetch {'ended' if self._ended else 'open'}>"
+        return f"<OrderedFetch {self.state.name.lower()}>"
 
 
 class OrderedBatch(Closing, Single):

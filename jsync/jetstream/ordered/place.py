@@ -92,9 +92,8 @@ class Place:
         elif config.inactive_threshold is None:
             config = config.replace(inactive_threshold=self.cursor.inactive_threshold)
         deletion = self._deletion(config.name or "")
+        session.keep_last_word(deletion)
         self._deletions.append(deletion)
-        session.last_words.add(deletion)
-        self.check_open()
         payload = {
             "stream_name": self.stream,
             "config": config.to_request(),

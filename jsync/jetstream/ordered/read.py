@@ -181,18 +181,19 @@ class OrderedRead:
 
     def cancel(self) -> None:
         """Make none; one that is made all the same is deleted."""
-        place, name, inquiry = self.place, self._creating, self._inquiry
-        # A server may process the later deletion before the creation.
-        if (
-            name
-            and inquiry is not None
-            and inquiry.answer_to(lambda _: place.delete(name))
-        ):
-            self._creating = ""
-        elif inquiry is not None:
-            inquiry.cancel()
-        if self._timer is not None:
-            self._timer.cancel()
+        with self.lock:
+            place, name, inquiry = self.place, self._creating, self._inquiry
+            # A server may process the later deletion before the creation.
+            if (
+                name
+                and inquiry is not None
+                and inquiry.answer_to(lambda _: place.delete(name))
+            ):
+                self._creating = ""
+            elif inquiry is not None:
+                inquiry.cancel()
+            if self._timer is not None:
+                self._timer.cancel()
 
     def let_go(self) -> None:
         """Forget the reader, which refers to this. Takes no lock, for finalisers."""

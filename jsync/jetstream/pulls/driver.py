@@ -175,19 +175,22 @@ class ContinuousPull(Feed):
 
     def _retry_in(self, seconds: float) -> None:
         """Pull again then, unless that is due earlier already."""
-        if self._retrying is not None:
-            if self._retrying.when <= monotonic() + seconds:
+        before = self._retrying
+        if before is not None:
+            if before.when <= monotonic() + seconds:
                 return
-            self._retrying.cancel()
+            before.cancel()
         self._retrying = self.session.call_later(seconds, self._retry)
 
     def _forget_retry(self) -> None:
-        if self._retrying is not None:
-            self._retrying.cancel()
-        self._retrying = None
+        with self._lock:
+            if self._retrying is not None:
+                self._retrying.cancel()
+            self._retrying = None
 
     def _retry(self) -> None:
-        self._retrying = None
+        with self._lock:
+            self._retrying = None
         self._refill()
 
     # Heartbeats and reconnects, on the I/O thread -------------------------------------

@@ -215,7 +215,8 @@ class ConsumeContext(Single):
         self._finished = Gate(session.outbox)
         self._error: Exception | None = None
         self._workers: set[threading.Thread] = set()
-        self._lock = threading.Lock()
+        # Of the error and the count. Re-entrant: a signal handler may come in the middle.
+        self._lock = threading.RLock()
         self._at_work = workers
         try:
             for number in range(1, workers + 1):
@@ -310,14 +311,20 @@ class ConsumeContext(Single):
         mailbox = self._feed.mailbox
         try:
             mailbox.hand_over(self._handler, self._raised)
-            self._error = self._error or mailbox.failure
+            self._failed(mailbox.failure)
         except Error as error:
-            self._error = self._error or error
+            self._failed(error)
         finally:
             with self._lock:
                 self._at_work -= 1
-            if not self._at_work:
+                last = not self._at_work
+            if last:
                 self._finished.open()
+
+    def _failed(self, error: Exception | None) -> None:
+        """Remember the first error."""
+        with self._lock:
+            self._error = self._error or error
 
     def _raised(self, msg: JetStreamMsg, error: BaseException) -> None:
         wrapped = wrap(f"the handler of {msg.subject!r}", error)
@@ -332,7 +339,7 @@ class ConsumeContext(Single):
                 case "term":
                     msg.term()
                 case "stop":
-                    self._error = self._error or wrapped
+                    self._failed(wrapped)
                     self._feed.stop()
 
     def __enter__(self) -> Self:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import threading
 from typing import TYPE_CHECKING, ClassVar, cast
 
 from ...errors import CallbackError, Error
@@ -14,6 +15,29 @@ if TYPE_CHECKING:
     from ..._fast import JetStreamMailbox, JetStreamMsg
     from ...core.session import Session
     from ...core.timers import Timer
+
+
+class Rest:
+    """Messages that could not be given back to the server, each for one taker."""
+
+    def __init__(self) -> None:
+        # Re-entrant: a signal handler may stop what the main thread is stopping.
+        self._lock = threading.RLock()
+        self._messages: list[JetStreamMsg] = []
+
+    def add(self, messages: list[JetStreamMsg]) -> None:
+        """Keep messages."""
+        with self._lock:
+            self._messages += messages
+
+    def take(self) -> list[JetStreamMsg]:
+        """All that are kept, once."""
+        with self._lock:
+            rest, self._messages = self._messages, []
+            return rest
+
+    def __repr__(self) -> str:
+        return f"<Rest, {len(self._messages)} messages>"
 
 
 class Feed:

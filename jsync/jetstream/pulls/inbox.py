@@ -12,7 +12,7 @@ from ...core.requests import request
 from ...core.session import ConnectionState, Interest
 from ...errors import Error
 from .engine import PROBE, says_more
-from .feed import give_back
+from .feed import Rest, give_back
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -102,7 +102,7 @@ class Inbox:
         self.reply = ""
         """Where the answers come, once it is open."""
         self._pulled_as = ""
-        self._rest: list[JetStreamMsg] = []
+        self._rest = Rest()
         self._leaving: Timer | None = None  # set when abandoned with messages in flight
         self.mailbox = JetStreamMailbox(session.outbox, 0, readers=readers)
         self.mailbox.on_status = on_status
@@ -236,12 +236,11 @@ class Inbox:
         """Give what is not read back to the server, or keep it for `take_rest`."""
         mailbox = self.mailbox
         mailbox.on_credit = None
-        self._rest += give_back(mailbox, acks=self._source.acks)
+        self._rest.add(give_back(mailbox, acks=self._source.acks))
 
     def take_rest(self) -> list[JetStreamMsg]:
         """What could not be given back, once."""
-        rest, self._rest = self._rest, []
-        return rest
+        return self._rest.take()
 
     def abandon(self) -> None:
         """Nobody will read it: close it and give everything back, without waiting.

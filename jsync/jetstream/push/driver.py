@@ -22,7 +22,7 @@ from ...errors import (
 )
 from .. import management
 from ..pulls.engine import HeartbeatWatch
-from ..pulls.feed import Feed, give_back
+from ..pulls.feed import Feed, Rest, give_back
 from ..pulls.inbox import ON_ITS_WAY
 from .engine import (
     HEARTBEATS_MISSED,
@@ -81,7 +81,7 @@ class PushDelivery(Feed):
         self._lock = lock or threading.RLock()
         self.consumer = OwnConsumer(self._lock)
         self._flow = FlowControl()
-        self._rest: list[JetStreamMsg] = []
+        self._rest = Rest()
         self._heartbeats: HeartbeatWatch | None = None
         self.mailbox = JetStreamMailbox(
             session.outbox,
@@ -282,14 +282,14 @@ class PushDelivery(Feed):
     def stop(self) -> None:
         """End it now, and give what is not handed over back to the server."""
         self.drain()
-        self._rest += give_back(self.mailbox, acks=self.acks)
+        self._rest.add(give_back(self.mailbox, acks=self.acks))
 
     def take_rest(self) -> list[JetStreamMsg]:
-        rest, self._rest = self._rest, []
-        return rest
+        return self._rest.take()
 
     def abandon(self) -> None:
         """Nobody will read it: end it without waiting, from a finaliser."""
+        self.consumer.left(self.api, self.info)
         mailbox = self.mailbox
         if mailbox.closed:
             # Break the reference cycle here: the garbage collector may find it only

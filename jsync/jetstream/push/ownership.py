@@ -5,11 +5,16 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
-from ...errors import ConsumerNotFoundError, StreamNotFoundError
+from ...core.requests import request
+from ...errors import ConsumerNotFoundError, Error, StreamNotFoundError
+from ..replies import read_reply
 from .engine import OWNERSHIP_MOVES, Ownership
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from ...models import ConsumerInfo
+    from ..api import API
 
 
 class OwnConsumer:
@@ -43,6 +48,29 @@ class OwnConsumer:
             raise
         else:
             self.turn(Ownership.NONE)
+
+    def left(self, api: API, info: ConsumerInfo | None) -> None:
+        """Its subscription was collected: a drain of the connection deletes it.
+
+        If it is to be deleted, and does not go by itself. For finalisers: takes no lock.
+        """
+        if info is None or info.config.durable_name is None:
+            return
+        if self.ownership is not Ownership.OURS:
+            return
+        # Not the API: the connection may be forgotten, and is collected then.
+        session, seconds = api.session, api.timeout
+        subject = f"{api.prefix}.CONSUMER.DELETE.{info.stream_name}.{info.name}"
+
+        def delete() -> None:
+            try:
+                read_reply(request(session, subject, b"", seconds).data)
+            except (ConsumerNotFoundError, StreamNotFoundError):
+                pass
+            except Error as error:
+                session.callbacks.report(error)
+
+        session.leave(subject, delete)
 
     def __repr__(self) -> str:
         return f"<OwnConsumer: {self.ownership.value}>"

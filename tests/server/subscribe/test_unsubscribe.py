@@ -376,3 +376,54 @@ def test_a_subscription_cannot_be_ended_through_a_lost_connection(
         with pytest.raises(errors.ConnectionClosedError):
             sub.unsubscribe()
     assert there(stream) == ["made"]
+
+
+def take_in(sub: Any) -> None:
+    wait_for(lambda: sub.pending == 1)
+
+
+@pytest.mark.parametrize("kind", ["push", "pull", "drained"])
+def test_a_drain_deletes_the_durable_consumer_of_a_subscription_that_was_dropped(
+    server: LocalServer, stream: jsync.Stream, subject: str, kind: str
+) -> None:
+    with jsync.connect(server.url) as nc:
+        js = nc.jetstream()
+        sub: Any
+        if kind == "pull":
+            sub = js.pull_subscribe(subject, "mine")
+        else:
+            sub = js.subscribe(subject, durable="mine")
+        if kind == "drained":
+            js.publish(subject, b"unread")
+            take_in(sub)
+            sub.drain()
+        del sub
+        gc.collect()
+        assert there(stream) == ["mine"]
+    assert there(stream) == []
+
+
+def test_a_drain_leaves_the_consumer_alone_that_a_dropped_subscription_only_read(
+    server: LocalServer, stream: jsync.Stream, subject: str
+) -> None:
+    stream.create_consumer(durable_name="theirs")
+    with jsync.connect(server.url) as nc:
+        nc.jetstream().pull_subscribe(subject, "theirs")
+        gc.collect()
+    assert there(stream) == ["theirs"]
+
+
+def test_a_callback_gets_its_messages_though_nobody_keeps_the_subscription(
+    server: LocalServer, stream: jsync.Stream, subject: str
+) -> None:
+    got: list[bytes] = []
+    with jsync.connect(server.url) as nc:
+        js = nc.jetstream()
+        js.subscribe(subject, callback=lambda msg: got.append(msg.data))
+        nc.subscribe(subject, callback=lambda msg: got.append(msg.data))
+        gc.collect()
+        for number in range(10):
+            js.publish(subject, b"%d" % number)
+            gc.collect()
+    assert sorted(got) == sorted([b"%d" % number for number in range(10)] * 2)
+    assert there(stream) == []

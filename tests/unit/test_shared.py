@@ -1,0 +1,478 @@
+"""Threads that meet at what several of them share, in Python: see docs/locks.md.
+
+Each of these tests fails when the protection that it is about is taken out, most of them on
+a Python without a GIL alone. So the threads meet more often there.
+"""
+
+from __future__ import annotations
+
+import gc
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import fields
+from inspect import signature
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
+
+import jsync
+from jsync._fast import Outbox, Sink
+from jsync.core.callbacks import Callbacks, Spawner
+from jsync.core.events import BackgroundError, Closed, ConnectionEvents
+from jsync.core.gate import Gate
+from jsync.core.io_thread import IOThread
+from jsync.core.options import Options
+from jsync.core.session import MOST_SPARE, Interest, Session
+from jsync.core.shared import Living, Numbers
+from jsync.errors import ConcurrentUseError, ConnectionClosedError
+from jsync.jetstream.atomic.driver import AtomicDriver
+from jsync.jetstream.atomic.lookup import StreamLookup
+from jsync.jetstream.groups.driver import Membership, MessageInHand
+from jsync.jetstream.keyvalue.election import Election
+from jsync.jetstream.keyvalue.live import Live
+from jsync.jetstream.keyvalue.lock import Lock
+from jsync.jetstream.ordered.batch import FetchState, OrderedFetch
+from jsync.jetstream.ordered.engine import State
+from jsync.jetstream.ordered.read import OrderedRead
+from jsync.jetstream.pulls.feed import Rest
+from jsync.jetstream.push.engine import Ownership
+from jsync.jetstream.push.ownership import OwnConsumer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+PARALLEL = not getattr(sys, "_is_gil_enabled", lambda: True)()
+ROUNDS = 20_000 if PARALLEL else 300
+MANY = 20_000 if PARALLEL else 2_000
+LONG = 60.0
+
+
+@pytest.fixture(autouse=True)
+def restless() -> Iterator[None]:
+    """With a GIL, threads take turns as often as can be."""
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(interval)
+
+
+def meet(rounds: int, *calls: Callable[[int], object]) -> list[list[Any]]:
+    """The results of each call, which has a thread; they begin each round together."""
+    barrier = threading.Barrier(len(calls))
+
+    def run(call: Callable[[int], object]) -> list[Any]:
+        results = []
+        try:
+            for number in range(rounds):
+                barrier.wait(LONG)
+                results.append(call(number))
+        except BaseException:
+            barrier.abort()
+            raise
+        return results
+
+    with ThreadPoolExecutor(len(calls)) as pool:
+        futures = [pool.submit(run, call) for call in calls]
+        failures = [f.exception(LONG * 10) for f in futures]
+        for failure in failures:
+            if failure and not isinstance(failure, threading.BrokenBarrierError):
+                raise failure
+        return [future.result() for future in futures]
+
+
+def stub(**members: object) -> Any:
+    return cast("Any", SimpleNamespace(**members))
+
+
+def outbox() -> Outbox:
+    return Outbox(limit=1 << 20, hold_limit=1 << 20)
+
+
+# The connection -------------------------------------------------------------------------
+
+
+def test_no_two_threads_get_one_number() -> None:
+    numbers = Numbers()
+
+    def many(_: int) -> list[int]:
+        return [numbers.next() for _ in range(MANY)]
+
+    got = [each for [one] in meet(1, *[many] * 4) for each in one]
+    assert len(set(got)) == len(got)
+
+
+def test_objects_that_are_collected_elsewhere_do_not_disturb_who_goes_through_them() -> (
+    None
+):
+    living: Living[Gate] = Living()
+    box = outbox()
+    kept = Gate(box)
+    living.add(kept)
+
+    def come_and_go(_: int) -> None:
+        for _ in range(20):
+            living.add(Gate(box))
+
+    def look(_: int) -> None:
+        for _ in range(20):
+            assert kept in living.all()
+
+    meet(ROUNDS // 10, come_and_go, look, come_and_go, look)
+    gc.collect()
+    assert living.all() == [kept]
+
+
+def test_whoever_waits_for_a_gate_is_let_through() -> None:
+    box = outbox()
+    gates = [Gate(box) for _ in range(ROUNDS)]
+
+    def wait(number: int) -> bool:
+        return gates[number].wait(LONG)
+
+    _, *waits = meet(ROUNDS, lambda number: gates[number].open(), wait, wait)
+    assert all(map(all, waits))
+
+
+def idle_session() -> Session:
+    """A session whose I/O thread never begins."""
+    values = {
+        name: p.default for name, p in signature(jsync.connect).parameters.items()
+    }
+    values["servers"] = "nats://127.0.0.1:1"
+    given = {field.name: values[field.name] for field in fields(Options)}
+    return Session(Options(**given), lambda _: stub(is_current=False))
+
+
+def test_no_more_subscriptions_are_kept_than_may_be() -> None:
+    session = idle_session()
+
+    def give_back(number: int) -> None:
+        for _ in range(MOST_SPARE):
+            session.take_back(Interest(session.next_sid(), "s", None, Sink()))
+
+    meet(ROUNDS // 10, *[give_back] * 4)
+    assert len(session.spare) == MOST_SPARE
+
+
+def test_who_gives_up_waiting_does_not_disturb_who_wakes_all() -> None:
+    session = idle_session()
+
+    def wait(_: int) -> None:
+        for _ in range(5):
+            try:
+                session.sleep(0)
+                session.await_connected(0)
+            except TimeoutError:
+                pass
+
+    def wake(_: int) -> None:
+        # What `connected` does with them, without a server.
+        with session.lock:
+            waiting = list(session._waiting)
+            session._waiting.clear()
+        for waiter in waiting:
+            waiter.set(None)
+
+    meet(ROUNDS // 10, wake, wait, wait)
+    assert not session._waiting
+    assert not session._sleeping
+
+
+def test_the_servers_that_were_set_last_are_taken() -> None:
+    taken: list[int] = []
+    io = object.__new__(IOThread)
+    session = idle_session()
+    IOThread.__init__(io, session)
+    io.pool = stub(replace=taken.append)
+
+    def set_servers(number: int) -> None:
+        io.set_servers(cast("Any", number))
+
+    meet(ROUNDS, set_servers, lambda _: io._take_servers())
+    io._take_servers()
+    assert taken[-1] == ROUNDS - 1
+
+
+def test_each_event_is_for_one_reader_and_the_end_is_for_all() -> None:
+    events = ConnectionEvents(None, lambda: None)
+    errors = [RuntimeError(str(number)) for number in range(MANY)]
+
+    def tell(_: int) -> list[Exception]:
+        for error in errors:
+            events._put(BackgroundError(error=error))
+        events._put(Closed(error=None))
+        return []
+
+    def read(_: int) -> list[Exception]:
+        got: list[Exception] = []
+        while True:
+            try:
+                event = events.next(LONG)
+            except ConnectionClosedError:
+                return got
+            if isinstance(event, BackgroundError):
+                got.append(event.error)
+
+    _, *readers = meet(1, tell, read, read)
+    got = [error for [one] in readers for error in one]
+    assert len(got) == len(set(map(id, got)))
+    assert {*map(str, got)} <= {*map(str, errors)}
+
+
+def test_callbacks_have_one_thread() -> None:
+    class Counting(Spawner):
+        started = 0
+
+        def start(self, name: str, run: Callable[[], object]) -> threading.Thread:
+            Counting.started += 1
+            return super().start(name, run)
+
+    calls = []
+    for _ in range(20):
+        Counting.started = 0
+        done = threading.Event()
+        callbacks = Callbacks("x", Counting(), None)
+        meet(1, *[lambda _: callbacks.put(lambda: calls.append(1))] * 4)  # noqa: B023
+        callbacks.put(done.set)
+        assert done.wait(LONG)
+        callbacks.close()
+        assert Counting.started == 1
+    assert len(calls) == 80
+
+
+# Pulls and pushes -----------------------------------------------------------------------
+
+
+def test_what_could_not_be_given_back_is_taken_once() -> None:
+    rest = Rest()
+
+    def stop(number: int) -> list[Any]:
+        rest.add([cast("Any", (number, threading.get_ident()))])
+        return list(rest.take())
+
+    results = meet(ROUNDS, *[stop] * 3)
+    got = [msg for each in results for some in each for msg in some]
+    assert len(got) == len(set(got)) == 3 * ROUNDS
+
+
+def test_a_consumer_is_deleted_once() -> None:
+    deletions: list[int] = []
+    own = [OwnConsumer() for _ in range(ROUNDS)]
+    for one in own:
+        one.turn(Ownership.OURS)
+
+    def delete(number: int) -> None:
+        own[number].delete(lambda: deletions.append(number))
+
+    meet(ROUNDS, *[delete] * 3)
+    assert sorted(deletions) == list(range(ROUNDS))
+
+
+def test_a_fetch_settles_its_place_once_whoever_closes_it() -> None:
+    class Fetch(OrderedFetch):
+        closings = 0
+
+        def _close(self) -> None:
+            self.closings += 1
+
+    place = stub(cursor=stub(position=0), retire=lambda: None, api=stub())
+    fetches = [Fetch(place, cast("Any", None), 1.0, None) for _ in range(ROUNDS)]
+    meet(
+        ROUNDS,
+        lambda number: fetches[number].close(),
+        lambda number: fetches[number].close(),
+    )
+    assert {fetch.closings for fetch in fetches} == {1}
+    assert {fetch.state for fetch in fetches} == {FetchState.ENDED}
+
+
+def test_a_read_is_cancelled_by_any_thread() -> None:
+    asked = stub(answer_to=lambda _: True, cancel=lambda: None)
+    place = stub(cursor=None, api=stub(session=None), delete=lambda _: None)
+    reads = [
+        OrderedRead(place, cast("Any", stub()), cast("Any", None))
+        for _ in range(ROUNDS)
+    ]
+    for read in reads:
+        read._creating, read._inquiry = "name", asked
+
+    def over(number: int) -> list[str]:
+        """What `_step` does with an answer at the end: the name is for one of the two."""
+        deleted: list[str] = []
+        reads[number].place = stub(delete=deleted.append)
+        reads[number].turn(State.ENDING)
+        reads[number]._step(cast("Any", {}))
+        return deleted
+
+    def cancel(number: int) -> None:
+        reads[number].cancel()
+
+    meet(ROUNDS, over, cancel)
+    assert not any(read._creating for read in reads)
+
+
+# Atomic batches -------------------------------------------------------------------------
+
+
+def test_the_answer_to_the_first_message_is_forgotten_by_any_thread() -> None:
+    gone: list[int] = []
+    session = stub(replies=stub(discard=gone.append))
+    driver = AtomicDriver(
+        stub(session=session), cast("Any", None), stub(id="x"), ack_first=True
+    )
+
+    def expect(number: int) -> None:
+        driver._first = number, cast("Any", None)
+
+    barrier: list[Callable[[int], object]] = [
+        lambda _: driver._forget_first(),
+        lambda _: driver._forget_first(),
+    ]
+    meet(ROUNDS, expect, *barrier)
+    driver._forget_first()
+    assert len(gone) == len(set(gone)) == ROUNDS
+
+
+def test_a_stream_never_goes_back() -> None:
+    lookup = StreamLookup(stub(session=stub(reconnects=0)))
+
+    def note(shift: int) -> Callable[[int], object]:
+        return lambda number: lookup.note("S", 2 * number + shift)
+
+    meet(ROUNDS, note(0), note(1), note(0))
+    assert lookup.floors() == {"S": 2 * ROUNDS - 1}
+
+
+# Key-value ------------------------------------------------------------------------------
+
+
+class Still:
+    """The changes of a bucket in which nothing happens but what a test does."""
+
+    def __init__(self) -> None:
+        self.outbox = outbox()
+        self.last_arrival = 0.0
+        self.is_current = self.closed = False
+        self.initial_done = True
+        self.error = None
+        self.handed_over = Gate(self.outbox)
+        self.finished = Gate(self.outbox)
+        self.handed_over.open()
+
+    def run(self, *_: object, **__: object) -> None: ...
+
+
+def test_whoever_waits_for_a_revision_hears_of_it() -> None:
+    live: Live[bytes] = Live(cast("Any", Still()), "B", 1.0)
+    meet(
+        ROUNDS,
+        lambda number: live._reached(number + 1),
+        lambda number: live.wait_for(number + 1, LONG),
+        lambda number: live.wait_for(number + 1, LONG),
+    )
+    assert not live._waiting
+
+
+class Keys:
+    """A bucket in which the one key is free, or not."""
+
+    bucket = "B"
+
+    def __init__(self) -> None:
+        self.revision = 0
+
+    def create(self, key: str, value: bytes, *, ttl: int) -> int:
+        self.revision += 1
+        return self.revision
+
+    def purge(self, key: str, *, ttl: int, last: int) -> int:
+        return 0
+
+
+def test_two_threads_do_not_get_one_lock_object() -> None:
+    session = stub(outbox=outbox(), name="x", spawner=Spawner())
+    keys = cast("Any", Keys())
+    locks = [
+        Lock(keys, session, "k", 30, lambda *_: 1, None, None)
+        for _ in range(ROUNDS // 10)
+    ]
+
+    def acquire(number: int) -> bool:
+        try:
+            return locks[number].acquire(0)
+        except ConcurrentUseError:
+            return False
+
+    results = meet(len(locks), acquire, acquire)
+    assert [a + b for a, b in zip(*results, strict=True)] == [1] * len(locks)
+    meet(len(locks), lambda n: locks[n].release(), lambda n: locks[n].release())
+    assert not any(lock.held for lock in locks)
+
+
+def test_a_candidate_that_is_stopped_as_it_wins_does_not_lead_for_ever() -> None:
+    box = outbox()
+    session = stub(
+        outbox=box, name="x", spawner=Spawner(), callbacks=stub(report=lambda _: None)
+    )
+    for _ in range(max(100, ROUNDS // 100)):
+        wins = Gate(box)
+
+        def acquire(timeout: float | None = None) -> bool:
+            return timeout is None and wins.wait(LONG)  # noqa: B023
+
+        lock = stub(
+            held=True, token=1, acquire=acquire, release=lambda: None, cancel=wins.open
+        )
+        election = Election(session, lambda _: lock, None, None)  # noqa: B023
+        meet(1, lambda _: wins.open(), lambda _: election.stop(LONG))  # noqa: B023
+        assert election._finished.is_open
+
+
+# Groups ---------------------------------------------------------------------------------
+
+
+def test_a_message_in_hand_has_one_timer() -> None:
+    timers: list[Callable[[], object]] = []
+
+    def call_later(_: float, call: Callable[[], object]) -> object:
+        timers.append(call)
+        return call
+
+    in_hand = MessageInHand(stub(call_later=call_later), 30.0)
+    msg = cast("Any", stub(is_acked=False, in_progress=lambda: None))
+    in_hand.hold(msg)
+
+    def tick(_: int) -> None:
+        timers.pop(0)()
+
+    def next_one(_: int) -> None:
+        in_hand.let_go()
+        in_hand.hold(msg)
+
+    meet(ROUNDS, tick, next_one)
+    assert len(timers) == 1
+
+
+def test_whoever_stops_a_member_ends_its_wait() -> None:
+    box = outbox()
+    members: list[Membership] = []
+    for _ in range(ROUNDS):
+        member = object.__new__(Membership)
+        member._flags = threading.RLock()
+        member._wake, member._pull = Gate(box), None
+        member._stopping = False
+        members.append(member)
+
+    def read(number: int) -> bool:
+        """What `take` does while the member has no partitions."""
+        member = members[number]
+        with member._flags:
+            member._wake = Gate(box)
+        with member._flags:
+            stopping = member._stopping
+        return stopping or member._wake.wait(LONG)
+
+    results = meet(ROUNDS, lambda number: members[number].stop(), read)
+    assert all(results[1])
