@@ -43,6 +43,15 @@ except ModuleNotFoundError as error:
         f"jsync is not compiled in {folder}: run `pip install --editable .` there, or "
         "start Python in another folder to import the jsync that you installed"
     ) from None
+except ImportError as error:
+    # What CPython and Cython say, each in its words.
+    if "interpreter" not in str(error):
+        raise
+    raise ImportError(
+        "jsync cannot be imported in a subinterpreter: import it in the main interpreter, "
+        "and use threads or processes",
+        name="jsync",
+    ) from None
 
 from ._version import __version__
 from .compat.nats_py import PullSubscription
