@@ -35,7 +35,7 @@ ARGUMENTS = {
     "kvwatch": "url bucket count passes",
     "kvordered": "url bucket count passes",
     "kvlive": "url bucket count reads",
-    "work": "url stream consumer count batch typed",
+    "work": "url stream consumer count batch typed spin plain",
     "member": "url stream consumer sleep",
     "regroup": "url stream sleep changes",
     "serve": "url subject workers delay",

@@ -20,6 +20,10 @@ if TYPE_CHECKING:
 
 PAYLOAD = b'{"id": 4711, "customer": "someone", "amount": 12.5}'
 AHEAD = 2000
+SHARED = 500
+"""Messages ahead where several processes share them."""
+SPIN = 50
+"""Microseconds that a handler computes: without, the server alone would be measured."""
 ONE = "consume that acks"
 RAW = "a worker, bytes"
 TYPED = "a worker, JSON into a type"
@@ -41,27 +45,25 @@ def orders(place: Place, count: int) -> Iterator[str]:
         stream.delete()
 
 
-def alone(place: Place, count: int, *job: object) -> Result:
+def alone(place: Place, count: int, ahead: int, *how: object) -> Result:
     """One process reads all of them."""
     with orders(place, count) as name:
-        what, *how = job
-        return place.run(
-            use_jsync(what, place.server.url, name, name, count, AHEAD, *how)
-        )
+        task = "work", place.server.url, name, name, count, ahead, *how
+        return place.run(use_jsync(*task))
 
 
 def several(place: Place, count: int, processes: int) -> Result:
     """Processes share the messages of one consumer."""
     with orders(place, count) as name:
-        command = use_jsync("work", place.server.url, name, name, 0, AHEAD, 0)
-        return together(place, [command] * processes)
+        task = "work", place.server.url, name, name, 0, SHARED, 0, SPIN, 0
+        return together(place, [use_jsync(*task)] * processes)
 
 
 def own_jobs(place: Place) -> Iterator[tuple[str, Job]]:
     count = place.count(200_000)
-    yield ONE, functools.partial(alone, place, count, "consume", 1, 1)
-    yield RAW, functools.partial(alone, place, count, "work", 0)
-    yield TYPED, functools.partial(alone, place, count, "work", 1)
+    yield ONE, functools.partial(alone, place, count, AHEAD, 0, 0, 1)
+    yield RAW, functools.partial(alone, place, count, AHEAD, 0, 0, 0)
+    yield TYPED, functools.partial(alone, place, count, AHEAD, 1, 0, 0)
 
 
 WORKER = Scenario(
@@ -82,8 +84,8 @@ WORKER = Scenario(
 
 
 def process_jobs(place: Place) -> Iterator[tuple[str, Job]]:
-    count = place.count(200_000)
-    yield ONE, functools.partial(alone, place, count, "consume", 1, 1)
+    count = place.count(40_000)
+    yield ONE, functools.partial(alone, place, count, SHARED, 0, SPIN, 1)
     for processes in (1, 2, 4):
         yield (
             f"{processes} processes",
@@ -92,7 +94,7 @@ def process_jobs(place: Place) -> Iterator[tuple[str, Job]]:
 
 
 WORKER_PROCESSES = Scenario(
-    "Workers that share a consumer, beside one process with consume",
+    f"Workers that share a consumer, beside one process with consume: {SPIN} us of work",
     RATES,
     process_jobs,
     [
