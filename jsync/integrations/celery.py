@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from celery import states
 from celery.backends.base import KeyValueStoreBackend
 from celery.exceptions import TimeoutError as CeleryTimeoutError
+from celery.result import ResultSet
 
 from jsync import errors
 
@@ -170,6 +171,22 @@ class JetStreamBackend(KeyValueStoreBackend):  # type: ignore[misc]
                     raise CeleryTimeoutError(
                         f"no result of {task_id} within {timeout} s"
                     )
+
+    def iter_native(
+        self, result: ResultSet, timeout: float | None = None, **options: Any
+    ) -> Iterable[tuple[str, Any]]:
+        """The results of a group, as Celery's own, which has no timeout for inner groups.
+
+        A chord whose header has a group within a chain is complete too early for Celery.
+        It then waits for a task that may be behind it in the queue of the same worker.
+        """
+        deadline = None if timeout is None else monotonic() + timeout
+        for inner in result.results:
+            if isinstance(inner, ResultSet):
+                left = None if deadline is None else max(0.0, deadline - monotonic())
+                for _ in self.iter_native(inner, left):
+                    pass
+        yield from super().iter_native(result, timeout=timeout, **options)
 
     def _meta(
         self, changes: jsync.Watch[bytes], seconds: float

@@ -12,7 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from celery import chord, group
-from celery.exceptions import TaskRevokedError, TimeoutError as CeleryTimeoutError
+from celery.exceptions import (
+    ChordError,
+    TaskRevokedError,
+    TimeoutError as CeleryTimeoutError,
+)
 
 import jsync
 
@@ -54,6 +58,22 @@ def test_tasks_groups_and_chords_run_in_each_pool(
     )
     assert (total.get(timeout=SECONDS) == worker.pid) == (pool != "prefork")
     assert workers.stop(worker) == 0
+
+
+def test_a_chord_that_celery_completes_too_early_fails_and_does_not_stop_the_worker(
+    app: Celery, workers: Workers
+) -> None:
+    """A group at the end of a chain in a header: Celery counts the chain as one task."""
+    workers.start("solo")
+
+    def add(number: int) -> Any:
+        return app.signature("tasks.add", (1, number), immutable=True)
+
+    inner = add(200) | group(add(1000), add(2000))
+    tasks = add(0) | group(add(100), inner) | add(10)
+    with pytest.raises(ChordError, match="timed out"):
+        tasks.apply_async().get(timeout=SECONDS)
+    assert send(app, "add", 2, 3).get(timeout=SECONDS) == 5
 
 
 def test_a_killed_worker_loses_no_task(
