@@ -13,7 +13,7 @@ AVRO := .cache/spark-avro_2.13-4.1.1.jar
 SERVERS := $(foreach line,2.10 2.11 2.12 2.14.0 2.14 2.15,.cache/nats-server/$(line)/bin/nats-server)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo java tmux prometheus go jars servers quick quick-tests test bulk fault lint types unit docs dist bench bench-spark sanitize fuzz clean
+.PHONY: help demo java tmux prometheus go jars servers quick quick-tests test bulk fault lint types unit docs dist bench bench-spark bench-threads sanitize fuzz clean
 
 help:
 	@echo 'make demo      336,776 flights into JetStream and out again, by Spark too where Java is'
@@ -26,6 +26,7 @@ help:
 	@echo 'make docs      the documentation, into .cache/site; fails on a warning'
 	@echo 'make bench     the figures beside other clients, with a table and a chart: half an hour'
 	@echo 'make bench-spark  Spark reading streams beside jsync itself: some minutes'
+	@echo 'make bench-threads  1, 2 and 4 threads, with the GIL and without: a quarter of an hour'
 	@echo 'make dist      sdist, wheel, their checks, and the tests on the installed wheel'
 	@echo 'make sanitize  the unit tests and two fault campaigns under ASAN and UBSAN'
 	@echo 'make fuzz      a bounded run of the fuzzer'
@@ -141,6 +142,10 @@ bench: $(VENV)/.test
 
 bench-spark: $(VENV)/.test $(VENV)/.spark
 	$(VENV)/bin/python -m benchmarks.spark
+
+# THREADS_PYTHON names a free-threaded Python that has jsync; otherwise only the GIL is measured.
+bench-threads: $(VENV)/.test
+	$(or $(THREADS_PYTHON),$(VENV)/bin/python) -m benchmarks.threads
 
 sanitize: $(VENV)/.test
 	tests/sanitize.sh $(VENV)

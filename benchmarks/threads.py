@@ -1,0 +1,234 @@
+"""Threads of one process, with the GIL and without: `python -m benchmarks.threads`.
+
+1, 2 and 4 threads read a stream, each with a consumer of its own, on one connection or on
+one each. They take the messages raw, or have a handler of pure Python: JSON into a dict, and
+20 µs of work. Beside them `consume(workers=n)`, and processes. On a free-threaded Python each
+case runs with the GIL, too.
+
+Every figure is the median over rounds, and ratios are taken within a round, in which all
+cases run one after the other. `cores` is CPU time by wall time: on a machine that is busy with
+something else it says more than the rate. The end tells whether two threads have at least
+1.7 times the rate of one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import sysconfig
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import jsync
+from jsync.server import LocalServer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+STREAM = "THREADS"
+WORK_NS = 20_000
+BAR = 1.7
+COUNTS = (1, 2, 4)
+OURSELVES = [sys.executable, "-m", "benchmarks.threads"]
+BODY = json.dumps({"id": 17, "name": "a name", "tags": ["x", "y"], "sum": 1.5}).encode()
+
+
+class Case(NamedTuple):
+    """One way to share the reading among threads."""
+
+    kind: str
+    """`raw` or `handler` on one connection (`shared`) or several (`own`), or `workers`."""
+    connections: str
+    threads: int
+    gil: bool
+
+    @property
+    def name(self) -> str:
+        return f"{self.kind}, {self.connections}"
+
+
+def cases() -> Iterator[Case]:
+    free = bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
+    for gil in (False, True) if free else (True,):
+        for kind in ("raw", "handler"):
+            for connections in ("shared", "own", "processes"):
+                for threads in COUNTS:
+                    yield Case(kind, connections, threads, gil)
+        for threads in COUNTS:
+            yield Case("handler", "workers", threads, gil)
+
+
+def loops_of_work() -> int:
+    """How many turns of `work` take 20 µs of CPU here."""
+    turns, best = 2000, float("inf")
+    for _ in range(20):
+        begin = time.thread_time_ns()
+        work(turns)
+        best = min(best, (time.thread_time_ns() - begin) / turns)
+    return max(1, round(WORK_NS / best))
+
+
+def work(turns: int) -> int:
+    total = 0
+    for i in range(turns):
+        total += i & 7
+    return total
+
+
+def read(js: jsync.JetStream, count: int, handle: Callable[[bytes], object]) -> None:
+    consumer = js.create_consumer(STREAM, ack_policy="none")
+    with consumer.messages(stop_after=count, max_messages=2000) as messages:
+        for msg in messages:
+            handle(msg.data)
+
+
+def consume(
+    js: jsync.JetStream, count: int, handle: Callable[[bytes], object], workers: int
+) -> None:
+    consumer = js.create_consumer(STREAM, ack_policy="none")
+    consumer.consume(
+        lambda msg: handle(msg.data),
+        stop_after=count,
+        workers=workers,
+        max_messages=2000,
+    ).wait()
+
+
+def measure(url: str, case: Case, count: int) -> None:
+    """Run one case in this process, and tell the rate and the CPU time as JSON."""
+    turns = loops_of_work()
+
+    def handle(data: bytes) -> None:
+        json.loads(data)
+        work(turns)
+
+    def take(data: bytes) -> None:
+        pass
+
+    call = handle if case.kind == "handler" else take
+    threads = 1 if case.connections in ("workers", "processes") else case.threads
+    nc = [
+        jsync.connect(url) for _ in range(threads if case.connections == "own" else 1)
+    ]
+    contexts = [nc[i % len(nc)].jetstream() for i in range(threads)]
+    print("ready", flush=True)  # processes begin together
+    sys.stdin.readline()
+    begin, cpu = time.monotonic(), time.process_time()
+    if case.connections == "workers":
+        consume(contexts[0], count, call, case.threads)
+    else:
+        running = [
+            threading.Thread(target=read, args=(js, count, call)) for js in contexts
+        ]
+        for thread in running:
+            thread.start()
+        for thread in running:
+            thread.join()
+    seconds = time.monotonic() - begin
+    figures = {
+        "count": count * threads,
+        "seconds": seconds,
+        "cpu": time.process_time() - cpu,
+        "gil": getattr(sys, "_is_gil_enabled", lambda: True)(),
+    }
+    print(json.dumps(figures), flush=True)
+    for one in nc:
+        one.close()
+
+
+def run(url: str, case: Case, count: int) -> dict[str, float]:
+    """Run a case in processes of its own; its rate, and the cores that it used."""
+    processes = [
+        subprocess.Popen(
+            [
+                *OURSELVES,
+                f"--case={json.dumps(case)}",
+                f"--url={url}",
+                f"--messages={count}",
+            ],
+            env=os.environ | {"PYTHON_GIL": str(int(case.gil))},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=Path(__file__).parent.parent,
+        )
+        for _ in range(case.threads if case.connections == "processes" else 1)
+    ]
+    for process in processes:
+        assert process.stdout is not None
+        if process.stdout.readline() != "ready\n":
+            raise SystemExit(f"{case} did not begin")
+    for process in processes:
+        assert process.stdin is not None
+        process.stdin.write("\n")
+        process.stdin.flush()
+    found = [json.loads(process.communicate()[0]) for process in processes]
+    if any(one["gil"] != case.gil for one in found):
+        raise SystemExit(f"{case} ran with the GIL {found[0]['gil']}")
+    seconds = max(one["seconds"] for one in found)
+    return {
+        "rate": sum(one["count"] for one in found) / seconds,
+        "cores": sum(one["cpu"] for one in found) / seconds,
+    }
+
+
+def tell(rounds: list[dict[Case, dict[str, float]]]) -> bool:
+    """Print the table; whether two threads with handlers reach the bar without a GIL."""
+    print(f"{'case':22}{'GIL':>4}{'threads':>9}{'rate/s':>11}{'by one':>9}{'cores':>8}")
+    passed = True
+    for case in rounds[0]:
+        one = case._replace(threads=1)
+        rate = statistics.median(found[case]["rate"] for found in rounds)
+        ratio = statistics.median(
+            found[case]["rate"] / found[one]["rate"] for found in rounds
+        )
+        cores = statistics.median(found[case]["cores"] for found in rounds)
+        gil = "on" if case.gil else "off"
+        print(
+            f"{case.name:22}{gil:>4}{case.threads:>9}{rate:>11,.0f}{ratio:>9.2f}{cores:>8.2f}"
+        )
+        if case.kind == "handler" and case.threads == 2 and not case.gil:
+            passed &= ratio >= BAR or case.connections == "processes"
+    return passed
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.threads")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--messages", type=int, default=20_000, help="of a thread")
+    parser.add_argument("--only", default="", help="a part of the names of cases")
+    parser.add_argument("--url", help=argparse.SUPPRESS)
+    parser.add_argument("--case", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.case:
+        measure(options.url, Case(*json.loads(options.case)), options.messages)
+        return 0
+    wanted = [case for case in cases() if options.only in case.name]
+    print(f"{sys.version}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}")
+    rounds = []
+    with LocalServer() as server, jsync.connect(server.url) as nc:
+        js = nc.jetstream()
+        js.create_stream(name=STREAM, subjects=["threads"], storage="memory")
+        with js.publisher() as publisher:
+            for _ in range(options.messages):
+                publisher.publish("threads", BODY)
+        for number in range(options.rounds):
+            print(f"round {number + 1}", file=sys.stderr)
+            rounds.append(
+                {case: run(server.url, case, options.messages) for case in wanted}
+            )
+    passed = tell(rounds)
+    print(f"load {os.getloadavg()[0]:.1f} at the end")
+    if any(not case.gil for case in wanted):
+        print(f"two threads reach {BAR} times one: {'yes' if passed else 'NO'}")
+    return 0 if passed else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
