@@ -1,12 +1,14 @@
 """Threads that meet at what several of them share, in Python: see docs/locks.md.
 
 Each of these tests fails when the protection that it is about is taken out, most of them on
-a Python without a GIL alone. So the threads meet more often there.
+a Python without a GIL alone. So the threads meet more often there, and `JSYNC_ROUNDS` says
+how often they do.
 """
 
 from __future__ import annotations
 
 import gc
+import os
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -44,7 +46,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 PARALLEL = not getattr(sys, "_is_gil_enabled", lambda: True)()
-ROUNDS = 20_000 if PARALLEL else 300
+ROUNDS = int(os.environ.get("JSYNC_ROUNDS", "1000" if PARALLEL else "300"))
 MANY = 20_000 if PARALLEL else 2_000
 LONG = 60.0
 
