@@ -144,7 +144,7 @@ def test_a_missing_permission_is_said_on_the_driver_without_a_secret(
 @pytest.mark.parametrize(
     ("options", "what"),
     [
-        ({"strem": "x"}, "there is no option strem: is it stream"),
+        ({"straem": "x"}, "there is no option straem: is it stream"),
         ({"stream": "NONE"}, "stream not found"),
         ({"subject": "nobody.takes.it"}, "nobody.takes.it"),
         ({"delivery": "exactly-once"}, "needs a column msg_id"),
