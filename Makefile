@@ -13,7 +13,7 @@ AVRO := .cache/spark-avro_2.13-4.1.1.jar
 SERVERS := $(foreach line,2.10 2.11 2.12 2.14.0 2.14 2.15,.cache/nats-server/$(line)/bin/nats-server)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo java tmux prometheus go jars servers quick quick-tests test bulk fault lint types unit docs dist bench bench-spark bench-threads sanitize fuzz clean
+.PHONY: help demo java tmux prometheus go jars servers quick quick-tests test bulk fault lint types unit docs dist bench bench-spark bench-scale bench-threads sanitize fuzz clean
 
 help:
 	@echo 'make demo      336,776 flights into JetStream and out again, by Spark too where Java is'

@@ -1,0 +1,113 @@
+"""Rows read, grouped and written back at three sizes: `make bench-scale`.
+
+The marginal rate is that of the rows from one size to the next. It is also told in CPU
+seconds of Spark, its Python workers and the server, which other programs on the machine
+change less.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from .place import Place, is_ours, workers_peak
+
+if TYPE_CHECKING:
+    import jsync
+
+SIZES = (1_000_000, 3_000_000, 10_000_000)
+KEYS_PER_ROW = 10
+"""Rows of one group, and so the part of the rows that are written back."""
+CHUNK = 10_000
+TICKS = os.sysconf("SC_CLK_TCK")
+
+
+@dataclass
+class Run:
+    """One size."""
+
+    rows: int
+    seconds: float
+    cpu: float
+    worker_bytes: int
+
+
+def numbered(place: Place, rows: int) -> jsync.Stream:
+    """A stream of so many rows, whose payload is the key of their group."""
+    js = place.nc.jetstream()
+    name = f"ROWS{rows}"
+    stream = js.create_stream(name=name, subjects=[f"{name}.>"], allow_batched=True)
+    keys = rows // KEYS_PER_ROW
+    with js.fast_ingest() as ingest:
+        for start in range(0, rows, CHUNK):
+            stop = min(rows, start + CHUNK)
+            ingest.add_many(
+                f"{name}.a", [b"key %d" % (n % keys) for n in range(start, stop)]
+            )
+    return stream
+
+
+def group(place: Place, source: jsync.Stream, target: jsync.Stream) -> None:
+    """Count the rows of each key, and write the counts back exactly once."""
+    options = {"nats.servers": place.server.url}
+    read = place.spark.read.format("jetstream").options(**options, stream=source.name)
+    counts = (
+        read.load().selectExpr("cast(data as string) key").groupBy("key").count()
+    ).selectExpr("key msg_id", "to_json(struct(key, count)) data")
+    write = counts.write.format("jetstream").options(**options, stream=target.name)
+    write = write.options(delivery="exactly-once", subject=f"{target.name}.a")
+    write.mode("append").save()
+
+
+def cpu_seconds() -> float:
+    """Of all processes below this one, with those that have ended."""
+    found = 0
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            if is_ours(int(stat.parent.name)):
+                fields = stat.read_text().rpartition(")")[2].split()
+                found += sum(map(int, fields[11:15]))
+        except OSError:
+            continue  # it has just ended
+    return found / TICKS
+
+
+def measured(place: Place, rows: int) -> Run:
+    js = place.nc.jetstream()
+    source = numbered(place, rows)
+    target = js.create_stream(
+        name=f"GROUPS{rows}", subjects=[f"GROUPS{rows}.>"], duplicate_window=3600
+    )
+    cpu, begun = cpu_seconds(), time.perf_counter()
+    group(place, source, target)
+    run = Run(rows, time.perf_counter() - begun, cpu_seconds() - cpu, workers_peak())
+    written = target.info().state.messages
+    assert written == rows // KEYS_PER_ROW, (written, rows)
+    source.delete()
+    target.delete()
+    return run
+
+
+def main(*sizes: int) -> None:
+    with Place() as place:
+        measured(place, 100_000)  # warm
+        runs = [measured(place, rows) for rows in sorted(sizes or SIZES)]
+    print("| rows | s | CPU s | marginal rows/s | marginal rows a CPU s | worker MiB |")
+    print("|---|---|---|---|---|---|")
+    before = Run(0, 0.0, 0.0, 0)
+    for run in runs:
+        rows, seconds = run.rows - before.rows, run.seconds - before.seconds
+        cpu = max(run.cpu - before.cpu, 0.01)
+        print(
+            f"| {run.rows:,} | {run.seconds:.1f} | {run.cpu:.1f} | {rows / seconds:,.0f} "
+            f"| {rows / cpu:,.0f} | {run.worker_bytes >> 20} |"
+        )
+        before = run
+
+
+if __name__ == "__main__":
+    main(*map(int, sys.argv[1:]))
