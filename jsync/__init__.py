@@ -125,6 +125,8 @@ from .jetstream.pulls.fetch import Batch
 from .jetstream.push.consumer import PushConsumer
 from .jetstream.push.subscription import PushSubscription
 from .jetstream.retries.engine import Retry
+from .jetstream.schedules.engine import Schedule
+from .jetstream.schedules.schedules import Schedules
 from .jetstream.stream import Stream
 from .models import (
     BatchAbandoned,
@@ -243,6 +245,9 @@ __all__ = [
     # Counters
     "Counters",
     "CounterEntry",
+    # Schedules
+    "Schedules",
+    "Schedule",
     # Consumer groups
     "ConsumerGroup",
     "ConsumerGroupConfig",

@@ -59,6 +59,8 @@ Error
         ├── BackupError               the backup of a stream broke off, or is damaged
         ├── CountersNotEnabledError   the stream is not for counters
         ├── CounterNotFoundError      nothing was added to this counter yet
+        ├── SchedulesNotEnabledError  the stream is not for schedules
+        ├── ScheduleNotFoundError     the subject has no schedule
         ├── NoStreamResponseError     no stream took the message
         ├── PublisherError            messages of a publisher were not acknowledged
         ├── PublisherClosedError      the publisher was closed
@@ -360,6 +362,8 @@ from .jetstream import (
     PushRequiredError as PushRequiredError,
     QueueRequiredError as QueueRequiredError,
     ReplayTooLateError as ReplayTooLateError,
+    ScheduleNotFoundError as ScheduleNotFoundError,
+    SchedulesNotEnabledError as SchedulesNotEnabledError,
     SubscribeError as SubscribeError,
     TooManyResultsError as TooManyResultsError,
     UnclearCommitError as UnclearCommitError,

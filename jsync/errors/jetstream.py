@@ -248,6 +248,20 @@ class CounterNotFoundError(JetStreamError):
     """
 
 
+class SchedulesNotEnabledError(JetStreamError):
+    """The stream has no `allow_msg_schedules`.
+
+    Turn it on with `update_stream`.
+    """
+
+
+class ScheduleNotFoundError(JetStreamError):
+    """The subject has no schedule.
+
+    It was cancelled, or it published once and is gone.
+    """
+
+
 class NoStreamResponseError(JetStreamError):
     """No stream took the message, so it is not stored.
 

@@ -22,6 +22,7 @@ from .objects.manager import ObjectStoreManager
 from .publishing.options import newer_options, publish_headers
 from .publishing.publish import RETRIES, RETRY_SECONDS, publish
 from .publishing.publisher import Publisher
+from .schedules.schedules import Schedules
 from .stored import get as stored
 from .stream import Stream, known_stream
 
@@ -393,6 +394,26 @@ class JetStream(Subscribing, ConsumerGroupManager, ObjectStoreManager):
             CountersNotEnabledError: The stream is not for counters.
         """
         return Counters(self._api, stream, timeout)
+
+    def schedules(self, stream: str, *, timeout: Seconds | None = None) -> Schedules:
+        """Open the schedules of a stream. Blocks: the configuration is checked.
+
+        Create the stream with `allow_msg_schedules=True`, and with subjects for the
+        schedules and for their targets. Needs nats-server 2.12, and 2.14 for schedules
+        that repeat. (ADR-51)
+
+        Args:
+            stream: The name of the stream.
+            timeout: Seconds to wait. Default: the context's.
+
+        Returns:
+            The schedules.
+
+        Raises:
+            StreamNotFoundError: There is no stream of that name.
+            SchedulesNotEnabledError: The stream has no `allow_msg_schedules`.
+        """
+        return Schedules(self._api, stream, timeout)
 
     # Consumers ------------------------------------------------------------------------
 

@@ -30,6 +30,7 @@ ROOMS = [
         "jetstream.pulls",
         "jetstream.stored",
         "jetstream.counters",
+        "jetstream.schedules",
     ),
     *("jetstream.atomic", "jetstream.ingest", "jetstream.ordered"),
     *("jetstream.consumer", "jetstream.push", "jetstream.watching"),
