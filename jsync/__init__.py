@@ -14,6 +14,7 @@ The map of the package, lowest first; each part imports only from those above it
     jetstream   JetStream: streams, consumers, publishing, key-value, objects, groups
     compat      subscribe calls as nats-py spells them, on jetstream, whose context has them
     system      the servers themselves: `$SYS` requests and their replies
+    tracing     the way of a message through servers and accounts
     connection  `connect` and `Connection`, on top of both
     worker      handlers of consumers as a program that runs for ever
     testing     messages made by hand, for tests of handlers

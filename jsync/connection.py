@@ -30,6 +30,7 @@ from .services.discovery import Services
 from .services.engine import DEFAULT_PREFIX, DEFAULT_QUEUE
 from .services.service import Service
 from .system.system import System
+from .tracing.tracing import trace
 
 if TYPE_CHECKING:
     import ssl
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     from .services.messages import EndpointStats
     from .services.request import Request
     from .system.models import ServerFilter
+    from .tracing.engine import Trace
 
 Data = bytes | bytearray | memoryview
 
@@ -673,6 +675,39 @@ class Connection(PlainPublisher):
             The servers.
         """
         return System(self, servers, timeout, stall)
+
+    def trace(
+        self,
+        subject: str,
+        data: Data = b"",
+        *,
+        headers: HeadersLike | None = None,
+        deliver: bool = False,
+        timeout: Seconds = 5.0,
+    ) -> Trace:
+        """Send a message, and learn which way it takes (ADR-41). Blocks.
+
+        The servers tell through which servers and accounts the message goes, and which
+        streams and clients it reaches. By default nobody gets the message. Another
+        account has to allow traces, with `allow_trace` at its export or import. Needs
+        nats-server 2.11.
+
+        Args:
+            subject: The subject to publish to.
+            data: The payload.
+            headers: Your own headers.
+            deliver: Deliver the message, and store it in streams. Default: it is only
+                traced.
+            timeout: Seconds to wait for all servers. Default: 5.
+
+        Returns:
+            The way of the message. `complete` says whether all servers have told.
+
+        Raises:
+            UnsupportedFeatureError: The server is too old. Nothing is sent.
+            TimeoutError: No server told in time. You may not be allowed to publish.
+        """
+        return trace(self, subject, data, headers, deliver=deliver, timeout=timeout)
 
     def events(self) -> ConnectionEvents:
         """Watch this connection: each loss, reconnect and background error, in order.

@@ -75,6 +75,7 @@ SECTIONS: Final[dict[str, dict[str, Command]]] = {
             "account:account",
             "Show your user, and the limits of your account.",
         ),
+        "trace": Command("trace:trace", "Show which way a message takes."),
         "rtt": Command("rtt:rtt", "Measure the round-trip time to each server."),
         "context": Command("context:context", "List, show and select contexts."),
     },

@@ -74,3 +74,18 @@ def test_a_stream_is_backed_up_and_restored(
     assert js.get_message(unique, 1).data == b"hello"
     assert jsync("stream", "backup", unique, str(tmp_path / "b")).code == 2
     assert jsync("stream", "restore", str(tmp_path / "none")).code == 2
+
+
+def test_the_way_of_a_message_is_shown(
+    jsync: Jsync, js: JetStream, unique: str
+) -> None:
+    js.create_stream(name=unique, subjects=[unique])
+    ended = jsync("trace", unique, "hello", "--header", "A:b")
+    assert ended.code == 0, ended.errors
+    assert f"to stream {unique}, subject {unique}" in ended.output
+    told = jsync("trace", unique, "--json").json
+    assert told["complete"] is True
+    assert told["hops"][0]["events"][0]["type"] == "in"
+    assert js.stream(unique).info().state.messages == 0
+    assert jsync("trace", unique, "hello", "--deliver").code == 0
+    assert js.stream(unique).info().state.messages == 1

@@ -114,3 +114,28 @@ def removed(system: jsync.system.System, name: str) -> bool:
     except errors.Error:
         return False
     return True
+
+
+def test_a_trace_passes_the_servers_of_a_cluster(cluster: Cluster) -> None:
+    one, two, three = cluster.servers
+    with (
+        jsync.connect(one.url) as nc,
+        jsync.connect(two.url) as far,
+        jsync.connect(three.url) as farther,
+        far.subscribe("traced"),
+        farther.subscribe("traced"),
+    ):
+        far.flush()
+        farther.flush()
+        wait_for(lambda: len(nc.trace("traced", timeout=30).clients) == 2)
+        found = nc.trace("traced", timeout=30)
+        assert found.complete
+        assert [hop.hop for hop in found.hops] == ["", "1", "2"]
+        assert found.hops[0].server.name == "node-1"
+        assert found.hops[0].forwards == 2
+        names = {hop.server.name for hop in found.hops}
+        assert names == {"node-1", "node-2", "node-3"}
+        assert {each.cid for each in found.clients} == {
+            far.client_id,
+            farther.client_id,
+        }

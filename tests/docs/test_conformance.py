@@ -23,7 +23,7 @@ CONFORMANCE = {
         "ADR-20": 31,
         "ADR-32": 40,
     },
-    "conformance-steering.md": {"ADR-21": 8, "ADR-49": 7, "ADR-51": 9},
+    "conformance-steering.md": {"ADR-21": 8, "ADR-49": 7, "ADR-51": 9, "ADR-41": 6},
     "conformance-key-value.md": {
         "ADR-8": 50,
         "ADR-48": 10,

@@ -38,6 +38,7 @@ ROOMS = [
     *("jetstream.backups", "jetstream.stream", "jetstream.groups"),
     *("jetstream.advisory", "compat", "jetstream.context"),
     "system",
+    "tracing",
     "connection",
     "worker",
     "testing",
@@ -360,6 +361,7 @@ PUBLIC = {
     "jsync.system",
     "jsync.terminal",
     "jsync.testing",
+    "jsync.tracing",
     "jsync.worker",
     "jsync.worker.dead",
 }

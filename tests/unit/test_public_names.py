@@ -39,6 +39,7 @@ MODULES = {
         "system",
         "terminal",
         "testing",
+        "tracing",
         "worker",
     ),
 }

@@ -1,0 +1,63 @@
+"""`Connection.trace`: send a message, and learn which way it takes."""
+
+from __future__ import annotations
+
+import os
+from time import monotonic
+from typing import TYPE_CHECKING, Final
+
+from ..checks import seconds
+from ..core.subscription import subscribe
+from ..errors import ConfigError, TimeoutError as LateError
+from ..headers import Headers
+from ..jetstream.versions import lacking, line_of_server, unsupported
+from .engine import DESTINATION, ONLY, Collector
+
+if TYPE_CHECKING:
+    from ..checks import Seconds
+    from ..core.requests import Data
+    from ..core.session import Owner
+    from ..headers import HeadersLike
+    from ..jetstream.versions import Needs
+    from .engine import Trace
+
+TRACES: Final[Needs] = {"traces of messages": (2, 11)}
+
+
+def trace(
+    owner: Owner,
+    subject: str,
+    data: Data,
+    headers: HeadersLike | None,
+    *,
+    deliver: bool,
+    timeout: Seconds,
+) -> Trace:
+    """What `Connection.trace` does."""
+    timeout = seconds(timeout, "timeout")
+    session = owner.session
+    # An older server would deliver the message, and tell nothing.
+    if missing := lacking(TRACES, line_of_server(session.info)):
+        raise unsupported(missing, session.info.version)
+    given = Headers(headers or {})
+    for name in (DESTINATION, ONLY):
+        if name in given:
+            raise ConfigError(f"headers: {name} belongs to the trace itself")
+    inbox = f"{session.options.inbox_prefix}.{os.urandom(11).hex()}"
+    added = {name: given.get_all(name) for name in given}
+    added[DESTINATION] = [inbox]
+    if not deliver:
+        added[ONLY] = ["true"]
+    found = Collector()
+    deadline = monotonic() + timeout
+    with subscribe(owner, inbox) as sub:
+        session.outbox.publish(subject, data, None, added)
+        while not found.complete:
+            try:
+                found.take(sub.next(max(0.0, deadline - monotonic())).data)
+            except LateError:
+                break
+    result = found.trace()
+    if not result.hops:
+        raise LateError(f"no server told of the message within {timeout} s")
+    return result
