@@ -545,6 +545,7 @@ class Connection(PlainPublisher):
         domain: str | None = None,
         prefix: str | None = None,
         event_prefix: str | None = None,
+        pedantic: bool = False,
         timeout: Seconds = 5.0,
     ) -> JetStream:
         """Get JetStream on this connection. Sends nothing to the server.
@@ -557,6 +558,8 @@ class Connection(PlainPublisher):
             prefix: The prefix of an imported JetStream API, instead of `domain`.
                 Default: `$JS.API`.
             event_prefix: The prefix of imported advisories. Default: `$JS.EVENT`.
+            pedantic: Have the server reject a configuration of a stream or a consumer
+                (`PedanticError`) that it would otherwise adjust. Since nats-server 2.11.
             timeout: The default timeout of its calls, in seconds. Default: 5.
 
         Returns:
@@ -576,6 +579,7 @@ class Connection(PlainPublisher):
             domain=domain,
             prefix=prefix,
             event_prefix=event_prefix,
+            pedantic=pedantic,
             timeout=timeout,
         )
 

@@ -85,11 +85,15 @@ def _json(payload: Mapping[str, Any]) -> bytes:
 class API:
     """Requests to `<prefix>.<subject>` and their JSON replies."""
 
-    def __init__(self, owner: Owner, prefix: str, timeout: Seconds) -> None:
+    def __init__(
+        self, owner: Owner, prefix: str, timeout: Seconds, *, pedantic: bool = False
+    ) -> None:
         self.owner = owner
         self.session = owner.session
         self.prefix = prefix
         self.timeout = seconds(timeout, "timeout")
+        self.strictly: dict[str, Any] = {"pedantic": True} if pedantic else {}
+        """What a request to create or change something says besides."""
         self._asked = "", OLDEST
 
     def seconds(self, timeout: Seconds | None) -> float:

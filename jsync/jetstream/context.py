@@ -76,9 +76,11 @@ class JetStream(Subscribing, ConsumerGroupManager, ObjectStoreManager):
         domain: str | None = None,
         prefix: str | None = None,
         event_prefix: str | None = None,
+        pedantic: bool = False,
         timeout: Seconds = 5.0,
     ) -> None:
-        self._api = API(connection, api_prefix(domain, prefix), timeout)
+        chosen = api_prefix(domain, prefix)
+        self._api = API(connection, chosen, timeout, pedantic=pedantic)
         self._events = event_subjects(event_prefix)
         self._lookup = StreamLookup(self._api)
 

@@ -214,7 +214,8 @@ def _put_stream(
 ) -> StreamInfo:
     subject = f"STREAM.{verb}.{config.name}"
     needs = config.newer_than()
-    reply = api.request(subject, config.to_request(), needs=needs, timeout=timeout)
+    payload = config.to_request() | api.strictly
+    reply = api.request(subject, payload, needs=needs, timeout=timeout)
     return StreamInfo.from_wire(reply)
 
 
@@ -358,7 +359,7 @@ def put_consumer(
         # Name the filter in the subject, so that permissions can be given by it. A
         # wildcard cannot be published to.
         subject = f"{subject}.{wanted.filter_subject}"
-    payload = {"stream_name": stream, "config": wanted.to_request()}
+    payload = {"stream_name": stream, "config": wanted.to_request(), **api.strictly}
     if action:
         payload["action"] = action
     needs = wanted.newer_than()

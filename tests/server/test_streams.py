@@ -767,3 +767,22 @@ def test_dates_are_aware(stream: jsync.Stream) -> None:
     assert created is not None
     assert created.tzinfo is UTC
     assert created <= datetime.now(UTC)
+
+
+def test_a_pedantic_context_has_the_server_reject_what_it_would_adjust(
+    nc: jsync.Connection, unique: str
+) -> None:
+    strict = nc.jetstream(pedantic=True)
+    with pytest.raises(errors.PedanticError, match="max_msgs must be set to -1"):
+        strict.create_stream(name=unique, max_msgs=-5)
+    with pytest.raises(errors.PedanticError, match="duplicate window"):
+        strict.create_stream(name=unique, max_age=60)
+    fields = {"name": unique, "max_age": 60, "duplicate_window": 60}
+    assert strict.create_stream(fields).config.max_age == 60
+    limits = {"inactive_threshold": 10}
+    strict.update_stream(name=unique, consumer_limits=limits)
+    consumer = {"durable_name": "strict", "ack_policy": "explicit"}
+    with pytest.raises(errors.PedanticError):
+        strict.create_consumer(unique, consumer)
+    lenient = nc.jetstream().create_consumer(unique, consumer)
+    assert lenient.config.inactive_threshold == 10
