@@ -34,7 +34,7 @@ def test_streams_and_consumers_tell_of_themselves(
     assert found[0].id
 
 
-def test_messages_that_end_are_told_by_kind(
+def test_ended_messages_have_an_advisory_of_each_kind(
     js: jsync.JetStream, stream: jsync.Stream
 ) -> None:
     consumer = stream.create_consumer(durable_name="c", max_deliver=2)

@@ -340,7 +340,7 @@ def test_a_message_that_is_refused_here_leaves_the_batch_as_it_was(
 # Threads and processes ------------------------------------------------------------------
 
 
-def test_a_second_thread_is_told_that_the_first_is_inside(
+def test_a_second_thread_gets_an_error_while_the_first_is_inside(
     js: jsync.JetStream, unique: str
 ) -> None:
     js.create_stream(
@@ -514,7 +514,7 @@ def test_advisories_tell_of_batches_that_were_given_up(
     assert list(advisories) == []
 
 
-def test_advisories_of_other_streams_are_not_told(
+def test_advisories_of_other_streams_are_left_out(
     nc: jsync.Connection, js: jsync.JetStream, stream: jsync.Stream
 ) -> None:
     with (

@@ -90,7 +90,7 @@ def test_a_commit_whose_ack_was_lost_is_found_in_the_stream(
         assert batch.pub_ack == ack
 
 
-def test_a_commit_is_found_behind_what_others_have_written_since(
+def test_a_commit_is_found_before_later_messages_of_others(
     proxy: FaultProxy,
     broken: jsync.Connection,
     nc: jsync.Connection,
@@ -258,7 +258,7 @@ def test_a_thread_that_waits_for_room_in_the_buffer_writes_alone(
         batch.discard()
 
 
-def test_a_batch_goes_on_after_a_reconnect_when_all_was_acknowledged(
+def test_a_fully_acknowledged_batch_continues_after_a_reconnect(
     proxy: FaultProxy, broken: jsync.Connection, stream: jsync.Stream
 ) -> None:
     with broken.jetstream().atomic_batch(timeout=LONG) as batch:
@@ -271,7 +271,7 @@ def test_a_batch_goes_on_after_a_reconnect_when_all_was_acknowledged(
     assert [subject for subject, _ in contents(stream)] == list("012345")
 
 
-def test_a_batch_begins_once_the_connection_is_there(
+def test_a_batch_begins_when_the_connection_is_made(
     proxy: FaultProxy, broken: jsync.Connection, stream: jsync.Stream
 ) -> None:
     proxy.refuse()

@@ -21,7 +21,7 @@ NO_TIMEOUTS = ["1", float("nan"), True, []]
 
 
 @pytest.mark.parametrize("timeout", NO_TIMEOUTS)
-def test_a_publisher_goes_on_after_a_close_or_flush_without_sense(
+def test_a_publisher_continues_after_a_close_or_flush_with_a_bad_timeout(
     own_server: Callable[..., LocalServer], timeout: Any
 ) -> None:
     with connect(own_server().url) as nc:
@@ -35,7 +35,7 @@ def test_a_publisher_goes_on_after_a_close_or_flush_without_sense(
 
 
 @pytest.mark.parametrize("timeout", NO_TIMEOUTS)
-def test_a_handler_goes_on_after_a_stop_or_drain_without_sense(
+def test_a_handler_continues_after_a_stop_or_drain_with_a_bad_timeout(
     own_server: Callable[..., LocalServer], timeout: Any
 ) -> None:
     with connect(own_server().url) as nc:

@@ -216,7 +216,7 @@ def test_connect_timeout_bounds_the_whole_attempt(silent: int) -> None:
         assert time.monotonic() - begin < SOON
 
 
-def test_a_black_hole_leaves_time_for_the_server_behind_it(server: LocalServer) -> None:
+def test_a_silent_server_leaves_time_for_the_next_one(server: LocalServer) -> None:
     with black_hole() as first, black_hole() as second:
         urls = [first, second, server.url]
         with jsync.connect(urls, randomize=False, connect_timeout=3) as nc:

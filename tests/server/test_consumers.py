@@ -37,7 +37,7 @@ def fill(js: jsync.JetStream, stream: jsync.Stream, *tokens: str) -> None:
 # Creating and changing ----------------------------------------------------------------
 
 
-def test_an_existing_consumer_that_differs_is_told_field_by_field(
+def test_the_error_of_an_existing_consumer_names_each_differing_field(
     stream: jsync.Stream,
 ) -> None:
     one = f"{stream.name}.one"
@@ -71,7 +71,7 @@ def test_an_existing_consumer_that_differs_is_told_field_by_field(
     ],
     ids=str,
 )
-def test_a_field_that_no_update_changes_is_told_to_need_another_consumer(
+def test_the_error_says_that_a_fixed_field_needs_another_consumer(
     js: jsync.JetStream, stream: jsync.Stream, fields: dict[str, Any]
 ) -> None:
     stream.create_consumer(durable_name="d", max_deliver=5)
@@ -85,7 +85,7 @@ def test_a_field_that_no_update_changes_is_told_to_need_another_consumer(
         js.update_consumer(stream.name, durable_name="d", **fields)
 
 
-def test_of_an_existing_push_consumer_its_own_update_is_told(
+def test_the_error_of_an_existing_push_consumer_names_its_own_update(
     js: jsync.JetStream, stream: jsync.Stream
 ) -> None:
     given: dict[str, Any] = {
@@ -350,7 +350,7 @@ def test_unpinning_lets_another_client_be_pinned(
 @pytest.mark.parametrize(
     "call", ["info", "pause", "resume", "unpin", "reset", "delete"]
 )
-def test_a_consumer_that_is_gone_is_said_so(
+def test_a_deleted_consumer_raises_not_found(
     stream: jsync.Stream, worker: jsync.Consumer, call: str
 ) -> None:
     stream.delete_consumer("worker")
@@ -384,7 +384,7 @@ def test_binding_sends_no_request(
     assert bound.config.durable_name == "worker"
 
 
-def test_binding_to_what_is_not_there_is_said_when_it_is_used(
+def test_a_bound_consumer_that_does_not_exist_raises_at_its_first_use(
     js: jsync.JetStream, stream: jsync.Stream
 ) -> None:
     bound = js.consumer(stream.name, "none")

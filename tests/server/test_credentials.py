@@ -82,7 +82,7 @@ def test_creds_let_in_as_a_path_or_as_content(
             assert works(nc)
 
 
-def test_creds_are_read_anew_for_a_reconnect(
+def test_creds_are_read_again_for_a_reconnect(
     jwt_server: LocalServer, account: Account, tmp_path: Path
 ) -> None:
     path = account.user("before").write_creds(tmp_path / "user.creds")

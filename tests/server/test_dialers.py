@@ -286,7 +286,9 @@ def test_an_answer_that_is_no_http_is_an_error(
     assert "\x1b" not in str(caught.value)
 
 
-def test_info_right_behind_the_answer_is_not_lost(server: LocalServer) -> None:
+def test_info_directly_after_the_answer_of_a_proxy_is_not_lost(
+    server: LocalServer,
+) -> None:
     def answer(sock: socket.socket) -> None:
         request = read_request(sock)
         assert request.startswith(b"CONNECT 127.0.0.1:")

@@ -283,14 +283,16 @@ def is_alone(js: JetStream, unique: str) -> bool:
     return granted == 500
 
 
-def test_another_batch_is_not_alone(js: JetStream, stream: Stream, unique: str) -> None:
+def test_an_open_ingest_means_that_another_batch_is_not_alone(
+    js: JetStream, stream: Stream, unique: str
+) -> None:
     with js.fast_ingest() as ingest:
         ingest.add(f"{unique}.a")
         assert not is_alone(js, unique)
     assert is_alone(js, unique)
 
 
-def test_one_that_was_forgotten_is_ended(
+def test_a_forgotten_ingest_is_ended(
     js: JetStream, stream: Stream, unique: str
 ) -> None:
     js.fast_ingest().add(f"{unique}.a", b"0")
@@ -332,7 +334,7 @@ def test_32_at_once_store_all_each_in_its_order(
             assert [msg.data for msg in batch] == numbers(2000)
 
 
-def test_a_second_thread_is_told_while_the_first_one_waits(
+def test_a_second_thread_gets_an_error_while_the_first_one_waits(
     js: JetStream, proxy: FaultProxy, stream: Stream, unique: str
 ) -> None:
     with connect(proxy.url, Events()) as nc:
@@ -352,7 +354,7 @@ def test_a_second_thread_is_told_while_the_first_one_waits(
 
 
 @pytest.mark.parametrize("how", ["abandon", "close the connection"])
-def test_one_that_waits_is_woken(
+def test_a_waiting_ingest_is_woken(
     proxy: FaultProxy, stream: Stream, unique: str, how: str
 ) -> None:
     nc = connect(proxy.url, Events())

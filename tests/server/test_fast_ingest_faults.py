@@ -357,7 +357,7 @@ def pour_and_raise(ingest: FastIngest, unique: str) -> None:
 
 
 @pytest.mark.parametrize("ids", [True, False])
-def test_a_server_that_is_killed_has_all_that_was_said_to_be_stored(
+def test_a_killed_server_has_every_message_that_was_reported_stored(
     own_server: StartServer, unique: str, ids: bool
 ) -> None:
     server = own_server()
@@ -397,7 +397,7 @@ def test_a_server_that_is_killed_has_all_that_was_said_to_be_stored(
             assert isinstance(cause, errors.BatchPublishUnknownBatchIDError)
 
 
-def test_ok_goes_on_behind_a_server_that_was_killed(
+def test_with_gaps_ok_an_ingest_continues_after_the_server_was_killed(
     own_server: StartServer, unique: str
 ) -> None:
     server = own_server()

@@ -51,7 +51,7 @@ def test_ctrl_c_ends_a_wait_and_frees_the_slot(
     assert found == payloads[: len(found)]
 
 
-def test_an_ingest_goes_on_after_ctrl_c(
+def test_an_ingest_continues_after_ctrl_c(
     js: JetStream, proxy: FaultProxy, stream: Stream, unique: str
 ) -> None:
     payloads = numbers(3000)
@@ -74,7 +74,7 @@ def test_an_ingest_goes_on_after_ctrl_c(
     assert stored(js, unique) == payloads
 
 
-def test_a_forked_child_is_refused_and_the_parents_batch_goes_on(
+def test_a_forked_child_gets_an_error_and_the_parents_batch_continues(
     server: LocalServer, js: JetStream, stream: Stream, unique: str
 ) -> None:
     told = run_child(
@@ -111,7 +111,7 @@ def test_a_forked_child_is_refused_and_the_parents_batch_goes_on(
 
 @pytest.mark.parametrize("resume_bytes", [64 << 20, 1])
 @pytest.mark.parametrize("first", [True, False])
-def test_a_subject_that_may_not_be_published_to_is_told_at_once(
+def test_a_subject_without_permission_raises_at_once(
     own_server: StartServer, unique: str, first: bool, resume_bytes: int
 ) -> None:
     server = own_server(

@@ -78,7 +78,7 @@ def test_options_may_be_of_any_kind_of_number(js: JetStream, stream: Stream) -> 
     ids=str,
 )
 @pytest.mark.parametrize("first", [True, False])
-def test_a_bad_message_is_refused_and_the_ingest_goes_on(
+def test_a_bad_message_is_rejected_and_the_ingest_continues(
     js: JetStream,
     stream: Stream,
     unique: str,
@@ -220,7 +220,7 @@ def test_fail_raises_what_the_only_message_is_refused_for(
     assert not held(js, unique)
 
 
-def test_ok_goes_on_and_tells_what_is_refused(
+def test_with_gaps_ok_an_ingest_continues_and_reports_refused_messages(
     js: JetStream, stream: Stream, unique: str
 ) -> None:
     told = Recorder()
@@ -242,7 +242,7 @@ def test_ok_goes_on_and_tells_what_is_refused(
 
 
 @pytest.mark.parametrize("room", [0, 1, 499, 500, 700])
-def test_ok_goes_on_where_whole_windows_are_refused(
+def test_with_gaps_ok_an_ingest_continues_over_refused_windows(
     js: JetStream, unique: str, room: int
 ) -> None:
     """The server acknowledges nothing of what it has refused, so no ack makes room."""
@@ -325,7 +325,7 @@ def test_a_full_stream_ends_it_with_what_it_has(js: JetStream, unique: str) -> N
 
 
 @pytest.mark.parametrize("gaps", ["fail", "ok"])
-def test_a_store_that_is_full_is_said_at_once(
+def test_a_full_store_raises_at_once(
     own_server: StartServer, unique: str, gaps: Literal["fail", "ok"]
 ) -> None:
     server = own_server(config="jetstream { max_file_store: 1MB }")

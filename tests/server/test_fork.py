@@ -111,7 +111,7 @@ def test_every_call_in_a_forked_child_raises(server: LocalServer, unique: str) -
     assert run_child(script, server.url, unique) == ""
 
 
-def test_a_forked_child_is_not_told_that_what_it_reads_has_ended(
+def test_an_iterator_in_a_forked_child_raises_and_does_not_just_end(
     server: LocalServer, unique: str
 ) -> None:
     """With all that was asked for at hand: nothing would have to be waited for."""
@@ -186,7 +186,7 @@ def test_the_end_of_a_forked_child_does_not_touch_the_parent(
     assert run_child(script, server.url, unique).strip() == "parent is fine"
 
 
-def test_a_forked_child_can_connect_anew(server: LocalServer, unique: str) -> None:
+def test_a_forked_child_can_connect_again(server: LocalServer, unique: str) -> None:
     script = (
         FORK
         + """

@@ -65,7 +65,7 @@ def test_a_final_answer_is_believed_where_nobody_else_can_have_led(
 
 
 @pytest.mark.parametrize("behind", [0, None, 1])
-def test_messages_of_others_are_told_by_their_payloads(
+def test_messages_of_others_are_recognised_by_their_payloads(
     js: JetStream, unique: str, behind: int | None
 ) -> None:
     tail = Tail(unique, 1, behind, final=False)

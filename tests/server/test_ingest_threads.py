@@ -97,7 +97,7 @@ def test_an_ingest_discarded_during_its_first_message_frees_its_place(
     assert held(js, subject) == 2
 
 
-def test_a_message_that_is_added_to_a_batch_discarded_meanwhile_is_refused(
+def test_a_message_added_to_a_discarded_batch_is_rejected(
     js: JetStream, subject: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     batch = js.atomic_batch()

@@ -65,7 +65,7 @@ def test_a_publish_returns_where_the_message_was_stored(
     assert js.publish(f"{stream.name}.b", b"2").seq == 2
 
 
-def test_a_subject_that_no_stream_takes_is_said_so(js: jsync.JetStream) -> None:
+def test_a_publish_without_a_stream_raises(js: jsync.JetStream) -> None:
     with pytest.raises(errors.NoStreamResponseError, match="no stream takes 'nowhere'"):
         js.publish("nowhere", b"")
 
@@ -76,7 +76,9 @@ def test_a_server_without_jetstream_says_so(own_server: StartServer) -> None:
             nc.jetstream().stream("ANY")
 
 
-def test_another_domain_nobody_answers_for_is_no_hang(nc: jsync.Connection) -> None:
+def test_a_domain_without_a_server_raises_and_does_not_hang(
+    nc: jsync.Connection,
+) -> None:
     with pytest.raises(errors.JetStreamNotEnabledError, match=r"\$JS\.hub\.API"):
         nc.jetstream(domain="hub").stream("ANY")
 
@@ -313,7 +315,7 @@ def test_closing_the_connection_wakes_a_fetch(
     assert [type(error) for error in raised] == [errors.ConnectionClosedError]
 
 
-def test_fetches_leave_no_subscription_behind(
+def test_fetches_leave_no_subscription(
     server: LocalServer,
     nc: jsync.Connection,
     js: jsync.JetStream,
@@ -429,7 +431,7 @@ def test_ack_sync_of_a_closed_connection_is_a_typed_error(
     assert not msg.is_acked
 
 
-def test_ack_sync_to_a_consumer_that_is_gone_is_told_at_once(
+def test_ack_sync_to_a_deleted_consumer_raises_at_once(
     js: jsync.JetStream, stream: jsync.Stream, worker: jsync.Consumer
 ) -> None:
     fill(js, stream, 1)

@@ -164,7 +164,7 @@ def test_without_another_server_a_lame_duck_is_kept_to_its_end(
         assert subscription.next(10).data == b"2"
 
 
-def test_without_reconnect_a_lame_duck_is_only_told_of(
+def test_without_reconnect_a_lame_duck_is_only_reported(
     pair: tuple[LocalServer, LocalServer],
 ) -> None:
     events = Events()
@@ -219,7 +219,7 @@ def test_messages_up_to_the_last_pong_are_read_before_the_move(
             events.wait("reconnect")
 
 
-def test_being_told_twice_moves_once(own_server: StartServer) -> None:
+def test_a_second_lame_duck_notice_does_not_move_again(own_server: StartServer) -> None:
     other = own_server(jetstream=False)
     events = Events()
 

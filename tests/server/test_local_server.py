@@ -89,7 +89,7 @@ def test_starting_twice_is_starting_once(own_server: StartServer) -> None:
     assert server.pid == pid
 
 
-def test_stopping_leaves_nothing_behind(own_server: StartServer) -> None:
+def test_stopping_leaves_no_process_and_no_file(own_server: StartServer) -> None:
     server = own_server()
     with RawClient(server.url) as client:
         client.connect()
@@ -136,7 +136,7 @@ def test_a_given_port_is_used(own_server: StartServer) -> None:
     assert own_server(port=port).port == port
 
 
-def test_a_port_in_use_is_an_error_with_the_servers_last_words_alone(
+def test_a_port_in_use_raises_with_the_servers_last_log_line(
     server: LocalServer,
 ) -> None:
     with pytest.raises(errors.Error, match="address already in use") as told:
@@ -214,7 +214,7 @@ def test_a_forked_child_does_not_stop_the_server_of_its_parent() -> None:
     assert run_child(script).strip() == "True True"
 
 
-def test_lame_duck_mode_is_told_to_clients(own_server: StartServer) -> None:
+def test_clients_learn_of_lame_duck_mode(own_server: StartServer) -> None:
     server = own_server()
     with RawClient(server.url) as client:
         client.connect()

@@ -256,7 +256,7 @@ def test_the_statistics_count_both_ways(nc: jsync.Connection, unique: str) -> No
     assert nc.stats().out_bytes == nc.stats().in_bytes == 55 + block
 
 
-def test_a_missing_permission_is_told_to_on_error_and_closes_nothing(
+def test_a_missing_permission_goes_to_on_error_and_the_connection_stays(
     own_server: StartServer, unique: str
 ) -> None:
     permissions = Permissions(publish_deny=("secret.>",))
@@ -296,7 +296,7 @@ def test_a_full_buffer_blocks_and_then_raises(
         assert nc.stats().reconnects == 0
 
 
-def test_a_blocked_publish_goes_on_when_the_server_reads_again_and_nothing_is_lost(
+def test_a_blocked_publish_continues_when_the_server_reads_again_and_nothing_is_lost(
     server: LocalServer, reader: jsync.Connection, unique: str
 ) -> None:
     count, size = 100, 300_000
@@ -321,7 +321,7 @@ def test_a_blocked_publish_goes_on_when_the_server_reads_again_and_nothing_is_lo
             assert (int(number), len(padding)) == (i, size)
 
 
-def test_several_blocked_publishers_all_go_on(
+def test_several_blocked_publishers_all_continue(
     server: LocalServer, reader: jsync.Connection, unique: str
 ) -> None:
     sub = subscribed(reader, unique)

@@ -278,7 +278,7 @@ def test_an_invalid_table_is_rejected_before_anything_is_sent(
     assert stored(stream, "data") == []
 
 
-def test_a_stream_that_is_used_up_is_told(
+def test_a_used_up_arrow_stream_raises(
     js: jsync.JetStream, stream: jsync.Stream
 ) -> None:
     class Once:

@@ -69,7 +69,7 @@ def last_headers(stream: jsync.Stream, subject: str) -> jsync.Headers:
     return msg.headers
 
 
-def test_a_message_goes_only_behind_the_one_that_is_expected(
+def test_a_message_is_stored_only_after_the_expected_one(
     js: jsync.JetStream, stream: jsync.Stream
 ) -> None:
     name = stream.name
@@ -371,7 +371,7 @@ def test_a_message_whose_ack_is_lost_is_not_published_again(
     assert stream.info().state.messages == 3
 
 
-def test_a_message_is_stored_once_its_stream_is_there(
+def test_a_message_is_stored_when_its_stream_is_created(
     js: jsync.JetStream, unique: str
 ) -> None:
     publisher = Thread(js.publish, f"{unique}.a", b"1")

@@ -236,7 +236,7 @@ def test_a_callback_is_called_even_once_the_connection_is_closed(
     assert future.result().seq == 1
 
 
-def test_futures_and_publishers_reject_pickling_and_wrong_use_in_words(
+def test_futures_and_publishers_reject_pickling_and_wrong_use_with_clear_errors(
     js: jsync.JetStream, stream: jsync.Stream
 ) -> None:
     with js.publisher() as publisher:

@@ -337,7 +337,7 @@ def test_a_publisher_that_waits_for_bytes_ends_by_a_signal(
         assert one.publish(f"{stream.name}.a", b"2").result(LONG).seq == 3
 
 
-def test_a_publisher_that_waits_for_bytes_goes_on_after_a_reconnect(
+def test_a_publisher_that_waits_for_bytes_continues_after_a_reconnect(
     stream: jsync.Stream, proxy: FaultProxy
 ) -> None:
     with (

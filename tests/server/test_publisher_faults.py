@@ -174,7 +174,7 @@ def test_a_stream_deleted_in_the_middle_fails_what_comes_after(
     wait_for(lambda: len(told) == len(futures) - kinds[type(None)])
 
 
-def test_many_publishers_leave_nothing_behind(
+def test_many_publishers_leave_nothing_in_the_connection(
     nc: jsync.Connection, stream: jsync.Stream
 ) -> None:
     js = nc.jetstream()

@@ -83,7 +83,7 @@ def test_queue_groups_are_made_again(own_server: StartServer) -> None:
         assert sorted(int(data) for share in shares for data in share) == [*range(200)]
 
 
-def test_an_auto_unsubscribe_goes_on_counting_where_the_loss_found_it(
+def test_an_auto_unsubscribe_continues_its_count_after_a_reconnect(
     proxy: FaultProxy, unique: str
 ) -> None:
     sent = bytearray()
@@ -500,7 +500,7 @@ def test_a_secret_that_cannot_be_fetched_is_asked_for_again(
         released.set()
 
 
-def test_expired_credentials_are_read_anew(
+def test_expired_credentials_are_read_again(
     own_server: StartServer, tmp_path: Path
 ) -> None:
     account = Operator().account("APP")
@@ -538,7 +538,7 @@ def test_expired_credentials_that_stay_expired_close_the_connection(
     nc.close()
 
 
-def test_a_revoked_user_is_told_so_and_the_connection_closes(
+def test_a_revoked_user_gets_an_error_and_the_connection_closes(
     own_server: StartServer, tmp_path: Path
 ) -> None:
     account = Operator().account("APP")

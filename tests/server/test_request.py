@@ -82,7 +82,9 @@ def test_a_large_request_and_its_reply_arrive_whole(
     assert nc.request(service, question).data == question
 
 
-def test_nobody_listening_is_told_at_once(nc: jsync.Connection, unique: str) -> None:
+def test_a_request_without_responders_raises_at_once(
+    nc: jsync.Connection, unique: str
+) -> None:
     with pytest.raises(errors.NoRespondersError, match=unique):
         nc.request(unique, b"anybody?", timeout=LONG)
 
@@ -151,7 +153,7 @@ def test_all_requests_share_one_subscription_however_many_threads_begin(
             assert page["connections"][0]["subscriptions"] == 1
 
 
-def test_no_request_leaves_anything_behind_on_the_server(
+def test_no_request_leaves_a_subscription_on_the_server(
     server: LocalServer, nc: jsync.Connection, service: str, unique: str
 ) -> None:
     nc.request(service)
@@ -165,7 +167,7 @@ def test_no_request_leaves_anything_behind_on_the_server(
     assert after["subscriptions"] == before["subscriptions"] == 1
 
 
-def test_no_request_leaves_anything_behind_in_the_connection(
+def test_no_request_leaves_a_waiter_in_the_connection(
     nc: jsync.Connection, service: str, unique: str
 ) -> None:
     nc.subscribe(f"{unique}.mute")
@@ -185,7 +187,7 @@ def test_no_request_leaves_anything_behind_in_the_connection(
     assert len(waiting) == 0
 
 
-def test_requests_do_not_wait_behind_a_stuck_callback(
+def test_requests_do_not_wait_for_a_stuck_callback(
     nc: jsync.Connection, service: str, unique: str
 ) -> None:
     released = threading.Event()
@@ -297,7 +299,7 @@ def test_request_many_without_replies_just_ends(
     assert list(nc.request_many(unique, timeout=0.05)) == []
 
 
-def test_request_many_to_nobody_is_told_at_once(
+def test_request_many_without_responders_raises_at_once(
     nc: jsync.Connection, unique: str
 ) -> None:
     with pytest.raises(errors.NoRespondersError):

@@ -110,7 +110,7 @@ def test_each_watcher_gets_each_event_and_a_closed_one_none(
     assert list(first) == list(second) == [jsync.Closed(error=None)]
 
 
-def test_a_slow_watcher_is_told_how_many_events_it_missed(
+def test_a_slow_watcher_learns_how_many_events_it_missed(
     server: LocalServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connection_events, "MOST_EVENTS", 2)

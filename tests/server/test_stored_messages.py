@@ -151,7 +151,7 @@ def test_messages_are_found_by_time(
         found(start_time=third + timedelta(seconds=1))
 
 
-def test_a_message_that_is_not_there_is_said_so(
+def test_a_missing_message_raises_not_found(
     js: jsync.JetStream, stream: jsync.Stream, direct: bool
 ) -> None:
     fill(js, stream, "a")
@@ -236,7 +236,7 @@ def test_a_stream_that_allows_direct_gets_no_more_is_read_all_the_same(
     assert nc.stats().out_messages == sent + 4
 
 
-def test_a_message_of_a_deleted_stream_is_said_so(
+def test_a_message_of_a_deleted_stream_raises_not_found(
     js: jsync.JetStream, unique: str
 ) -> None:
     stream = js.create_stream(name=unique, allow_direct=True)
@@ -364,7 +364,7 @@ def test_reading_holds_a_page_in_memory_and_no_more(
     assert sequences(messages) == list(range(5001, 20_001))
 
 
-def test_an_iteration_that_is_left_leaves_nothing_behind(
+def test_an_abandoned_iteration_leaves_no_subscription(
     nc: jsync.Connection, js: jsync.JetStream, stream: jsync.Stream
 ) -> None:
     fill(js, stream, *"abc")
@@ -396,7 +396,7 @@ def test_the_last_message_of_each_subject_comes_once(
     assert sequences(get("other")) == []
 
 
-def test_a_subject_that_moves_on_meanwhile_is_neither_missing_nor_twice(
+def test_a_subject_that_changes_during_the_read_is_neither_missing_nor_twice(
     js: jsync.JetStream, unique: str
 ) -> None:
     stream = js.create_stream(
@@ -414,9 +414,7 @@ def test_a_subject_that_moves_on_meanwhile_is_neither_missing_nor_twice(
     stream.delete()
 
 
-def test_too_many_subjects_are_said_so(
-    nc: jsync.Connection, stream: jsync.Stream
-) -> None:
+def test_too_many_subjects_raise(nc: jsync.Connection, stream: jsync.Stream) -> None:
     fill_fast(nc, stream, MOST_SUBJECTS)
     assert len(list(stream.get_last_messages(">"))) == MOST_SUBJECTS
     nc.jetstream().publish(f"{stream.name}.more")
@@ -513,7 +511,7 @@ def test_messages_are_deleted_one_by_one(
 
 
 @pytest.mark.parametrize("storage", ["file", "memory"])
-def test_deleting_what_is_not_there_is_said_so(
+def test_deleting_a_missing_message_raises(
     js: jsync.JetStream, unique: str, storage: Literal["file", "memory"]
 ) -> None:
     stream = js.create_stream(name=unique, storage=storage)
@@ -558,7 +556,7 @@ def test_a_stream_whose_messages_may_not_be_deleted_says_so(
 # When the connection is lost ----------------------------------------------------------
 
 
-def test_reading_goes_on_where_it_was_when_the_connection_is_lost(
+def test_reading_continues_at_its_place_after_a_lost_connection(
     proxy: FaultProxy, nc: jsync.Connection, stream: jsync.Stream
 ) -> None:
     fill_fast(nc, stream, 5000)
@@ -574,7 +572,7 @@ def test_reading_goes_on_where_it_was_when_the_connection_is_lost(
         assert far.stats().reconnects >= 3
 
 
-def test_the_last_messages_go_on_where_they_were_when_the_connection_is_lost(
+def test_the_last_messages_continue_at_their_place_after_a_lost_connection(
     proxy: FaultProxy, nc: jsync.Connection, stream: jsync.Stream
 ) -> None:
     fill_fast(nc, stream, 1000)

@@ -45,7 +45,7 @@ def fill(js: jsync.JetStream, stream: jsync.Stream, *tokens: str) -> None:
 # Creating and changing ----------------------------------------------------------------
 
 
-def test_an_existing_stream_that_differs_is_told_field_by_field(
+def test_the_error_of_an_existing_stream_names_each_differing_field(
     js: jsync.JetStream, unique: str
 ) -> None:
     js.create_stream(
@@ -80,7 +80,7 @@ def test_an_existing_stream_that_differs_is_told_field_by_field(
     ],
     ids=str,
 )
-def test_a_field_that_no_update_changes_is_told_to_need_another_stream(
+def test_the_error_says_that_a_fixed_field_needs_another_stream(
     js: jsync.JetStream,
     unique: str,
     existing: dict[str, Any],
@@ -144,7 +144,7 @@ def test_metadata_of_the_server_is_in_no_difference(
     ],
     ids=lambda fields: "-".join(fields) or "none",
 )
-def test_only_the_field_that_differs_is_told(
+def test_the_error_names_only_the_differing_field(
     js: jsync.JetStream, unique: str, fields: dict[str, Any]
 ) -> None:
     """Servers normalise configurations: those fields are no differences."""
@@ -254,7 +254,7 @@ def test_every_duration_of_a_connection_may_be_a_timedelta(server: LocalServer) 
 
 
 @pytest.mark.parametrize("face", ["subscription", "messages", "watch", "live"])
-def test_a_wait_that_is_over_is_told_in_seconds(
+def test_a_timeout_names_its_seconds(
     nc: jsync.Connection, stream: jsync.Stream, unique: str, face: str
 ) -> None:
     brief, js = timedelta(milliseconds=20), nc.jetstream()

@@ -91,7 +91,7 @@ def test_next_without_a_timeout_waits_until_there_is_something(
 
 
 @pytest.mark.parametrize("timeout", [0, 0.05])
-def test_next_raises_when_nothing_comes_and_the_subscription_goes_on(
+def test_next_times_out_without_a_message_and_the_subscription_continues(
     nc: jsync.Connection, unique: str, timeout: float
 ) -> None:
     sub = nc.subscribe(unique)
@@ -102,7 +102,7 @@ def test_next_raises_when_nothing_comes_and_the_subscription_goes_on(
     assert sub.next().data == b"later"
 
 
-def test_next_with_timeout_zero_takes_what_is_there(
+def test_next_with_timeout_zero_takes_a_waiting_message(
     nc: jsync.Connection, unique: str
 ) -> None:
     sub = nc.subscribe(unique)
@@ -583,7 +583,7 @@ def restricted(
         yield nc
 
 
-def test_a_reader_that_may_not_subscribe_is_told_at_once(
+def test_a_reader_without_permission_gets_an_error_at_once(
     restricted: jsync.Connection, reported: Recorder
 ) -> None:
     sub = restricted.subscribe("secret.plan")
@@ -599,7 +599,7 @@ def test_a_reader_that_may_not_subscribe_is_told_at_once(
     assert not sub.is_active
 
 
-def test_a_queue_reader_that_may_not_subscribe_is_told_at_once(
+def test_a_queue_reader_without_permission_gets_an_error_at_once(
     restricted: jsync.Connection,
 ) -> None:
     sub = restricted.subscribe("secret.plan", queue="group")
@@ -618,7 +618,7 @@ def test_a_denied_subscription_leaves_the_others_alone(
     assert allowed.next().data == b"still there"
 
 
-def test_a_requester_that_may_not_publish_is_told_at_once(
+def test_a_request_without_permission_to_publish_raises_at_once(
     restricted: jsync.Connection,
 ) -> None:
     with pytest.raises(errors.PermissionsError) as caught:
@@ -626,14 +626,14 @@ def test_a_requester_that_may_not_publish_is_told_at_once(
     assert caught.value.operation == "publish"
 
 
-def test_request_many_that_may_not_publish_is_told_at_once(
+def test_request_many_without_permission_to_publish_raises_at_once(
     restricted: jsync.Connection,
 ) -> None:
     with pytest.raises(errors.PermissionsError):
         list(restricted.request_many("secret.plan", timeout=SOON))
 
 
-def test_a_requester_that_may_not_read_its_inbox_is_told_at_once(
+def test_a_request_without_permission_for_the_inbox_raises_at_once(
     own_server: StartServer, unique: str
 ) -> None:
     permissions = Permissions(subscribe_deny=("_INBOX.>",))

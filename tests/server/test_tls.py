@@ -121,7 +121,7 @@ def test_without_a_client_certificate_the_error_is_about_tls(
             jsync.connect(mutual_tls_server.url, tls_ca=certificates.ca.cert)
 
 
-def test_certificate_files_are_read_anew_for_a_reconnect(
+def test_certificate_files_are_read_again_for_a_reconnect(
     mutual_tls_server: LocalServer, certificates: Certificates, tmp_path: Path
 ) -> None:
     cert, key = tmp_path / "client.pem", tmp_path / "client.key"
@@ -156,7 +156,7 @@ def test_certificate_files_are_read_anew_for_a_reconnect(
 
 
 @pytest.mark.parametrize("option", ["tls_ca", "tls_cert"])
-def test_a_file_that_is_missing_is_told_at_once(
+def test_a_missing_file_raises_at_once(
     tls_server: LocalServer, tmp_path: Path, option: str
 ) -> None:
     options: dict[str, Any] = {option: tmp_path / "gone.pem"}
@@ -164,7 +164,7 @@ def test_a_file_that_is_missing_is_told_at_once(
         jsync.connect(tls_server.url, **options)
 
 
-def test_a_file_of_something_else_is_told_in_words(tmp_path: Path) -> None:
+def test_a_file_that_is_no_certificate_raises_a_clear_error(tmp_path: Path) -> None:
     there = tmp_path / "notes.txt"
     there.write_text("no certificate\n")
     for option, words in (

@@ -59,7 +59,7 @@ def test_a_loop_that_is_left_gives_the_rest_back(
 
 
 @ways
-def test_one_that_the_collector_finds_on_the_io_thread_gives_the_rest_back(
+def test_an_iterator_collected_on_the_io_thread_gives_the_rest_back(
     nc: jsync.Connection, stream: jsync.Stream, worker: jsync.Consumer, way: Way
 ) -> None:
     fill(nc, stream, 50)
@@ -184,7 +184,7 @@ def test_messages_in_use_are_not_dropped(
     assert got == list(range(60))
 
 
-def test_a_consume_that_is_dropped_goes_on(
+def test_a_dropped_consume_continues(
     nc: jsync.Connection, stream: jsync.Stream, worker: jsync.Consumer
 ) -> None:
     got: list[int] = []
@@ -286,7 +286,7 @@ def test_nothing_leaks_with_each_pull(
     assert min(run(rounds), run(rounds)) - base < (5 << 20) + 100 * rounds
 
 
-def test_an_abandoned_one_beside_one_that_goes_on(
+def test_an_abandoned_iterator_does_not_disturb_another_one(
     nc: jsync.Connection, stream: jsync.Stream, worker: jsync.Consumer
 ) -> None:
     fill(nc, stream, 30)

@@ -52,7 +52,7 @@ def test_no_ack_is_written(
         assert nc.stats().out_messages == sent
 
 
-def test_one_whose_policy_is_not_known_takes_acks_and_nothing_comes_of_them(
+def test_a_consumer_of_unknown_policy_accepts_acks_without_effect(
     nc: jsync.Connection, stream: jsync.Stream, reader: jsync.Consumer
 ) -> None:
     fill(nc, stream, 3)

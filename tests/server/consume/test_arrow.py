@@ -209,7 +209,7 @@ def test_a_batch_is_no_larger_than_what_the_server_sends_without_acks(
     assert found == [4, 4, 4]
 
 
-def test_small_pulls_fill_their_half_and_go_on(
+def test_small_pulls_fill_their_half_and_continue(
     nc: jsync.Connection, stream: jsync.Stream, worker: jsync.Consumer
 ) -> None:
     fill(nc, stream, 100)
@@ -445,7 +445,7 @@ def test_a_reading_that_is_left_early_gives_its_consumer_back(
     wait_for(lambda: list(stream.consumer_names()) == [])
 
 
-def test_a_reading_goes_on_in_order_behind_a_lost_connection(
+def test_a_read_continues_in_order_after_a_lost_connection(
     nc: jsync.Connection,
     stream: jsync.Stream,
     far: jsync.Connection,
@@ -459,7 +459,7 @@ def test_a_reading_goes_on_in_order_behind_a_lost_connection(
     assert proxy.connections > 1
 
 
-def test_a_stream_that_is_gone_is_told_to_who_reads(
+def test_a_deleted_stream_raises_in_the_reader(
     nc: jsync.Connection, stream: jsync.Stream
 ) -> None:
     fill(nc, stream, 5)
@@ -570,7 +570,7 @@ LEFT_OPEN = """
 """
 
 
-def test_ctrl_c_ends_a_read_by_who_takes_arrow(
+def test_ctrl_c_ends_a_read_inside_an_arrow_library(
     server: LocalServer, stream: jsync.Stream, worker: jsync.Consumer
 ) -> None:
     assert "interrupted" in run_child(INTERRUPTED, server.url, stream.name, "worker")

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.server
 
 
-def test_nothing_is_sent_before_it_is_asked_for_and_one_pull_then(
+def test_a_fetch_sends_one_pull_at_its_call_and_none_before(
     nc: jsync.Connection,
     stream: jsync.Stream,
     far: jsync.Connection,

@@ -47,7 +47,7 @@ def is_read(work: Work) -> bool:
 
 @both_faces
 @pytest.mark.parametrize("how", ["stop", "drain"])
-def test_nothing_is_lost_when_it_is_ended_in_full_flow(
+def test_nothing_is_lost_when_a_consumer_is_stopped_in_full_flow(
     nc: jsync.Connection, stream: jsync.Stream, how: str, face: str
 ) -> None:
     fill(nc, stream, 200)

@@ -196,7 +196,7 @@ def test_an_on_error_that_raises_ends_nothing(
     assert handler.numbers == list(range(6))
 
 
-def test_without_an_on_error_the_connections_is_told(
+def test_without_an_on_error_the_connections_callback_gets_the_error(
     server: LocalServer, nc: jsync.Connection, stream: jsync.Stream
 ) -> None:
     stream.create_consumer(durable_name="other")

@@ -31,7 +31,7 @@ pytestmark = pytest.mark.server
 
 
 @both_faces
-def test_heartbeats_that_stay_away_are_reported_and_pulling_goes_on(
+def test_missing_heartbeats_are_reported_and_pulling_continues(
     nc: jsync.Connection,
     stream: jsync.Stream,
     far_worker: jsync.Consumer,

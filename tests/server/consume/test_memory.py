@@ -67,7 +67,7 @@ def test_a_reader_that_does_not_read_holds_no_more_than_it_asked_for(
             wait_for(lambda: messages.pending == 40)
 
 
-def test_one_that_asks_by_bytes_holds_no_more_bytes_than_it_asked_for(
+def test_a_consumer_with_max_bytes_buffers_no_more_than_that(
     nc: jsync.Connection, stream: jsync.Stream, worker: jsync.Consumer
 ) -> None:
     fill(nc, stream, 500)

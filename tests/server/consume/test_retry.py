@@ -120,7 +120,7 @@ def test_the_server_keeps_the_delay(
     ]
 
 
-def test_attempts_go_on_where_another_program_left_them(
+def test_attempts_continue_where_another_program_stopped(
     nc: jsync.Connection,
     stream: jsync.Stream,
     dead: jsync.Stream,
@@ -259,7 +259,7 @@ def test_a_dead_letter_whose_ack_or_whose_term_is_lost_is_stored_once(
     assert count(dead) == 1
 
 
-def test_a_large_message_leaves_its_traceback_behind(
+def test_the_dead_letter_of_a_large_message_has_no_traceback(
     js: jsync.JetStream,
     nc: jsync.Connection,
     stream: jsync.Stream,

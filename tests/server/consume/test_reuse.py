@@ -90,7 +90,7 @@ def test_consumers_of_a_connection_share_them(
 
 
 @ways
-def test_one_that_is_abandoned_on_a_used_subscription_swallows_nothing(
+def test_an_abandoned_fetch_on_a_reused_subscription_swallows_no_message(
     nc: jsync.Connection, stream: jsync.Stream, worker: jsync.Consumer, way: str
 ) -> None:
     fill(nc, stream, 2)
@@ -162,7 +162,7 @@ def test_a_late_word_about_the_last_pull_does_not_end_the_next(
 
 
 @ways
-def test_a_kept_subscription_is_there_again_after_a_reconnect(
+def test_a_kept_subscription_is_restored_after_a_reconnect(
     nc: jsync.Connection,
     stream: jsync.Stream,
     far_worker: jsync.Consumer,

@@ -165,7 +165,7 @@ def test_a_continuous_pull_says_that_jetstream_is_gone_and_keeps_trying(
     assert isinstance(work.error(), errors.ConnectionClosedError)
 
 
-def test_a_continuous_pull_goes_on_when_the_account_has_jetstream_again(
+def test_a_pull_continues_when_the_account_has_jetstream_again(
     place: Place,
 ) -> None:
     handler = Handler()
@@ -198,7 +198,7 @@ LIMITS: list[tuple[dict[str, Any], dict[str, Any], str]] = [
 
 @pytest.mark.parametrize(("limits", "asked", "words"), LIMITS)
 @pytest.mark.parametrize("way", ["fetch", "messages", "consume"])
-def test_more_than_the_consumer_allows_is_refused_and_said(
+def test_a_pull_beyond_the_limits_of_the_consumer_is_refused_and_reported(
     stream: jsync.Stream,
     limits: dict[str, Any],
     asked: dict[str, Any],
@@ -228,7 +228,7 @@ def test_next_is_refused_what_the_consumer_does_not_allow(stream: jsync.Stream) 
         limited.next(LONG)
 
 
-def test_a_limit_of_the_server_is_said(own_server: StartServer) -> None:
+def test_a_limit_of_the_server_is_reported(own_server: StartServer) -> None:
     config = "jetstream { limits { max_request_batch: 5 } }"
     with jsync.connect(own_server(config=config).url) as nc:
         stream = nc.jetstream().create_stream(name="S", subjects=["S"])
@@ -263,7 +263,7 @@ def test_with_as_many_pulls_as_may_wait_another_is_refused_or_not_answered(
 
 
 @both_faces
-def test_with_as_many_unacked_as_may_be_it_waits_and_goes_on(
+def test_at_max_ack_pending_a_pull_waits_and_then_continues(
     nc: jsync.Connection, stream: jsync.Stream, face: str
 ) -> None:
     strict = stream.create_consumer(durable_name="strict", max_ack_pending=3)

@@ -157,7 +157,9 @@ def test_a_value_is_got_as_it_was_put(bucket: jsync.KeyValue) -> None:
         assert before < entry.created < datetime.now(UTC) + timedelta(seconds=5)
 
 
-def test_a_missing_key_and_a_deleted_one_are_told_apart(bucket: jsync.KeyValue) -> None:
+def test_a_missing_key_and_a_deleted_key_raise_different_errors(
+    bucket: jsync.KeyValue,
+) -> None:
     with pytest.raises(errors.KeyNotFoundError, match="no such key: 'a'") as missing:
         bucket.get("a")
     assert not isinstance(missing.value, errors.KeyDeletedError)
@@ -218,7 +220,7 @@ def test_of_many_that_create_a_key_one_does(
     }
 
 
-def test_an_update_needs_the_revision_that_is_there(bucket: jsync.KeyValue) -> None:
+def test_an_update_needs_the_current_revision(bucket: jsync.KeyValue) -> None:
     first = bucket.update("a", b"1", last=0)
     second = bucket.update("a", b"2", last=first)
     for last in (0, first, second + 5):
@@ -319,7 +321,7 @@ def test_a_key_that_is_put_while_keys_are_listed_is_listed(
     js.delete_key_value(unique)
 
 
-def test_delete_markers_are_removed_and_what_is_put_meanwhile_stays(
+def test_delete_markers_are_removed_and_new_values_stay(
     nc: jsync.Connection, bucket: jsync.KeyValue
 ) -> None:
     for key in ("a", "b", "c"):

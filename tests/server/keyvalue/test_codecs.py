@@ -88,7 +88,7 @@ def test_keys_in_another_form_go_through_every_call(
     assert sorted(bucket.keys()) == sorted(codec.encode(k) for k in (keys[0], keys[2]))
 
 
-def test_a_value_that_cannot_be_decoded_is_told_and_ends_nothing(
+def test_a_value_that_cannot_be_decoded_is_reported_and_the_watch_continues(
     bucket: jsync.KeyValue,
 ) -> None:
     users, told = bucket.with_codec(jsync.JSON(User)), Recorder()

@@ -128,7 +128,9 @@ def test_a_mirror_in_another_domain_is_read_also_without_the_hub(
         assert dict(view) == {"b": b"2"}
 
 
-def test_a_mirror_in_another_domain_goes_on_when_the_hub_is_back(sites: Sites) -> None:
+def test_a_mirror_in_another_domain_continues_when_the_hub_is_back(
+    sites: Sites,
+) -> None:
     with connect(sites.hub.url, Events()) as nc:
         origin = nc.jetstream(timeout=10.0).create_key_value(bucket="B", history=5)
         mirror = sites.js.create_key_value(

@@ -87,7 +87,7 @@ def test_of_many_threads_one_is_inside(locks: jsync.KeyValue) -> None:
     assert tokens == sorted(set(tokens))
 
 
-def test_with_waits_no_longer_than_it_was_told(locks: jsync.KeyValue) -> None:
+def test_a_lock_waits_no_longer_than_its_timeout(locks: jsync.KeyValue) -> None:
     with (
         locks.lock("a", ttl=30),
         pytest.raises(errors.TimeoutError, match="not free"),

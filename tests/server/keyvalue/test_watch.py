@@ -244,7 +244,7 @@ def test_the_end_is_reached_while_others_keep_on_writing(
     js.delete_key_value(unique)
 
 
-def test_the_end_is_not_told_early_after_a_reconnect(
+def test_the_end_of_the_initial_entries_is_not_reported_early_after_a_reconnect(
     nc: jsync.Connection,
     proxy: FaultProxy,
     bucket: jsync.KeyValue,
@@ -290,7 +290,7 @@ def test_a_callback_hears_of_an_end_that_is_a_marker(
         assert told.waiting == (not ignored)
 
 
-def test_an_error_of_a_callback_is_reported_and_the_watch_goes_on(
+def test_an_error_of_a_callback_is_reported_and_the_watch_continues(
     bucket: jsync.KeyValue,
 ) -> None:
     got, told = Recorder(), Recorder()

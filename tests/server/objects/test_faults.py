@@ -76,7 +76,7 @@ def test_a_put_whose_server_is_killed_is_done_or_leaves_the_former_object(
         assert files.get("a") == noise(MIB, 3)
 
 
-def test_a_get_whose_server_is_killed_goes_on(own_server: StartServer) -> None:
+def test_a_get_continues_after_its_server_was_killed(own_server: StartServer) -> None:
     server = own_server()
     with connect(server.url, Events()) as nc:
         files = nc.jetstream(timeout=LONG).create_object_store(bucket="FILES")
@@ -94,7 +94,7 @@ def test_a_get_whose_server_is_killed_goes_on(own_server: StartServer) -> None:
         assert killed
 
 
-def test_a_get_whose_line_breaks_again_and_again_goes_on(
+def test_a_get_continues_over_repeated_connection_losses(
     proxy: FaultProxy, far: jsync.Connection, files: jsync.ObjectStore
 ) -> None:
     data = noise(20 * MIB)

@@ -100,7 +100,7 @@ def test_a_reader_goes_anywhere(reader: jsync.ObjectReader) -> None:
             reader.seek(offset, whence)
 
 
-def test_a_digest_that_cannot_be_checked_is_not_said_to_be(
+def test_an_unchecked_digest_is_not_reported_as_verified(
     reader: jsync.ObjectReader,
 ) -> None:
     reader.seek(2000)
@@ -153,7 +153,7 @@ def test_a_reader_of_what_was_replaced_says_so(
         assert file.read() == b"other"
 
 
-def test_get_reads_what_has_replaced_the_object_meanwhile(
+def test_get_reads_the_object_that_replaced_the_first_one(
     files: jsync.ObjectStore,
 ) -> None:
     files.put("a", noise(20 << 20))

@@ -164,7 +164,7 @@ def test_a_link_is_a_file_as_large_as_its_object(
     assert fs.cat_file(f"{files.bucket}/link") == b"12345"
 
 
-def test_a_file_system_connects_anew_where_it_is_unpickled(
+def test_an_unpickled_file_system_connects_again(
     fs: JetStreamFileSystem, files: jsync.ObjectStore
 ) -> None:
     files.put("a", b"1")

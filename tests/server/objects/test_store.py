@@ -109,7 +109,7 @@ def test_stores_are_listed_by_name_and_by_status(
     assert files.bucket in [status.bucket for status in js.object_store_statuses()]
 
 
-def test_every_call_names_a_store_that_was_deleted_meanwhile(
+def test_every_call_names_a_store_that_was_deleted(
     js: jsync.JetStream, files: jsync.ObjectStore
 ) -> None:
     js.delete_object_store(files.bucket)
@@ -250,7 +250,9 @@ def test_bad_arguments_are_refused_before_anything_is_sent(
     assert not list(files.list())
 
 
-def test_an_object_has_the_words_that_it_was_given(files: jsync.ObjectStore) -> None:
+def test_an_object_keeps_its_description_headers_and_metadata(
+    files: jsync.ObjectStore,
+) -> None:
     put = files.put(
         "a",
         b"1",
@@ -358,7 +360,7 @@ def test_a_put_that_ctrl_c_ends_leaves_no_chunks(
         files.info("a")
 
 
-def test_progress_is_told_of_puts_and_gets(files: jsync.ObjectStore) -> None:
+def test_progress_is_reported_for_puts_and_gets(files: jsync.ObjectStore) -> None:
     told: list[tuple[int, int | None]] = []
     data = noise(2500)
     files.put("a", data, chunk_size=1000, progress=lambda *now: told.append(now))
@@ -567,7 +569,7 @@ def test_a_deleted_object_is_gone_with_its_chunks(
     assert files.get("a") == b"2"
 
 
-def test_the_words_of_an_object_are_changed_one_by_one(
+def test_description_headers_and_metadata_change_one_by_one(
     files: jsync.ObjectStore,
 ) -> None:
     put = files.put("a", b"1", description="words", metadata={"a": "1"})
@@ -687,7 +689,7 @@ def test_an_object_over_a_link_and_the_link_is_gone(
 # Watching -----------------------------------------------------------------------------
 
 
-def test_a_watch_gives_what_is_there_and_then_each_change(
+def test_a_watch_gives_the_existing_objects_and_then_each_change(
     files: jsync.ObjectStore,
 ) -> None:
     files.put("a", b"1")

@@ -145,7 +145,7 @@ class Ways:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_every_way_to_read_goes_on_exactly_where_the_last_one_was_left(
+def test_every_way_to_read_continues_exactly_where_the_last_one_stopped(
     own_server: StartServer, seed: int
 ) -> None:
     server = own_server()

@@ -185,7 +185,7 @@ def test_consume_drains_and_stops(nc: jsync.Connection, stream: jsync.Stream) ->
     assert got == list(range(len(got)))
 
 
-def test_a_handler_that_raises_is_told_of_and_may_end_it(
+def test_an_exception_of_a_handler_is_reported_and_may_end_the_read(
     nc: jsync.Connection, stream: jsync.Stream, told: Recorder
 ) -> None:
     fill(nc, stream, 10)

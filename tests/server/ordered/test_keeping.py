@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.server
 
 
-def test_one_reads_it_at_a_time(nc: jsync.Connection, stream: jsync.Stream) -> None:
+def test_one_thread_reads_at_a_time(nc: jsync.Connection, stream: jsync.Stream) -> None:
     fill(nc, stream, 10)
     consumer = stream.ordered_consumer()
     with consumer.messages() as messages:
@@ -34,7 +34,7 @@ def test_one_reads_it_at_a_time(nc: jsync.Connection, stream: jsync.Stream) -> N
     assert int(consumer.next().data) == 2
 
 
-def test_no_consumer_is_left_behind_on_the_server(
+def test_no_consumer_is_left_on_the_server(
     nc: jsync.Connection, stream: jsync.Stream
 ) -> None:
     fill(nc, stream, 10)

@@ -253,7 +253,7 @@ def test_next_and_fetch_keep_the_consumer_for_the_next_read(
     wait_for(lambda: not consumers(nc, stream))
 
 
-def test_one_that_was_not_used_for_long_is_recreated_without_a_warning(
+def test_an_unused_ordered_consumer_is_recreated_without_a_warning(
     nc: jsync.Connection, stream: jsync.Stream, told: Recorder
 ) -> None:
     fill(nc, stream, 20)

@@ -34,7 +34,7 @@ pytestmark = [pytest.mark.server, pytest.mark.quick]
 
 
 @every_face
-def test_every_face_reads_the_stream_in_order(
+def test_every_way_to_read_keeps_the_order(
     nc: jsync.Connection, stream: jsync.Stream, face: Callable[..., list[int]]
 ) -> None:
     fill(nc, stream, 40)
@@ -42,7 +42,7 @@ def test_every_face_reads_the_stream_in_order(
 
 
 @every_face
-def test_every_face_goes_on_where_another_was_left(
+def test_every_way_to_read_continues_where_another_stopped(
     nc: jsync.Connection, stream: jsync.Stream, face: Callable[..., list[int]]
 ) -> None:
     fill(nc, stream, 90)

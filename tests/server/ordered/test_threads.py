@@ -96,7 +96,7 @@ def test_a_consumer_is_deleted_by_one_of_the_threads_that_unsubscribe(
 
 
 @pytest.mark.usefixtures("hasty")
-def test_reads_that_other_threads_stop_go_on_where_they_ended(
+def test_reads_that_other_threads_stop_continue_where_they_ended(
     nc: jsync.Connection, stream: jsync.Stream
 ) -> None:
     total = 40 * ROUNDS

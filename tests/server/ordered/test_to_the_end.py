@@ -54,7 +54,7 @@ def test_reading_to_the_end_ends_when_the_filter_matches_nothing(
 
 
 @pytest.mark.parametrize("options", [{}, {"max_messages": 1}, {"max_bytes": 200}])
-def test_reading_to_the_end_takes_what_is_there_and_then_what_has_come_since(
+def test_reading_to_the_end_again_takes_the_messages_stored_since(
     nc: jsync.Connection, stream: jsync.Stream, options: dict[str, Any]
 ) -> None:
     consumer = stream.ordered_consumer(
@@ -74,7 +74,7 @@ def test_reading_to_the_end_takes_what_is_there_and_then_what_has_come_since(
     assert got == [90, 92]
 
 
-def test_reading_to_the_end_ends_though_the_stream_goes_on(
+def test_reading_to_the_end_ends_while_messages_are_still_published(
     nc: jsync.Connection, stream: jsync.Stream
 ) -> None:
     fill(nc, stream, 500)
@@ -88,7 +88,7 @@ def test_reading_to_the_end_ends_though_the_stream_goes_on(
 
 
 @pytest.mark.parametrize("what", ["purge", "purge a subject", "delete the last"])
-def test_reading_to_the_end_ends_when_the_rest_is_deleted_meanwhile(
+def test_reading_to_the_end_ends_when_the_rest_is_deleted(
     nc: jsync.Connection, stream: jsync.Stream, what: str
 ) -> None:
     fill(nc, stream, 90)

@@ -245,7 +245,7 @@ def test_the_stats_handler_adds_data_to_each_endpoint(
 @pytest.mark.parametrize(
     "handler", [lambda endpoint: 1 / 0, lambda endpoint: object()], ids=["raise", "odd"]
 )
-def test_a_stats_handler_that_fails_is_left_out_and_told_to_on_error(
+def test_a_failing_stats_handler_is_left_out_and_reported_to_on_error(
     nc: jsync.Connection,
     host: jsync.Connection,
     events: Events,

@@ -279,7 +279,7 @@ def test_stops_from_many_threads_wait_for_the_same_end(
     assert done.waiting == 0
 
 
-def test_an_on_done_that_raises_is_told(
+def test_an_on_done_that_raises_is_reported(
     host: jsync.Connection, unique: str, events: Events
 ) -> None:
     def fail(service: jsync.Service) -> None:

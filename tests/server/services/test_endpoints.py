@@ -143,7 +143,7 @@ class SecretError(Exception):
 
 
 @pytest.mark.parametrize("kind", [SecretError, SystemExit])
-def test_another_exception_is_500_with_its_name_alone_and_told_to_on_error(
+def test_another_exception_answers_500_with_its_name_and_goes_to_on_error(
     nc: jsync.Connection,
     host: jsync.Connection,
     service: jsync.Service,
@@ -170,7 +170,7 @@ def test_another_exception_is_500_with_its_name_alone_and_told_to_on_error(
         nc.services.call(unique)  # the thread goes on
 
 
-def test_the_words_of_an_exception_are_sent_if_asked(
+def test_expose_errors_sends_the_text_of_an_exception(
     nc: jsync.Connection, host: jsync.Connection, unique: str
 ) -> None:
     with host.service(unique, "1.0.0", expose_errors=True) as service:

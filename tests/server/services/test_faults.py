@@ -132,7 +132,7 @@ def test_an_answer_that_was_ready_while_the_line_was_cut_is_sent_afterwards(
         assert len(nc.services.ping(unique)) == 1
 
 
-def test_a_service_that_begins_while_disconnected_is_there_afterwards(
+def test_a_service_that_begins_while_disconnected_answers_after_the_reconnect(
     nc: jsync.Connection, proxy: FaultProxy, unique: str
 ) -> None:
     events = Events()

@@ -80,7 +80,7 @@ def test_an_ordered_one_is_exact(
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_all_is_handled_that_has_to_be_acked(
+def test_every_message_that_needs_an_ack_is_handled(
     nc: jsync.Connection,
     proxy: FaultProxy,
     subject: str,

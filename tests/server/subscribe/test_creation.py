@@ -127,7 +127,7 @@ def test_stream_name_that_is_given_is_not_looked_up(
 @pytest.mark.parametrize(
     "named", [{"consumer": "worker"}, {"durable": "worker", "bind": True}]
 )
-def test_consumer_name_uses_the_consumer_that_is_there(
+def test_consumer_name_uses_the_existing_consumer(
     js: jsync.JetStream, stream: jsync.Stream, subject: str, named: dict[str, Any]
 ) -> None:
     created = stream.create_consumer(
@@ -152,7 +152,7 @@ def test_consumer_name_that_is_not_found_is_an_error_for_a_push(
     assert not [request for request in wire.requests if "CREATE" in request]
 
 
-def test_consumer_name_that_is_not_found_goes_on_for_a_pull(
+def test_a_pull_accepts_a_consumer_name_that_is_not_found(
     js: jsync.JetStream, stream: jsync.Stream, subject: str
 ) -> None:
     fill(js, subject)
@@ -166,7 +166,7 @@ def test_consumer_name_that_is_not_found_goes_on_for_a_pull(
     assert names(stream) == ["later"]
 
 
-def test_consumer_name_that_may_not_be_looked_up_goes_on_for_a_pull(
+def test_a_pull_accepts_a_consumer_name_that_may_not_be_looked_up(
     own_server: StartServer,
 ) -> None:
     server = own_server(

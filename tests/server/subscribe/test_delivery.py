@@ -86,7 +86,7 @@ def test_a_callback_has_no_thread_before_its_first_message(
         assert threads() == 1
 
 
-def test_a_callback_that_exits_goes_on_with_the_next_message(
+def test_a_callback_that_raises_system_exit_gets_the_next_message(
     nc: jsync.Connection, js: jsync.JetStream, subject: str
 ) -> None:
     problems, handled = Recorder(), Recorder()
@@ -139,7 +139,7 @@ def test_a_subscription_may_change_its_subject_before_the_bind(
     sub.unsubscribe()
 
 
-def test_one_that_is_abandoned_leaves_nothing_behind(
+def test_an_abandoned_subscription_leaves_nothing_on_the_server(
     nc: jsync.Connection, js: jsync.JetStream, stream: jsync.Stream
 ) -> None:
     before = set(nc.session.interests)
@@ -175,7 +175,7 @@ def test_the_backlog_has_limits_and_drops_are_reported(
             assert sub.pending_bytes <= size
 
 
-def test_a_second_thread_is_told_that_it_is_for_one(
+def test_a_second_reading_thread_gets_an_error(
     js: jsync.JetStream, subject: str
 ) -> None:
     sub = js.subscribe(subject)
@@ -265,7 +265,7 @@ def test_ctrl_c_ends_a_wait_and_leaves_it_usable(
     assert output.strip() == "after it"
 
 
-def test_a_forked_child_is_told(server: LocalServer, subject: str) -> None:
+def test_a_forked_child_gets_an_error(server: LocalServer, subject: str) -> None:
     script = """
         import os, sys
         import jsync

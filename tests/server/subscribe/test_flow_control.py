@@ -99,7 +99,7 @@ def test_flow_control_alone_begins_a_callback(
         assert answers.next(SOON).data == b""
 
 
-def test_flow_control_next_goes_on_to_the_next_message_within_its_timeout(
+def test_next_skips_flow_control_within_its_timeout(
     nc: jsync.Connection, js: jsync.JetStream, subject: str, unique: str
 ) -> None:
     answers = nc.subscribe(f"fc.{unique}")

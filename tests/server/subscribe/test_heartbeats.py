@@ -85,7 +85,7 @@ def test_a_heartbeat_and_any_other_status_put_the_alarm_off(
             wait_for(lambda: sub._mailbox.last_arrival > before)  # noqa: B023
 
 
-def test_no_alarm_is_raised_while_disconnected_and_they_go_on_after_it(
+def test_heartbeat_alarms_stop_while_disconnected_and_continue_after(
     proxy: FaultProxy, subject: str, stream: jsync.Stream
 ) -> None:
     events, problems = Events(), Recorder()

@@ -46,7 +46,7 @@ def resets(problems: Recorder) -> list[Exception]:
     return [problems.get() for _ in range(problems.waiting)]
 
 
-def test_its_consumers_are_set_up_as_such(
+def test_the_consumer_of_an_ordered_subscription_has_its_configuration(
     js: jsync.JetStream, stream: jsync.Stream, subject: str
 ) -> None:
     with js.subscribe(subject, ordered=True) as sub:
@@ -363,7 +363,7 @@ def test_a_stream_that_is_deleted_ends_it(
     sub.unsubscribe()
 
 
-def test_one_that_cannot_begin_says_so_and_leaves_nothing(
+def test_an_ordered_subscription_that_cannot_begin_raises_and_leaves_nothing(
     nc: jsync.Connection, js: jsync.JetStream, stream: jsync.Stream, subject: str
 ) -> None:
     before = set(nc.session.interests)
@@ -372,7 +372,7 @@ def test_one_that_cannot_begin_says_so_and_leaves_nothing(
     assert set(nc.session.interests) == before
 
 
-def test_a_status_it_does_not_know_is_raised_and_it_goes_on(
+def test_an_unknown_status_is_raised_and_reading_continues(
     nc: jsync.Connection, js: jsync.JetStream, subject: str
 ) -> None:
     with js.subscribe(subject, ordered=True) as sub:
@@ -432,9 +432,7 @@ def test_a_forgotten_one_is_ended(
     wait_for(lambda: list(stream.consumer_names()) == [])
 
 
-def test_a_server_that_begins_anew_loses_nothing(
-    own_server: Any, tmp_path: Any
-) -> None:
+def test_a_restarted_server_loses_no_message(own_server: Any, tmp_path: Any) -> None:
     server: LocalServer = own_server(store_dir=tmp_path)
     with connect(server.url, Events()) as nc:
         js = nc.jetstream()

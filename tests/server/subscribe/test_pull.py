@@ -69,7 +69,7 @@ def test_fetch_of_several_waits_until_it_is_full_once_it_waits(
 
 
 @pytest.mark.parametrize("batch", [1, 10])
-def test_fetch_of_nothing_times_out_and_404_and_408_are_not_told(
+def test_an_empty_fetch_times_out_and_404_and_408_are_not_reported(
     sub: jsync.PullSubscription, batch: int
 ) -> None:
     with pytest.raises(

@@ -41,7 +41,7 @@ def test_pull_mode_statuses_are_not_surfaced(
 
 
 @pytest.mark.parametrize(("status", "text", "kind"), KINDS, ids=str)
-def test_error_statuses_are_raised_from_next_in_their_place_and_it_goes_on(
+def test_next_raises_error_statuses_in_their_place_and_continues(
     nc: jsync.Connection,
     sub: jsync.PushSubscription,
     subject: str,

@@ -353,7 +353,7 @@ def test_a_forgotten_iterator_is_unsubscribed(
     wait_for(lambda: sid not in nc.session.interests)
 
 
-def test_a_callback_goes_on_without_its_subscription(
+def test_a_callback_continues_without_a_reference_to_its_subscription(
     nc: jsync.Connection, js: jsync.JetStream, subject: str
 ) -> None:
     handler = Recorder()
