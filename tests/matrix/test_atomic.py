@@ -68,7 +68,7 @@ def test_a_commit_of_its_own_came_later_than_batches(
     assert contents(stream) == [("1", b"one")]
 
 
-def test_the_limit_of_open_batches_is_told_in_different_ways(
+def test_every_line_reports_the_limit_of_open_batches(
     js: jsync.JetStream, line: Line, stream: jsync.Stream
 ) -> None:
     if line < (2, 12):
@@ -189,7 +189,7 @@ def test_messages_at_once_are_not_even_sent_to_an_old_server(
     assert contents(stream) == []
 
 
-def test_a_new_server_behind_an_old_leaf_takes_batches(unique: str) -> None:
+def test_a_new_server_beyond_an_old_leaf_accepts_batches(unique: str) -> None:
     with leaf_before("2.10", "2.15") as js:
         stream = js.create_stream(
             name=unique, subjects=[f"{unique}.>"], allow_atomic=True

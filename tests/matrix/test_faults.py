@@ -65,7 +65,7 @@ def test_a_server_of_each_line_that_is_killed_loses_and_doubles_nothing(
 
 
 @pytest.mark.parametrize("resend", [True, False])
-def test_a_domain_behind_a_leaf_whose_line_is_cut_loses_and_doubles_nothing(
+def test_a_domain_beyond_a_cut_leaf_loses_and_doubles_nothing(
     unique: str, resend: bool
 ) -> None:
     port, dice = free_port(), random.Random(resend)

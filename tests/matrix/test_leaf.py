@@ -27,7 +27,9 @@ def test_an_old_leaf_does_not_stand_in_the_way_of_new_servers() -> None:
         assert consumer.cached_info.config.priority_policy == "prioritized"
 
 
-def test_an_old_server_behind_a_new_leaf_is_told_when_it_ignores_a_field() -> None:
+def test_an_old_server_beyond_a_new_leaf_is_recognised_when_it_ignores_a_field() -> (
+    None
+):
     with leaf_before("2.15", "2.11") as js:
         with pytest.raises(
             errors.UnsupportedFeatureError,
@@ -38,7 +40,9 @@ def test_an_old_server_behind_a_new_leaf_is_told_when_it_ignores_a_field() -> No
         js.create_stream(name="B", allow_msg_ttl=True)
 
 
-def test_an_old_server_behind_a_new_leaf_is_told_when_it_refuses_a_field() -> None:
+def test_an_old_server_beyond_a_new_leaf_is_recognised_when_it_refuses_a_field() -> (
+    None
+):
     with leaf_before("2.15", "2.12") as js:
         with pytest.raises(
             errors.UnsupportedFeatureError,
@@ -52,7 +56,9 @@ def test_an_old_server_behind_a_new_leaf_is_told_when_it_refuses_a_field() -> No
             js.create_stream(name="A", allow_atomic=True, extra={"new": True})
 
 
-def test_an_old_server_behind_a_new_leaf_is_told_when_it_does_not_answer() -> None:
+def test_an_old_server_beyond_a_new_leaf_is_recognised_when_it_does_not_answer() -> (
+    None
+):
     with leaf_before("2.15", "2.10") as js:
         with pytest.raises(
             errors.UnsupportedFeatureError,

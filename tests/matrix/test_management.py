@@ -167,7 +167,7 @@ def test_consumers_come_and_go(js: jsync.JetStream, stream: jsync.Stream) -> Non
     assert list(stream.consumer_names()) == []
 
 
-def test_a_consumer_is_paused_and_goes_on(stream: jsync.Stream, line: Line) -> None:
+def test_a_consumer_is_paused_and_continues(stream: jsync.Stream, line: Line) -> None:
     consumer = stream.create_consumer(name="d")
     with needing((2, 11), line, "pausing of consumers"):
         until = datetime.now(UTC) + timedelta(hours=1)

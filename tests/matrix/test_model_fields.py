@@ -329,7 +329,9 @@ def test_every_field_has_its_case(
     assert fields - covered <= elsewhere | {"name", "ack_policy"}
 
 
-def test_a_sealed_stream_is_told(nc: jsync.Connection, unique: str) -> None:
+def test_the_info_says_that_a_stream_is_sealed(
+    nc: jsync.Connection, unique: str
+) -> None:
     created = StreamInfo.from_wire(create_stream(nc, StreamConfig(name=unique)))
     sealed = created.config.replace(sealed=True)
     reply = ask(nc, f"STREAM.UPDATE.{unique}", sealed.to_wire())
