@@ -114,7 +114,7 @@ def test_ok_tells_what_a_change_of_leaders_has_lost(js: JetStream, unique: str) 
 
 
 @pytest.mark.parametrize("ids", [True, False])
-def test_a_leader_that_is_killed_leaves_what_was_said_to_be_stored(
+def test_a_killed_leader_leaves_every_message_that_was_reported_stored(
     whole: Cluster, js: JetStream, unique: str, ids: bool
 ) -> None:
     payloads = numbers(COUNT)

@@ -68,7 +68,7 @@ def test_every_operation_works_on_replicas(whole: Cluster, unique: str) -> None:
 
 
 @pytest.mark.parametrize("victim", ["the server connected to", "the leader"])
-def test_reading_goes_on_where_it_was_when_a_server_is_killed(
+def test_reading_continues_at_its_place_after_a_server_was_killed(
     whole: Cluster, unique: str, victim: str
 ) -> None:
     count = 3000
