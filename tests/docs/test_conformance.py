@@ -56,7 +56,7 @@ def rows(text: str) -> Iterator[list[str]]:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_each_test_that_a_page_names_is_there(page: Path) -> None:
+def test_each_test_that_a_page_names_exists(page: Path) -> None:
     named = NODE.findall(page.read_text())
     assert [
         f"{path}::{name}" for path, name in named if name not in tests_of(path)
@@ -73,7 +73,7 @@ def test_every_clause_has_a_test_or_a_stated_departure(page: str) -> None:
 
 
 @pytest.mark.parametrize("page", CONFORMANCE)
-def test_the_documents_are_there(page: str) -> None:
+def test_the_documents_exist(page: str) -> None:
     text = (ROOT / "docs" / page).read_text()
     parts = re.split(r"^## ", text, flags=re.MULTILINE)[1:]
     assert [part.split()[0] for part in parts] == [*CONFORMANCE[page]]

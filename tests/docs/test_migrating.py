@@ -176,7 +176,7 @@ def is_there(title: str, code: str) -> bool:
     return True
 
 
-def test_arguments_of_what_stands_for_it_are_there() -> None:
+def test_the_arguments_of_every_replacement_exist() -> None:
     for title in SECTIONS:
         for _, ours in [] if title in PAIRS else rows(title):
             for code in ours:

@@ -144,7 +144,7 @@ print(client.post("/orders", json={"id": 3}).get_json())
     assert stream.info().state.messages == 3
 
 
-def test_django_publishes_and_its_command_works_until_it_is_told_to_end(
+def test_django_publishes_and_its_command_runs_until_a_signal(
     project: Project, stream: jsync.Stream
 ) -> None:
     output = project.run("""
