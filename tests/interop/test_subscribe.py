@@ -77,7 +77,7 @@ def test_members_of_a_queue_group_are_of_both_clients(
     assert list(stream.consumer_names()) == ([] if first == "jsync" else ["q"])
 
 
-def test_a_durable_consumer_goes_on_with_the_other_client(
+def test_a_durable_consumer_continues_with_the_other_client(
     server: LocalServer, nc: jsync.Connection, stream: jsync.Stream
 ) -> None:
     subject, js = f"{stream.name}.a", nc.jetstream()
