@@ -44,10 +44,13 @@ MODULES = {
     ),
 }
 
+MADE = "_@"
+"""How private names begin, and those that pytest adds to a package that brings a plugin."""
+
 
 def test_all_is_what_the_package_offers() -> None:
     assert len(set(jsync.__all__)) == len(jsync.__all__)
-    public = {name for name in vars(jsync) if not name.startswith("_")}
+    public = {name for name in vars(jsync) if name[0] not in MADE}
     assert public - MODULES == set(jsync.__all__) - {"__version__"}
 
 
@@ -105,7 +108,7 @@ def test_help_shows_no_private_argument_and_no_address_in_memory() -> None:
 
 
 def test_models_offer_what_they_list() -> None:
-    public = {name for name in vars(jsync.models) if not name.startswith("_")}
+    public = {name for name in vars(jsync.models) if name[0] not in MADE}
     modules = {module.name for module in pkgutil.iter_modules(jsync.models.__path__)}
     # Of which the first three are for the package alone.
     inner = {"check_filter", "check_name", "decode_pub_ack"}
@@ -115,7 +118,7 @@ def test_models_offer_what_they_list() -> None:
 def test_every_public_error_is_a_jsync_error() -> None:
     modules = {module.name for module in pkgutil.iter_modules(errors.__path__)}
     for name, value in vars(errors).items():
-        if not name.startswith("_") and name not in modules:
+        if name[0] not in MADE and name not in modules:
             assert value.__module__ == "jsync.errors", name
             record = name in {"FailedMessage", "Lost", "Unconfirmed"}
             assert record or issubclass(value, errors.Error), name
@@ -124,7 +127,7 @@ def test_every_public_error_is_a_jsync_error() -> None:
 def offered() -> set[str]:
     """Names that a user can import from a public module."""
     modules = (jsync, errors, jsync.headers, jsync.models, metrics, server, testing)
-    return {name for module in modules for name in vars(module) if name[0] != "_"}
+    return {name for module in modules for name in vars(module) if name[0] not in MADE}
 
 
 def test_every_type_that_a_public_call_returns_has_a_public_name() -> None:
