@@ -94,8 +94,8 @@ class Callbacks:
             return False
         if self._queue.qsize() >= MOST_WAITING:
             logger.error(
-                "%s: too many callbacks are waiting for one that has not returned; %r is not "
-                "called",
+                "%s: dropped a call of %r: too many callbacks wait for one that has not "
+                "returned",
                 *(self._name, callback),
             )
             return False

@@ -164,7 +164,7 @@ class Supervisor:
             if process.kill_at is not None:
                 if process.kill_at <= now:
                     logger.error(
-                        "process %d did not end in time, and is killed", process.pid
+                        "killing process %d: it did not end in time", process.pid
                     )
                     process.kill()
                 else:

@@ -371,7 +371,7 @@ class Keeper(threading.Thread):
                 except ConnectionClosedError:
                     return
                 except Error as error:
-                    log.info("messages are not kept: %s", error)
+                    log.info("cannot keep messages: %s", error)
             else:
                 return
 
