@@ -1,6 +1,6 @@
 """Threads that meet at what several of them share, in Python: see docs/locks.md.
 
-Each of these tests fails when the protection that it is about is taken out, most of them on
+Most of these can fail on
 a Python without a GIL alone. So the threads meet more often there, and `JSYNC_ROUNDS` says
 how often they do.
 """
