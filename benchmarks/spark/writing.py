@@ -25,7 +25,8 @@ def measure(place: Place, count: int) -> None:
         f"'{'a' * SIZE}' data", "concat('n', id) msg_id"
     )
     rows.cache().count()
-    table = pa.table({"data": [b"a" * SIZE] * count})
+    ids = [f"n{number}" for number in range(count)]
+    table = pa.table({"data": [b"a" * SIZE] * count, "msg_id": ids})
     plain, numbers = rows.drop("msg_id"), itertools.count()
 
     def into(job: Callable[[str], object]) -> Callable[[], None]:
@@ -44,10 +45,18 @@ def measure(place: Place, count: int) -> None:
 
     def own(name: str) -> None:
         with place.nc.jetstream().fast_ingest() as ingest:
-            ingest.publish_arrow(table, subject=f"{name}.a", data="data")
+            plain_table = table.select(["data"])
+            ingest.publish_arrow(plain_table, subject=f"{name}.a", data="data")
+
+    def own_with_ids(name: str) -> None:
+        with place.nc.jetstream().fast_ingest() as ingest:
+            ingest.publish_arrow(
+                table, subject=f"{name}.a", data="data", msg_id="msg_id"
+            )
 
     jobs = {
         "jsync's fast ingest": into(own),
+        "jsync's, with ids": into(own_with_ids),
         "spark": into(lambda name: write(place, plain, name)),
         "spark, async": into(lambda name: write(place, plain, name, publisher="async")),
         "spark, exactly-once": into(
@@ -60,8 +69,13 @@ def measure(place: Place, count: int) -> None:
     rates = {name: count / seconds for name, seconds in taken.items()}
     for name, rate in rates.items():
         place.report(f"write, {name}", f"{rate / 1000:,.0f} thousand/s")
-    ratio = rates["spark"] / rates["jsync's fast ingest"]
-    place.report("Spark / jsync's fast ingest", f"{ratio:.2f}", ">= 0.8", ratio >= 0.8)
+    for name, bar in (("spark", 0.9), ("spark, exactly-once", 0.6)):
+        ratio = rates[name] / rates["jsync's fast ingest"]
+        what = f"{name} / jsync's fast ingest"
+        place.report(what, f"{ratio:.2f}", f">= {bar}", ratio >= bar)
+    # What the ids themselves cost the server, whoever publishes.
+    ratio = rates["jsync's, with ids"] / rates["jsync's fast ingest"]
+    place.report("fast ingest with ids / without", f"{ratio:.2f}")
     rows.unpersist()
 
 
