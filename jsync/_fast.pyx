@@ -9,6 +9,7 @@ One extension module in parts, each with one idea, lowest first:
     subject.pxi    what a subject may be, and numbers as NATS writes them
     header.pxi     header blocks
     block.pxi      frames that wait to be sent: Publish, and how it is written
+    websocket.pxi  the frames of a WebSocket, ours and the server's
     outbox.pxi     the write buffer: who may write, when it leaves, what survives a loss
     plain_publisher.pxi  core publishes, as a connection's users make them
     batch.pxi      messages of atomic batches: BatchEntry
@@ -57,7 +58,7 @@ from collections.abc import Iterable
 from copy import copy as copy_of
 from datetime import UTC as _UTC, datetime, timedelta
 from enum import StrEnum
-from os import strerror as os_strerror
+from os import strerror as os_strerror, urandom
 
 from .checks import seconds
 from .errors import (
@@ -99,6 +100,7 @@ from cpython.mem cimport (
 )
 from cpython.ref cimport Py_DECREF, Py_INCREF, Py_XDECREF, PyObject
 from cpython.unicode cimport PyUnicode_DecodeUTF8
+from libc.errno cimport ENOMEM
 from libc.stdint cimport (
     INT64_MAX, UINT64_MAX, int32_t, int64_t, uint8_t, uint32_t, uint64_t,
 )
@@ -110,6 +112,7 @@ include "_fast_parts/parking.pxi"
 include "_fast_parts/subject.pxi"
 include "_fast_parts/header.pxi"
 include "_fast_parts/block.pxi"
+include "_fast_parts/websocket.pxi"
 include "_fast_parts/outbox.pxi"
 include "_fast_parts/plain_publisher.pxi"
 include "_fast_parts/batch.pxi"

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from .core.options import AuthCallback, Path
     from .core.protocol import ServerInfo
     from .core.proxies import Dialer
+    from .core.websocket import HttpHeaders
     from .headers import HeadersLike
     from .services.messages import EndpointStats
     from .services.request import Request
@@ -105,6 +106,9 @@ def connect(
     tls_handshake_first: bool = False,
     proxy: str | bool | None = None,
     dialer: Dialer | None = None,
+    ws_headers: HttpHeaders | Callable[[], HttpHeaders] | None = None,
+    ws_compression: bool = True,
+    ws_masking: bool = True,
     connect_timeout: Seconds = 5.0,
     retry_on_failed_connect: bool = False,
     allow_reconnect: bool = True,
@@ -164,7 +168,8 @@ def connect(
 
     Args:
         servers: URLs, `nats://[user:password@]host[:port]` or `tls://...`, as a list or
-            separated by commas.
+            separated by commas. For WebSocket: `ws://[user:password@]host[:port][/path]`
+            or `wss://...`, for all servers or for none.
         context: The name of a context of the `nats` command, or the path of its file.
             True: the one that `NATS_CONTEXT` names, or the selected context. Default:
             none.
@@ -192,6 +197,13 @@ def connect(
         dialer: Called as `dialer(host, port, timeout)`. It connects within `timeout`
             seconds, and returns a connected `socket.socket` without TLS. jsync does TLS
             on it as on its own. It runs on a thread of its own.
+        ws_headers: Headers of the HTTP request that begins a WebSocket, for a proxy for
+            example: a mapping of names to a value or to a list of values. Or a callable
+            that returns them. jsync calls it for every attempt, on a thread of its own.
+        ws_compression: Offer compression to the server, for WebSocket. jsync uses it if
+            the server has it turned on.
+        ws_masking: Mask the bytes sent over a WebSocket. If False, jsync asks the server
+            to do without masks, and masks only if the server does not agree.
         connect_timeout: Seconds for the first connection, over all servers. After a
             loss: seconds for each attempt. Default: 5.
         retry_on_failed_connect: Treat a failed first attempt like a lost connection.
@@ -241,6 +253,7 @@ def connect(
         AuthenticationError: The server rejects your credentials.
         TLSError: The TLS handshake failed.
         ProxyError: The proxy does not connect to the server.
+        WebSocketError: The other end did not make a WebSocket.
         ProtocolError: The other end is not a NATS server.
         TimeoutError: The server did not answer in time.
         NoServersError: None of several servers can be used.
@@ -265,6 +278,9 @@ def connect(
         tls_handshake_first=tls_handshake_first,
         proxy=proxy,
         dialer=dialer,
+        ws_headers=ws_headers,
+        ws_compression=ws_compression,
+        ws_masking=ws_masking,
         connect_timeout=seconds(connect_timeout, "connect_timeout"),
         retry_on_failed_connect=retry_on_failed_connect,
         allow_reconnect=allow_reconnect,

@@ -57,6 +57,7 @@ class LocalServer:
         self,
         *,
         jetstream: bool = True,
+        websocket: bool = False,
         port: int | None = None,
         store_dir: str | Path | None = None,
         config: str | None = None,
@@ -65,6 +66,9 @@ class LocalServer:
     ) -> None:
         """Nothing is started yet: `start()` or `with` does that.
 
+        With `websocket` the server also listens for WebSocket, without TLS, on a free port
+        that it keeps over restarts: see `websocket_url`.
+
         With `port` None the server chooses a free one, and keeps it over restarts. With
         `store_dir` None JetStream keeps its files in a temporary directory that `stop()`
         removes. `config` is more configuration in nats-server's own language, `args` are more
@@ -72,6 +76,7 @@ class LocalServer:
         looked for in `$NATS_SERVER`, beside this Python, and in `$PATH`.
         """
         self._jetstream = jetstream
+        self._websocket_port = -1 if websocket else 0
         self._port = port
         self._store_dir = store_dir
         self._config = config or ""
@@ -214,6 +219,11 @@ class LocalServer:
         return self._listening["nats"][0]
 
     @property
+    def websocket_url(self) -> str | None:
+        """`ws://127.0.0.1:port`, or `wss://...`, if the server listens for WebSocket."""
+        return next(iter(self._listening.get("websocket", ())), None)
+
+    @property
     def monitoring_url(self) -> str | None:
         """The HTTP monitoring address, if there is one (`args=["-m", "-1"]`)."""
         return next(iter(self._listening.get("monitoring", ())), None)
@@ -267,7 +277,12 @@ class LocalServer:
 
     def _write_config(self, directory: Path) -> Path:
         path = directory / "nats.conf"
-        path.write_text(f'ports_file_dir: "{directory}"\n{self._config}\n')
+        websocket = (
+            f"websocket {{ listen: 127.0.0.1:{self._websocket_port}, no_tls: true }}\n"
+            if self._websocket_port
+            else ""
+        )
+        path.write_text(f'ports_file_dir: "{directory}"\n{websocket}{self._config}\n')
         return path
 
     def _wait_until_ready(
@@ -279,7 +294,9 @@ class LocalServer:
                 # The file is half written.
                 with contextlib.suppress(json.JSONDecodeError):
                     self._listening = json.loads(path.read_text())
-                    self._port = urlsplit(self.url).port
+                    self._port = urlsplit(self._listening["nats"][0]).port
+                    if self._websocket_port and self.websocket_url:
+                        self._websocket_port = urlsplit(self.websocket_url).port or -1
                     return
             if time.monotonic() > deadline:
                 raise errors.TimeoutError(

@@ -13,6 +13,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from jsync.errors import (
+    ConnectionLostError,
     Error,
     InvalidHeaderError,
     InvalidSubjectError,
@@ -265,6 +266,103 @@ class Parser:
         return frames
 
 
+# WebSocket ------------------------------------------------------------------------
+
+CONTINUED, TEXT, BINARY, CLOSE, PING, PONG = 0, 1, 2, 8, 9, 10
+
+
+def framed(
+    payload: bytes, opcode: int = BINARY, *, final: bool = True, bits: int = 0
+) -> bytes:
+    """A frame of a server, which masks nothing. `bits` are further ones of its first byte."""
+    size = len(payload)
+    if size < 126:
+        length = bytes([size])
+    elif size < 1 << 16:
+        length = b"\x7e" + size.to_bytes(2, "big")
+    else:
+        length = b"\x7f" + size.to_bytes(8, "big")
+    return bytes([final << 7 | bits | opcode]) + length + payload
+
+
+def unmasked(stream: bytes) -> list[tuple[int, bytes]]:
+    """The frames of a client: the first byte of each, and its payload."""
+    found = []
+    while stream:
+        first, size, at = stream[0], stream[1] & 127, 2
+        if size == 126:
+            size, at = int.from_bytes(stream[2:4], "big"), 4
+        elif size == 127:
+            size, at = int.from_bytes(stream[2:10], "big"), 10
+        mask = bytes(4)
+        if stream[1] & 128:
+            mask, at = stream[at : at + 4], at + 4
+        payload = stream[at : at + size]
+        found.append((first, bytes(c ^ mask[i % 4] for i, c in enumerate(payload))))
+        stream = stream[at + size :]
+    return found
+
+
+class FramedParser:
+    """Reads a stream of NATS that comes in the frames of a server, none compressed."""
+
+    def __init__(self, max_message: int) -> None:
+        self._inner = Parser(max_message)
+        self._stream = b""
+        self._known = 0  # bytes of NATS seen so far
+        self._closed = False
+
+    def feed(self, data: bytes | bytearray | memoryview) -> list[Frame]:
+        if self._closed:
+            return []
+        self._stream += bytes(data)
+        plain, end = read_frames(self._stream)
+        frames = self._inner.feed(plain[self._known :])
+        self._known = len(plain)
+        if isinstance(end, ProtocolError):
+            raise end
+        if end is not None:
+            self._closed = True
+            frames.append(("BROKEN", end))
+        return frames
+
+
+def read_frames(stream: bytes) -> tuple[bytes, Error | None]:
+    """The bytes of NATS that have come, and what ends them: a fault, or a frame that closes."""
+    plain, inside = b"", False
+    while len(stream) >= 2:
+        first, size, at = stream[0], stream[1] & 127, 2
+        if size > 125:
+            at = 4 if size == 126 else 10
+            if len(stream) < at:
+                break
+            size = int.from_bytes(stream[2:at], "big")
+        opcode, final = first & 15, first >> 7
+        if stream[1] & 128 or first & 0x70 or size >> 63:
+            return plain, ProtocolError("not a frame of a server")
+        if opcode not in (CONTINUED, TEXT, BINARY, CLOSE, PING, PONG):
+            return plain, ProtocolError("an unknown frame")
+        if opcode >= CLOSE and (size > 125 or not final):
+            return plain, ProtocolError("not a control frame")
+        if opcode < CLOSE and (opcode == CONTINUED) != inside:
+            return plain, ProtocolError("not the frame that has to follow")
+        payload = stream[at : at + size]
+        if opcode < CLOSE:
+            plain, inside = plain + payload, not final
+        if len(payload) < size:
+            break
+        if opcode == CLOSE:
+            words = "without a reason"
+            if size >= 2:
+                code = int.from_bytes(payload[:2], "big")
+                words = f"{code} {text(payload[2:])}".strip()
+            return plain, ConnectionLostError(
+                f"the server closed the WebSocket: {words}"
+            )
+        stream = stream[at + size :]
+    return plain, None
+
+
 def take_frame(stream: bytes, max_message: int) -> tuple[Frame, int] | None:
     """Take the first frame and say how long it is; None while it is not complete."""
     line, newline, _ = stream.partition(b"\n")
@@ -424,7 +522,9 @@ def outcome(call: Callable[..., Any], *arguments: object) -> Any:
         return type(error)
 
 
-def outcomes(parser: Parser | _fast.Parser, pieces: Iterable[bytes]) -> list[Any]:
+def outcomes(
+    parser: Parser | FramedParser | _fast.Parser, pieces: Iterable[bytes]
+) -> list[Any]:
     """What each piece gave, in plain values, up to the first that was refused."""
     given: list[Any] = []
     for piece in pieces:
@@ -437,9 +537,13 @@ def outcomes(parser: Parser | _fast.Parser, pieces: Iterable[bytes]) -> list[Any
 def shown(frames: Iterable[Frame]) -> list[Frame]:
     """Say in plain values what frames hold, those of the oracle as those of jsync."""
     return [
-        (op, (value[0], shown_message(value[1])) if op == "MSG" else value)
+        (op, (value[0], shown_message(value[1])) if op == "MSG" else shown_value(value))
         for op, value in frames
     ]
+
+
+def shown_value(value: object) -> object:
+    return repr(value) if isinstance(value, Error) else value
 
 
 def shown_message(msg: Message | _fast.Msg) -> tuple[object, ...]:

@@ -159,11 +159,20 @@ cdef class Line(Parser):
             close_notifier(self.notify_fds)
             store_int(&self.borrowed, False)
 
-    def restart(self) -> None:
-        """Forget what was read: the next byte begins a new stream."""
+    def restart(
+        self, *, framed: bool = False,
+        inflate: "Callable[[bytes, bool], Iterable[bytes]] | None" = None,
+    ) -> None:
+        """Forget what was read: the next byte begins a new stream.
+
+        A framed one comes in the frames of a WebSocket. `inflate` gets the parts of its
+        compressed messages, and whether each is the last.
+        """
         cdef bint mine = self.begin_turn()
         try:
             self.reset()
+            self.frames.on = framed
+            self.inflate = inflate
             self.events = []
         finally:
             self.end_turn(mine)
@@ -352,6 +361,8 @@ cdef class Line(Parser):
 
     cdef bint has_plaintext(self) noexcept:
         """Whether TLS should take what was written: not acks that wait for company."""
+        if self.outbox.wire.control_size:
+            return True
         return self.outbox.pending_now() > 0 and (
             self.outbox.kicked or self.now - self.outbox.lazy_since >= LAZY_NS
         )
@@ -394,9 +405,8 @@ cdef class Line(Parser):
                             EVENT_BROKEN, OSError(error, os_strerror(error))
                         ))
                     break
-                self.end += n
                 got += n
-                self.parse()
+                self.arrived(n)
                 if <size_t>n < space:
                     break  # that was all; if not, the next poll says so
         except ProtocolError as fault:
@@ -502,6 +512,8 @@ cdef class Line(Parser):
         """
         cdef list others
         cdef int asked = 0
+        if self.frames.on:
+            self.outbox.pay()
         if not self.events:
             return 0
         others = []

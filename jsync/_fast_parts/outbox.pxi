@@ -62,6 +62,7 @@ cdef class Outbox:
     cdef int fd, wake_fd, generation, failure
     cdef Block fill, drain
     cdef size_t drained  # bytes of `drain` that the socket has taken
+    cdef Wire wire  # the frames of a WebSocket, if they leave in such
     cdef bint sending, kicked
     cdef int choked  # the socket took less than it was given
     cdef int64_t last_write, lazy_since, write_timeout
@@ -102,6 +103,7 @@ cdef class Outbox:
     def __dealloc__(self):
         block_free(&self.fill)
         block_free(&self.drain)
+        PyMem_RawFree(self.wire.data)
         pthread_mutex_destroy(&self.mutex)
 
     def __repr__(self) -> str:
@@ -114,6 +116,13 @@ cdef class Outbox:
 
     cdef inline size_t pending_now(self) noexcept nogil:
         return self.fill.size + self.drain.size - self.drained
+
+    cdef inline bint has_unsent(self) noexcept nogil:
+        """Whether something waits for the socket, if only a control frame."""
+        return (
+            self.fill.size + self.drain.size > self.drained
+            or self.wire.size > self.wire.sent or self.wire.control_size > 0
+        )
 
     @property
     def counters(self) -> tuple[int, int]:
@@ -129,6 +138,66 @@ cdef class Outbox:
     def serve(self, max_payload: int) -> None:
         """Remember what the server said of itself."""
         self.max_payload = max_payload
+
+    def wrap(self, *, framed: bool, masked: bool = True) -> None:
+        """Send the next connection's bytes in the frames of a WebSocket, or bare."""
+        cdef bytes seed = urandom(16)
+        self.lock_settled()
+        wire_reset(&self.wire)
+        self.wire.on = framed
+        self.wire.masked = masked
+        memcpy(self.wire.key, PyBytes_AS_STRING(seed), 16)
+        pthread_mutex_unlock(&self.mutex)
+
+    def frame(self, data: bytes, *, compressed: bool = False) -> bytes:
+        """Make the frame of some bytes; for the I/O thread, when not direct."""
+        cdef size_t size = PyBytes_GET_SIZE(data), head
+        cdef unsigned char start[MOST_HEAD]
+        cdef uint32_t key = 0
+        cdef bytes framed
+        pthread_mutex_lock(&self.mutex)
+        head = put_head(
+            &self.wire, start, BINARY | (COMPRESSED_BIT if compressed else 0), size, &key
+        )
+        pthread_mutex_unlock(&self.mutex)
+        framed = PyBytes_FromStringAndSize(NULL, head + size)
+        memcpy(PyBytes_AS_STRING(framed), start, head)
+        jsync_mask(PyBytes_AS_STRING(framed) + head, PyBytes_AS_STRING(data), size, key)
+        return framed
+
+    def take_control(self) -> bytes:
+        """Take the control frame that goes first, or nothing; likewise."""
+        cdef unsigned char taken[MOST_HEAD + MOST_CONTROL]
+        cdef size_t n
+        pthread_mutex_lock(&self.mutex)
+        n = self.wire.control_size
+        memcpy(taken, self.wire.control, n)
+        self.wire.control_size = 0
+        pthread_mutex_unlock(&self.mutex)
+        return PyBytes_FromStringAndSize(<char*>taken, n)
+
+    def part(self) -> None:
+        """Have the frame sent that closes a WebSocket: nothing comes after it."""
+        if self.wire.on:
+            self.owe(CLOSING, b"\x03\xe8", 2)  # 1000: as it should be
+            self.pay()
+
+    cdef int owe(self, int opcode, const char* data, size_t size) except -1:
+        """Have a control frame sent, by `pay` or before the next bytes."""
+        pthread_mutex_lock(&self.mutex)
+        if self.state != CLOSED:
+            wire_owe(&self.wire, opcode, data, size)
+        pthread_mutex_unlock(&self.mutex)
+        return 0
+
+    cdef int pay(self) except -1:
+        """Send the control frame that is owed, if there is one; never blocks."""
+        pthread_mutex_lock(&self.mutex)
+        if self.wire.control_size and (self.state == DIRECT or self.state == HANDED):
+            self.send_or_kick(True)
+        else:
+            pthread_mutex_unlock(&self.mutex)
+        return 0
 
     def open(self, fd: int, first: bytes, *, direct: bool) -> None:
         """Begin to send on `fd`: `first`, then what was held."""
@@ -157,6 +226,7 @@ cdef class Outbox:
             self.state = HOLDING
         self.fd = -1
         cdef bint kept = self.keep_lasting()
+        wire_reset(&self.wire)
         self.kicked = self.choked = False
         self.lazy_since = 0
         self.wake_blocked()
@@ -181,6 +251,7 @@ cdef class Outbox:
         self.drained = 0
         block_free(&self.fill)
         block_free(&self.drain)
+        wire_reset(&self.wire)
         self.wake_blocked()
         pthread_mutex_unlock(&self.mutex)
         del before, line, requester  # after the mutex is given back
@@ -302,10 +373,10 @@ cdef class Outbox:
 
     cdef int flush_now(self) except -1:
         pthread_mutex_lock(&self.mutex)
-        if self.fill.size + self.drain.size == self.drained:
-            pthread_mutex_unlock(&self.mutex)
-        else:
+        if self.has_unsent():
             self.send_or_kick(True)
+        else:
+            pthread_mutex_unlock(&self.mutex)
         return 0
 
     cdef bint ping(self) noexcept:
@@ -512,7 +583,7 @@ cdef class Outbox:
         note_time(&self.looked_after, NEVER)
         if (
             self.state == DIRECT and not self.sending and (writable or not self.choked)
-            and self.fill.size + self.drain.size > self.drained
+            and self.has_unsent()
             and (self.kicked or self.choked or now - self.lazy_since >= LAZY_NS)
         ):
             if self.kicked:
@@ -532,19 +603,26 @@ cdef class Outbox:
         """
         cdef ssize_t n
         cdef size_t sent = 0
+        cdef const char* data
         cdef int error
         self.sending = True
         self.choked = False
         while sent < most:
             self.swap()
-            if self.drain.size == self.drained:
-                self.lazy_since = 0
-                break
+            if self.wire.on:
+                if not self.next_frame():
+                    break
+                data = self.wire.data + self.wire.sent
+                n = self.wire.size - self.wire.sent
+            else:
+                if self.drain.size == self.drained:
+                    self.lazy_since = 0
+                    break
+                data = self.drain.data + self.drained
+                n = self.drain.size - self.drained
             pthread_mutex_unlock(&self.mutex)
-            n = self.drain.size - self.drained
             n = c_send(
-                self.fd, self.drain.data + self.drained,
-                <size_t>n if n < SEND_CHUNK else SEND_CHUNK,
+                self.fd, data, <size_t>n if n < SEND_CHUNK else SEND_CHUNK,
                 MSG_DONTWAIT | MSG_NOSIGNAL,
             )
             error = jsync_errno() if n < 0 else 0
@@ -555,9 +633,36 @@ cdef class Outbox:
                     self.failure = error
                 break
             sent += n
-            self.advance(n)
+            if self.wire.on:
+                self.advance_frame(n)
+            else:
+                self.advance(n)
         self.sending = False
-        return not self.choked and self.fill.size + self.drain.size > self.drained
+        return not self.choked and self.has_unsent()
+
+    cdef bint next_frame(self) noexcept nogil:
+        """Have bytes of a frame to send; False: nothing waits, or there is no memory."""
+        cdef Wire* wire = &self.wire
+        if wire.sent < wire.size or wire_control(wire):
+            return True
+        if self.drain.size == self.drained:
+            self.lazy_since = 0
+            return False
+        if wire_fill(wire, self.drain.data + self.drained, self.drain.size - self.drained):
+            return True
+        self.choked = True
+        self.failure = ENOMEM
+        return False
+
+    cdef void advance_frame(self, size_t n) noexcept nogil:
+        """The same as `advance`, for bytes of a frame."""
+        cdef Wire* wire = &self.wire
+        cdef size_t plain
+        wire.sent += n
+        if wire.sent > wire.head:
+            plain = wire.sent - wire.head - wire.counted
+            wire.counted += plain
+            self.advance(plain)
 
     cdef void swap(self) noexcept nogil:
         """Once `drain` is empty, what was written since takes its place."""

@@ -31,12 +31,19 @@ cdef class Parser:
 
     cdef Outbox outbox  # what messages answer through
     cdef uint64_t in_msgs, in_bytes
+    cdef Frames frames  # of a WebSocket, if the stream comes in such
+    cdef object inflate  # what a part of a compressed message holds; None: none comes
 
     def __cinit__(self):
         self.events = []
 
-    def __init__(self, max_message: int = 64 << 20) -> None:
+    def __init__(
+        self, max_message: int = 64 << 20, *, framed: bool = False,
+        inflate: "Callable[[bytes, bool], Iterable[bytes]] | None" = None,
+    ) -> None:
         self.max_message = min(max_message, 1 << 62)
+        self.frames.on = framed
+        self.inflate = inflate
 
     def __dealloc__(self):
         PyMem_RawFree(self.buffer)
@@ -65,19 +72,112 @@ cdef class Parser:
 
     cdef int absorb(self, object data) except -1:
         cdef Py_buffer view
-        cdef size_t at = 0, n
         PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
         try:
             self.check_usable()
-            while at < <size_t>view.len:
-                self.room()
-                n = min(self.capacity - self.end, <size_t>view.len - at)
-                memcpy(self.buffer + self.end, <const char*>view.buf + at, n)
-                self.end += n
-                at += n
-                self.parse()
+            self.take_in(<const char*>view.buf, view.len, self.frames.on)
         finally:
             PyBuffer_Release(&view)
+        return 0
+
+    cdef int take_in(self, const char* s, size_t size, bint framed) except -1:
+        cdef size_t at = 0, n
+        while at < size:
+            self.room()
+            n = min(self.capacity - self.end, size - at)
+            memcpy(self.buffer + self.end, s + at, n)
+            at += n
+            if framed:
+                self.unframe(n)
+            else:
+                self.end += n
+                self.parse()
+        return 0
+
+    cdef inline int arrived(self, size_t n) except -1:
+        """Parse `n` bytes that came behind `end`."""
+        if self.frames.on:
+            return self.unframe(n)
+        self.end += n
+        return self.parse()
+
+    cdef int unframe(self, size_t n) except -1:
+        """Parse what the frames hold among `n` bytes that came behind `end`."""
+        cdef char* s = self.buffer + self.end
+        cdef char* end
+        cdef size_t part
+        cdef Frames* frames = &self.frames
+        cdef bint inflates = self.inflate is not None
+        cdef bytes held
+        if inflates:  # what the frames hold takes their place
+            held = PyBytes_FromStringAndSize(s, n)
+            s = PyBytes_AS_STRING(held)
+        end = s + n
+        while (s < end or frames.inside) and not frames.closed:
+            if not frames.inside:
+                s += frames_head(frames, s, end - s, inflates)
+                if frames.fault != NULL:
+                    words = decode_text(frames.fault, strlen(frames.fault))
+                    self.refuse(f"WebSocket: {words}")
+                continue
+            part = min(<uint64_t>(end - s), frames.left)
+            frames.left -= part
+            if frames.opcode >= CLOSING:
+                memcpy(frames.control + frames.control_size, s, part)
+                frames.control_size += part
+                if frames.left == 0:
+                    self.controlled()
+            elif frames.compressed:
+                self.inflated(s, part, frames.final and frames.left == 0)
+            elif part == 0:
+                pass
+            elif inflates:
+                self.take_in(s, part, False)
+            else:
+                self.slide(s, part)
+            s += part
+            if frames.left:
+                break
+            frames.inside = False
+        return 0
+
+    cdef int slide(self, char* s, size_t n) except -1:
+        """Parse `n` bytes further on in the buffer: what is left is moved up to them.
+
+        That is no more than the beginning of a line, while they may be many.
+        """
+        cdef size_t left = self.end - self.begin
+        if left:
+            memmove(s - left, self.buffer + self.begin, left)
+        self.begin = s - left - self.buffer
+        self.end = self.begin + left + n
+        return self.parse()
+
+    cdef int inflated(self, const char* s, size_t n, bint last) except -1:
+        for part in self.inflate(PyBytes_FromStringAndSize(s, n), last):
+            self.take_in(PyBytes_AS_STRING(part), PyBytes_GET_SIZE(part), False)
+        return 0
+
+    cdef int controlled(self) except -1:
+        """A control frame is whole: what it asks for is owed by the outbox."""
+        cdef const char* s = self.frames.control
+        cdef int n = self.frames.control_size
+        if self.frames.opcode == PONGED:
+            return 0
+        if self.frames.opcode == PINGED:
+            if self.outbox is not None:
+                self.outbox.owe(PONGED, s, n)
+            return 0
+        self.frames.closed = True
+        if self.outbox is not None:
+            self.outbox.owe(CLOSING, s, n if n < 2 else 2)
+        words = "without a reason"
+        if n >= 2:
+            code = (<unsigned char>s[0]) << 8 | <unsigned char>s[1]
+            words = f"{code} {decode_text(s + 2, n - 2)}".strip()
+        self.events.append((EVENT_BROKEN, ConnectionLostError(
+            f"the server closed the WebSocket: {words}"
+        )))
         return 0
 
     cdef int check_usable(self) except -1:
@@ -91,8 +191,10 @@ cdef class Parser:
         raise ProtocolError(why)
 
     cdef int reset(self) except -1:
-        """Forget everything: the next byte begins a new stream."""
+        """Forget everything: the next byte begins a new stream, which is not framed."""
         self.begin = self.end = self.searched = 0
+        memset(&self.frames, 0, sizeof(Frames))
+        self.inflate = None
         self.in_payload = False
         self.message = None
         self.fault = None

@@ -49,13 +49,18 @@ class Handshake:
     frames one by one to `receive`, up to the one that makes it `Step.READY`: what follows
     in the same read, often an INFO, is the connection's own. Whatever raises has failed
     for good. TLS begins when either side asks for it; with `tls_first` before INFO, and then INFO need not mention
-    it, as when a proxy ends the TLS.
+    it, as when a proxy ends the TLS. On a WebSocket, `carried`, TLS has been settled before:
+    `carried` says whether there is some.
     """
 
-    def __init__(self, *, tls: bool, tls_first: bool = False) -> None:
-        self._tls = tls or tls_first
-        self._state = State.TLS if tls_first else State.GREETING
-        self._encrypted = False
+    def __init__(
+        self, *, tls: bool, tls_first: bool = False, carried: bool | None = None
+    ) -> None:
+        self._carried = carried is not None
+        self._tls = (tls or tls_first) and not self._carried
+        begins_with_tls = tls_first and not self._carried
+        self._state = State.TLS if begins_with_tls else State.GREETING
+        self._encrypted = bool(carried)
         self._owes_pong = False
         self._head = b""
         # The bytes after INFO, None until INFO is complete.
@@ -84,7 +89,7 @@ class Handshake:
         """
         if self._state is State.TLS and data:
             raise self._failed(_injected(data[:200].decode("latin-1")))
-        if self._state is not State.GREETING:
+        if self._state is not State.GREETING or self._carried:
             return
         if len(self._head) < 5:
             self._head += data[:40]
@@ -138,14 +143,16 @@ class Handshake:
 
     def eof(self) -> errors.ConnectionError:
         """The error for a peer that closes the connection now."""
-        if self._encrypted and (self.info is None or self.info.tls_verify):
+        shaken = self._encrypted and not self._carried
+        if shaken and (self.info is None or self.info.tls_verify):
             error: errors.ConnectionError = TLSError(
                 "closed by the server right after the TLS handshake: "
                 "it may want another client certificate"
             )
         elif self._state is State.GREETING:
             error = errors.ConnectionError(
-                "closed before an INFO came: is it a NATS server?"
+                "closed before an INFO came: is it a NATS server? Its WebSocket port "
+                "needs ws:// or wss://"
             )
         else:
             error = errors.ConnectionError(
@@ -156,10 +163,11 @@ class Handshake:
     def timed_out(self) -> errors.TimeoutError:
         """The error for when `connect_timeout` passes now."""
         hint = ""
-        if self._state is State.GREETING and not self._head:
+        if self._state is State.GREETING and not self._head and not self._carried:
             hint = (
                 ": is it the client port of a NATS server? "
-                "One that begins with TLS needs `tls_handshake_first`"
+                "One that begins with TLS needs `tls_handshake_first`, and a WebSocket "
+                "port needs ws:// or wss://"
             )
         return self._failed(
             errors.TimeoutError(f"timed out waiting for {self._state.value}{hint}")
@@ -174,7 +182,7 @@ class Handshake:
                     "JetStream need: turn them on there, or use version 2.2 or newer"
                 )
             )
-        if self._encrypted or not (self._tls or info.tls_required):
+        if self._encrypted or self._carried or not (self._tls or info.tls_required):
             self._state = State.CONNECT
         elif not (info.tls_required or info.tls_available):
             raise self._failed(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import random
 import signal
 import threading
@@ -22,6 +23,7 @@ from ..errors import (
     SlowConsumerError,
     StaleConnectionError,
     TimeoutError as LateError,
+    WebSocketError,
 )
 from ..terminal import printable
 from .auth import Authenticator
@@ -374,11 +376,18 @@ class IOThread:
     def _shake_hands(self, server: Server, stream: Stream, deadline: float) -> Opened:
         """Read and write from the first byte to PONG."""
         options = self._options
-        handshake = Handshake(
-            tls=self._wants_tls(server), tls_first=options.tls_handshake_first
-        )
-        self._line.restart()
         events: deque[tuple[str, object]] = deque()
+        if server.websocket:
+            events.extend(self._line.feed(self._upgrade(server, stream, deadline)))
+            stream.send(self._outbox.take_control(), deadline, framed=True)
+        else:
+            self._outbox.wrap(framed=False)
+            self._line.restart()
+        handshake = Handshake(
+            tls=self._wants_tls(server),
+            tls_first=options.tls_handshake_first,
+            carried=stream.encrypted if server.websocket else None,
+        )
         step = handshake.step
         while handshake.state is not HandshakeState.READY:
             match step:
@@ -405,9 +414,65 @@ class IOThread:
                         data = self._receive(handshake, stream, deadline)
                         handshake.observe(data)
                         events.extend(self._line.feed(data))
+                        stream.send(self._outbox.take_control(), deadline, framed=True)
                     step = handshake.receive(*events.popleft())
         assert handshake.info is not None
         return Opened(server, stream, handshake.info, events)
+
+    def _upgrade(self, server: Server, stream: Stream, deadline: float) -> bytes:
+        """Make a WebSocket of the stream; what has come over it already."""
+        from .websocket import (  # noqa: PLC0415 (few have one)
+            Deflater,
+            Inflater,
+            Upgrade,
+        )
+
+        options = self._options
+        if self._wants_tls(server):
+            name = options.tls_hostname or server.certificate_name
+            stream.start_tls(options, name, deadline)
+        upgrade = Upgrade(
+            server,
+            self._ws_headers(deadline),
+            key=os.urandom(16),
+            encrypted=stream.encrypted,
+            compression=options.ws_compression,
+            masking=options.ws_masking,
+        )
+        stream.send(upgrade.request, deadline)
+        agreed = None
+        while agreed is None:
+            try:
+                data = stream.receive(deadline)
+            except LateError:
+                raise LateError(upgrade.timed_out()) from None
+            except ConnectionResetError as error:
+                raise upgrade.eof() from error
+            if not data:
+                raise upgrade.eof()
+            agreed = upgrade.receive(data)
+        self._outbox.wrap(framed=True, masked=agreed.masked)
+        stream.compressed = agreed.compressed
+        stream.frame = self._outbox.frame
+        if agreed.compressed:
+            stream.frame = Deflater(self._outbox.frame)
+        self._line.restart(
+            framed=True, inflate=Inflater() if agreed.compressed else None
+        )
+        return agreed.rest
+
+    def _ws_headers(self, deadline: float) -> list[tuple[str, str]]:
+        from .websocket import check_headers  # noqa: PLC0415 (few have a WebSocket)
+
+        headers = self._options.ws_headers
+        if not callable(headers):
+            return check_headers(headers or {})
+        left = deadline - monotonic()
+        try:
+            found = call_within(left, self._session.spawner, "ws_headers", headers)
+        except (LateError, RuntimeError) as error:  # no time, or no more threads
+            raise WebSocketError(f"no ws_headers: {error}") from error
+        return check_headers(found)
 
     @staticmethod
     def _receive(handshake: Handshake, stream: Stream, deadline: float) -> bytes:
@@ -459,11 +524,19 @@ class IOThread:
             while not self._stopping:
                 carried = self._turn(opened.stream, carried)
             self._outbox.flush()
+            self._part(opened.stream)
         except Exception as error:  # noqa: BLE001 (logged there if it is a fault of jsync)
             self._log_unexpected(error)
             # After `stop`, a lost connection is no error.
             return None if self._stopping else error
         return None
+
+    def _part(self, stream: Stream) -> None:
+        """Say that the end is meant, where a WebSocket has a word for that."""
+        self._outbox.part()
+        if not stream.direct and stream.carry():
+            stream.encrypt(self._outbox.take_control(), framed=True)
+            stream.carry()
 
     def _resume(self, opened: Opened) -> None:
         """Take up the new connection, and handle the frames that came after its PONG."""
@@ -473,7 +546,7 @@ class IOThread:
         self.pool.connected(server)
         self._session.info = info
         self._serve_info()
-        self._session.connected(server, stream.fd, direct=not stream.encrypted)
+        self._session.connected(server, stream.fd, direct=stream.direct)
         self._discover()
         if info.ldm:
             self._lame_duck()
@@ -487,8 +560,8 @@ class IOThread:
         which may last long.
         """
         for name, value in self._line.run(self._next_turn(), not carried):
-            if stream.encrypted:
-                carried = self._turn_of_tls(stream, readable=name == Event.READABLE)
+            if not stream.direct:
+                carried = self._turn_of_stream(stream, readable=name == Event.READABLE)
             self._handle(name, value)
         for call in self._session.timers.due(monotonic()):
             self._make(call)
@@ -511,11 +584,14 @@ class IOThread:
             turn = min(turn, self._move.deadline, monotonic() + 0.05)
         return turn
 
-    def _turn_of_tls(self, stream: Stream, *, readable: bool) -> bool:
+    def _turn_of_stream(self, stream: Stream, *, readable: bool) -> bool:
         """Decrypt what came, encrypt what waits; whether all of it has left."""
         if readable:
             data, closed = stream.decrypt()
-            for name, value in self._line.decrypted(data):
+            events = self._line.decrypted(data)
+            stream.encrypt(self._outbox.take_control(), framed=True)
+            stream.carry()
+            for name, value in events:
                 self._handle(name, value)
             if closed:
                 raise EOFError("closed by the server")

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from .auth import Secret
     from .proxies import Dialer
+    from .websocket import HttpHeaders
 
 Path: TypeAlias = str | PathLike[str]
 AuthCallback: TypeAlias = Callable[[bytes], Mapping[str, str]]
@@ -42,6 +43,9 @@ class Options:
     tls_handshake_first: bool
     proxy: str | bool | None
     dialer: Dialer | None
+    ws_headers: HttpHeaders | Callable[[], HttpHeaders] | None
+    ws_compression: bool
+    ws_masking: bool
     connect_timeout: float
     retry_on_failed_connect: bool
     allow_reconnect: bool
@@ -102,6 +106,10 @@ class Options:
             if name.startswith("on_") or name in ("reconnect_delay", "dialer"):
                 callback(getattr(self, name), name)
         self._check_proxy()
+        if self.ws_headers is not None and not callable(self.ws_headers):
+            from .websocket import check_headers  # noqa: PLC0415 (few have a WebSocket)
+
+            check_headers(self.ws_headers)
         if (self.tls_cert is None) and self.tls_key is not None:
             raise ConfigError("tls_key needs tls_cert")
         if self.tls is False and self.wants_tls:

@@ -205,13 +205,15 @@ class ServerPool:
         """Merge the `connect_urls` of an INFO; return the servers never seen before.
 
         Discovered servers that are announced no longer are dropped, yours and the current
-        one stay, and an empty list changes nothing (as nats.go). New ones take scheme and
-        userinfo from `source`, by default the current server, and a bare IP address
-        is verified against the name of `source`.
+        one stay, and an empty list changes nothing (as nats.go). New ones take scheme,
+        path and userinfo from `source`, by default the current server, and a bare IP
+        address is verified against the name of `source`.
         """
         source = source or self._current or self.select()
         if not urls or self._ignore_discovered or source is None:
             return []
+        if any(given.websocket != source.websocket for given in self._given):
+            return []  # you have set servers of the other kind, and not left this one yet
         announced = _parse_announced(urls, source)
         self._entries = [
             e
@@ -252,18 +254,23 @@ def _parse_announced(urls: Iterable[str], source: Server) -> list[Server]:
             server = parse_server(url)
         except ConfigError:
             continue  # an invalid URL must not hide the others
+        if server.websocket and not source.websocket:
+            continue
         if not server.has_userinfo:
             server = replace(
                 server, user=source.user, password=source.password, token=source.token
             )
         name = source.certificate_name
         inherits = _is_address(server.host) and not _is_address(name)
-        servers[server] = replace(
+        server = replace(
             server,
             tls=server.tls or source.tls,
             discovered=True,
             tls_name=name if inherits else None,
+            websocket=source.websocket,
+            target=source.target,
         )
+        servers[server] = server
     return list(servers.values())
 
 

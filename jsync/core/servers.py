@@ -14,20 +14,23 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 DEFAULT_PORT = 4222
+_PORTS = {"nats": DEFAULT_PORT, "tls": DEFAULT_PORT, "ws": 80, "wss": 443}
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+_TARGET = re.compile(r"[/?#]")
+_BLANK = re.compile(r"[\x00-\x20\x7f]")
 _HOST = re.compile(r"[^\s\[\]/?#@%:\\,\x00-\x1f\x7f]+")
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Server:
-    """One server to connect to. Two are equal when host and port are."""
+    """One server to connect to. Two are equal when host, port and path are."""
 
     host: str
     """In lower case; an IPv6 address without its brackets."""
     port: int = DEFAULT_PORT
     tls: bool = False
-    """Whether the URL said `tls://`. A server may also ask for TLS in its INFO."""
+    """Whether the URL said `tls://` or `wss://`. A server may also ask for TLS."""
     user: str | None = None
     password: str | None = None
     token: str | None = None
@@ -36,11 +39,23 @@ class Server:
     """Learnt from another server's INFO rather than given by you."""
     tls_name: str | None = None
     """The name to verify a certificate against when it is not `host`."""
+    websocket: bool = False
+    """Whether the URL said `ws://` or `wss://`."""
+    target: str = "/"
+    """Path and query of a WebSocket. The query may be a secret."""
+
+    @property
+    def path(self) -> str:
+        """The path of a WebSocket."""
+        return self.target.partition("?")[0]
 
     @property
     def url(self) -> str:
-        """The URL without user, password or token: fit for logs and errors."""
+        """The URL without user, password, token or query: fit for logs and errors."""
         host = f"[{self.host}]" if ":" in self.host else self.host
+        if self.websocket:
+            path = "" if self.path == "/" else self.path
+            return f"{'wss' if self.tls else 'ws'}://{host}:{self.port}{path}"
         return f"{'tls' if self.tls else 'nats'}://{host}:{self.port}"
 
     @property
@@ -54,11 +69,15 @@ class Server:
 
     def __eq__(self, other: object) -> bool:
         if isinstance(other, Server):
-            return (self.host, self.port) == (other.host, other.port)
+            return self._place == other._place
         return NotImplemented
 
     def __hash__(self) -> int:
-        return hash((self.host, self.port))
+        return hash(self._place)
+
+    @property
+    def _place(self) -> tuple[str, int, str]:
+        return self.host, self.port, self.target
 
     def __repr__(self) -> str:
         return f"Server({self.url!r}{', discovered' if self.discovered else ''})"
@@ -70,15 +89,18 @@ class Server:
 def parse_server(url: str) -> Server:
     """Read `nats://user:password@host:port`, of which all but the host may be missing.
 
+    A WebSocket, `ws://` or `wss://`, may have a path and a query.
+
     Raises `ConfigError`, which shows the URL without anything that may be a secret.
     """
     scheme, authority = _split(url)
-    if scheme in ("ws", "wss"):
+    if scheme not in _PORTS:
         raise ConfigError(
-            f"WebSocket is not supported yet: use nats:// or tls:// ({_shown(url)})"
+            f"the scheme has to be nats://, tls://, ws:// or wss://: {_shown(url)}"
         )
-    if scheme not in ("nats", "tls"):
-        raise ConfigError(f"the scheme has to be nats:// or tls://: {_shown(url)}")
+    target = "/"
+    if websocket := scheme in ("ws", "wss"):
+        authority, target = _split_target(authority, url)
     userinfo, _, address = authority.rpartition("@")
     if any(c in userinfo for c in "/?#"):
         raise ConfigError(
@@ -87,9 +109,18 @@ def parse_server(url: str) -> Server:
     address = address.removesuffix("/")
     if any(c in address for c in "/?#"):
         raise ConfigError(f"the URL of a server has no path or query: {_shown(url)}")
-    host, port = _parse_address(address, url)
+    host, port = _parse_address(address, url, _PORTS[scheme])
     user, password, token = _parse_userinfo(userinfo, url)
-    return Server(host, port, scheme == "tls", user, password, token)
+    return Server(
+        host,
+        port,
+        scheme in ("tls", "wss"),
+        user,
+        password,
+        token,
+        websocket=websocket,
+        target=target,
+    )
 
 
 def parse_servers(urls: str | Sequence[str]) -> list[Server]:
@@ -101,6 +132,11 @@ def parse_servers(urls: str | Sequence[str]) -> list[Server]:
     servers = list(dict.fromkeys(parse_server(part) for part in parts if part))
     if not servers:
         raise ConfigError("no server given")
+    if len({server.websocket for server in servers}) > 1:
+        raise ConfigError(
+            "servers has ws:// or wss:// together with nats:// or tls://: use either "
+            "WebSocket for all servers, or for none"
+        )
     return servers
 
 
@@ -108,6 +144,21 @@ def _split(url: str) -> tuple[str, str]:
     scheme, _, authority = url.partition("://")
     # `user:p://w@host` has no scheme, but `://` in its password.
     return (scheme.lower(), authority) if _SCHEME.match(url) else ("nats", url)
+
+
+def _split_target(rest: str, url: str) -> tuple[str, str]:
+    """Authority and target of the URL of a WebSocket."""
+    at = _TARGET.search(rest)
+    if at is None:
+        return rest, "/"
+    target = rest[at.start() :]
+    if "#" in target:
+        raise ConfigError(f"the URL of a WebSocket has no fragment: {_shown(url)}")
+    if not target.isascii() or _BLANK.search(target):
+        raise ConfigError(
+            f"path and query of a WebSocket have to be percent-encoded: {_shown(url)}"
+        )
+    return rest[: at.start()], target if target[0] == "/" else f"/{target}"
 
 
 def _shown(url: str) -> str:
@@ -125,7 +176,7 @@ def _shown(url: str) -> str:
     return repr(shown)
 
 
-def _parse_address(address: str, url: str) -> tuple[str, int]:
+def _parse_address(address: str, url: str, usual: int) -> tuple[str, int]:
     if address.startswith("["):
         host, bracket, port = address[1:].partition("]")
         try:
@@ -144,7 +195,7 @@ def _parse_address(address: str, url: str) -> tuple[str, int]:
         if not _HOST.fullmatch(host):
             raise ConfigError(f"the host is missing or not a name: {_shown(url)}")
     if not port:
-        return host.lower(), DEFAULT_PORT
+        return host.lower(), usual
     if not _is_port(port):
         raise ConfigError(f"the port has to be 1 to 65535: {_shown(url)}")
     return host.lower(), int(port)

@@ -63,10 +63,14 @@ class Stream:
     """A connected socket, encrypted once `start_tls` has been called.
 
     `send` and `receive` wait and are for the handshake. Later the extension reads and
-    writes a plain socket itself; of an encrypted one it tells when it is ready, and the
-    I/O thread calls `decrypt`, `encrypt` and `carry`. One thread encrypts and sends, so
-    records leave in the order in which they were made, key updates included.
+    writes a plain socket itself; of one that is encrypted or compressed it tells when it
+    is ready, and the I/O thread calls `decrypt`, `encrypt` and `carry`. One thread encrypts
+    and sends, so records leave in the order in which they were made, key updates included.
     """
+
+    frame: Callable[[bytes], bytes] | None = None
+    """Makes frames of a WebSocket of what is sent, once there is one."""
+    compressed = False
 
     def __init__(
         self, sock: socket.socket, waker: Waker, cancelled: Callable[[], bool]
@@ -134,25 +138,24 @@ class Stream:
     def encrypted(self) -> bool:
         return self._tls is not None
 
+    @property
+    def direct(self) -> bool:
+        """Whether the extension reads and writes the socket itself."""
+        return self._tls is None and not self.compressed
+
     # For the handshake ----------------------------------------------------------------
 
-    def send(self, data: bytes, deadline: float) -> None:
-        """Send all of `data`."""
-        if self._tls is not None:
-            self.encrypt(data)
-        else:
-            self._unsent += data
+    def send(self, data: bytes, deadline: float, *, framed: bool = False) -> None:
+        """Send all of `data`, which is `framed` or has to be on a WebSocket."""
+        self.encrypt(data, framed=framed)
         while not self.carry():
             self._wait(select.POLLOUT, deadline)
 
     def receive(self, deadline: float) -> bytes:
         """What comes next, decrypted; empty when the peer has closed."""
         while True:
-            if self._tls is not None:
-                plain, closed = self.decrypt()
-                self.carry()
-            else:
-                plain, closed = self._read()
+            plain, closed = self.decrypt()
+            self.carry()
             if plain or closed:
                 return plain
             self._wait(select.POLLIN, deadline)
@@ -190,16 +193,21 @@ class Stream:
 
     def decrypt(self) -> tuple[bytes, bool]:
         """Read what the socket has; the plaintext of it, and whether the peer closed."""
-        assert self._tls is not None
         data, closed = self._read()
+        if self._tls is None:
+            return data, closed
         plain, ended = self._tls.decrypt(data)
         # Reading may produce TLS output, such as the answer to a key update.
         self._unsent += self._tls.outgoing()
         return plain, closed or ended
 
-    def encrypt(self, data: bytes) -> None:
-        """Append the ciphertext of `data` to what `carry` sends."""
-        assert self._tls is not None
+    def encrypt(self, data: bytes, *, framed: bool = False) -> None:
+        """Append `data`, framed and encrypted as it has to be, to what `carry` sends."""
+        if self.frame is not None and not framed:
+            data = self.frame(data)
+        if self._tls is None:
+            self._unsent += data
+            return
         self._tls.encrypt(data)
         self._unsent += self._tls.outgoing()
 

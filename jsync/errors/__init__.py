@@ -18,6 +18,7 @@ Error
     │   ├── AuthenticationError       credentials missing, wrong, expired or revoked
     │   ├── TLSError                  certificate, hostname or handshake
     │   ├── ProxyError                the proxy does not connect to the server
+    │   ├── WebSocketError            the other end did not make a WebSocket
     │   ├── ServerLimitError          the server refuses connections or payloads
     │   ├── IngestConnectionError     a fast ingest lost its connection
     │   └── ForkedProcessError        the connection belongs to the parent process
@@ -302,6 +303,7 @@ from .client import (
     SubscriptionClosedError as SubscriptionClosedError,
     TimeoutError as TimeoutError,
     TLSError as TLSError,
+    WebSocketError as WebSocketError,
     WorkerError as WorkerError,
     WriteTimeoutError as WriteTimeoutError,
 )

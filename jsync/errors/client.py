@@ -151,6 +151,18 @@ class ProxyError(ConnectionError):
     """
 
 
+class WebSocketError(ConnectionError):
+    """The server, or a proxy before it, did not make a WebSocket. `status` is its HTTP status.
+
+    The message says which answer came instead. Check scheme, port and path of the URL, and
+    the `ws_headers` given to `connect`. Without an HTTP answer `status` is None.
+    """
+
+    def __init__(self, message: str, *, status: int | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+
+
 class ServerLimitError(ConnectionError):
     """The server closed the connection because of a limit.
 

@@ -56,6 +56,14 @@ SEEDS = [
     b"\3" + V1 + b"\0NATS/1.0\r\nKV-Operation: DEL\r\n\r\n",
     b"\3" + V2 + b"\0NATS/1.0\r\nNats-Marker-Reason: MaxAge\r\n\r\n",
     b"\4" + DIRECT,
+    # To the parser of a WebSocket likewise, in frames.
+    b"\5\0" + reference.framed(b"PING\r\n") + reference.framed(b"+OK\r\n", 1),
+    b"\5\3\x20\x60\xf0"
+    + reference.framed(b"MSG a.b 1 200\r\nhel", final=False)
+    + reference.framed(b"x", reference.PING)
+    + reference.framed(b"l" * 197 + b"\r\nPO", 0)
+    + reference.framed(b"NG\r\n")
+    + reference.framed(b"\x03\xe8bye", reference.CLOSE),
 ]
 
 
@@ -135,13 +143,17 @@ def answer_or_error(read: Callable[..., Any], block: bytes, *, batched: bool) ->
 
 def ask(data: bytes, *, compare: bool = True) -> None:
     """Ask jsync, and then the oracle, what one input means."""
-    target, data = data[0] % 5 if data else 0, data[1:]
+    target, data = data[0] % 6 if data else 0, data[1:]
     given: Any
     expected: Any
     if target == 0:
         pieces = pieces_of(data)
         given = outcomes(_fast.Parser(MAX_MESSAGE), pieces)
         expected = compare and outcomes(reference.Parser(MAX_MESSAGE), pieces)
+    elif target == 5:
+        pieces = pieces_of(data)
+        given = outcomes(_fast.Parser(MAX_MESSAGE, framed=True), pieces)
+        expected = compare and outcomes(reference.FramedParser(MAX_MESSAGE), pieces)
     elif target == 1:
         given = outcome(read_headers, data)
         expected = compare and outcome(reference.parse_headers, data)

@@ -84,6 +84,7 @@ PURE = {
     "core.servers",
     "core.pool",
     "core.auth",
+    "core.websocket",
     "jetstream.versions",
     "jetstream.ingest.answer",
     "jetstream.ingest.missing",

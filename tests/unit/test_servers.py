@@ -68,8 +68,11 @@ def test_a_url_says_all_that_is_needed(url: str, expected: tuple[object, ...]) -
 @pytest.mark.parametrize(
     ("url", "words"),
     [
-        ("ws://u:s3cret@h", "WebSocket is not supported yet: use nats:// or tls://"),
-        ("wss://h:443", "WebSocket is not supported yet"),
+        ("ws://u:s3cret@h#s3cret", "fragment"),
+        ("wss://u:s3cret@h/a b?s3cret", "percent-encoded"),
+        ("ws://u:s3cret@h/\u00fc?s3cret", "percent-encoded"),
+        ("ws:///path?s3cret", "host"),
+        ("ws://u:s3cret@h:0/s3cret", "port"),
         ("http://u:s3cret@h", "scheme"),
         ("redis://s3cret@h", "scheme"),
         ("", "host"),
@@ -114,6 +117,56 @@ def test_a_server_never_shows_its_secrets() -> None:
     assert repr(server) == "Server('tls://h:4222')"
     assert "s3cret" not in repr(make_pool(server, parse_server("nats://s3cret@g")))
     assert parse_server("nats://[::1]:1").url == "nats://[::1]:1"
+
+
+@pytest.mark.parametrize(
+    ("url", "port", "tls", "target", "shown"),
+    [
+        ("ws://h", 80, False, "/", "ws://h:80"),
+        ("wss://H", 443, True, "/", "wss://h:443"),
+        ("WS://u:p@h:1/", 1, False, "/", "ws://h:1"),
+        ("wss://h/nats/a@b?token=s3cret", 443, True, None, "wss://h:443/nats/a@b"),
+        ("ws://[::1]:9?x=s3cret", 9, False, "/?x=s3cret", "ws://[::1]:9"),
+    ],
+)
+def test_the_url_of_a_websocket_may_have_a_path_and_a_query(
+    url: str, port: int, tls: bool, target: str | None, shown: str
+) -> None:
+    s = parse_server(url)
+    assert (s.port, s.tls, s.websocket, s.url) == (port, tls, True, shown)
+    assert s.target == (target or "/nats/a@b?token=s3cret")
+    assert "s3cret" not in repr(s)
+
+
+def test_servers_behind_one_proxy_differ_by_their_path() -> None:
+    assert parse_server("ws://h/a") != parse_server("ws://h/b")
+    assert len(parse_servers("ws://h/a,ws://h/b,wss://h:80/a")) == 2
+
+
+@pytest.mark.parametrize(
+    "urls", ["ws://a,nats://b", "tls://a,wss://b", ["a", "ws://b"]]
+)
+def test_websocket_is_for_all_servers_or_for_none(urls: Any) -> None:
+    with pytest.raises(ConfigError, match="for all servers, or for none"):
+        parse_servers(urls)
+
+
+def test_servers_that_a_cluster_announces_are_websockets_too() -> None:
+    given = parse_server("wss://u:p@ws.example:9/nats?k=v")
+    pool = make_pool(given)
+    pool.connected(given)
+    [found] = pool.discover(["10.0.0.7:9"])
+    assert (found.url, found.target) == ("wss://10.0.0.7:9/nats", "/nats?k=v")
+    assert (found.user, found.tls_name) == ("u", "ws.example")
+
+
+def test_a_pool_of_the_other_kind_takes_no_announced_servers() -> None:
+    before = parse_server("nats://a:1")
+    pool = make_pool(before)
+    pool.connected(before)
+    pool.replace([parse_server("ws://b:2")])
+    assert pool.discover(["c:3"], before) == []
+    assert [server.url for server in pool.servers] == ["ws://b:2"]
 
 
 def test_servers_are_equal_by_host_and_port() -> None:

@@ -1,0 +1,111 @@
+"""The server's side of a WebSocket, by hand: scripts of a `FakeServer` that speak frames."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from typing import TYPE_CHECKING
+
+from .proxy import payload_size
+from .reference import BINARY, framed, unmasked
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from .faults import Peer
+
+INFO = {
+    "server_id": "fake",
+    "version": "2.15.1",
+    "proto": 1,
+    "headers": True,
+    "max_payload": 1 << 20,
+}
+
+
+class WebSocketPeer:
+    """A client of a `FakeServer` that has asked for a WebSocket."""
+
+    def __init__(self, peer: Peer) -> None:
+        self.peer = peer
+        self.request = b""
+        """The HTTP request."""
+        self.frames: list[tuple[int, bytes]] = []
+        """All frames that came, control frames included: the first byte, the payload."""
+        self._plain = b""
+        while not self.request.endswith(b"\r\n\r\n"):
+            self.request += self._received(1)
+
+    @property
+    def fields(self) -> dict[str, str]:
+        lines = self.request.decode().split("\r\n")[1:-2]
+        return dict(line.split(": ", 1) for line in lines)
+
+    def accept(self, *lines: str) -> None:
+        """Answer that the WebSocket is made."""
+        key = self.fields["Sec-WebSocket-Key"].encode()
+        digest = hashlib.sha1(key + b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11").digest()
+        answer = [
+            "HTTP/1.1 101 Switching Protocols",
+            "Upgrade: websocket",
+            "Connection: Upgrade",
+            f"Sec-WebSocket-Accept: {base64.b64encode(digest).decode()}",
+            *lines,
+        ]
+        self.peer.send("\r\n".join([*answer, "", ""]).encode())
+
+    def handshake(self) -> None:
+        """Accept, and be a NATS server up to the PONG after CONNECT."""
+        self.accept()
+        self.send(b"INFO %s\r\n" % json.dumps(INFO).encode())
+        assert self.line().startswith(b"CONNECT ")
+        assert self.line() == b"PING\r\n"
+        self.send(b"PONG\r\n")
+
+    def send(self, data: bytes, opcode: int = BINARY) -> None:
+        self.peer.send(framed(data, opcode))
+
+    def line(self) -> bytes:
+        """The next frame of NATS, wherever the frames of the WebSocket are cut."""
+        while b"\n" not in self._plain:
+            self.read()
+        line = self._plain.partition(b"\n")[0]
+        size = len(line) + 1 + payload_size(line)
+        while len(self._plain) < size:
+            self.read()
+        taken, self._plain = self._plain[:size], self._plain[size:]
+        return taken
+
+    def serve(self) -> None:
+        """Answer PINGs until the client leaves."""
+        while True:
+            if self.line() == b"PING\r\n":
+                self.send(b"PONG\r\n")
+
+    def read(self) -> tuple[int, bytes]:
+        """Read one frame."""
+        head = self._received(2)
+        size = head[1] & 127
+        more = self._received({126: 2, 127: 8}.get(size, 0))
+        size = int.from_bytes(more, "big") if more else size
+        body = self._received(size + (4 if head[1] & 128 else 0))
+        [frame] = unmasked(head + more + body)
+        self.frames.append(frame)
+        if frame[0] & 15 == BINARY:
+            self._plain += frame[1]
+        return frame
+
+    def _received(self, size: int) -> bytes:
+        data = b""
+        while len(data) < size:
+            part = self.peer.sock.recv(size - len(data))
+            if not part:
+                raise ConnectionError("the client has left")
+            data += part
+        return data
+
+
+def websocket(script: Callable[[WebSocketPeer], object]) -> Callable[[Peer], None]:
+    """A script of `FakeServer` for clients that ask for a WebSocket."""
+    return lambda peer: (script(WebSocketPeer(peer)), None)[1]
