@@ -13,7 +13,7 @@ AVRO := .cache/spark-avro_2.13-4.1.1.jar
 SERVERS := $(foreach line,2.10 2.11 2.12 2.14.0 2.14 2.15,.cache/nats-server/$(line)/bin/nats-server)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo java tmux prometheus haproxy go jars servers quick quick-tests test bulk fault lint types unit docs dist bench bench-spark bench-scale bench-threads sanitize fuzz clean
+.PHONY: help demo java tmux prometheus haproxy go jars servers quick quick-tests test bulk fault websocket lint types unit docs dist bench bench-spark bench-scale bench-threads sanitize fuzz clean
 
 help:
 	@echo 'make demo      336,776 flights into JetStream and out again, by Spark too where Java is'
@@ -22,6 +22,7 @@ help:
 	@echo 'make servers   a nats-server of each line, for the tests of versions'
 	@echo 'make bulk      the many cases of server features, and the rest of the tests on the newest Python'
 	@echo 'make fault     the long fault campaigns'
+	@echo 'make websocket the tests of core NATS and consumers, over WebSocket'
 	@echo 'make unit      the tests that need no server'
 	@echo 'make docs      the documentation, into .cache/site; fails on a warning'
 	@echo 'make bench     the figures beside other clients, with a table and a chart: half an hour'
@@ -118,6 +119,11 @@ bulk: java go $(VENV)/.test $(VENV)/.spark jars servers
 
 fault: java $(VENV)/.test $(VENV)/.spark jars servers
 	scripts/run-tests fault $(VENV) -n 2 --dist loadfile -m fault
+
+# Without those that look at, or change, the bytes of NATS on the line.
+websocket: $(VENV)/.test
+	JSYNC_TESTS_OVER=websocket scripts/run-tests websocket $(VENV) -n 3 --dist loadfile \
+		-m 'not bulk and not fault' $(OVER_WEBSOCKET)
 
 lint: $(VENV)/.test
 	$(VENV)/bin/ruff check .

@@ -219,9 +219,13 @@ class LocalServer:
         return self._listening["nats"][0]
 
     @property
-    def websocket_url(self) -> str | None:
-        """`ws://127.0.0.1:port`, or `wss://...`, if the server listens for WebSocket."""
-        return next(iter(self._listening.get("websocket", ())), None)
+    def websocket_url(self) -> str:
+        """`ws://127.0.0.1:port`, or `wss://...` when the configuration has TLS for it."""
+        if "websocket" not in self._listening:
+            raise errors.Error(
+                "the server does not listen for WebSocket: use LocalServer(websocket=True)"
+            )
+        return self._listening["websocket"][0]
 
     @property
     def monitoring_url(self) -> str | None:
@@ -295,7 +299,7 @@ class LocalServer:
                 with contextlib.suppress(json.JSONDecodeError):
                     self._listening = json.loads(path.read_text())
                     self._port = urlsplit(self._listening["nats"][0]).port
-                    if self._websocket_port and self.websocket_url:
+                    if self._websocket_port:
                         self._websocket_port = urlsplit(self.websocket_url).port or -1
                     return
             if time.monotonic() > deadline:

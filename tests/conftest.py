@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import os
 import re
 import signal
 import threading
@@ -18,7 +19,7 @@ from jsync.server import LocalServer
 from .accounts import Account, Operator
 from .certificates import Certificates, make_certificates
 from .proxy import FaultProxy
-from .servers import Cluster, threads_since, wait_for
+from .servers import Cluster, WebSocketServer, threads_since, wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
@@ -35,6 +36,11 @@ FAILED = pytest.StashKey[bool]()
 
 
 WARNING = re.compile(r"\[(WRN|ERR|FTL)\]")
+
+
+# `make websocket` sets it: the same tests, over WebSocket.
+OVER = os.environ.get("JSYNC_TESTS_OVER", "tcp")
+SERVERS = {"tcp": LocalServer, "websocket": WebSocketServer}
 
 
 class StartServer(Protocol):
@@ -64,7 +70,7 @@ def pytest_unconfigure() -> None:
 @pytest.fixture(scope="session")
 def server() -> Iterator[LocalServer]:
     """The server that tests share: leave it as it was, and use `unique` names."""
-    with LocalServer(args=["-m", "-1"]) as server:
+    with SERVERS[OVER](args=["-m", "-1"]) as server:
         yield server
 
 
@@ -74,7 +80,7 @@ def own_server() -> Iterator[StartServer]:
     with ExitStack() as running:
 
         def start(**options: Any) -> LocalServer:
-            return running.enter_context(LocalServer(**options))
+            return running.enter_context(SERVERS[OVER](**options))
 
         yield start
 
@@ -89,7 +95,8 @@ def cluster() -> Iterator[Cluster]:
 @pytest.fixture
 def proxy(server: LocalServer) -> Iterator[FaultProxy]:
     """A proxy of this test's own in front of `server`."""
-    with FaultProxy("127.0.0.1", server.port) as proxy:
+    scheme = server.url.partition(":")[0]
+    with FaultProxy("127.0.0.1", server.port, scheme=scheme) as proxy:
         yield proxy
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import select
 import socket
 import struct
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
 Side: TypeAlias = Literal["client", "server"]
 Sides: TypeAlias = Literal["client", "server", "both"]
 Ending: TypeAlias = Literal["reset", "fin"]
+
+# `make websocket` has the tests of other files go over WebSocket.
+SCHEME = "ws" if os.environ.get("JSYNC_TESTS_OVER") == "websocket" else "nats"
 
 CHUNK = 1 << 16
 BUFFER = 1 << 18
@@ -165,7 +169,7 @@ class FaultProxy:
         target_host: str,
         target_port: int,
         *,
-        scheme: str = "nats",
+        scheme: str = SCHEME,
         receive_buffer: int | None = None,
     ) -> None:
         """Listen at once. A small `receive_buffer`, in bytes, fills early when deaf."""

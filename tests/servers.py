@@ -51,6 +51,21 @@ def monitor(server: LocalServer, page: str) -> dict[str, Any]:
         return found
 
 
+class WebSocketServer(LocalServer):
+    """A server that gives tests the address of its WebSocket listener for its own."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**{"websocket": True, **options})
+
+    @property
+    def url(self) -> str:
+        return self.websocket_url
+
+    @property
+    def port(self) -> int:
+        return urlsplit(self.url).port or 0
+
+
 class RawClient:
     """A NATS client of a few lines, so that these helpers are tested without jsync's own.
 

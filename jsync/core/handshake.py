@@ -149,6 +149,10 @@ class Handshake:
                 "closed by the server right after the TLS handshake: "
                 "it may want another client certificate"
             )
+        elif self._state is State.GREETING and self._carried:
+            error = errors.ConnectionError(
+                "the WebSocket was closed before an INFO came: is it a NATS server's?"
+            )
         elif self._state is State.GREETING:
             error = errors.ConnectionError(
                 "closed before an INFO came: is it a NATS server? Its WebSocket port "

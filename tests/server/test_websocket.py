@@ -45,7 +45,6 @@ def is_connected(nc: jsync.Connection) -> bool:
 
 
 def url_of(server: LocalServer) -> str:
-    assert server.websocket_url is not None
     return server.websocket_url
 
 
@@ -141,6 +140,12 @@ def test_jetstream_stores_and_delivers(nc: jsync.Connection) -> None:
         if len(seen) == 2000:
             break
     assert seen == list(range(2000))
+
+
+def test_a_server_without_websocket_has_no_such_url(server: LocalServer) -> None:
+    if server.url.startswith("nats:"):
+        with pytest.raises(errors.Error, match="websocket=True"):
+            _ = server.websocket_url
 
 
 def test_a_connection_says_how_it_speaks(ws_server: LocalServer) -> None:
