@@ -12,6 +12,14 @@ AVRO := .cache/spark-avro_2.13-4.1.1.jar
 # The last nats-server of each line that the tests hold jsync against.
 SERVERS := $(foreach line,2.10 2.11 2.12 2.14.0 2.14 2.15,.cache/nats-server/$(line)/bin/nats-server)
 
+# The tests that go over WebSocket as they are: the others look at, or change, the bytes of
+# NATS on the line, or start servers of their own.
+OVER_WEBSOCKET := $(addprefix tests/server/,$(addsuffix .py,\
+	consume/test_abandoned consume/test_ackless consume/test_arrow consume/test_ending consume/test_failures \
+	consume/test_handlers consume/test_workers subscribe/test_acks subscribe/test_delivery subscribe/test_push_consumer \
+	subscribe/test_queue_groups subscribe/test_statuses test_atomic_batch test_connection_events test_drain_close \
+	test_jetstream test_request test_requests test_stored_messages test_subscribe test_threads))
+
 .DEFAULT_GOAL := help
 .PHONY: help demo java tmux prometheus haproxy go jars servers quick quick-tests test bulk fault websocket lint types unit docs dist bench bench-spark bench-scale bench-threads sanitize fuzz clean
 
@@ -120,7 +128,6 @@ bulk: java go $(VENV)/.test $(VENV)/.spark jars servers
 fault: java $(VENV)/.test $(VENV)/.spark jars servers
 	scripts/run-tests fault $(VENV) -n 2 --dist loadfile -m fault
 
-# Without those that look at, or change, the bytes of NATS on the line.
 websocket: $(VENV)/.test
 	JSYNC_TESTS_OVER=websocket scripts/run-tests websocket $(VENV) -n 3 --dist loadfile \
 		-m 'not bulk and not fault' $(OVER_WEBSOCKET)
