@@ -310,12 +310,6 @@ def test_without_retry_the_first_failure_is_final(own_server: StartServer) -> No
 # Refusals -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("scheme", ["ws", "wss"])
-def test_websockets_are_refused_with_a_way_out(scheme: str) -> None:
-    with pytest.raises(errors.ConfigError, match=r"not supported yet: use nats://"):
-        jsync.connect(f"{scheme}://127.0.0.1:8080")
-
-
 def test_a_process_patched_by_gevent_is_refused() -> None:
     script = """
         import sys, types
