@@ -595,7 +595,8 @@ class PullSubscription(Unsubscribing, Single):
 
     def __del__(self) -> None:
         own = getattr(self, "_own", None)
-        if own is not None:  # else Ctrl-C came as it was made
+        # Else Ctrl-C came as it was made. Of a consumer that is ours the info is known.
+        if own is not None and own.ownership is Ownership.OURS:
             own.left(self._api, self._consumer.cached_info)
 
     def __repr__(self) -> str:
