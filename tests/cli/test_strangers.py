@@ -372,6 +372,30 @@ SERVICE: dict[str, Any] = {
 }
 
 
+SYSTEM_SERVER: dict[str, Any] = {
+    "id": "N",
+    "name": EVIL,
+    "host": EVIL,
+    "cluster": EVIL,
+    "domain": EVIL,
+    "ver": EVIL,
+    "tags": [EVIL],
+    "metadata": {EVIL: EVIL},
+    EVIL: EVIL,
+}
+
+
+def saved_stream(directory: Path) -> Path:
+    """A backup that a stranger made."""
+    directory.mkdir()
+    config = {"name": EVIL, "subjects": [EVIL], "description": EVIL, EVIL: EVIL}
+    document = {"config": config, "state": {EVIL: EVIL}}
+    (directory / "backup.json").write_text(json.dumps(document))
+    for name in ("stream.arc.s2", "stream.tar.s2"):
+        (directory / name).write_bytes(EVIL_TOKEN)
+    return directory
+
+
 def infos(subject: str, payload: bytes) -> list[Said]:
     """Answers that are hostile wherever a server has words."""
     verb = ".".join(subject.removeprefix("$JS.API.").split(".")[:3])
@@ -414,6 +438,11 @@ def infos(subject: str, payload: bytes) -> list[Said]:
         case [*_] if subject == "$SYS.REQ.USER.INFO":
             rules = {"publish": {"allow": [EVIL]}}
             document = {"data": {"user": EVIL, "account": EVIL, "permissions": rules}}
+        case [*_] if subject.startswith("$SYS.REQ."):
+            document = {
+                "server": SYSTEM_SERVER,
+                "data": {"server_name": EVIL, "x": EVIL},
+            }
         case [*_] if subject.startswith("$SRV."):
             document = SERVICE
         case _ if not subject.startswith("$"):
@@ -503,6 +532,19 @@ ARGUMENTS: dict[str, list[list[str]]] = {
     "rtt": [["1"]],
     "stream report": [[], ["--leaders"]],
     "stream view": [["S"]],
+    "stream backup": [["S", "BACKUP"]],
+    "stream restore": [["SAVED"]],
+    "stream step-down": [["S"]],
+    "stream peer-remove": [["S", "N", "--force"]],
+    "consumer step-down": [["S", "C"]],
+    "server info": [["N"]],
+    "server kick": [["N", "5"]],
+    "server ls": [[]],
+    "server peer-remove": [["N", "--force"]],
+    "server reload": [["N"]],
+    "server request": [["varz"], ["connz", "N"], ["jsz"]],
+    "server step-down": [[]],
+    "trace": [["s", "x"]],
     "consumer report": [["S"], ["S", "--leaders"]],
     "top": [["--interval", "0.1"], ["--consumers", "--interval", "0.1"]],
     "ingest": [["EVIL", "--subject", "s", "--format", "lines"]],
@@ -528,7 +570,7 @@ ARGUMENTS: dict[str, list[list[str]]] = {
     "options": [[]],
     "completion": [["bash"], ["zsh"], ["fish"]],
 }
-OWN_SERVER = {"demo", "server"}
+OWN_SERVER = {"demo", "server run"}
 """These connect to nothing but a server of their own."""
 ENDLESS = {"reply", "service serve"}
 """They wait for what this server does not send; the messages above have `reply`."""
@@ -567,7 +609,12 @@ def test_a_server_cannot_command_a_terminal(
     pipeline = tmp_path / ("p\x1b[38;5;199m.toml")
     pipeline.write_text(f"# {EVIL}\n[sources.x]\nformat = 'no{EVIL[-3:-2]}'\n")
     monkeypatch.setenv("NATS_TIMEOUT", "1s")
-    words = {"EVIL": str(file), "PIPELINE": str(pipeline)}
+    words = {
+        "EVIL": str(file),
+        "PIPELINE": str(pipeline),
+        "BACKUP": str(tmp_path / "new"),
+        "SAVED": str(saved_stream(tmp_path / f"saved{EVIL[:8]}")),
+    }
     hello = {"version": f"2.15.1{EVIL}\n✓ forged", "cluster": EVIL, "domain": EVIL}
     for arguments in ARGUMENTS[command]:
         given = [*command.split(), *(words.get(word, word) for word in arguments)]

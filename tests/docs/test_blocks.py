@@ -30,8 +30,8 @@ ELSEWHERE = {
 }
 """Pages whose code needs more than a server, and which tests run it."""
 
-NOT_RUN = {"text", "json"}
-"""What is no code: pictures and what something prints."""
+NOT_RUN = {"text", "json", "yaml"}
+"""What is no code: pictures, what something prints, and the files of other programs."""
 
 
 def runs(block: Block) -> bool:

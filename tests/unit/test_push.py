@@ -121,7 +121,7 @@ def test_gaps_an_error_names_what_is_missing() -> None:
     assert (error.after_stream_sequence, error.before_stream_sequence) == (40, 44)
     assert "consumer sequences 5 to 7" in str(error)
     assert "between stream sequences 40 and 44" in str(error)
-    assert "consumer sequence 5 has" in str(gap_error("S.C", (5, 5, 40, 42)))
+    assert "consumer sequence 5 did" in str(gap_error("S.C", (5, 5, 40, 42)))
 
 
 # Flow control -------------------------------------------------------------------------
