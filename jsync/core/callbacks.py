@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeVar, cast
 
 from ..errors import CallbackError, TimeoutError as LateError
 from .events import BackgroundError
-from .shared import Living
+from .shared import Living, RLock
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -67,7 +67,7 @@ class Callbacks:
             queue.SimpleQueue()
         )
         # Re-entrant: a signal handler may interrupt us and post as well.
-        self._lock = threading.RLock()
+        self._lock = RLock()
         self._begun = False
         self._thread: threading.Thread | None = None
         self._closed = False

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import socket
-import threading
 from typing import TYPE_CHECKING
 
 from ..errors import ConfigError, Error
 from .callbacks import wrap
+from .shared import RLock
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,7 +30,7 @@ class Dialing:
     ) -> None:
         self._dial = dial
         self._wake = wake
-        self._lock = threading.Lock()
+        self._lock = RLock()
         self._socket: socket.socket | None = None
         self._error: Exception | None = None
         self._abandoned = False

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import queue
-import threading
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -11,6 +10,7 @@ import msgspec
 from ..checks import MOST_SECONDS, seconds
 from ..errors import ConnectionClosedError, TimeoutError as LateError
 from .closing import Closing
+from .shared import RLock
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -95,7 +95,7 @@ class ConnectionEvents(Closing):
         self._check_process = check_process
         self._queue: queue.SimpleQueue[ConnectionEvent | None] = queue.SimpleQueue()
         # Re-entrant: a finaliser may interrupt us and report an error.
-        self._lock = threading.RLock()
+        self._lock = RLock()
         self._missed = 0
         self._ended = False
 

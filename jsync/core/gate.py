@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import threading
 from typing import TYPE_CHECKING
 
 from .._fast import Waiter
+from .shared import RLock
 
 if TYPE_CHECKING:
     from .._fast import Outbox
@@ -21,7 +21,7 @@ class Gate:
     def __init__(self, outbox: Outbox) -> None:
         self._outbox = outbox
         # Re-entrant: a signal handler or a finaliser may open it in the middle.
-        self._lock = threading.RLock()
+        self._lock = RLock()
         self._open = False
         self._waiting: set[Waiter] = set()
 

@@ -11,7 +11,6 @@ import atexit
 import contextlib
 import logging
 import os
-import threading
 from dataclasses import dataclass
 from enum import Enum
 from time import monotonic
@@ -43,7 +42,7 @@ from .protocol import (
     unsubscribe_command,
     violated_queue,
 )
-from .shared import Living, Numbers
+from .shared import Living, Numbers, RLock
 from .timers import Timer, Timers
 
 if TYPE_CHECKING:
@@ -168,7 +167,7 @@ class Session:
         self.name = f"jsync-{_numbers.next()}"
         # Re-entrant: a finaliser or a signal handler may interrupt us and call
         # anything. No call blocks while we hold it.
-        self.lock = threading.RLock()
+        self.lock = RLock()
         self.state = ConnectionState.CONNECTING
         self.interests: dict[int, Interest] = {}
         self.spare: list[Interest] = []

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import heapq
 import itertools
-import threading
 from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+
+from .shared import RLock
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,7 +30,7 @@ class Timers:
     """The calls to come, the next one first. The clock is the caller's."""
 
     def __init__(self) -> None:
-        self._lock = threading.RLock()
+        self._lock = RLock()
         self._heap: list[Timer] = []
         self._soon: deque[Callable[[], object]] = deque()
         self._numbers = itertools.count()

@@ -20,6 +20,7 @@ from .._fast import Mailbox
 from ..core.callbacks import call_within, wrap
 from ..core.gate import Gate
 from ..core.session import Interest
+from ..core.shared import RLock
 from ..errors import (
     BlockingCallError,
     ConnectionClosedError,
@@ -77,7 +78,7 @@ class Endpoint:
         self._call = bound.call
         self._counts = Counts()
         # Re-entrant: a signal handler may interrupt us and ask for the statistics.
-        self._lock = threading.RLock()
+        self._lock = RLock()
         sid = session.next_sid()
 
         def mailbox(readers: int) -> Mailbox:
@@ -245,7 +246,7 @@ class Driver:
         self._at_work = 1
         """Threads that have not ended, and one more while it is open."""
         # Re-entrant: a signal handler may interrupt a call and stop the service.
-        self._lock = threading.RLock()
+        self._lock = RLock()
         self._done = Gate(session.outbox)
         self._verbs = control_subjects(prefix, info.name, self._info.id)
         self._asked: list[Mailbox] = []

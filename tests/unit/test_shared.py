@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -27,7 +28,7 @@ from jsync.core.gate import Gate
 from jsync.core.io_thread import IOThread
 from jsync.core.options import Options
 from jsync.core.session import MOST_SPARE, Interest, Session
-from jsync.core.shared import Living, Numbers
+from jsync.core.shared import Living, Numbers, RLock
 from jsync.errors import ConcurrentUseError, ConnectionClosedError
 from jsync.jetstream.atomic.driver import AtomicDriver
 from jsync.jetstream.atomic.lookup import StreamLookup
@@ -58,6 +59,26 @@ def restless() -> Iterator[None]:
     sys.setswitchinterval(1e-6)
     yield
     sys.setswitchinterval(interval)
+
+
+def test_ctrl_c_leaves_no_lock_locked() -> None:
+    lock, interrupts = RLock(), 0
+    before = signal.signal(signal.SIGALRM, signal.default_int_handler)
+    try:
+        while interrupts < 500:
+            try:
+                signal.setitimer(signal.ITIMER_REAL, 0.0003)
+                while True:
+                    with lock:
+                        interrupts += 0
+            except KeyboardInterrupt:
+                interrupts += 1
+            with ThreadPoolExecutor(1) as other:
+                assert other.submit(lock.acquire, blocking=False).result()
+                other.submit(lock.release).result()
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 def meet(rounds: int, *calls: Callable[[int], object]) -> list[list[Any]]:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-from threading import RLock
 from time import monotonic
 from typing import TYPE_CHECKING
 
 from ..._fast import Waiter, entries_within, write_entries
 from ...core.session import ConnectionState
+from ...core.shared import RLock
 from ...errors import (
     APIError,
     AtomicBatchLostError,

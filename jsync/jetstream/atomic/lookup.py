@@ -5,9 +5,9 @@ For atomic batches: a server without them would store each message at once.
 
 from __future__ import annotations
 
-from threading import RLock
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from ...core.shared import RLock
 from ...errors import (
     APIError,
     AtomicBatchUnsupportedError,

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from ..._fast import Pin, take_partition
 from ...core.gate import Gate
+from ...core.shared import RLock
 from ...errors import (
     APIError,
     BadConsumerGroupError,
@@ -98,7 +99,7 @@ class MessageInHand:
         self._interval = ack_wait / _SHARE
         # Of the two below: while a message is held there is one timer. Re-entrant, since a
         # signal handler may come in the middle.
-        self._lock = threading.RLock()
+        self._lock = RLock()
         self._msg: JetStreamMsg | None = None
         self._timer: Timer | None = None
 
@@ -167,7 +168,7 @@ class Membership:
         self._pause = FIRST_PAUSE
         self._in_hand = MessageInHand(session, ack_wait)
         # Of the five below; re-entrant, since a signal handler may stop it in the middle.
-        self._flags = threading.RLock()
+        self._flags = RLock()
         self._pull: SinglePull | None = None
         self._wake = Gate(session.outbox)
         self._changed = False

@@ -6,13 +6,13 @@ import contextlib
 import os
 import weakref
 from collections import deque
-from threading import RLock
 from time import monotonic
 from typing import TYPE_CHECKING, Final, NoReturn, TypeAlias
 
 from ..._fast import BatchWriter, FastPubAck, Mailbox, MessageAdder
 from ...checks import callback as check_callback, count, span
 from ...core.session import ConnectionState, Interest
+from ...core.shared import RLock
 from ...core.single import Single
 from ...errors import (
     ConnectionClosedError,

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 from typing import TYPE_CHECKING
 
 from ...core.callbacks import wrap
 from ...core.gate import Gate
+from ...core.shared import RLock
 from ...core.single import Single
 from ...errors import ConnectionClosedError, Error, JetStreamError
 
@@ -41,7 +41,7 @@ class Election(Single):
         self._on_elected, self._on_lost = on_elected, on_lost
         self._lock = make(self._lose)
         # Of the two below; re-entrant, since a signal handler may stop it in the middle.
-        self._leads = threading.RLock()
+        self._leads = RLock()
         self._term: Gate | None = None
         self._stopped = False
         self._finished = Gate(session.outbox)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping
 from time import monotonic
 from typing import TYPE_CHECKING
 
 from ..._fast import Waiter
 from ...checks import seconds
+from ...core.shared import RLock
 from ...core.single import Single
 from ...errors import (
     SubscriptionClosedError,
@@ -49,7 +49,7 @@ class Live(Single, Mapping[str, Value]):
         # value costs a cache miss. Every value here always has an entry, too.
         self._values: dict[str, Value] = {}
         # Of the four below; re-entrant, since a signal handler may come in the middle.
-        self._lock = threading.RLock()
+        self._lock = RLock()
         self._waiting: dict[Waiter, int] = {}
         self._ended = False
         self._revision = 0

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from ...core.callbacks import wrap
 from ...core.deadline import deadline_after
 from ...core.gate import Gate
+from ...core.shared import RLock
 from ...core.single import Single
 from ...errors import (
     ConcurrentUseError,
@@ -120,7 +121,7 @@ class Lock(Single):
         self._owner = b""
         # Of the state, the lease, the watch and its cancellation. Re-entrant, since a
         # signal handler may come in the middle.
-        self._turning = threading.RLock()
+        self._turning = RLock()
         self._state = State.FREE
         self._lease: Lease | None = None
         self._keeper: threading.Thread | None = None

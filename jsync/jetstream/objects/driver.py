@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 from datetime import UTC, datetime
 from time import monotonic
 from typing import TYPE_CHECKING
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from ...core.deadline import deadline_after
+from ...core.shared import RLock
 from ...errors import (
     ConnectionLostError,
     Error,
@@ -71,7 +71,7 @@ class Objects:
         self.layout = layout
         self.direct_pages = layout.direct
         """Whether chunks are asked for by direct gets, or else by a consumer."""
-        self._lock = threading.Lock()
+        self._lock = RLock()
         self._publisher: Publisher | None = None
 
     @property

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import io
-import threading
 from typing import TYPE_CHECKING, BinaryIO
 
+from ...core.shared import RLock
 from ...errors import (
     ConfigError,
     DigestMismatchError,
@@ -59,7 +59,7 @@ class ObjectReader(_File):
         self._info = info
         self._ahead = AHEAD if ahead is None else ahead
         self._download = Download(objects, info, timeout)
-        self._lock = threading.RLock()
+        self._lock = RLock()
         self._hash = hashlib.sha256()
         self._hashed = 0  # the number of hashed chunks
         self._position = 0

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 from enum import Enum
 from time import monotonic
 from typing import TYPE_CHECKING, Final, cast
 
 from ..._fast import JetStreamMsg, Messages
 from ...core.closing import Closing
+from ...core.shared import RLock
 from ...core.single import Single
 from ...errors import (
     BlockingCallError,
@@ -99,7 +99,7 @@ class OrderedFetch:
         self._taken = self._taken_bytes = 0
         # Held where the state is turned, and until its end has settled the cursor.
         # Re-entrant, since a finaliser or a signal handler may close it in the middle.
-        self._lock = threading.RLock()
+        self._lock = RLock()
         self.state = FetchState.OPEN
         self.error: Exception | None = None
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import secrets
-import threading
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from ...checks import callback as check_callback, seconds
 from ...core.closing import Closing
 from ...core.deadline import deadline_after
+from ...core.shared import RLock
 from ...errors import (
     ConcurrentUseError,
     ConfigError,
@@ -126,7 +126,7 @@ class OrderedConsumer(Closing):
     def __init__(self, place: Place) -> None:
         self._place = place
         self._api = place.api
-        self._lock = threading.RLock()
+        self._lock = RLock()
         self._reading: OrderedPull | OrderedFetch | None = None
         self._closed = False
 

@@ -7,10 +7,10 @@ slow reader nor one that waits is in the way of it.
 
 from __future__ import annotations
 
-import threading
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from ...core.shared import RLock
 from ...errors import (
     ConnectionClosedError,
     ConnectionLostError,
@@ -75,7 +75,7 @@ class OrderedRead:
     def __init__(self, place: Place, reader: Reader, order: Order) -> None:
         self.place = place
         self.cursor = place.cursor
-        self.lock = threading.RLock()
+        self.lock = RLock()
         self.state = State.NEW
         self.order = order
         """Of the consumer of the moment, or of the last one."""

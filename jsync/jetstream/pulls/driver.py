@@ -13,6 +13,7 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from ...core.session import ConnectionState
+from ...core.shared import RLock
 from ...errors import (
     ConnectionClosedError,
     ConnectionLostError,
@@ -44,14 +45,14 @@ class ContinuousPull(Feed):
         on_error: Callable[[Exception], object] | None,
         *,
         readers: int = 1,
-        lock: threading.RLock | None = None,
+        lock: RLock | None = None,
     ) -> None:
         super().__init__(source.api.session, on_error)
         self._consumer = source.consumer
         self._limits = limits
         # The engine's lock. Re-entrant, like the session's. No call blocks while we
         # hold it.
-        self._lock = lock or threading.RLock()
+        self._lock = lock or RLock()
         self._engine = PullEngine(limits)
         self._retrying: Timer | None = None
         self._stopped = False

@@ -12,6 +12,7 @@ from ...checks import seconds
 from ...core.backlog import next_of
 from ...core.callbacks import wrap
 from ...core.gate import Gate
+from ...core.shared import RLock
 from ...core.single import Single
 from ...errors import (
     BlockingCallError,
@@ -216,7 +217,7 @@ class ConsumeContext(Single):
         self._error: Exception | None = None
         self._workers: set[threading.Thread] = set()
         # Of the error and the count. Re-entrant: a signal handler may come in the middle.
-        self._lock = threading.RLock()
+        self._lock = RLock()
         self._at_work = workers
         try:
             for number in range(1, workers + 1):

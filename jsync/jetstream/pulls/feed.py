@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import threading
 from typing import TYPE_CHECKING, ClassVar, cast
 
+from ...core.shared import RLock
 from ...errors import CallbackError, Error
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ class Rest:
 
     def __init__(self) -> None:
         # Re-entrant: a signal handler may stop what the main thread is stopping.
-        self._lock = threading.RLock()
+        self._lock = RLock()
         self._messages: list[JetStreamMsg] = []
 
     def add(self, messages: list[JetStreamMsg]) -> None:

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import threading
 from time import monotonic
 from typing import TYPE_CHECKING
 
 from ..._fast import JetStreamMailbox, Trail, encode_publish
 from ...core.session import ConnectionState, Interest
+from ...core.shared import RLock
 from ...errors import (
     ConsumerDeletedError,
     Error,
@@ -67,7 +67,7 @@ class PushDelivery(Feed):
         max_bytes: int = 0,
         readers: int = 1,
         raises: bool = False,
-        lock: threading.RLock | None = None,
+        lock: RLock | None = None,
     ) -> None:
         self.api = api
         session = api.session
@@ -78,7 +78,7 @@ class PushDelivery(Feed):
         self.info: ConsumerInfo | None = None
         self._raises = raises
         # Re-entrant, like the session's lock. No call blocks while we hold it.
-        self._lock = lock or threading.RLock()
+        self._lock = lock or RLock()
         self.consumer = OwnConsumer(self._lock)
         self._flow = FlowControl()
         self._rest = Rest()

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import threading
 from typing import TYPE_CHECKING
 
 from ...core.requests import request
+from ...core.shared import RLock
 from ...errors import ConsumerNotFoundError, Error, StreamNotFoundError
 from ..replies import read_reply
 from .engine import OWNERSHIP_MOVES, Ownership
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 class OwnConsumer:
     """What a subscription has to do with its consumer; turned under its `lock`."""
 
-    def __init__(self, lock: threading.RLock | None = None) -> None:
-        self._lock = lock or threading.RLock()
+    def __init__(self, lock: RLock | None = None) -> None:
+        self._lock = lock or RLock()
         self.ownership = Ownership.NONE
 
     def turn(self, ownership: Ownership) -> bool:
