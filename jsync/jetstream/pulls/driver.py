@@ -97,32 +97,43 @@ class ContinuousPull(Feed):
 
     def _refill(self) -> None:
         """Pull again if it is time; on the reading thread, or on the I/O thread."""
-        requests = []
         # Ctrl-C can raise between any two instructions, but only on the main thread.
         interruptible = threading.current_thread() is threading.main_thread()
+        # No loop here: from Python 3.12 on, a `with` does not always release its lock when
+        # Ctrl-C raises at a jump backward.
         with self._lock:
             if interruptible:
-                if self._refilling:
-                    # We do not know what was counted or sent, so count again. If the
-                    # pull was sent after all, more messages arrive than we expect, and
-                    # none is lost.
-                    self._engine.reset(*self._account())
-                self._refilling = True
-            while True:
-                buffered = self._account()
-                if self._stopped or self.mailbox.closed or self._is_held():
-                    self.mailbox.give_credit(UNLIMITED, UNLIMITED)
-                    break
-                request = self._engine.ask(*buffered)
-                if request is not None:
-                    requests.append(request)
-                # The reader may already have used its new credit.
-                if self.mailbox.give_credit(*self._engine.credit()):
-                    break
+                again, self._refilling = self._refilling, True
+            else:
+                again = False
+            requests = self._ask(again)
         for request in requests:
             self._publish(request)
         if interruptible:
             self._refilling = False
+
+    def _ask(self, again: bool) -> list[PullRequest]:
+        """The pulls that are due. Called with the lock held.
+
+        Args:
+            again: Ctrl-C interrupted the last refill. We do not know what was counted or
+                sent, so count again. If the pull was sent after all, more messages arrive
+                than we expect, and none is lost.
+        """
+        requests: list[PullRequest] = []
+        if again:
+            self._engine.reset(*self._account())
+        while True:
+            buffered = self._account()
+            if self._stopped or self.mailbox.closed or self._is_held():
+                self.mailbox.give_credit(UNLIMITED, UNLIMITED)
+                return requests
+            request = self._engine.ask(*buffered)
+            if request is not None:
+                requests.append(request)
+            # The reader may already have used its new credit.
+            if self.mailbox.give_credit(*self._engine.credit()):
+                return requests
 
     def _is_held(self) -> bool:
         """Whether no pull may be sent now."""
