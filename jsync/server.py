@@ -26,7 +26,7 @@ from urllib.parse import urlsplit
 from . import errors
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from types import TracebackType
     from typing import Self
 
@@ -453,6 +453,8 @@ class LocalCluster:
     def wait_until_ready(self, timeout: float = 120) -> None:
         """Block until every running server is healthy and follows the same leader.
 
+        Streams and consumers have leaders then, too.
+
         Args:
             timeout: Seconds to wait.
 
@@ -472,15 +474,24 @@ class LocalCluster:
         names = [f"node-{self.servers.index(server) + 1}" for server in running]
         try:
             leaders = {_leader(server) for server in running}
+            below = {leader for server in running for leader in _leaders_below(server)}
             healthy = all(_page(s, "healthz")["status"] == "ok" for s in running)
         except OSError:  # a server has ended, or is paused
             return False
-        return healthy and len(leaders) == 1 and leaders.issubset(names)
+        return healthy and len(leaders) == 1 and (leaders | below).issubset(names)
 
 
 def _leader(server: LocalServer) -> str:
     """The name of the server that leads JetStream's own affairs."""
     return str(_page(server, "jsz").get("meta_cluster", {}).get("leader", ""))
+
+
+def _leaders_below(server: LocalServer) -> Iterator[str]:
+    """The names of the leaders of the streams and consumers that a server holds."""
+    for account in _page(server, "jsz?consumers=true").get("account_details") or ():
+        for stream in account.get("stream_detail") or ():
+            for part in (stream, *(stream.get("consumer_detail") or ())):
+                yield str((part.get("cluster") or {}).get("leader", ""))
 
 
 def _page(server: LocalServer, page: str) -> dict[str, Any]:
