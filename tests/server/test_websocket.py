@@ -161,11 +161,11 @@ def test_reconnecting_loses_no_message_of_a_stream(own_server: StartServer) -> N
         js = nc.jetstream()
         js.create_stream(name="KEPT", subjects=["kept"])
         subscription = nc.subscribe("live")
-        for _ in range(3):
+        for losses in range(1, 4):
             js.publish("kept", b"x")
             before = url_of(server)
             server.kill()
-            events.wait("disconnect", len(events.of("disconnect")) or 1)
+            events.wait("disconnect", losses)
             nc.publish("live", b"while away")
             server.start()
             assert url_of(server) == before
