@@ -6,6 +6,8 @@ import os
 import signal
 import subprocess
 import sys
+import urllib.request
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,11 +15,9 @@ import pytest
 import jsync
 from jsync import errors
 
-from ..servers import wait_for
+from ..servers import free_port, wait_for
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from jsync.server import LocalServer
 
     from ..conftest import StartServer
@@ -57,7 +57,8 @@ class Campaign:
     def __init__(self, server: LocalServer, nc: jsync.Connection) -> None:
         self.server = server
         self.js = nc.jetstream()
-        self.published = self.seen = 0
+        self.published = 0
+        self.port = free_port()
         self.start()
 
     def start(self) -> None:
@@ -67,6 +68,7 @@ class Campaign:
                 [
                     *(sys.executable, "-m", "jsync", "--server", self.server.url),
                     *("worker", "an_app:app", "-n", "2"),
+                    *("--http", f"127.0.0.1:{self.port}"),
                 ],
                 stderr=log,
             )
@@ -97,15 +99,18 @@ class Campaign:
                 self.end()
                 self.start()
             case "process":
-                # One that is killed before it is ready, again and again, is a crash loop.
-                wait_for(lambda: self.handled() > self.seen, 60)
-                wait_for(lambda: bool(children(self.process)), 60)
-                os.kill(children(self.process)[0], signal.SIGKILL)
-                self.seen = self.handled()
+                pid = children(self.process)[0]
+                os.kill(pid, signal.SIGKILL)
+                wait_for(lambda: f"process {pid} has ended" in Path("log").read_text())
 
-    def handled(self) -> int:
-        """The bytes that the handlers have written."""
-        return os.path.getsize("done") if os.path.exists("done") else 0
+    def is_ready(self) -> bool:
+        """Whether both processes are. One that is killed before is a crash loop."""
+        url = f"http://127.0.0.1:{self.port}/readyz"
+        try:
+            with urllib.request.urlopen(url) as found:
+                return bool(found.status == 200)
+        except OSError:
+            return False
 
     def is_settled(self) -> bool:
         try:
@@ -134,8 +139,11 @@ def test_each_message_is_handled_and_each_failure_is_kept_once(
         try:
             each = ["server", "supervisor", "process"] if kinds == ["all"] else kinds
             for number in range(KILLS):
+                kind = each[number % len(each)]
+                if kind == "process":
+                    wait_for(campaign.is_ready)
                 campaign.publish()
-                campaign.kill(each[number % len(each)])
+                campaign.kill(kind)
             campaign.publish()
             wait_for(campaign.is_settled, 120)
             count = campaign.published
