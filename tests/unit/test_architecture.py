@@ -1,0 +1,67 @@
+"""The map in docs/architecture.md, compared with the tree."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from .test_layers import ROOMS
+
+# The map is no part of an installed jsync.
+pytestmark = pytest.mark.tools
+
+ROOT = Path(__file__).parents[2]
+PACKAGES = ["jsync", "kombu_jetstream", "pyspark_jetstream", "pytest_jsync"]
+AROUND = ["benchmarks/", "docs/", "examples/", "scripts/", "tests/"]
+ROWS = {
+    found[1]: found[2]
+    for found in re.finditer(
+        r"^\| `([\w/.]+)` \| (.+) \|$",
+        (ROOT / "docs/architecture.md").read_text(),
+        re.MULTILINE,
+    )
+}
+
+
+def folders() -> set[str]:
+    """The folders with sources below the packages, as the map writes them."""
+    return {
+        f"{path.parent.relative_to(ROOT).as_posix()}/"
+        for package in PACKAGES
+        for kind in ("*.py", "*.pxi")
+        for path in (ROOT / package).rglob(kind)
+    } - {"jsync/"}
+
+
+def test_the_map_has_a_row_for_each_folder_and_for_no_other() -> None:
+    assert {name for name in ROWS if name.endswith("/")} == folders() | {*AROUND}
+
+
+def test_the_map_has_a_row_for_each_file_at_the_top() -> None:
+    top = {
+        f"jsync/{path.name}"
+        for path in (ROOT / "jsync").glob("*.py")
+        if not path.name.startswith("_")
+    }
+    assert {name for name in ROWS if not name.endswith("/")} == top
+
+
+@pytest.mark.parametrize("folder", sorted(folders()))
+def test_the_files_that_a_row_names_are_there(folder: str) -> None:
+    names = re.findall(r"`([a-z_]+)`", ROWS[folder])
+    there = {path.name.split(".")[0] for path in (ROOT / folder).iterdir()}
+    below = {path.name for path in (ROOT / "jsync").iterdir()}
+    assert {*names} <= there | below
+
+
+def test_the_rows_stand_in_the_order_of_the_layers() -> None:
+    order = [
+        name.removeprefix("jsync/").removesuffix("/").removesuffix(".py")
+        for name in ROWS
+    ]
+    rooms = [name.replace("/", ".") for name in order]
+    inner = [room for room in rooms if room in ROOMS]
+    # A row of several files, and rooms that need nothing of each other, stand anywhere.
+    assert sorted(inner, key=ROOMS.index) == inner
