@@ -99,8 +99,8 @@ class ContinuousPull(Feed):
         """Pull again if it is time; on the reading thread, or on the I/O thread."""
         # Ctrl-C can raise between any two instructions, but only on the main thread.
         interruptible = threading.current_thread() is threading.main_thread()
-        # No loop here: from Python 3.12 on, a `with` does not always release its lock when
-        # Ctrl-C raises at a jump backward.
+        # No loop here: on Python 3.14, a `with` does not release its lock when Ctrl-C raises
+        # at the jump backward of a loop.
         with self._lock:
             if interruptible:
                 again, self._refilling = self._refilling, True
