@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -15,14 +16,19 @@ pytestmark = pytest.mark.tools
 ROOT = Path(__file__).parents[2]
 PACKAGES = ["jsync", "kombu_jetstream", "pyspark_jetstream", "pytest_jsync"]
 AROUND = ["benchmarks/", "docs/", "examples/", "scripts/", "tests/"]
-ROWS = {
-    found[1]: found[2]
-    for found in re.finditer(
-        r"^\| `([\w/.]+)` \| (.+) \|$",
-        (ROOT / "docs/architecture.md").read_text(),
-        re.MULTILINE,
-    )
-}
+
+
+@cache
+def rows() -> dict[str, str]:
+    """The rows of the map, by the folder or file that each is about."""
+    return {
+        found[1]: found[2]
+        for found in re.finditer(
+            r"^\| `([\w/.]+)` \| (.+) \|$",
+            (ROOT / "docs/architecture.md").read_text(),
+            re.MULTILINE,
+        )
+    }
 
 
 def folders() -> set[str]:
@@ -36,7 +42,7 @@ def folders() -> set[str]:
 
 
 def test_the_map_has_a_row_for_each_folder_and_for_no_other() -> None:
-    assert {name for name in ROWS if name.endswith("/")} == folders() | {*AROUND}
+    assert {name for name in rows() if name.endswith("/")} == folders() | {*AROUND}
 
 
 def test_the_map_has_a_row_for_each_file_at_the_top() -> None:
@@ -45,12 +51,12 @@ def test_the_map_has_a_row_for_each_file_at_the_top() -> None:
         for path in (ROOT / "jsync").glob("*.py")
         if not path.name.startswith("_")
     }
-    assert {name for name in ROWS if not name.endswith("/")} == top
+    assert {name for name in rows() if not name.endswith("/")} == top
 
 
 @pytest.mark.parametrize("folder", sorted(folders()))
 def test_the_files_that_a_row_names_are_there(folder: str) -> None:
-    names = re.findall(r"`([a-z_]+)`", ROWS[folder])
+    names = re.findall(r"`([a-z_]+)`", rows()[folder])
     there = {path.name.split(".")[0] for path in (ROOT / folder).iterdir()}
     below = {path.name for path in (ROOT / "jsync").iterdir()}
     assert {*names} <= there | below
@@ -59,7 +65,7 @@ def test_the_files_that_a_row_names_are_there(folder: str) -> None:
 def test_the_rows_stand_in_the_order_of_the_layers() -> None:
     order = [
         name.removeprefix("jsync/").removesuffix("/").removesuffix(".py")
-        for name in ROWS
+        for name in rows()
     ]
     rooms = [name.replace("/", ".") for name in order]
     inner = [room for room in rooms if room in ROOMS]
