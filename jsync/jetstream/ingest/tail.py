@@ -115,9 +115,6 @@ def _doubt_among(
                 api,
                 tail.stream,
                 sequence=sequence,
-                last_by_subject=None,
-                next_by_subject=None,
-                start_time=None,
                 direct=False,
                 timeout=deadline - monotonic(),
             )

@@ -628,8 +628,6 @@ class KeyValue(Generic[Value]):
                 *(self._api, self._layout.stream),
                 sequence=revision,
                 last_by_subject=subject if revision is None else None,
-                next_by_subject=None,
-                start_time=None,
                 direct=direct,
                 timeout=timeout,
             )

@@ -125,10 +125,7 @@ def _is_older(
     try:
         message = get_message(
             *(objects.api, objects.layout.stream),
-            sequence=None,
             last_by_subject=objects.layout.chunk_subject(nuid),
-            next_by_subject=None,
-            start_time=None,
             direct=False,
             timeout=timeout,
         )

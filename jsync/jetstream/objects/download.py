@@ -159,10 +159,7 @@ class Download:
         with contextlib.suppress(MessageNotFoundError):
             message = get_message(
                 *(self._objects.api, layout.stream),
-                sequence=None,
                 last_by_subject=self._subject,
-                next_by_subject=None,
-                start_time=None,
                 direct=layout.direct,
                 timeout=self._seconds,
             )

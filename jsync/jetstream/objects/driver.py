@@ -131,10 +131,7 @@ class Objects:
         try:
             return get_message(
                 *(self.api, self.layout.stream),
-                sequence=None,
                 last_by_subject=self.layout.info_subject(name),
-                next_by_subject=None,
-                start_time=None,
                 direct=direct,
                 timeout=timeout,
             )

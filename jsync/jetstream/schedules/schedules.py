@@ -135,10 +135,7 @@ class Schedules:
             message = stored.get_message(
                 self._api,
                 self._stream,
-                sequence=None,
                 last_by_subject=subject,
-                next_by_subject=None,
-                start_time=None,
                 direct=False,
                 timeout=timeout,
             )

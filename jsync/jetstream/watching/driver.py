@@ -112,10 +112,7 @@ def last_of(
         with contextlib.suppress(MessageNotFoundError):
             message = get_message(
                 *(api, layout.stream),
-                sequence=None,
                 last_by_subject=subject,
-                next_by_subject=None,
-                start_time=None,
                 direct=False,
                 timeout=seconds,
             )
