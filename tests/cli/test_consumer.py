@@ -137,7 +137,7 @@ def test_the_error_of_an_existing_consumer_names_fields_and_a_command(
     assert "update_consumer" not in ended.errors
 
 
-def test_an_edit_changes_what_it_names_and_shows_it(
+def test_an_edit_changes_only_the_named_fields_and_shows_the_result(
     jsync: Jsync, stream: Stream, tmp_path: Path
 ) -> None:
     name = stream.name
@@ -240,7 +240,7 @@ def test_a_consumer_without_acks_is_read_without_acks(
     assert jsync("fetch", stream.name, "silent", "--count", "1", "-r") == (0, "2\n", "")
 
 
-def test_consume_writes_what_a_consumer_has_and_acknowledges_it(
+def test_consume_prints_the_messages_of_a_consumer_and_acknowledges_them(
     jsync: Jsync, js: JetStream, stream: Stream
 ) -> None:
     consumer = stream.create_consumer(durable_name="worker")

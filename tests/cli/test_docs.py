@@ -36,7 +36,7 @@ def test_the_page_has_every_exit_code() -> None:
 
 
 @pytest.mark.server
-def test_what_the_page_shows_works(
+def test_the_examples_of_the_page_work(
     own_server: StartServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -181,7 +181,7 @@ def test_after_ctrl_c_the_file_is_a_part_and_is_called_one(
     assert len(Path(f"{path}.partial").read_text().splitlines()) == 99
 
 
-def test_a_reader_that_goes_ends_it_quietly(
+def test_a_closed_pipe_ends_the_export_quietly(
     server: LocalServer, half_a_megabyte: Stream
 ) -> None:
     with Process(server, "export", half_a_megabyte.name) as process:

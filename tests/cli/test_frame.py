@@ -71,7 +71,7 @@ def test_the_help_imports_no_command_and_nothing_heavy() -> None:
     assert loaded.splitlines()[-1] == "[]"
 
 
-def test_without_the_extra_one_line_says_what_to_install() -> None:
+def test_without_the_extra_one_line_names_the_package_to_install() -> None:
     output = run_child(
         """
         import sys
@@ -89,7 +89,7 @@ def test_without_the_extra_one_line_says_what_to_install() -> None:
 
 
 @pytest.mark.parametrize("words", COMMANDS)
-def test_every_command_takes_the_options_of_all_and_says_json_in_its_help(
+def test_every_command_takes_the_common_options_and_names_json_in_its_help(
     words: str,
 ) -> None:
     taken = {name for param in COMMANDS[words].params for name in param.opts}
@@ -170,7 +170,7 @@ def test_a_mistake_in_the_command_line_is_two() -> None:
 @pytest.mark.parametrize(
     "family", [(), ("stream",), ("consumer",), ("kv",), ("pipeline",)]
 )
-def test_a_family_alone_says_what_there_is(family: tuple[str, ...]) -> None:
+def test_a_group_without_a_command_lists_its_commands(family: tuple[str, ...]) -> None:
     ended = Jsync()(*family)
     assert (ended.code, ended.output) == (2, "")
     assert ended.errors == Jsync()(*family, "--help").output

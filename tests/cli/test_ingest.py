@@ -187,7 +187,7 @@ def test_an_older_server_gets_a_stream_without_fast_ingest() -> None:
 # What is wrong ------------------------------------------------------------------------
 
 
-def test_a_bad_row_ends_it_and_what_stands_before_it_is_stored(
+def test_a_bad_row_ends_the_ingest_and_the_rows_before_it_are_stored(
     jsync: Jsync, batched: Stream, tmp_path: Path
 ) -> None:
     path = tmp_path / "rows.ndjson"
@@ -347,7 +347,7 @@ def test_a_queue_does_not_tell_where_an_ingest_was(
     stream.delete()
 
 
-def test_ctrl_c_ends_it_once_all_is_stored_and_says_how_far_it_came(
+def test_ctrl_c_ends_the_ingest_after_all_is_stored_and_reports_the_last_row(
     server: LocalServer, batched: Stream
 ) -> None:
     command = ("ingest", "-", "--source", "rows", "--subject", f"{batched.name}.x")

@@ -108,7 +108,7 @@ def test_a_row_of_csv_is_an_object_of_texts(tmp_path: Path) -> None:
         ("", ""),
     ],
 )
-def test_only_what_is_written_just_so_is_inferred_to_be_a_number(
+def test_only_canonical_numbers_are_inferred_to_be_numbers(
     tmp_path: Path, text: str, value: object
 ) -> None:
     path = written(tmp_path / "a.csv", f"x,y\n{text},\n")

@@ -125,7 +125,7 @@ def test_a_bucket_is_created_from_the_info_of_another(
     assert "give a BUCKET" in jsync("kv", "add").errors
 
 
-def test_an_edit_changes_what_it_names_and_shows_it(
+def test_an_edit_changes_only_the_named_fields_and_shows_the_result(
     jsync: Jsync, js: package.JetStream, kv: package.KeyValue
 ) -> None:
     name = kv.bucket

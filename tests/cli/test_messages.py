@@ -168,7 +168,7 @@ def test_sub_ends_when_nothing_comes(jsync: Jsync, unique: str) -> None:
     assert jsync("sub", f"{unique}.a", f"{unique}.b", "--wait", "20ms")[:2] == (0, "")
 
 
-def test_a_request_is_answered_or_says_why_not(
+def test_a_request_prints_its_reply_or_the_reason_for_none(
     jsync: Jsync, nc: package.Connection, unique: str
 ) -> None:
     heard = Recorder()

@@ -193,7 +193,7 @@ def test_a_pipe_gets_one_page(jsync: Jsync, js: JetStream, stream: Stream) -> No
 # The account and the round trip -------------------------------------------------------
 
 
-def test_the_account_says_who_you_are(own_server: StartServer) -> None:
+def test_the_account_shows_its_user(own_server: StartServer) -> None:
     own = own_server(config=SYSTEM)
     app = own.url.replace("//", "//app:app@")
     jsync = Jsync()

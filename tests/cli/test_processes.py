@@ -95,7 +95,7 @@ def test_messages_that_were_not_written_are_not_acknowledged(
     assert consumer.info().ack_floor.stream_seq < 5000
 
 
-def test_ctrl_c_ends_what_has_no_end(
+def test_ctrl_c_ends_an_endless_command(
     server: LocalServer, nc: Connection, js: JetStream, stream: Stream
 ) -> None:
     subject = f"{stream.name}.n"
@@ -120,7 +120,7 @@ def test_ctrl_c_ends_what_has_no_end(
     js.delete_key_value(bucket.bucket)
 
 
-def test_a_flow_says_what_becomes_of_the_connection(
+def test_a_flow_reports_each_change_of_the_connection(
     server: LocalServer, nc: Connection, unique: str
 ) -> None:
     with LocalServer(jetstream=False) as own:
@@ -157,7 +157,7 @@ def test_a_server_runs_until_a_signal(server: LocalServer, tmp_path: Path) -> No
         assert_gone(ready["pid"])
 
 
-def test_a_server_that_cannot_run_says_why(server: LocalServer) -> None:
+def test_a_server_that_cannot_run_reports_the_reason(server: LocalServer) -> None:
     with Process(server, "server", "--port", str(server.port)) as process:
         code, output, errors = process.finish()
     assert (code, output) == (1, "")

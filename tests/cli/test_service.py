@@ -69,7 +69,7 @@ def test_info_shows_how_a_service_and_its_endpoints_are_set_up(
     assert jsync("service", "info", unique, "-j").json == [service.info().to_wire()]
 
 
-def test_stats_show_what_each_endpoint_has_done(
+def test_stats_show_the_requests_of_each_endpoint(
     jsync: Jsync, nc: package.Connection, service: package.Service, unique: str
 ) -> None:
     for name in ("total", "total", "no"):

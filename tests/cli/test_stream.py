@@ -127,7 +127,7 @@ def test_a_configuration_that_makes_no_sense_is_refused_before_anything_is_sent(
         assert (ended.code, word in ended.errors) == (2, True), ended.errors
 
 
-def test_an_edit_changes_what_it_names_and_shows_it(
+def test_an_edit_changes_only_the_named_fields_and_shows_the_result(
     jsync: Jsync, stream: Stream
 ) -> None:
     name = stream.name

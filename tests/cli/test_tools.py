@@ -104,9 +104,7 @@ def test_an_ingest_shows_a_bar_on_a_terminal_only(
     )
 
 
-def test_a_pipeline_is_checked_and_says_what_is_wrong(
-    jsync: Jsync, tmp_path: Path
-) -> None:
+def test_a_check_of_a_pipeline_names_each_mistake(jsync: Jsync, tmp_path: Path) -> None:
     path = tmp_path / "pipeline.toml"
     path.write_text('name = "x"\nnonsense = 1\n')
     here = Jsync()

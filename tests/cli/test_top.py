@@ -193,7 +193,7 @@ def test_a_filter_is_typed_and_taken_back() -> None:
     assert state.mode is Mode.LEAVING
 
 
-def test_tab_and_pause_change_what_is_shown() -> None:
+def test_tab_changes_the_view_and_pause_stops_it() -> None:
     state = State(View.STREAMS)
     state.press("tab")
     assert state.view is View.CONSUMERS

@@ -256,7 +256,9 @@ def test_all_may_die_and_come_back(whole: Cluster) -> None:
         assert request.result().data == b"yes"
 
 
-def test_all_may_die_for_good(whole: Cluster) -> None:
+def test_the_loss_of_all_servers_closes_the_connection_with_an_error_for_each(
+    whole: Cluster,
+) -> None:
     events = Events()
     nc = connect(whole.urls, events, max_reconnects=2)
     subscription = nc.subscribe("data")

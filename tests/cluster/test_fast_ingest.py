@@ -72,7 +72,7 @@ def test_leaders_that_step_down_lose_and_double_nothing(
     check(ingest, found, numbers(COUNT))
 
 
-def test_the_leader_is_asked_what_a_stream_holds(
+def test_the_leader_answers_which_messages_a_stream_holds(
     whole: Cluster, js: JetStream, unique: str
 ) -> None:
     with js.fast_ingest() as ingest:
@@ -92,7 +92,9 @@ def in_seconds(seconds: float) -> float:
     return time.monotonic() + seconds
 
 
-def test_ok_tells_what_a_change_of_leaders_has_lost(js: JetStream, unique: str) -> None:
+def test_ok_reports_the_messages_that_a_change_of_leaders_has_lost(
+    js: JetStream, unique: str
+) -> None:
     ingest = js.fast_ingest(gaps="ok", on_error=Recorder())
     thread = pouring(ingest, unique)
     step_down(js, unique)

@@ -49,7 +49,7 @@ def bucket(js: jsync.JetStream, unique: str) -> Iterator[jsync.KeyValue]:
         js.delete_key_value(unique)
 
 
-def test_initial_entries_have_what_was_put_before(bucket: jsync.KeyValue) -> None:
+def test_initial_entries_hold_the_earlier_puts(bucket: jsync.KeyValue) -> None:
     # The consumer may be on a replica that has not heard of the value yet.
     for number in range(60):
         revision = bucket.put(f"k.{number}")
@@ -115,7 +115,7 @@ def test_each_revision_comes_once_and_a_lock_is_kept_while_leaders_die(
 
 
 @pytest.mark.parametrize("changes", [3, pytest.param(12, marks=pytest.mark.fault)])
-def test_watches_and_live_copies_have_what_the_bucket_holds_after_each_leader_change(
+def test_watches_and_live_copies_match_the_bucket_after_each_leader_change(
     whole: Cluster, js: jsync.JetStream, unique: str, changes: int
 ) -> None:
     kv = js.create_key_value(bucket=unique, replicas=3, history=64)

@@ -91,7 +91,7 @@ def test_reading_continues_at_its_place_after_a_server_was_killed(
         wait_for(lambda: is_deleted(js, unique), LONG)
 
 
-def test_a_list_says_who_did_not_answer_after_all_others(
+def test_a_list_names_the_servers_that_did_not_answer_at_its_end(
     whole: Cluster, unique: str
 ) -> None:
     lone = {f"{unique}1", f"{unique}3"}

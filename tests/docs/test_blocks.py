@@ -42,7 +42,7 @@ def runs(block: Block) -> bool:
     "page",
     [page for page in BLOCKS if page not in ELSEWHERE and any(map(runs, BLOCKS[page]))],
 )
-def test_what_a_page_shows_works(
+def test_the_examples_of_each_page_work(
     page: str,
     own_server: StartServer,
     tmp_path: Path,

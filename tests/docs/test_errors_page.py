@@ -20,12 +20,12 @@ def test_every_error_is_in_one_row_of_the_page() -> None:
     assert rows == Counter(kinds)
 
 
-def test_the_rows_say_what_the_docstrings_say() -> None:
+def test_the_rows_agree_with_the_docstrings() -> None:
     page = PAGE.read_text()
     assert renewed(page) == page, "run python -m tests.docs.error_tables"
 
 
-def test_every_error_says_what_it_means() -> None:
+def test_every_error_has_a_docstring() -> None:
     for name in (found[1] for found in ROW.finditer(PAGE.read_text())):
         kind = getattr(errors, name)
         assert "__doc__" in vars(kind), name

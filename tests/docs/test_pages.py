@@ -52,7 +52,7 @@ def test_every_page_is_in_the_navigation_once() -> None:
     assert {page for page in pages if navigation.count(f" {page}\n") != 1} == set()
 
 
-def test_every_public_call_and_property_says_what_it_does() -> None:
+def test_every_public_call_and_property_has_a_docstring() -> None:
     package = griffe.load("jsync", search_paths=[ROOT], allow_inspection=False)
     within = re.compile(r"^(_|session$|adopt$|changed$|differences$)")
     silent = []

@@ -39,7 +39,7 @@ accounts { APP {
 """What the page says that an application has to be allowed, and no more."""
 
 
-def test_what_the_page_shows_works(
+def test_the_examples_of_the_page_work(
     tls_server: LocalServer,
     mutual_tls_server: LocalServer,
     account: Account,

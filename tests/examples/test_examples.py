@@ -61,7 +61,7 @@ def run(server: LocalServer, name: str, *arguments: object) -> list[str]:
     return output.splitlines()
 
 
-def test_a_worker_repeats_what_fails_and_keeps_what_is_broken(
+def test_a_worker_retries_failures_and_keeps_broken_messages(
     server: LocalServer,
 ) -> None:
     lines = run(server, "worker.py", "--once")
@@ -77,7 +77,7 @@ def test_a_worker_repeats_what_fails_and_keeps_what_is_broken(
         assert (worker.info().num_ack_pending, worker.info().num_pending) == (0, 0)
 
 
-def test_a_worker_that_is_terminated_has_done_what_it_has_begun(
+def test_a_terminated_worker_finishes_the_messages_that_it_has_begun(
     server: LocalServer,
 ) -> None:
     with jsync.connect(server.url) as nc, start(server, "worker.py") as process:

@@ -246,7 +246,7 @@ def test_rpc_results_come_back_too(broker: LocalServer, workers: Workers) -> Non
         app.close()
 
 
-def test_nobody_who_uses_another_broker_loads_jsync() -> None:
+def test_celery_with_another_broker_does_not_load_jsync() -> None:
     (entry,) = [
         entry
         for entry in importlib.metadata.entry_points(group="kombu.serializers")

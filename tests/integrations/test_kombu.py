@@ -269,7 +269,7 @@ def test_another_name_in_the_url_is_another_broker(broker: LocalServer) -> None:
         assert JOBS(b.channel()).get(no_ack=True).decode() == "b"
 
 
-def test_a_consumer_goes_on_when_the_server_was_away(broker: LocalServer) -> None:
+def test_a_consumer_continues_after_the_server_was_away(broker: LocalServer) -> None:
     port = broker.port
     with another(broker, connect={"reconnect_wait": 0.05}) as connection:
         publish(connection, JOBS, 1)

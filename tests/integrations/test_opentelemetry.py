@@ -353,7 +353,7 @@ def test_every_way_to_read_a_consumer_makes_spans(
         stream.purge()
 
 
-def test_a_worker_makes_one_span_of_each_call_and_says_why_it_failed(
+def test_a_worker_makes_one_span_of_each_call_with_the_reason_of_a_failure(
     nc: jsync.Connection, js: jsync.JetStream, stream: jsync.Stream, seen: Seen
 ) -> None:
     retry = jsync.Retry(delays=[0.01], attempts=2)

@@ -50,7 +50,7 @@ def nc(server: LocalServer) -> Iterator[jsync.Connection]:
         yield connection
 
 
-def test_they_read_what_we_publish(
+def test_nats_py_reads_messages_that_jsync_publishes(
     server: LocalServer, nc: jsync.Connection, unique: str
 ) -> None:
     async def read(other: Any) -> list[Any]:
@@ -69,7 +69,7 @@ def test_they_read_what_we_publish(
     assert [msg.headers["N"] for msg in got] == [str(i) for i in range(len(PAYLOADS))]
 
 
-def test_we_read_what_they_publish(
+def test_jsync_reads_messages_that_nats_py_publishes(
     server: LocalServer, nc: jsync.Connection, unique: str
 ) -> None:
     sub = nc.subscribe(f"{unique}.*")
@@ -109,7 +109,7 @@ def test_requests_are_answered_both_ways(
         assert theirs(server, ask_and_answer) == (b"abab", b"ababab")
 
 
-def test_they_consume_what_we_publish_into_a_stream(
+def test_nats_py_consumes_messages_that_jsync_publishes_into_a_stream(
     server: LocalServer, nc: jsync.Connection, unique: str
 ) -> None:
     js = nc.jetstream()
@@ -132,7 +132,7 @@ def test_they_consume_what_we_publish_into_a_stream(
     stream.delete()
 
 
-def test_we_consume_what_they_publish_and_read_the_same_metadata(
+def test_jsync_consumes_messages_of_nats_py_and_reads_the_same_metadata(
     server: LocalServer, nc: jsync.Connection, unique: str
 ) -> None:
     async def publish(other: Any) -> None:

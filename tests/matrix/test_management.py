@@ -45,7 +45,7 @@ def stream(js: jsync.JetStream, unique: str) -> jsync.Stream:
     return stream
 
 
-def test_required_fields_say_what_a_server_reads_without_them(
+def test_required_fields_are_named_for_servers_that_ignore_them(
     nc: jsync.Connection, js: jsync.JetStream, unique: str
 ) -> None:
     """Create a stream with the fewest fields a server takes, then again with jsync."""
@@ -81,7 +81,7 @@ def test_streams_come_and_go(js: jsync.JetStream, unique: str) -> None:
         js.update_stream(updated.config)
 
 
-def test_an_update_of_what_a_server_does_not_know(
+def test_an_update_of_a_field_that_a_server_does_not_know(
     js: jsync.JetStream, line: Line, unique: str
 ) -> None:
     stream = js.create_stream(name=unique)
@@ -103,7 +103,7 @@ def test_an_update_of_what_a_server_does_not_know(
     assert consumer.update(max_ack_pending=7).config.max_ack_pending == 7
 
 
-def test_an_account_tells_what_it_has(js: jsync.JetStream, line: Line) -> None:
+def test_an_account_lists_its_limits_and_usage(js: jsync.JetStream, line: Line) -> None:
     account = js.account_info()
     assert account.limits.max_streams == -1
     levels = {(2, 10): 0, (2, 11): 1, (2, 12): 3, (2, 14): 4, (2, 15): 5}

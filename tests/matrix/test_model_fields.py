@@ -329,7 +329,7 @@ def test_every_field_has_its_case(
     assert fields - covered <= elsewhere | {"name", "ack_policy"}
 
 
-def test_the_info_says_that_a_stream_is_sealed(
+def test_the_info_shows_that_a_stream_is_sealed(
     nc: jsync.Connection, unique: str
 ) -> None:
     created = StreamInfo.from_wire(create_stream(nc, StreamConfig(name=unique)))

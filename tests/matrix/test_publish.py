@@ -97,7 +97,7 @@ def counters(js: jsync.JetStream, line: Line, unique: str) -> str:
 
 @pytest.mark.parametrize("case", OPTIONS)
 @pytest.mark.parametrize("way", ["publish", "publisher"])
-def test_an_option_does_what_it_says_or_the_server_is_too_old(
+def test_an_option_works_or_the_server_is_too_old(
     js: jsync.JetStream,
     line: Line,
     stream: jsync.Stream,
@@ -171,7 +171,7 @@ def test_a_message_with_a_wrong_expectation_is_refused(
         ),
     ],
 )
-def test_a_stream_refuses_what_it_is_not_set_up_for_but_an_old_server_stores_it(
+def test_a_stream_rejects_options_that_it_does_not_allow_but_an_old_server_stores_them(
     nc: jsync.Connection,
     js: jsync.JetStream,
     line: Line,

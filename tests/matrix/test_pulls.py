@@ -48,7 +48,7 @@ def test_next_gives_one_message_and_times_out_on_none(
         empty.next(LONG)
 
 
-def test_fetch_gives_what_there_is(consumer: jsync.Consumer) -> None:
+def test_fetch_returns_the_available_messages(consumer: jsync.Consumer) -> None:
     with consumer.fetch(60, timeout=LONG) as batch:
         assert [int(msg.data) for msg in batch] == list(range(60))
     with consumer.fetch_nowait(60) as batch:
@@ -108,7 +108,7 @@ def test_messages_come_again_as_they_were_given_back(consumer: jsync.Consumer) -
     again[0].term("no use")
 
 
-def test_a_deleted_consumer_ends_what_reads_it(
+def test_a_deleted_consumer_ends_its_readers(
     js: jsync.JetStream, consumer: jsync.Consumer
 ) -> None:
     running = consumer.consume(lambda msg: msg.ack())
@@ -133,7 +133,7 @@ def test_a_deleted_consumer_ends_what_reads_it(
         ("prioritized", {"priority": 3}),
     ],
 )
-def test_a_priority_group_is_served_or_the_server_knows_none(
+def test_a_priority_group_is_served_or_the_server_is_too_old(
     js: jsync.JetStream,
     stream: jsync.Stream,
     line: Line,

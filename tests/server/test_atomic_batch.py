@@ -261,7 +261,7 @@ def test_an_exception_in_the_block_is_raised_and_nothing_is_stored(
     assert contents(stream) == []
 
 
-def test_a_discarded_batch_is_gone_for_good(
+def test_a_discarded_batch_cannot_be_used_again(
     js: jsync.JetStream, stream: jsync.Stream
 ) -> None:
     with js.atomic_batch() as batch:
@@ -324,7 +324,7 @@ def test_a_last_message_needs_a_subject(js: jsync.JetStream) -> None:
         batch.resolve()
 
 
-def test_a_message_that_is_refused_here_leaves_the_batch_as_it_was(
+def test_a_message_that_jsync_rejects_leaves_the_batch_unchanged(
     js: jsync.JetStream, stream: jsync.Stream
 ) -> None:
     with js.atomic_batch() as batch:

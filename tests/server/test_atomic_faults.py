@@ -204,7 +204,7 @@ def begun(broken: jsync.Connection, stream: jsync.Stream) -> jsync.AtomicBatch:
     return batch
 
 
-def test_a_batch_is_lost_with_messages_that_nobody_has_acknowledged(
+def test_a_batch_is_lost_with_its_unacknowledged_messages(
     proxy: FaultProxy, broken: jsync.Connection, stream: jsync.Stream
 ) -> None:
     batch = begun(broken, stream)

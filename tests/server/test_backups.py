@@ -135,7 +135,7 @@ def test_an_interrupted_restore_leaves_no_stream(
     assert held(js.stream(unique))
 
 
-def test_a_server_that_dies_breaks_a_backup_off(
+def test_a_server_that_dies_ends_a_backup_with_an_error(
     own_server: StartServer, unique: str, tmp_path: Path
 ) -> None:
     server = own_server()

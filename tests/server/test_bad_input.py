@@ -141,7 +141,7 @@ def test_two_subjects_too_long_for_one_command_are_refused_before_anything_is_se
     watched.assert_nothing_was_sent()
 
 
-def test_subjects_up_to_the_limit_are_what_a_server_takes(
+def test_a_server_accepts_subjects_up_to_the_limit(
     small_server: LocalServer,
 ) -> None:
     longest = "a" * 4000
@@ -324,7 +324,7 @@ def test_options_of_a_subscription_that_cannot_be_are_refused(
 
 
 @pytest.mark.parametrize("after", [0, -1, "1", 1.5, math.inf, 1 << 64])
-def test_unsubscribe_after_what_is_no_number_of_messages_is_refused(
+def test_unsubscribe_rejects_a_count_that_is_no_number_of_messages(
     watched: Watched, after: Any
 ) -> None:
     with watched.nc.subscribe("mine") as sub:

@@ -21,7 +21,7 @@ def trusting(ca: Certificate) -> ssl.SSLContext:
     return ssl.create_default_context(cafile=str(ca.cert))
 
 
-def test_the_server_is_trusted_by_those_who_know_its_ca(
+def test_the_server_is_trusted_with_its_ca(
     tls_server: LocalServer, certificates: Certificates
 ) -> None:
     assert tls_server.url == f"tls://127.0.0.1:{tls_server.port}"

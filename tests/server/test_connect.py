@@ -94,7 +94,7 @@ def test_servers_are_tried_in_order_without_randomize(own_server: StartServer) -
         assert nc.connected_url == second.url
 
 
-def test_the_connection_tells_what_it_knows_of_the_server(server: LocalServer) -> None:
+def test_the_connection_shows_the_info_of_the_server(server: LocalServer) -> None:
     with jsync.connect(server.url) as nc:
         assert nc.server_info.port == server.port
         assert nc.server_info.jetstream
@@ -132,7 +132,7 @@ def test_requests_use_the_inbox_prefix(server: LocalServer, unique: str) -> None
         assert nc.request(unique).data.decode().startswith(f"my.{unique}.")
 
 
-def test_a_refused_connection_is_a_connection_error_that_says_where() -> None:
+def test_a_refused_connection_raises_a_connection_error_with_the_address() -> None:
     url = refusing_url()
     # The attempt is over before `connect` waits for it, or after: the same to the caller.
     for _ in range(50):

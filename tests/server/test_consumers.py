@@ -104,7 +104,7 @@ def test_the_error_of_an_existing_push_consumer_names_its_own_update(
     assert "deliver_subject cannot be changed: delete" in str(another.value)
 
 
-def test_an_unused_consumer_with_a_name_says_which_threshold_makes_it_the_same(
+def test_the_error_names_the_inactive_threshold_that_makes_the_consumer_the_same(
     stream: jsync.Stream,
 ) -> None:
     stream.create_consumer(name="n")
@@ -123,7 +123,7 @@ def test_one_string_stands_for_a_list_of_subjects(stream: jsync.Stream) -> None:
     assert consumer.update(filter_subjects=subject).config.filter_subjects == [subject]
 
 
-def test_an_update_of_what_is_not_there_says_so(
+def test_an_update_of_a_missing_consumer_raises(
     js: jsync.JetStream, stream: jsync.Stream
 ) -> None:
     with pytest.raises(errors.ConsumerDoesNotExistError) as whole:
@@ -197,7 +197,7 @@ def test_a_consumer_cannot_be_renamed(worker: jsync.Consumer) -> None:
         worker.update(ConsumerConfig(durable_name="other"))
 
 
-def test_create_or_update_does_what_is_needed(
+def test_create_or_update_creates_and_then_updates(
     js: jsync.JetStream, stream: jsync.Stream
 ) -> None:
     first = stream.create_or_update_consumer(durable_name="worker", ack_wait=5)
@@ -542,7 +542,7 @@ def test_a_reset_needs_no_info_to_be_exported(exported: Exported) -> None:
     assert exported.imported.next().data == payloads[0]
 
 
-def test_a_call_that_the_account_does_not_export_says_so(exported: Exported) -> None:
+def test_a_call_that_the_account_does_not_export_raises(exported: Exported) -> None:
     for call in (
         exported.imported.info,
         exported.imported.delete,

@@ -40,7 +40,7 @@ def store(home: Path, name: str, **fields: Any) -> Path:
     return path
 
 
-def test_a_context_says_where_to_connect_and_as_whom(
+def test_a_context_gives_the_servers_and_the_credentials(
     home: Path, own_server: StartServer
 ) -> None:
     server = own_server(config=password_config({"ann": "s3cret"}))
@@ -208,7 +208,7 @@ def test_a_context_that_does_not_exist_is_one_clear_error(home: Path) -> None:
         jsync.connect(context=3)  # type: ignore[arg-type]
 
 
-def test_an_nsc_lookup_without_the_nsc_command_says_so(
+def test_an_nsc_lookup_without_the_nsc_command_raises(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", "/nowhere")

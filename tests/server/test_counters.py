@@ -78,7 +78,7 @@ def test_an_id_makes_it_safe_to_add_again(js: jsync.JetStream, unique: str) -> N
     assert counters.load(f"{unique}.clicks") == 5
 
 
-def test_sources_tell_what_each_has_contributed(
+def test_sources_show_the_contribution_of_each(
     js: jsync.JetStream, unique: str
 ) -> None:
     es = counting(js, f"{unique}es", subjects=[f"{unique}.es.hits"])
@@ -113,7 +113,9 @@ def test_sources_tell_what_each_has_contributed(
     }
 
 
-def test_what_cannot_be_counted_is_refused(js: jsync.JetStream, unique: str) -> None:
+def test_a_value_that_cannot_be_counted_is_rejected(
+    js: jsync.JetStream, unique: str
+) -> None:
     counters = counting(js, unique)
     for amount in (1.5, True, "1", None):
         with pytest.raises(errors.ConfigError, match="amount: an int"):

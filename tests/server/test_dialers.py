@@ -316,7 +316,7 @@ def carry(source: socket.socket, target: socket.socket) -> None:
         target.shutdown(socket.SHUT_WR)
 
 
-def test_a_proxy_that_says_nothing_ends_at_the_timeout(server: LocalServer) -> None:
+def test_a_silent_proxy_ends_at_the_timeout(server: LocalServer) -> None:
     with answering(read_request) as url, pytest.raises(errors.TimeoutError):
         jsync.connect(server.url, proxy=url, connect_timeout=0.3)
 
@@ -407,7 +407,7 @@ def raising(error: Exception) -> Callable[[str, int, float], socket.socket]:
         ),
     ],
 )
-def test_a_dialer_that_fails_says_how(
+def test_a_dialer_that_fails_raises_its_reason(
     server: LocalServer,
     dialer: Callable[[str, int, float], socket.socket],
     error: type[Exception],

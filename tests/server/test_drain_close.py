@@ -76,7 +76,7 @@ def test_drain_sends_what_callbacks_publish_to_the_last(
         assert [int(answers.next().data) for _ in range(1000)] == list(range(1000))
 
 
-def test_drain_leaves_an_iterator_what_it_has_not_read(
+def test_drain_leaves_an_iterator_its_unread_messages(
     nc: jsync.Connection, unique: str
 ) -> None:
     sub = nc.subscribe(unique)
@@ -226,7 +226,7 @@ WAITING_FOR_MESSAGES = [
 
 
 @pytest.mark.parametrize("wait", WAITING_FOR_MESSAGES)
-def test_close_wakes_who_waits_for_a_message(
+def test_close_wakes_a_thread_that_waits_for_a_message(
     nc: jsync.Connection, unique: str, wait: Any
 ) -> None:
     waiting = Thread(wait, nc, unique)
@@ -269,7 +269,7 @@ def blocked_subscription_drain(nc: jsync.Connection, unique: str) -> None:
         blocked_request,
     ],
 )
-def test_close_wakes_who_waits_for_a_server_that_does_not_answer(
+def test_close_wakes_a_thread_that_waits_for_a_silent_server(
     server: LocalServer, unique: str, wait: Any
 ) -> None:
     with FaultProxy("127.0.0.1", server.port) as proxy:
@@ -285,7 +285,7 @@ def test_close_wakes_who_waits_for_a_server_that_does_not_answer(
 
 
 @pytest.mark.parametrize("wait", [blocked_flush, blocked_request, blocked_request_many])
-def test_close_wakes_who_waits_for_a_reconnect(
+def test_close_wakes_a_thread_that_waits_for_a_reconnect(
     own_server: StartServer, unique: str, wait: Any
 ) -> None:
     server = own_server()
@@ -328,7 +328,7 @@ def test_every_call_on_a_closed_connection_raises(
     assert "closed" in repr(nc)
 
 
-def test_close_sends_what_was_published(server: LocalServer, unique: str) -> None:
+def test_close_sends_the_published_messages(server: LocalServer, unique: str) -> None:
     with jsync.connect(server.url) as reader:
         sub = reader.subscribe(unique)
         reader.flush()
@@ -456,7 +456,7 @@ def fail_after_the_server_is_gone(server: LocalServer, unique: str) -> None:
         _ = 1 / 0
 
 
-def test_leaving_after_the_connection_has_closed_for_good_is_quiet(
+def test_leaving_the_block_of_a_closed_connection_is_quiet(
     own_server: StartServer,
 ) -> None:
     server = own_server()

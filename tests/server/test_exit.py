@@ -24,7 +24,7 @@ pytestmark = pytest.mark.server
 # The end of the interpreter -----------------------------------------------------------
 
 
-def test_a_forgotten_close_ends_cleanly_and_delivers_what_was_published(
+def test_a_forgotten_close_ends_cleanly_and_delivers_the_published_messages(
     server: LocalServer, unique: str
 ) -> None:
     script = """

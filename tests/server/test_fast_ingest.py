@@ -80,7 +80,7 @@ def test_added_messages_are_stored_in_order(
     assert ingest.acked == ingest.added == 2500
 
 
-def test_each_add_says_where_it_is_and_what_is_acknowledged(
+def test_each_add_returns_its_place_and_the_last_acknowledged_message(
     js: JetStream, stream: Stream, unique: str
 ) -> None:
     with js.fast_ingest(flow=10) as ingest:
@@ -188,7 +188,7 @@ def test_a_commit_is_the_last_message_and_the_end(
         ingest.add(f"{unique}.a")
 
 
-def test_close_ends_it_and_says_the_same_again(
+def test_a_second_close_returns_the_same_result(
     js: JetStream, stream: Stream, unique: str
 ) -> None:
     ingest = js.fast_ingest()

@@ -185,7 +185,7 @@ def test_a_stream_that_never_has_room_ends_it_with_its_own_error(
         assert js.stream(unique).info().state.messages == 1
 
 
-def test_an_atomic_batch_sends_again_what_the_stream_had_no_room_for(
+def test_an_atomic_batch_retries_messages_that_the_stream_had_no_room_for(
     own_server: StartServer, unique: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     refusals: list[int] = []

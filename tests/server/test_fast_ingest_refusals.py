@@ -129,7 +129,9 @@ def test_of_many_none_is_sent_when_one_is_bad(
     assert stored(js, unique) == [b"good"]
 
 
-def test_an_option_that_it_cannot_carry_says_why(js: JetStream, unique: str) -> None:
+def test_an_option_that_fast_ingest_cannot_carry_raises_the_reason(
+    js: JetStream, unique: str
+) -> None:
     with pytest.raises(errors.ConfigError, match="expected_last_sequence"):
         js.fast_ingest().add(unique, expected_last_msg_id="1")
 
@@ -211,7 +213,7 @@ def test_fail_stops_at_a_last_message_that_is_refused(
 
 
 @pytest.mark.parametrize("commit", [True, False])
-def test_fail_raises_what_the_only_message_is_refused_for(
+def test_fail_raises_the_error_of_the_only_message(
     js: JetStream, stream: Stream, unique: str, commit: bool
 ) -> None:
     wrong: dict[str, Any] = {"expected_last_sequence": 5}
@@ -264,7 +266,7 @@ def test_with_gaps_ok_an_ingest_continues_over_refused_windows(
     js.delete_stream(unique)
 
 
-def test_ok_stores_again_what_comes_when_a_full_stream_has_room(
+def test_ok_stores_messages_again_once_a_full_stream_has_room(
     js: JetStream, unique: str
 ) -> None:
     stream = js.create_stream(
@@ -308,7 +310,9 @@ def test_a_message_larger_than_the_stream_takes(
     js.delete_stream(unique)
 
 
-def test_a_full_stream_ends_it_with_what_it_has(js: JetStream, unique: str) -> None:
+def test_a_full_stream_ends_the_batch_with_its_stored_messages(
+    js: JetStream, unique: str
+) -> None:
     js.create_stream(
         name=unique,
         subjects=[f"{unique}.>"],

@@ -346,7 +346,7 @@ class Saboteur:
         return self._dice.choice(["reset", "fin"])
 
 
-def test_the_invariants_hold_whatever_happens(own_server: StartServer) -> None:
+def test_the_invariants_hold_after_every_fault(own_server: StartServer) -> None:
     logger.info("seed %d, %g seconds", SEED, SECONDS)
     server = own_server(jetstream=False, config=PATIENT)
     files = open_files()

@@ -163,7 +163,7 @@ def is_refused(moment: Callable[[Peer, bytes], None], words: bytes) -> bool:
 
 
 @pytest.mark.parametrize(("moment", "words"), CASES)
-def test_connect_raises_one_typed_error_or_returns_what_works(
+def test_connect_raises_one_typed_error_or_returns_a_working_connection(
     moment: Callable[[Peer, bytes], None], words: bytes
 ) -> None:
     events = Events()

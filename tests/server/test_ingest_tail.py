@@ -58,7 +58,7 @@ def test_a_stream_that_ends_with_the_ingest_holds_no_other_message_of_the_ingest
     assert doubt(js, Tail(unique, sequence, behind, final=False), data) is None
 
 
-def test_a_final_answer_is_believed_where_nobody_else_can_have_led(
+def test_a_final_answer_is_trusted_if_no_other_server_can_have_led(
     js: JetStream, unique: str
 ) -> None:
     assert doubt(js, Tail(unique, 1, 0, final=True), b"two") is None
@@ -86,13 +86,13 @@ def test_a_removed_message_may_have_belonged_to_the_ingest(
     )
 
 
-def test_a_recreated_stream_does_not_tell_what_was_stored(
+def test_a_recreated_stream_cannot_tell_which_messages_were_stored(
     js: JetStream, unique: str
 ) -> None:
     assert "created again" in (doubt(js, Tail(unique, 4, 0, final=False)) or "")
 
 
-def test_so_many_messages_and_no_more_are_looked_at(
+def test_the_search_for_missing_messages_is_bounded(
     js: JetStream, unique: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tail = Tail(unique, 1, 0, final=False)

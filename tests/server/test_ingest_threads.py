@@ -163,7 +163,7 @@ def against_abandon(ingest: FastIngest, subject: str, turn: int) -> None:
 
 
 @pytest.mark.usefixtures("hasty")
-def test_no_round_of_committing_and_discarding_stores_what_was_discarded(
+def test_no_round_of_committing_and_discarding_stores_a_discarded_message(
     js: JetStream, subject: str
 ) -> None:
     until = time.monotonic() + STRESS_SECONDS

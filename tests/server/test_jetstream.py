@@ -70,7 +70,7 @@ def test_a_publish_without_a_stream_raises(js: jsync.JetStream) -> None:
         js.publish("nowhere", b"")
 
 
-def test_a_server_without_jetstream_says_so(own_server: StartServer) -> None:
+def test_a_server_without_jetstream_raises(own_server: StartServer) -> None:
     with jsync.connect(own_server(jetstream=False).url) as nc:
         with pytest.raises(errors.JetStreamNotEnabledError):
             nc.jetstream().stream("ANY")
@@ -128,7 +128,7 @@ def test_an_empty_stream_gives_an_empty_batch(worker: jsync.Consumer) -> None:
         assert numbers(batch) == []
 
 
-def test_fetch_nowait_gives_what_there_is(
+def test_fetch_nowait_returns_the_available_messages(
     js: jsync.JetStream, stream: jsync.Stream, worker: jsync.Consumer
 ) -> None:
     with worker.fetch_nowait(10) as batch:
@@ -343,7 +343,7 @@ def test_fetches_leave_no_subscription(
 # Messages -----------------------------------------------------------------------------
 
 
-def test_metadata_says_where_a_message_stands(
+def test_metadata_holds_the_place_of_a_message(
     js: jsync.JetStream, stream: jsync.Stream
 ) -> None:
     # A consumer that was there before may be a message behind in what it says is pending.
@@ -450,7 +450,7 @@ def test_ack_sync_returns_when_the_server_has_the_ack(
     assert worker.info().num_ack_pending == 0
 
 
-def test_a_lone_ack_leaves_without_anything_else_being_written(
+def test_a_lone_ack_is_sent_without_another_write(
     server: LocalServer,
     js: jsync.JetStream,
     stream: jsync.Stream,

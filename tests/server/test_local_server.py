@@ -161,7 +161,7 @@ def test_a_server_that_is_not_ready_in_time_is_ended(tmp_path: Path) -> None:
     assert not server.is_running
 
 
-def test_a_missing_binary_says_what_to_install(
+def test_a_missing_binary_names_the_package_to_install(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     with pytest.raises(errors.ConfigError, match=r'pip install "jsync\[server\]"'):

@@ -85,7 +85,7 @@ def test_requests_that_fail_leave_nothing(
 
 
 @few_and_many
-def test_request_many_leaves_nothing(
+def test_request_many_leaves_no_subscription(
     server: LocalServer, unique: str, cycles: int
 ) -> None:
     with jsync.connect(server.url) as nc:
@@ -181,7 +181,7 @@ def test_reconnects_leave_nothing(server: LocalServer, unique: str) -> None:
         wait_for(lambda: open_files() <= files)
 
 
-def test_waiting_for_a_reconnect_in_vain_leaves_nothing() -> None:
+def test_a_failed_wait_for_a_reconnect_leaves_no_memory() -> None:
     events = Events()
 
     with FakeServer(leave, Peer.reset) as fake:

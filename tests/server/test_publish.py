@@ -168,7 +168,7 @@ def test_messages_of_one_thread_keep_their_order_whatever_their_size(
         assert (int(number), len(padding)) == (i, size)
 
 
-def test_a_lone_message_leaves_without_a_flush(
+def test_a_lone_message_is_sent_without_a_flush(
     nc: jsync.Connection, reader: jsync.Connection, unique: str
 ) -> None:
     sub = subscribed(reader, unique)
@@ -176,7 +176,7 @@ def test_a_lone_message_leaves_without_a_flush(
     assert sub.next(timeout=SOON).data == b"alone"
 
 
-def test_the_last_message_of_a_burst_leaves_without_a_flush(
+def test_the_last_message_of_a_burst_is_sent_without_a_flush(
     nc: jsync.Connection, reader: jsync.Connection, unique: str
 ) -> None:
     sub = subscribed(reader, unique)
@@ -224,7 +224,7 @@ def test_flush_returns_when_the_server_has_all(
     assert page["connections"][0]["in_msgs"] == 5000
 
 
-def test_the_first_flush_is_not_answered_by_what_came_in_the_handshake(
+def test_a_pong_of_the_handshake_does_not_answer_the_first_flush(
     server: LocalServer, unique: str
 ) -> None:
     for _ in range(30):
@@ -256,7 +256,7 @@ def test_the_statistics_count_both_ways(nc: jsync.Connection, unique: str) -> No
     assert nc.stats().out_bytes == nc.stats().in_bytes == 55 + block
 
 
-def test_a_missing_permission_goes_to_on_error_and_the_connection_stays(
+def test_a_missing_permission_goes_to_on_error_and_the_connection_stays_open(
     own_server: StartServer, unique: str
 ) -> None:
     permissions = Permissions(publish_deny=("secret.>",))

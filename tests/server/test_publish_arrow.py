@@ -185,9 +185,7 @@ def test_options_are_columns(
     stream.delete()
 
 
-def test_a_publisher_counts_what_its_acks_say(
-    js: jsync.JetStream, stream: jsync.Stream
-) -> None:
+def test_a_publisher_counts_its_acks(js: jsync.JetStream, stream: jsync.Stream) -> None:
     js.publish(f"{stream.name}.x", b"before", msg_id="n3")
     table = pa.table(
         {"data": ["x"] * 2000, "id": [f"n{number % 1500}" for number in range(2000)]}
@@ -228,7 +226,7 @@ def test_an_ingest_has_no_expectation_of_an_id(
             )
 
 
-def test_duckdb_gives_what_it_computes(
+def test_duckdb_results_are_published(
     stream: jsync.Stream, publish: Callable[..., int]
 ) -> None:
     import duckdb  # noqa: PLC0415 (no wheel for musllinux: -k 'not duckdb' there)
@@ -295,7 +293,7 @@ def test_a_used_up_arrow_stream_raises(
             publisher.publish_arrow(table, subject="to", data="payload")
 
 
-def test_an_error_on_the_way_says_how_far_it_came(
+def test_an_error_in_the_middle_reports_the_published_rows(
     js: jsync.JetStream, stream: jsync.Stream
 ) -> None:
     def batches() -> Iterator[pa.RecordBatch]:

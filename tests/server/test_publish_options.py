@@ -179,7 +179,7 @@ def test_a_message_can_be_published_again_and_again(
         assert [msg.data for msg in ticks] == [b"tick", b"tick"]
 
 
-def test_a_schedule_can_publish_what_another_subject_holds(
+def test_a_schedule_can_publish_the_message_of_another_subject(
     js: jsync.JetStream, stream: jsync.Stream
 ) -> None:
     name = stream.name
@@ -258,7 +258,7 @@ def test_a_counter_adds_up_however_large(
         ]
 
 
-def test_a_counter_refuses_what_does_not_count(
+def test_a_counter_rejects_a_message_without_an_increment(
     js: jsync.JetStream, counters: jsync.Stream, stream: jsync.Stream
 ) -> None:
     with pytest.raises(errors.APIError) as caught:

@@ -60,7 +60,7 @@ def test_a_future_has_the_ack_of_its_message(
     assert stored(js, stream) == [b"1", b"2"]
 
 
-def test_an_ack_that_says_more_is_read_whole(
+def test_an_ack_with_more_fields_is_read_whole(
     own_server: StartServer, unique: str
 ) -> None:
     server = own_server(config='jetstream { domain: "hub" }')
@@ -363,7 +363,7 @@ def test_an_ack_that_does_not_come_is_a_timeout(
     assert stored(js, stream) == [b"1"]
 
 
-def test_the_end_of_with_raises_what_nobody_has_seen(
+def test_the_end_of_the_block_raises_unseen_failures(
     js: jsync.JetStream, stream: jsync.Stream, unique: str
 ) -> None:
     def body() -> None:
@@ -484,7 +484,7 @@ def test_an_answer_that_is_no_ack_is_an_error(
         assert not isinstance(error, errors.APIError)
 
 
-def test_answers_to_nobody_are_ignored(
+def test_answers_without_a_waiting_message_are_ignored(
     server: LocalServer, nc: jsync.Connection, js: jsync.JetStream, unique: str
 ) -> None:
     with RawClient(server.url) as stranger, js.publisher(window=2) as publisher:

@@ -21,7 +21,7 @@ from .test_publisher import far as far, stored
 pytestmark = pytest.mark.server
 
 
-def test_a_flush_waits_for_what_was_published_before_it(
+def test_a_flush_waits_for_the_earlier_messages(
     stream: jsync.Stream, far: jsync.JetStream, proxy: FaultProxy
 ) -> None:
     with far.publisher() as publisher:
@@ -37,7 +37,7 @@ def test_a_flush_waits_for_what_was_published_before_it(
         assert before.done()
 
 
-def test_a_flush_does_not_wait_for_what_comes_after_it(
+def test_a_flush_does_not_wait_for_later_messages(
     js: jsync.JetStream, stream: jsync.Stream
 ) -> None:
     stop = threading.Event()
@@ -56,7 +56,7 @@ def test_a_flush_does_not_wait_for_what_comes_after_it(
         busy.result()
 
 
-def test_a_closed_publisher_takes_no_more(
+def test_a_closed_publisher_rejects_messages(
     js: jsync.JetStream, stream: jsync.Stream
 ) -> None:
     publisher = js.publisher()
@@ -72,7 +72,7 @@ def test_a_closed_publisher_takes_no_more(
     assert stored(js, stream) == [b"1"]
 
 
-def test_closing_without_waiting_fails_what_is_pending(
+def test_closing_without_waiting_fails_the_pending_messages(
     stream: jsync.Stream, far: jsync.JetStream, proxy: FaultProxy
 ) -> None:
     publisher = far.publisher(window=1)
@@ -194,7 +194,7 @@ def test_nothing_of_a_column_is_sent_when_a_part_of_it_is_bad(
     assert stream.info().state.messages == 0
 
 
-def test_a_column_that_stops_half_way_says_how_far_it_came(
+def test_an_interrupted_column_reports_the_published_rows(
     js: jsync.JetStream, stream: jsync.Stream, far: jsync.JetStream, proxy: FaultProxy
 ) -> None:
     with far.publisher(window=5, stall_timeout=0.1) as publisher:

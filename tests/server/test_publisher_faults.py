@@ -148,7 +148,7 @@ def test_acks_that_are_lost_are_failures_and_no_others(
     check_honest(js, stream.name, futures)
 
 
-def test_a_stream_deleted_in_the_middle_fails_what_comes_after(
+def test_a_stream_deleted_in_the_middle_fails_the_later_messages(
     js: jsync.JetStream, stream: jsync.Stream, nc: jsync.Connection
 ) -> None:
     told: list[Exception] = []

@@ -77,7 +77,7 @@ def reconnected(nc: jsync.Connection, times: int = 1) -> bool:
     return nc.is_connected and nc.stats().reconnects >= times
 
 
-def test_a_lost_connection_fails_what_is_pending_at_once(
+def test_a_lost_connection_fails_the_pending_messages_at_once(
     js: jsync.JetStream,
     stream: jsync.Stream,
     far: jsync.JetStream,
@@ -370,7 +370,7 @@ def test_a_message_that_no_stream_takes_in_time_fails(
         assert isinstance(future.exception(LONG), errors.NoStreamResponseError)
 
 
-def test_no_stream_for_what_is_sent_again_does_not_mean_that_it_is_not_stored(
+def test_a_resent_message_without_a_stream_may_have_been_stored(
     js: jsync.JetStream,
     stream: jsync.Stream,
     nc: jsync.Connection,
@@ -394,7 +394,7 @@ def test_no_stream_for_what_is_sent_again_does_not_mean_that_it_is_not_stored(
     publisher.close()
 
 
-def test_a_stream_that_comes_back_acknowledges_what_it_had_stored(
+def test_a_stream_that_comes_back_acknowledges_its_stored_messages(
     js: jsync.JetStream,
     stream: jsync.Stream,
     nc: jsync.Connection,
@@ -415,7 +415,7 @@ def test_a_stream_that_comes_back_acknowledges_what_it_had_stored(
         assert future.result(SOON).duplicate
 
 
-def test_a_stream_that_refuses_what_is_sent_again_may_have_stored_it(
+def test_a_stream_that_rejects_a_resent_message_may_have_stored_it(
     js: jsync.JetStream,
     stream: jsync.Stream,
     far: jsync.JetStream,

@@ -189,7 +189,7 @@ def test_a_request_made_while_reconnecting_keeps_to_its_timeout(
         nc.close()
 
 
-def test_without_reconnect_the_connection_closes_and_wakes_all_who_wait(
+def test_without_reconnect_the_connection_closes_and_wakes_every_waiting_thread(
     own_server: StartServer,
 ) -> None:
     server = own_server(jetstream=False)
@@ -227,7 +227,7 @@ def test_without_reconnect_the_connection_closes_and_wakes_all_who_wait(
     nc.close()
 
 
-def test_when_the_attempts_are_exhausted_all_who_wait_get_a_typed_error(
+def test_exhausted_attempts_give_every_waiting_thread_a_typed_error(
     own_server: StartServer,
 ) -> None:
     server = own_server(jetstream=False)

@@ -231,9 +231,7 @@ def test_request_many_ends_after_max_messages(
     assert numbers(replies) == [0, 1, 2, 3]
 
 
-def test_request_many_ends_when_no_more_replies_come(
-    nc: jsync.Connection, unique: str
-) -> None:
+def test_request_many_ends_when_replies_stop(nc: jsync.Connection, unique: str) -> None:
     answering(nc, unique, 10)
     begin = time.monotonic()
     assert numbers(nc.request_many(unique, timeout=LONG, stall=0.5)) == list(range(10))
@@ -284,7 +282,7 @@ def test_request_many_ends_after_the_timeout_in_all(
         stop.set()
 
 
-def test_request_many_may_wait_for_ever_for_what_ends_it(
+def test_request_many_may_wait_without_a_limit_for_its_last_reply(
     nc: jsync.Connection, unique: str
 ) -> None:
     answering(nc, unique, 3)

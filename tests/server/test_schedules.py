@@ -111,7 +111,7 @@ def test_schedules_are_listed_as_they_were_put(
     assert published(js, unique, target) == [b"no schedule"]
 
 
-def test_what_a_server_refuses_has_its_type(
+def test_a_rejection_by_the_server_has_its_own_error_type(
     js: jsync.JetStream, schedules: jsync.Schedules, unique: str
 ) -> None:
     subject, target = f"{unique}.s", f"{unique}.out"

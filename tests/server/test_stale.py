@@ -289,7 +289,7 @@ def test_close_while_reconnect_delay_hangs_takes_a_second_at_most() -> None:
         assert len(fake.peers) == 1
 
 
-def test_an_attempt_that_succeeds_while_it_is_closed_leaves_nothing(
+def test_an_attempt_that_succeeds_during_close_leaves_no_socket(
     server: LocalServer, unique: str
 ) -> None:
     """Close at any moment of a reconnect."""

@@ -247,7 +247,7 @@ def test_force_reconnect_ends_the_wait_for_the_next_attempt(
             time.sleep(0.05)
 
 
-def test_a_connection_that_cannot_reconnect_says_so(server: LocalServer) -> None:
+def test_a_connection_that_cannot_reconnect_raises(server: LocalServer) -> None:
     with jsync.connect(server.url, allow_reconnect=False) as nc:
         with pytest.raises(errors.ConfigError, match="allow_reconnect=True"):
             nc.force_reconnect()
@@ -293,7 +293,7 @@ def test_wrong_servers_change_nothing(server: LocalServer) -> None:
         assert nc.servers == [server.url]
 
 
-def test_a_new_inbox_is_nobody_elses(server: LocalServer) -> None:
+def test_a_new_inbox_is_unique(server: LocalServer) -> None:
     with jsync.connect(server.url, inbox_prefix="_MINE.a") as nc:
         inboxes = {nc.new_inbox() for _ in range(1000)}
         assert len(inboxes) == 1000

@@ -222,7 +222,7 @@ def test_direct_gets_go_where_they_are_allowed_and_to_the_leader_elsewhere(
     assert api() == ["DIRECT.GET.S", "STREAM.MSG.GET.S"]
 
 
-def test_a_stream_that_allows_direct_gets_no_more_is_read_all_the_same(
+def test_a_stream_that_no_longer_allows_direct_gets_is_still_read(
     nc: jsync.Connection, js: jsync.JetStream, stream: jsync.Stream
 ) -> None:
     fill(js, stream, "a")
@@ -313,7 +313,7 @@ def test_messages_can_be_chosen_by_subject_sequence_and_time(
     assert sequences(get(start_time=times[9] + timedelta(days=1))) == []
 
 
-def test_no_more_is_asked_for_than_is_wanted(
+def test_no_more_messages_are_requested_than_wanted(
     nc: jsync.Connection, js: jsync.JetStream, stream: jsync.Stream
 ) -> None:
     fill(js, stream, *"abcdefghij")
@@ -349,7 +349,7 @@ def test_messages_published_during_the_iteration_are_included(
     assert [message.data for message in messages] == [b"b", b"c"]
 
 
-def test_reading_holds_a_page_in_memory_and_no_more(
+def test_reading_holds_only_one_page_in_memory(
     nc: jsync.Connection, stream: jsync.Stream
 ) -> None:
     fill_fast(nc, stream, 20_000)
@@ -423,7 +423,7 @@ def test_too_many_subjects_raise(nc: jsync.Connection, stream: jsync.Stream) -> 
     assert raised.value.status == 413
 
 
-def test_a_stream_without_direct_gets_says_what_to_do(
+def test_a_stream_without_direct_gets_raises_with_advice(
     js: jsync.JetStream, stream: jsync.Stream
 ) -> None:
     fill(js, stream, "a")
@@ -526,7 +526,7 @@ def test_deleting_a_missing_message_raises(
     stream.delete()
 
 
-def test_a_secure_delete_leaves_nothing_on_the_disk(
+def test_a_secure_delete_leaves_no_bytes_on_the_disk(
     own_server: StartServer, tmp_path: Path
 ) -> None:
     server = own_server(store_dir=tmp_path)
@@ -543,9 +543,7 @@ def test_a_secure_delete_leaves_nothing_on_the_disk(
         assert b"deleted and gone" not in found
 
 
-def test_a_stream_whose_messages_may_not_be_deleted_says_so(
-    js: jsync.JetStream, unique: str
-) -> None:
+def test_a_stream_that_denies_deletes_raises(js: jsync.JetStream, unique: str) -> None:
     stream = js.create_stream(name=unique, deny_delete=True)
     js.publish(unique)
     with pytest.raises(errors.MessageDeleteError):

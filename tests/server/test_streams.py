@@ -307,7 +307,7 @@ def test_a_configuration_in_an_update_replaces_all(
     assert stream.config.max_age == 5
 
 
-def test_an_update_of_what_is_not_there_says_so(
+def test_an_update_of_a_missing_consumer_raises(
     js: jsync.JetStream, unique: str
 ) -> None:
     with pytest.raises(errors.StreamNotFoundError):
@@ -348,7 +348,9 @@ def test_a_stream_cannot_be_renamed(stream: jsync.Stream) -> None:
         stream.update(StreamConfig(name="OTHER"))
 
 
-def test_create_or_update_does_what_is_needed(js: jsync.JetStream, unique: str) -> None:
+def test_create_or_update_creates_and_then_updates(
+    js: jsync.JetStream, unique: str
+) -> None:
     first = js.create_or_update_stream(name=unique, subjects=[unique], max_msgs=5)
     js.publish(unique, b"1")
     again = js.create_or_update_stream(name=unique, subjects=[unique])
@@ -514,7 +516,7 @@ def test_a_list_of_nothing_is_empty(quiet_server: LocalServer) -> None:
             next(js.consumers("EMPTY"))
 
 
-def test_streams_are_found_by_what_they_take(
+def test_streams_are_found_by_their_subjects(
     js: jsync.JetStream, stream: jsync.Stream
 ) -> None:
     other = js.create_stream(name=f"{stream.name}2", subjects=[f"{stream.name}2"])
@@ -551,7 +553,7 @@ def test_a_subject_that_cannot_be_is_refused_before_anything_is_sent(
 # Asking -------------------------------------------------------------------------------
 
 
-def test_info_says_what_is_deleted_when_asked(
+def test_info_lists_the_deleted_messages_on_request(
     js: jsync.JetStream, stream: jsync.Stream
 ) -> None:
     fill(js, stream, *"abcde")
@@ -594,7 +596,7 @@ def test_info_puts_pages_of_100_000_subjects_together(
         assert info.total == count
 
 
-def test_the_account_says_what_it_has(quiet_server: LocalServer) -> None:
+def test_the_account_shows_its_limits_and_usage(quiet_server: LocalServer) -> None:
     with jsync.connect(quiet_server.url) as nc:
         js = nc.jetstream()
         before = js.account_info()
@@ -611,14 +613,16 @@ def test_the_account_says_what_it_has(quiet_server: LocalServer) -> None:
 # Purging ------------------------------------------------------------------------------
 
 
-def test_a_purge_says_how_many_went(js: jsync.JetStream, stream: jsync.Stream) -> None:
+def test_a_purge_returns_the_number_of_purged_messages(
+    js: jsync.JetStream, stream: jsync.Stream
+) -> None:
     fill(js, stream, *"aabbc")
     assert stream.purge() == 5
     assert stream.purge() == 0
     assert stream.info().state.messages == 0
 
 
-def test_a_purge_takes_only_what_matches(
+def test_a_purge_removes_only_matching_messages(
     js: jsync.JetStream, stream: jsync.Stream
 ) -> None:
     name = stream.name
@@ -655,9 +659,7 @@ def test_a_purge_that_cannot_be_is_refused_before_anything_is_sent(
     assert nc.stats().out_messages == sent
 
 
-def test_a_stream_that_may_not_be_purged_says_so(
-    js: jsync.JetStream, unique: str
-) -> None:
+def test_a_stream_that_denies_purges_raises(js: jsync.JetStream, unique: str) -> None:
     stream = js.create_stream(name=unique, deny_purge=True)
     with pytest.raises(errors.StreamPurgeError):
         stream.purge()
@@ -670,7 +672,7 @@ def test_a_stream_that_may_not_be_purged_says_so(
 # Elsewhere ----------------------------------------------------------------------------
 
 
-def test_every_operation_goes_to_the_domain_that_was_chosen(
+def test_every_operation_goes_to_the_chosen_domain(
     own_server: StartServer,
 ) -> None:
     port = free_port()
@@ -701,7 +703,7 @@ def is_there(js: jsync.JetStream) -> bool:
     return True
 
 
-def test_every_operation_goes_to_the_prefix_that_was_chosen(
+def test_every_operation_goes_to_the_chosen_prefix(
     own_server: StartServer,
 ) -> None:
     config = """

@@ -119,7 +119,7 @@ def test_next_with_timeout_zero_takes_a_waiting_message(
         ("{}.*.c", ["{}.a.c"], ["{}.a.b"]),
     ],
 )
-def test_wildcards_match_as_nats_says(
+def test_wildcards_match_by_the_rules_of_nats(
     nc: jsync.Connection,
     unique: str,
     pattern: str,
@@ -134,7 +134,7 @@ def test_wildcards_match_as_nats_says(
     assert sub.pending == 0
 
 
-def test_a_subscription_knows_its_subject_and_its_counts(
+def test_a_subscription_shows_its_subject_and_its_counts(
     nc: jsync.Connection, unique: str
 ) -> None:
     sub = nc.subscribe(unique, queue="group")
@@ -247,7 +247,7 @@ def test_unsubscribe_after_ends_with_that_message(
     assert subjects_on_server(server, nc) == []
 
 
-def test_unsubscribe_after_counts_what_has_come_before(
+def test_unsubscribe_after_counts_the_received_messages(
     nc: jsync.Connection, server: LocalServer, unique: str
 ) -> None:
     sub = nc.subscribe(unique)
@@ -273,7 +273,7 @@ def test_unsubscribe_after_wakes_a_reader_that_waits_already(
     assert len(reading.result()) == 2
 
 
-def test_drain_of_a_subscription_keeps_what_has_come_and_then_ends(
+def test_drain_of_a_subscription_keeps_the_received_messages_and_then_ends(
     nc: jsync.Connection, server: LocalServer, unique: str
 ) -> None:
     sub = nc.subscribe(unique)
@@ -389,7 +389,9 @@ def test_the_limits_of_connect_are_the_default(
         assert (sub.pending, roomy.pending) == (5, 20)
 
 
-def test_a_slow_reader_holds_up_nobody_else(nc: jsync.Connection, unique: str) -> None:
+def test_a_slow_reader_does_not_hold_up_others(
+    nc: jsync.Connection, unique: str
+) -> None:
     slow = nc.subscribe(f"{unique}.slow", max_pending_messages=1)
     quick = nc.subscribe(f"{unique}.quick")
     for i in range(1000):

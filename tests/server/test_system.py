@@ -99,7 +99,7 @@ def test_a_filter_leaves_servers_out(one: LocalServer) -> None:
             nc.system().connz(subs=True)  # type: ignore[call-arg]
 
 
-def test_a_user_of_another_account_is_told_what_to_do(app: jsync.Connection) -> None:
+def test_a_user_of_another_account_gets_advice(app: jsync.Connection) -> None:
     with pytest.raises(errors.SystemAccountError, match="user of the system account"):
         app.system().varz()
     with pytest.raises(errors.SystemAccountError):

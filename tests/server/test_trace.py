@@ -40,14 +40,14 @@ def test_a_trace_names_clients_and_streams_and_delivers_nothing(
         assert js.stream(unique).info().state.messages == 1
 
 
-def test_a_message_that_nobody_wants_reaches_nobody(
+def test_a_message_without_subscribers_has_no_destination(
     nc: jsync.Connection, unique: str
 ) -> None:
     found = nc.trace(unique, timeout=60)
     assert (found.clients, found.streams, found.complete) == ([], [], True)
 
 
-def test_mappings_imports_and_refusals_are_told(own_server: StartServer) -> None:
+def test_mappings_imports_and_rejections_are_reported(own_server: StartServer) -> None:
     server = own_server(
         config="""
         accounts {

@@ -88,7 +88,7 @@ def cut(
 
 
 @pytest.mark.parametrize("resend", [True, False])
-def test_a_publisher_far_away_knows_the_outcome_of_each_message(
+def test_a_distant_publisher_learns_the_outcome_of_each_message(
     server: LocalServer,
     line: tuple[FaultProxy, Events],
     js: jsync.JetStream,
@@ -106,7 +106,7 @@ def test_a_publisher_far_away_knows_the_outcome_of_each_message(
     assert failures.total() < len(published.futures)
 
 
-def test_a_fast_ingest_far_away_stores_what_it_says(
+def test_a_distant_fast_ingest_stores_the_messages_that_it_reports(
     server: LocalServer,
     line: tuple[FaultProxy, Events],
     js: jsync.JetStream,

@@ -148,7 +148,7 @@ def test_a_server_without_websocket_has_no_such_url(server: LocalServer) -> None
             _ = server.websocket_url
 
 
-def test_a_connection_says_how_it_speaks(ws_server: LocalServer) -> None:
+def test_a_connection_shows_its_scheme(ws_server: LocalServer) -> None:
     with jsync.connect(url_of(ws_server)) as nc:
         assert "ws://" in repr(nc)
         assert nc.rtt(SOON) > 0
@@ -394,7 +394,7 @@ def test_a_proxy_that_reads_slowly_gets_every_byte(ws_server: LocalServer) -> No
             assert subscription.next(SOON).data == block
 
 
-def test_a_line_that_says_nothing_is_given_up(ws_server: LocalServer) -> None:
+def test_a_silent_line_is_given_up(ws_server: LocalServer) -> None:
     with FaultProxy("127.0.0.1", port_of(ws_server), scheme="ws") as proxy:
         events = Events()
         with connect(proxy.url, events, ping_interval=0.1) as nc:
@@ -547,7 +547,7 @@ def test_a_server_that_closes_gives_its_reason() -> None:
             events.wait("reconnect")
 
 
-def test_closing_says_so_to_the_server() -> None:
+def test_closing_sends_a_close_frame_to_the_server() -> None:
     seen: list[tuple[int, bytes]] = []
 
     def script(peer: WebSocketPeer) -> None:

@@ -82,7 +82,7 @@ def test_a_handler_gets_each_message_and_returning_acknowledges_it(
     assert js.consumer(stream.name, "w").info().ack_floor.consumer_seq == 50
 
 
-def test_what_fails_is_retried_and_becomes_a_dead_letter(
+def test_a_failed_message_is_retried_and_becomes_a_dead_letter(
     nc: jsync.Connection,
     js: jsync.JetStream,
     stream: jsync.Stream,
@@ -277,7 +277,7 @@ def test_a_handler_that_takes_too_long_has_failed(
     assert dead.info().state.messages == 1
 
 
-def test_a_stop_lets_handlers_finish_what_was_prefetched(
+def test_a_stop_lets_handlers_finish_the_prefetched_messages(
     nc: jsync.Connection, js: jsync.JetStream, stream: jsync.Stream, app: jsync.Worker
 ) -> None:
     begun, go, done = threading.Event(), threading.Event(), []
@@ -299,7 +299,7 @@ def test_a_stop_lets_handlers_finish_what_was_prefetched(
     wait_for(lambda: settled(js, stream))
 
 
-def test_a_stop_that_is_late_gives_back_what_was_not_begun(
+def test_a_late_stop_returns_the_messages_that_no_handler_has_begun(
     nc: jsync.Connection, js: jsync.JetStream, stream: jsync.Stream, app: jsync.Worker
 ) -> None:
     begun, go = threading.Event(), threading.Event()
@@ -335,7 +335,7 @@ def test_hooks_run_around_the_messages(
     assert order == [jsync.JetStream, "second", "message", "almost", "last"]
 
 
-def test_a_start_that_fails_ends_what_was_begun(
+def test_a_failed_start_ends_the_running_parts(
     nc: jsync.Connection, stream: jsync.Stream, app: jsync.Worker
 ) -> None:
     ended = Recorder()
@@ -347,7 +347,7 @@ def test_a_start_that_fails_ends_what_was_begun(
     assert ended.waiting == 1
 
 
-def test_dead_letters_that_nobody_takes_are_found_at_the_start(
+def test_dead_letters_without_a_stream_are_found_at_the_start(
     nc: jsync.Connection, stream: jsync.Stream
 ) -> None:
     for subject, words in (

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ..conftest import StartServer
 
 
-def test_what_the_guide_shows_works(
+def test_the_examples_of_the_guide_work(
     spark: SparkSession,
     own_server: StartServer,
     tmp_path: Path,

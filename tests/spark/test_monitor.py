@@ -50,7 +50,7 @@ def get(port: int | None, path: str) -> str:
     return text.decode()
 
 
-def test_the_lag_of_a_running_query_is_told_in_messages_and_seconds(
+def test_the_lag_of_a_running_query_is_reported_in_messages_and_seconds(
     spark: SparkSession,
     server: LocalServer,
     reading: Reading,
@@ -170,7 +170,7 @@ def test_duplicates_dead_letters_and_malformed_messages_are_counted_over_all_run
         dead.delete()
 
 
-def test_a_query_that_fails_is_not_ready_and_says_why(
+def test_a_failed_query_is_not_ready_and_shows_the_reason(
     spark: SparkSession,
     reading: Reading,
     batches: Batches,
@@ -194,7 +194,7 @@ def test_a_query_that_fails_is_not_ready_and_says_why(
             get(watching.port, "/readyz")
 
 
-def test_what_a_monitor_cannot_do_is_said_at_once(spark: SparkSession) -> None:
+def test_a_monitor_rejects_unsupported_options_at_once(spark: SparkSession) -> None:
     with pytest.raises(errors.ConfigError, match="interval"):
         monitor(spark, interval=0)
     with pytest.raises(errors.ConfigError, match="HOST:PORT"):

@@ -204,7 +204,7 @@ BROKEN = (b'{"name": "a", "amount": 1}', b"no JSON", b'{"amount": "many"}', b"")
     ("malformed", "found"),
     [("drop", [(1, 1)]), ("null", [(1, 1), *((n, None) for n in (2, 3, 4))])],
 )
-def test_payloads_that_are_no_json_are_treated_as_the_file_says(
+def test_payloads_that_are_no_json_are_treated_by_the_option_of_the_file(
     run: Callable[[str], pipeline.Result],
     js: jsync.JetStream,
     stream: jsync.Stream,
@@ -283,7 +283,7 @@ def test_a_payload_that_is_no_json_fails_the_pipeline_and_is_named(
 # What Spark and the surroundings refuse ------------------------------------------------
 
 
-def test_what_spark_says_of_the_sql_has_its_line(
+def test_an_error_of_spark_about_the_sql_has_its_line(
     run: Callable[[str], pipeline.Result],
 ) -> None:
     with pytest.raises(PipelineFileError) as refused:
@@ -309,7 +309,7 @@ from = "sums"
     assert "\n" not in message
 
 
-def test_columns_that_no_message_has_are_told_at_the_sink(
+def test_columns_that_no_message_has_are_rejected_at_the_sink(
     run: Callable[[str], pipeline.Result],
 ) -> None:
     with pytest.raises(PipelineFileError) as refused:
@@ -327,7 +327,7 @@ options = { stream = "${STREAM}" }
     assert "the server gives the column sequence: drop it" in message
 
 
-def test_what_a_stream_cannot_do_is_told_before_it_begins(
+def test_unsupported_options_of_a_stream_are_rejected_before_the_start(
     run: Callable[[str], pipeline.Result], tmp_path: Path
 ) -> None:
     with pytest.raises(PipelineFileError) as refused:
@@ -351,7 +351,7 @@ path = "${OUT}/files"
     assert not [*(tmp_path / "files").glob("*.parquet")]
 
 
-def test_what_is_not_there_is_told_before_spark_starts(
+def test_missing_files_and_streams_are_reported_before_spark_starts(
     file: Path, stream: jsync.Stream, js: jsync.JetStream, tmp_path: Path
 ) -> None:
     (tmp_path / "there").mkdir()
@@ -399,7 +399,7 @@ options = { stream = "${STREAM}", subject = "elsewhere" }
     ]
 
 
-def test_a_server_that_is_not_there_is_told_once(
+def test_a_missing_server_is_reported_once(
     file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with LocalServer() as gone:
@@ -437,7 +437,7 @@ path = "${OUT}/files"
 """
 
 
-def test_a_streaming_pipeline_goes_on_where_it_ended(
+def test_a_streaming_pipeline_continues_at_its_end(
     run: Callable[[str], pipeline.Result],
     js: jsync.JetStream,
     stream: jsync.Stream,
@@ -479,7 +479,7 @@ def test_a_query_whose_worker_came_too_late_is_started_again(
     assert not late
 
 
-def test_what_is_updated_goes_back_into_a_stream_once(
+def test_updated_rows_go_back_into_a_stream_once(
     run: Callable[[str], pipeline.Result],
     js: jsync.JetStream,
     stream: jsync.Stream,

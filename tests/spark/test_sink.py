@@ -49,7 +49,7 @@ def test_rows_are_messages(
 
 
 @pytest.mark.parametrize("publisher", ["ingest", "async"])
-def test_what_a_message_may_carry_is_a_column(
+def test_each_part_of_a_message_is_a_column(
     spark: SparkSession,
     server: LocalServer,
     js: jsync.JetStream,
@@ -117,7 +117,7 @@ def test_nothing_to_write_is_written(
         (["data"], {"mode": "overwrite"}, "allowPurge=true"),
     ],
 )
-def test_what_cannot_be_is_said_on_the_driver_before_anything_is_sent(
+def test_the_driver_rejects_bad_options_before_any_row_is_sent(
     spark: SparkSession,
     server: LocalServer,
     stream: jsync.Stream,
@@ -143,7 +143,7 @@ def test_overwrite_purges_once(
     assert stream.info().state.first_seq == 2
 
 
-def test_a_row_that_cannot_be_sent_fails_its_task_and_says_what_is_stored(
+def test_a_row_that_cannot_be_sent_fails_its_task_and_reports_the_stored_rows(
     spark: SparkSession, server: LocalServer, stream: jsync.Stream
 ) -> None:
     frame = spark.createDataFrame(
@@ -216,7 +216,7 @@ def test_rows_that_cannot_be_published_are_dead_letters_where_asked(
     dead.delete()
 
 
-def test_a_job_that_runs_again_doubles_nothing_and_says_what_is_stored(
+def test_a_job_that_runs_again_doubles_no_row_and_reports_the_stored_rows(
     spark: SparkSession, server: LocalServer, js: jsync.JetStream, stream: jsync.Stream
 ) -> None:
     js.publish(f"{stream.name}.0", b"0", msg_id="n0")
@@ -267,7 +267,7 @@ def test_the_fence_is_a_bucket_that_others_read(
     assert f"job.{job}.begun" in keys
 
 
-def test_a_job_that_was_broken_off_goes_on_while_its_ids_are_known(
+def test_an_interrupted_job_continues_while_its_ids_are_known(
     spark: SparkSession, server: LocalServer, js: jsync.JetStream, stream: jsync.Stream
 ) -> None:
     job = f"half-{stream.name}"
@@ -284,7 +284,7 @@ def test_a_job_that_was_broken_off_goes_on_while_its_ids_are_known(
     assert entry_of(js, f"job.{job}.committed")["report"]["duplicates"] == 1500
 
 
-def test_a_job_that_was_broken_off_too_long_ago_says_what_to_do(
+def test_a_job_that_was_interrupted_too_long_ago_raises_with_advice(
     spark: SparkSession, server: LocalServer, js: jsync.JetStream, stream: jsync.Stream
 ) -> None:
     stream.update(duplicate_window=4.0)
@@ -327,7 +327,7 @@ def test_a_job_that_was_begun_and_stored_nothing_may_start_at_any_time(
     assert entry_of(js, f"job.{job}.begun")["run"] != "another"
 
 
-def test_ids_are_needed_in_every_row_of_what_is_exactly_once(
+def test_exactly_once_needs_an_id_in_every_row(
     spark: SparkSession, server: LocalServer, stream: jsync.Stream
 ) -> None:
     frame = spark.createDataFrame(

@@ -210,7 +210,7 @@ def copying(
     copying.close()
 
 
-def test_a_driver_that_is_killed_goes_on_where_it_was(copying: Copying) -> None:
+def test_a_killed_driver_continues_at_its_place(copying: Copying) -> None:
     hits = 0
     for batch in range(KILLS * 5):
         copying.feed(ROWS)
@@ -226,7 +226,7 @@ def test_a_driver_that_is_killed_goes_on_where_it_was(copying: Copying) -> None:
 
 
 @pytest.mark.parametrize("killed", ["server", "task", "executor"])
-def test_what_is_killed_below_a_driver_is_made_good(
+def test_a_killed_process_below_the_driver_is_recovered_from(
     copying: Copying, pyspark_work: None, killed: str
 ) -> None:
     copying.feed(KILLS * ROWS)

@@ -141,7 +141,7 @@ def test_messages_that_go_from_the_sink_or_come_into_it_end_nothing(
     assert found(restorable) == sorted([*before, *range(20, 30)])
 
 
-def test_a_fence_without_the_stream_s_last_message_goes_on_and_gets_it(
+def test_a_fence_without_the_last_message_of_the_stream_continues_and_gets_it(
     spark: SparkSession, restorable: Restorable
 ) -> None:
     write_batch(spark, restorable, 0)

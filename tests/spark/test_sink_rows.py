@@ -100,7 +100,7 @@ def task(**fields: Any) -> TaskReport:
         ),
     ],
 )
-def test_a_commit_reports_what_the_stream_has_confirmed(
+def test_a_commit_reports_the_confirmed_rows(
     tasks: list[TaskReport], said: str
 ) -> None:
     tasks = [pickle.loads(pickle.dumps(task)) for task in tasks]
@@ -150,7 +150,7 @@ def test_a_missing_permission_is_said_on_the_driver_without_a_secret(
         ({"delivery": "exactly-once"}, "needs a column msg_id"),
     ],
 )
-def test_what_cannot_be_is_said_where_the_writer_is_made(
+def test_the_writer_rejects_bad_options_when_it_is_created(
     options: dict[str, str], server: LocalServer, stream: jsync.Stream, what: str
 ) -> None:
     given = {"nats.servers": server.url, "subject": f"{stream.name}.x"}

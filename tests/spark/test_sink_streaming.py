@@ -51,7 +51,7 @@ ONCE = {"delivery": "exactly-once"}
 
 
 @pytest.mark.parametrize("options", [{}, ONCE], ids=["at least once", "exactly once"])
-def test_each_batch_is_stored_and_the_next_run_goes_on(
+def test_each_batch_is_stored_and_the_next_run_continues(
     spark: SparkSession,
     server: LocalServer,
     stream: jsync.Stream,

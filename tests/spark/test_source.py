@@ -54,7 +54,7 @@ def test_headers_come_when_they_are_asked_for(
 
 
 @pytest.mark.parametrize("mode", ["consumer", "direct"])
-def test_a_schema_says_which_columns_are_read(
+def test_the_schema_chooses_the_columns_that_are_read(
     reading: Reading, js: jsync.JetStream, stream: jsync.Stream, mode: str
 ) -> None:
     subject = f"{stream.name}.x"
@@ -104,7 +104,7 @@ def test_several_streams_are_one_frame(
     other.delete()
 
 
-def test_filters_choose_what_is_read_where_spark_allows_it(
+def test_filters_choose_the_messages_that_are_read_if_spark_allows_it(
     spark: SparkSession, reading: Reading, js: jsync.JetStream, stream: jsync.Stream
 ) -> None:
     """The rows are the same either way; with the conf, only those are asked for."""
@@ -154,7 +154,7 @@ def test_sql_reads_a_table_of_a_stream(
         spark.sql(f"drop table orders_of_{stream.name}")
 
 
-def test_sql_says_which_table_has_lost_its_options_and_what_to_do(
+def test_an_insert_by_sql_names_the_table_without_options_and_gives_advice(
     spark: SparkSession, server: LocalServer, js: jsync.JetStream, stream: jsync.Stream
 ) -> None:
     fill(js, stream, *numbers(3))
@@ -191,7 +191,7 @@ def test_sql_says_which_table_has_lost_its_options_and_what_to_do(
         ({"schema": "payload binary"}, "no column payload"),
     ],
 )
-def test_what_is_wrong_is_one_error_on_the_driver_and_shows_no_secret(
+def test_a_bad_option_is_one_error_on_the_driver_and_shows_no_secret(
     reading: Reading, stream: jsync.Stream, options: dict[str, str], wanted: str
 ) -> None:
     def read() -> None:

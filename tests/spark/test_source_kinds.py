@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 @pytest.mark.parametrize("retention", ["workqueue", "interest"])
-def test_what_workers_are_to_do_is_read_without_taking_it_from_them(
+def test_a_work_queue_is_read_without_taking_its_messages_from_the_workers(
     options: dict[str, str], js: jsync.JetStream, unique: str, retention: str
 ) -> None:
     stream = js.create_stream(
@@ -103,7 +103,7 @@ def test_a_moment_is_a_place_in_a_stream(
     assert sequences(later, later.partitions()) == []
 
 
-def test_what_is_admitted_is_shared_by_the_streams(
+def test_the_admitted_rows_are_shared_by_the_streams(
     options: dict[str, str], js: jsync.JetStream, stream: jsync.Stream
 ) -> None:
     other = js.create_stream(name=f"{stream.name}B", subjects=[f"{stream.name}B.>"])
@@ -159,7 +159,7 @@ def test_an_offset_of_another_version_is_refused(
             latest(reader, json.loads(offset))
 
 
-def test_what_the_servers_refuse_is_said_on_the_driver(
+def test_a_rejection_by_the_servers_is_raised_on_the_driver(
     options: dict[str, str], js: jsync.JetStream, stream: jsync.Stream
 ) -> None:
     name = stream.name
@@ -183,7 +183,7 @@ def test_a_column_of_another_type_is_to_be_cast_after_reading(
         JetStreamReader(Options(options), schema)
 
 
-def test_filters_that_are_pushed_narrow_what_is_asked_for(
+def test_pushed_filters_narrow_the_requests(
     options: dict[str, str], js: jsync.JetStream, stream: jsync.Stream
 ) -> None:
     """Each is given back too, so that Spark checks the rows that come all the same."""

@@ -18,7 +18,7 @@ from .engine import batch, latest, sequences, streaming
 from .support import fill, numbers
 
 
-def test_the_first_batch_reads_from_where_it_began_whatever_latest_is_by_then(
+def test_the_first_batch_starts_at_its_recorded_place_though_latest_has_moved(
     options: dict[str, str], js: jsync.JetStream, stream: jsync.Stream
 ) -> None:
     options["startingOffsets"] = "latest"
@@ -60,7 +60,7 @@ def test_interior_deletes_are_no_loss(
 
 
 @pytest.mark.parametrize("mode", ["consumer", "direct"])
-def test_what_a_purge_took_before_it_was_read_fails_the_query(
+def test_a_purge_of_unread_messages_fails_the_query(
     options: dict[str, str], js: jsync.JetStream, stream: jsync.Stream, mode: str
 ) -> None:
     fill(js, stream, *numbers(10))
@@ -100,7 +100,7 @@ def test_a_batch_to_be_repeated_that_a_limit_took_fails_too(
     assert sequences(lenient, lenient.partitions(start, end)) == [5, 6, 7, 8, 9, 10]
 
 
-def test_what_goes_between_the_plan_and_the_reading_fails_the_executor(
+def test_messages_lost_between_plan_and_read_fail_the_executor(
     options: dict[str, str], js: jsync.JetStream, stream: jsync.Stream
 ) -> None:
     fill(js, stream, *numbers(10))
@@ -157,7 +157,7 @@ def test_a_batch_may_not_begin_before_the_stream_does(
 
 
 @pytest.mark.parametrize("mode", ["consumer", "direct"])
-def test_what_a_purge_takes_while_it_is_being_read_fails_the_executor(
+def test_a_purge_during_a_read_fails_the_executor(
     options: dict[str, str], js: jsync.JetStream, stream: jsync.Stream, mode: str
 ) -> None:
     """There is more than is asked for ahead, so that the reading comes to the hole."""
@@ -177,7 +177,7 @@ def test_what_a_purge_takes_while_it_is_being_read_fails_the_executor(
     assert len(found) < 80
 
 
-def test_a_range_ends_when_the_leader_says_so_and_not_when_its_consumer_does(
+def test_the_leader_and_not_the_consumer_ends_a_range(
     options: dict[str, str],
     js: jsync.JetStream,
     stream: jsync.Stream,
@@ -201,7 +201,7 @@ def test_a_range_ends_when_the_leader_says_so_and_not_when_its_consumer_does(
     assert asked == [1, 11, 21]
 
 
-def test_what_goes_behind_the_end_of_a_consumer_is_lost(
+def test_messages_after_the_end_of_a_consumer_that_are_gone_are_lost(
     options: dict[str, str],
     js: jsync.JetStream,
     stream: jsync.Stream,

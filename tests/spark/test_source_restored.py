@@ -95,7 +95,7 @@ def test_new_messages_of_a_stream_restored_from_older_data_are_not_passed_over(
     assert latest(streaming(options_of(restorable, "A")), found) == found
 
 
-def test_going_on_after_a_restore_says_where(
+def test_continuing_after_a_restore_reports_the_place(
     restorable: Restorable, caplog: pytest.LogCaptureFixture
 ) -> None:
     end = read_then_restore(restorable, back=20, read=50, after=60)
@@ -218,7 +218,7 @@ def test_unread_messages_that_a_restore_took_are_a_loss(
     assert sequences(lenient, lenient.partitions(end, found)) == list(range(11, 81))
 
 
-def test_a_stream_restored_by_its_servers_goes_on_where_allowed_without_doubling(
+def test_a_stream_restored_by_its_servers_continues_without_doubling_if_allowed(
     options: dict[str, str], nc: jsync.Connection, js: jsync.JetStream, unique: str
 ) -> None:
     """A restore through the API is a new stream by its time of creation."""
@@ -239,7 +239,7 @@ def test_a_stream_restored_by_its_servers_goes_on_where_allowed_without_doubling
     stream.delete()
 
 
-def test_a_checkpoint_without_marks_goes_on_and_gets_one(
+def test_a_checkpoint_without_marks_continues_and_gets_one(
     options: dict[str, str], js: jsync.JetStream, stream: jsync.Stream
 ) -> None:
     fill(js, stream, *numbers(10))
@@ -282,7 +282,7 @@ def test_a_stream_is_asked_for_one_message_a_batch_at_most(
         assert len(asked) == batch
 
 
-def test_who_may_not_ask_for_a_message_reads_all_the_same(
+def test_a_user_without_permission_for_stored_messages_still_reads(
     own_server: Callable[..., LocalServer], caplog: pytest.LogCaptureFixture
 ) -> None:
     server = own_server(

@@ -126,7 +126,7 @@ def test_a_permission_that_is_missing_is_said_on_the_driver(
 
 @pytest.mark.cluster
 @pytest.mark.fault
-def test_a_leader_that_goes_while_its_stream_is_read_loses_and_repeats_nothing(
+def test_a_lost_leader_during_a_read_loses_and_repeats_no_message(
     cluster: Cluster, unique: str
 ) -> None:
     with jsync.connect(cluster.urls) as nc:

@@ -34,7 +34,7 @@ def is_idle(query: StreamingQuery) -> bool:
     return bool(query.status["message"] == "Waiting for data to arrive")
 
 
-def test_what_is_available_comes_in_batches_of_the_admitted_size(
+def test_the_available_messages_come_in_batches_of_the_admitted_size(
     reading: Reading, batches: Batches, js: jsync.JetStream, stream: jsync.Stream
 ) -> None:
     fill(js, stream, *numbers(12))
@@ -54,7 +54,7 @@ def test_what_is_available_comes_in_batches_of_the_admitted_size(
     assert batches.given[3:] == [(3, [13, 14])]
 
 
-def test_each_offset_says_by_itself_what_its_batch_is(
+def test_each_offset_describes_its_batch_by_itself(
     reading: Reading, batches: Batches, js: jsync.JetStream, stream: jsync.Stream
 ) -> None:
     fill(js, stream, *numbers(10))
@@ -88,7 +88,7 @@ def test_the_first_batch_that_fails_is_repeated_from_where_it_began(
     assert batches.given == [(0, [3, 4, 5]), (0, [3, 4, 5]), (1, [6, 7])]
 
 
-def test_a_batch_is_repeated_as_it_was_whatever_the_options_say_by_then(
+def test_a_batch_is_repeated_unchanged_though_the_options_have_changed(
     reading: Reading, batches: Batches, js: jsync.JetStream, stream: jsync.Stream
 ) -> None:
     fill(js, stream, *numbers(12))

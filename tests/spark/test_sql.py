@@ -51,7 +51,7 @@ def test_insert_writes_the_columns_that_it_names(
     ]
 
 
-def test_insert_of_what_the_server_gives_says_what_to_write(
+def test_an_insert_of_columns_that_the_server_sets_raises_with_advice(
     spark: SparkSession, stream: jsync.Stream, table: str
 ) -> None:
     insert = f"insert into {table} (subject, data, sequence)"

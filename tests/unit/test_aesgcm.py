@@ -125,7 +125,7 @@ def test_the_secret_is_nowhere_to_be_seen() -> None:
             assert repr(secret)[2:-1] not in text
 
 
-def test_without_the_extra_one_line_says_what_to_install(
+def test_without_the_extra_one_line_names_the_package_to_install(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     name = "cryptography.hazmat.primitives.ciphers"

@@ -81,7 +81,7 @@ def one(*messages: Sent, **options: Any) -> ArrowBatch:
     st.sampled_from([64, 1000, 1 << 20]),
 )
 @example([Sent()], [1], 0, 64)
-def test_columns_have_what_messages_have(
+def test_columns_have_the_fields_of_messages(
     messages: list[Sent], cuts: list[int], most_rows: int, limit: int
 ) -> None:
     stream = b"".join(message.wire for message in messages)
@@ -272,7 +272,7 @@ def test_exported_columns_outlive_the_batch() -> None:
     assert stream.read_all()["sequence"].to_pylist() == [1]
 
 
-def test_capsules_that_nobody_takes_are_let_go() -> None:
+def test_unused_capsules_are_released() -> None:
     batch = one(Sent())
     batch.__arrow_c_schema__()
     batch.__arrow_c_array__()
@@ -380,7 +380,7 @@ def test_without_acks_nothing_is_written() -> None:
     assert not batch.is_acked
 
 
-def test_rows_that_nobody_takes_can_be_given_back() -> None:
+def test_unread_rows_can_be_returned() -> None:
     reader = Reader(Columns(acks=True, most_rows=2))
     reader.bring(*(Sent(sequence=number).wire for number in (1, 2, 3)))
     reader.outbox.open(-1, b"", direct=False)

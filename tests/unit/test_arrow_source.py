@@ -179,7 +179,7 @@ def test_options_are_columns() -> None:
 
 
 @pytest.mark.parametrize(("ids", "all_ids"), [(["1", "2"], True), (["1", None], False)])
-def test_the_source_says_whether_every_row_has_an_id(
+def test_the_source_reports_whether_every_row_has_an_id(
     ids: list[str | None], all_ids: bool
 ) -> None:
     table = pa.table({"data": ["a", "b"], "id": pa.array(ids, pa.utf8())})

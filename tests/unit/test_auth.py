@@ -213,7 +213,7 @@ def test_creds_that_cannot_be_read_say_the_path_when_used(tmp_path: Path) -> Non
         (make_creds(seed=SEED[:-4]), "a seed that is cut short"),
     ],
 )
-def test_creds_without_what_is_needed_say_so_and_keep_their_secret(
+def test_incomplete_creds_raise_and_keep_their_secret(
     tmp_path: Path, content: str, words: str
 ) -> None:
     path = tmp_path / "bad.creds"
@@ -287,7 +287,7 @@ def test_the_userinfo_of_a_url_wins_over_the_options(options: dict[str, Any]) ->
     assert auth.connect_fields(None, token) == {"auth_token": "t0k"}
 
 
-def test_the_userinfo_of_a_url_goes_beside_creds_and_callback() -> None:
+def test_the_userinfo_of_a_url_is_allowed_beside_creds_and_callback() -> None:
     bob = parse_server("nats://bob:pw@h")
     fields = Authenticator(creds=make_creds().encode()).connect_fields(NONCE, bob)
     assert fields.keys() == {"user", "pass", "jwt", "sig"}

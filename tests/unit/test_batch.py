@@ -121,7 +121,7 @@ def test_a_subject_may_be_of_an_enumeration() -> None:
     assert [read_frame(entry.frame())[0] for entry in entries] == ["a.here"] * 3
 
 
-def test_pairs_are_added_up_to_what_is_none() -> None:
+def test_pairs_are_added_up_to_the_first_incomplete_one() -> None:
     batch = engine()
     rest: Iterator[object] = iter([("a", b"1"), ("b", b"2", {}), ("c", b"3"), None])
     assert batch.add_plain(rest, MAX_PAYLOAD) == (("b", b"2", {}),)
@@ -168,7 +168,7 @@ def test_bytes_may_be_changed_once_they_are_added() -> None:
     assert batch.waiting[0].data == b"before"
 
 
-def test_the_end_of_a_batch_on_the_server_is_a_gap_that_nobody_can_close() -> None:
+def test_a_batch_that_ended_on_the_server_is_a_gap_that_cannot_be_closed() -> None:
     batch = engine()
     for _ in range(3):
         add(batch)
@@ -232,7 +232,7 @@ def test_any_calls_send_each_message_once_in_order_and_then_commit(
     st.sampled_from(["", "_INBOX.x.7"]),
     st.sampled_from([b"", COMMIT, COMMIT_ALL_SENT]),
 )
-def test_a_frame_says_what_was_added(
+def test_a_frame_reports_the_added_messages(
     subject: str, data: bytes, own: dict[str, str], reply: str, commit: bytes
 ) -> None:
     batch = engine()
@@ -358,9 +358,7 @@ def test_the_limit_is_a_guard_that_can_be_switched_off() -> None:
 
 @pytest.mark.parametrize("state", BatchState)
 @pytest.mark.parametrize("then", BatchState)
-def test_a_state_becomes_only_what_the_table_says(
-    state: BatchState, then: BatchState
-) -> None:
+def test_a_state_changes_only_by_the_table(state: BatchState, then: BatchState) -> None:
     batch = engine()
     batch.state = state
     if then in MOVES[state]:
@@ -406,7 +404,7 @@ def test_an_error_is_raised_as_its_class(of: str) -> None:
 
 
 @pytest.mark.parametrize("of", ["confirm", "commit"])
-def test_the_ack_of_a_plain_message_tells_an_old_server_and_what_it_has_stored(
+def test_the_ack_of_a_plain_message_reveals_an_old_server_and_its_stored_message(
     of: str,
 ) -> None:
     batch = engine()
@@ -462,7 +460,7 @@ def test_any_other_answer_to_a_commit_commits_nothing(reply: bytes) -> None:
         ("newest", False),
     ],
 )
-def test_the_engine_knows_which_servers_store_counters_correctly(
+def test_the_engine_lists_the_servers_that_store_counters_correctly(
     version: str, rightly: bool
 ) -> None:
     assert stores_rightly(version) is rightly
@@ -555,7 +553,7 @@ def test_absence_proves_something_only_while_nothing_was_removed(
         ([(True, 0.5), (True, 0.5), (False, 0.5), (False, 0.5)], True),
     ],
 )
-def test_a_leader_has_stored_what_a_majority_has(
+def test_a_leader_has_stored_the_messages_of_a_majority(
     replicas: list[tuple[bool, float]], settled: bool
 ) -> None:
     cluster = ClusterInfo(
@@ -567,7 +565,7 @@ def test_a_leader_has_stored_what_a_majority_has(
     assert has_settled(StreamInfo(), 1.0)
 
 
-def test_nobody_but_the_leader_says_what_is_stored() -> None:
+def test_only_the_leader_reports_the_stored_messages() -> None:
     replicas = [PeerInfo(current=True, active=0.1)] * 2
     cluster = ClusterInfo(raft_group="S-R3F-x", replicas=replicas)
     assert not has_settled(StreamInfo(cluster=cluster), 1.0)

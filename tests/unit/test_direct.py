@@ -228,7 +228,7 @@ def test_with_any_losses_no_message_is_missing_or_read_twice(
         assert isinstance(error, errors.TimeoutError) or len(lost) >= FUTILE  # noqa: PT017
 
 
-def test_a_request_asks_for_no_more_than_is_wanted() -> None:
+def test_a_request_asks_for_no_more_than_the_wanted_messages() -> None:
     pages = Range(sequence=5, up_to_sequence=8, max_messages=100, batch=50)
     assert pages.request() == {
         "next_by_subj": ">",
@@ -344,7 +344,7 @@ def test_a_reply_that_is_no_stored_message_raises() -> None:
         StoredMessage.from_api("S", {"subject": "a", "seq": 1, "data": 5, "time": ""})
 
 
-def test_the_reading_says_where_it_stands() -> None:
+def test_the_repr_of_a_read_shows_its_place() -> None:
     pages = Range()
     assert repr(pages) == "<Range at the beginning>"
     pages.take(answer(1, "a", 0, 5))

@@ -217,7 +217,7 @@ def test_a_publish_is_written_as_the_oracle_writes_it(
 
 @BOUNDED
 @given(sendable, payloads, st.none() | sendable, headers_to_send)
-def test_a_publish_means_what_nats_py_would_write(
+def test_a_publish_has_the_meaning_of_the_one_by_nats_py(
     subject: str, data: bytes, reply: str | None, headers: dict[str, str] | None
 ) -> None:
     """nats-py leaves two blanks where there is no reply; the server does not mind."""
@@ -287,7 +287,7 @@ def test_a_size_counts_bytes_as_the_server_does(
 @given(
     st.text(st.characters(exclude_categories=["Cs"])), st.none() | sendable, payloads
 )
-def test_sizes_are_what_the_oracle_counts(
+def test_sizes_equal_those_of_the_oracle(
     subject: str, reply: str | None, data: bytes
 ) -> None:
     arguments = subject, reply, data[::2], data

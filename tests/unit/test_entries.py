@@ -65,7 +65,7 @@ class Bucket:
         return EntryIterator(self.entries, self.wait, **options)
 
 
-def test_an_entry_has_what_its_message_says() -> None:
+def test_an_entry_has_the_fields_of_its_message() -> None:
     bucket = Bucket()
     bucket.bring("a.b", 7, 3)
     [entry] = bucket.iterate()
@@ -140,7 +140,7 @@ def test_no_bytes_are_read_otherwise_than_by_the_oracle(data: bytes) -> None:
     ask(b"\3" + data)
 
 
-def test_headers_that_nobody_can_read_are_those_of_a_value() -> None:
+def test_unreadable_headers_are_those_of_a_value() -> None:
     """Any publisher may write them: they must not end the watches of others."""
     bucket = Bucket()
     bucket.bring("a", 1, block=b"GARBAGE\r\nKV-Operation: DEL\r\n\r\n")
@@ -195,7 +195,7 @@ def test_iteration_returns_the_values_of_the_decoder() -> None:
         assert [i if keys else i.key for i in (first, last)] == ["A", "C"]
 
 
-def test_the_last_of_the_initial_entries_is_left_to_who_can_ask_the_server() -> None:
+def test_the_server_decides_the_last_of_the_initial_entries() -> None:
     initial = Initial(3)
     bucket = Bucket(initial)
     for number, delta in ((1, 2), (2, 1), (3, 0), (4, 0)):

@@ -163,7 +163,7 @@ def test_one_catch_is_enough_for_a_kind_of_error(
         assert issubclass(errors.APIError.by_err_code[code], kind)
 
 
-def test_an_error_says_what_was_asked() -> None:
+def test_an_error_names_its_request() -> None:
     error = api_error({"description": "gone", "err_code": 1}, "STREAM.INFO.ORDERS")
     assert str(error) == "gone (err_code 1, asked STREAM.INFO.ORDERS)"
 

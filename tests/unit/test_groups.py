@@ -154,7 +154,7 @@ ORBIT_0_1 = (
 )
 
 
-def test_what_orbit_go_has_stored_is_read_in_both_versions() -> None:
+def test_the_records_of_orbit_go_are_read_in_both_versions() -> None:
     assert read_config("elastic", ORBIT_0_2, "O.g") == config(
         partitions=4,
         filters={"o.*.*": (2,), "p.>": ()},
@@ -213,12 +213,12 @@ def test_nothing_that_is_stored_raises_another_error(stored: bytes) -> None:
         config(kind="static", members=("a",), format="0.1"),
     ],
 )
-def test_what_is_written_is_read_again(group: ConsumerGroupConfig) -> None:
+def test_written_records_are_read_again(group: ConsumerGroupConfig) -> None:
     assert fault_of(group) is None
     assert read_config(group.kind, write_config(group), "O.g") == group
 
 
-def test_a_change_of_members_leaves_everything_else_as_it_was_stored() -> None:
+def test_a_change_of_members_keeps_all_other_stored_fields() -> None:
     """Members of orbit.go end when an empty list has become null, or the reverse."""
     before = (
         b'{"max_members":2,"partitioning_filters":[],"later":{"x":1},"members":["a"]}'

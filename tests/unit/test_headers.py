@@ -279,7 +279,7 @@ def test_a_name_without_values_is_no_header() -> None:
     assert len(Headers({"A": [], "B": ""})) == 1
 
 
-def test_headers_do_not_follow_what_they_were_made_of() -> None:
+def test_headers_do_not_follow_their_source() -> None:
     values = ["1"]
     headers = Headers({"A": values})
     values.append("2")
@@ -309,7 +309,7 @@ def test_headers_cannot_be_changed_or_hashed() -> None:
         hash(headers)
 
 
-def test_repr_shows_what_was_given() -> None:
+def test_repr_shows_the_given_values() -> None:
     assert repr(Headers({"A": "1"})) == "Headers({'A': '1'})"
     assert repr(Headers({"A": ["1", "2"]})) == "Headers({'A': ['1', '2']})"
     assert repr(Headers()) == "Headers({})"

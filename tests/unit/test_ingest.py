@@ -104,7 +104,7 @@ def test_an_ack_of_a_new_leader_need_not_fall_on_the_beat() -> None:
     assert (engine.received, engine.limit) == (37, 57)
 
 
-def test_no_more_is_acknowledged_than_was_sent() -> None:
+def test_an_ack_of_unsent_messages_is_rejected() -> None:
     engine = opened(sent=5)
     engine.take(answer(5, APPEND, flow(50)))
     assert engine.received == 5
@@ -180,7 +180,7 @@ def test_a_leader_that_has_the_whole_batch_continues_it(early: bool) -> None:
     assert now(engine) is State.ENDED
 
 
-def test_until_it_is_settled_what_was_not_acknowledged_may_be_stored() -> None:
+def test_unacknowledged_messages_may_be_stored_until_the_end_is_settled() -> None:
     engine = opened(sent=9)
     engine.take(answer(9, PING, gap(4, 10)))
     engine.take(answer(9, PING, final(3)))
@@ -249,7 +249,7 @@ def test_a_first_start_that_the_stream_does_not_know_is_in_doubt() -> None:
     assert error.unconfirmed == (1, 1)
 
 
-def test_with_message_ids_nobody_is_asked() -> None:
+def test_with_message_ids_no_leader_is_asked() -> None:
     engine = opened(sent=9)
     engine.take(answer(9, APPEND, gap(4, 9)))
     engine.take(answer(9, APPEND, final(3)), repeatable=True)
@@ -440,7 +440,7 @@ def test_a_start_that_there_was_no_room_for_is_sent_again_more_than_twice(
         assert now(engine) is State.IDLE
 
 
-def test_ok_loses_what_there_was_no_room_for_and_stops_for_a_while() -> None:
+def test_ok_loses_messages_without_room_and_pauses() -> None:
     engine = opened("ok", sent=9)
     engine.take(answer(4, APPEND, refused(10167, 429)))
     assert [one[:2] for one in engine.missing.lost] == [(4, 4)]
@@ -542,7 +542,7 @@ def test_an_old_server_stores_the_first_message_and_is_known_by_that() -> None:
 
 
 @pytest.mark.parametrize("gaps", ["fail", "ok"])
-def test_a_start_that_finds_nobody_is_sent_again_twice(gaps: Any) -> None:
+def test_a_start_without_responders_is_retried_twice(gaps: Any) -> None:
     engine = IngestEngine(gaps)
     for _ in range(MOST_REPEATS + 1):
         assert now(engine) is State.IDLE
@@ -567,7 +567,7 @@ def test_a_reconnect_and_progress_allow_new_attempts() -> None:
     assert now(engine) is State.IDLE
 
 
-def test_while_nobody_leads_pings_alone_are_sent() -> None:
+def test_without_a_leader_only_pings_are_sent() -> None:
     engine = opened(sent=30, received=20)
     engine.take(answer(25, APPEND, None))
     assert now(engine) is State.BLOCKED
@@ -580,7 +580,7 @@ def test_while_nobody_leads_pings_alone_are_sent() -> None:
     assert (now(engine), engine.acked) == (State.BROKEN, 24)
 
 
-def test_an_end_that_found_nobody_is_sent_again() -> None:
+def test_an_end_without_responders_is_retried() -> None:
     engine = opened(sent=30, received=20)
     engine.ends()
     engine.take(answer(31, END, None))
@@ -603,7 +603,7 @@ def test_a_ping_that_finds_the_batch_alive_shows_that_its_end_has_not_come() -> 
     assert now(engine) is State.ENDED
 
 
-def test_a_batch_that_is_unknown_leaves_its_tail_in_doubt() -> None:
+def test_an_unknown_batch_leaves_its_tail_in_doubt() -> None:
     engine = opened(sent=30, received=20)
     engine.take(answer(26, APPEND, refused(10208)))
     error = engine.error()
@@ -612,7 +612,7 @@ def test_a_batch_that_is_unknown_leaves_its_tail_in_doubt() -> None:
     assert (error.acked, error.unconfirmed, error.lost) == (20, (21, 30), ())
 
 
-def test_with_message_ids_the_tail_is_sent_again_whatever_is_stored() -> None:
+def test_with_message_ids_the_tail_is_always_retried() -> None:
     engine = opened(sent=30, received=20)
     engine.take(answer(26, APPEND, refused(10208)), repeatable=True)
     assert (engine.state, engine.acked) == (State.BROKEN, 20)
@@ -645,7 +645,7 @@ def test_an_unknown_batch_after_a_gap_counts_only_as_the_answer_to_a_ping() -> N
         (errors.JetStreamError("other"), errors.IngestError),
     ],
 )
-def test_an_early_end_says_what_is_not_known(
+def test_an_early_end_names_the_messages_in_doubt(
     cause: Exception, kind: type[errors.IngestError]
 ) -> None:
     engine = opened(sent=30, received=20)
@@ -731,7 +731,7 @@ def test_of_two_refusals_the_first_one_ends_it() -> None:
     assert [lost[:2] for lost in error.lost] == [(25, 25), (26, 30)]
 
 
-def test_ok_counts_what_finds_nobody_as_lost_and_a_ping_not() -> None:
+def test_ok_counts_messages_without_responders_as_lost_and_no_ping() -> None:
     engine = opened("ok", sent=9)
     engine.take(answer(9, PING, None))
     assert not engine.missing.lost
@@ -739,7 +739,7 @@ def test_ok_counts_what_finds_nobody_as_lost_and_a_ping_not() -> None:
     assert (engine.missing.lost, engine.state) == ([Lost(4, 4, None)], State.BLOCKED)
 
 
-def test_a_ping_that_finds_nobody_says_nothing_of_the_start() -> None:
+def test_a_ping_without_responders_does_not_settle_the_start() -> None:
     engine = IngestEngine()
     wrote(engine, 1)
     engine.take(answer(1, PING, None))

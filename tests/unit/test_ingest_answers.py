@@ -57,7 +57,7 @@ def test_the_final_answer_is_a_pub_ack() -> None:
         (99999, errors.APIError),
     ],
 )
-def test_errors_are_typed_whatever_shape_they_come_in(
+def test_errors_are_typed_in_every_shape(
     err_code: int, kind: type[errors.APIError]
 ) -> None:
     plain = answer(3, APPEND, refused(err_code))
@@ -69,7 +69,7 @@ def test_errors_are_typed_whatever_shape_they_come_in(
         assert found.error.err_code == err_code
 
 
-def test_a_status_is_nobody_unless_it_has_a_body() -> None:
+def test_an_answer_without_a_body_means_no_responders() -> None:
     subject = "_INBOX.id.10.ok.4.1.$FI"
     assert read_answer(subject, 503, b"").kind is Kind.NOBODY
     body = json.dumps(refused(10167, 429)).encode()

@@ -83,7 +83,7 @@ def test_an_invalid_bucket_name_is_rejected(bucket: Any) -> None:
         ({"KV-Operation": "DEL", "Nats-Marker-Reason": "MaxAge"}, "DEL"),
     ],
 )
-def test_headers_say_what_became_of_a_key(
+def test_headers_give_the_operation_of_a_key(
     headers: dict[str, str] | None, operation: str
 ) -> None:
     assert operation_of(None if headers is None else Headers(headers)) == operation
@@ -149,7 +149,7 @@ def test_a_marker_is_a_deleted_key_with_its_revision() -> None:
 
 @settings(derandomize=True, database=None, deadline=None, max_examples=500)
 @given(st.one_of(st.text(alphabet="aZ09-/_=.,:*> @[`{^\u0130", max_size=6), st.text()))
-def test_a_key_is_what_the_rule_says(key: str) -> None:
+def test_a_key_follows_the_rule_of_adr_8(key: str) -> None:
     rule = r"[-/_=a-zA-Z0-9]+(?:\.[-/_=a-zA-Z0-9]+)*"
     assert is_key(key) == bool(re.fullmatch(rule, key))
 
@@ -165,7 +165,7 @@ def test_an_entry_without_pending_ones_is_the_last() -> None:
     assert initial.done
 
 
-def test_when_as_many_have_come_what_replaced_some_is_still_to_come() -> None:
+def test_the_initial_entries_end_after_the_replaced_ones_too() -> None:
     initial = Initial(2)
     assert not initial.came(1, 4)
     assert initial.came(5, 7)  # the second one was replaced: ask where the bucket ends
@@ -278,7 +278,7 @@ def test_a_path_is_a_key_and_comes_back(path: str, key: str) -> None:
     assert codec.decode(key) == path.removesuffix("/")
 
 
-def test_a_trailing_slash_goes_and_a_filter_keeps_its_wildcards() -> None:
+def test_a_trailing_slash_is_removed_and_a_filter_keeps_its_wildcards() -> None:
     codec = jsync.PathKeys()
     assert codec.encode("a/b/") == "a.b"
     assert codec.encode_filter("/a/*/>") == "_root_.a.*.>"

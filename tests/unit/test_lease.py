@@ -32,7 +32,7 @@ def test_a_renewal_that_comes_too_late_does_not_bring_a_lease_back() -> None:
     assert lease.revision == 9  # what is to be released
 
 
-def test_a_lease_that_was_lost_stays_lost_whatever_the_clock_says() -> None:
+def test_a_lost_lease_stays_lost_at_any_time() -> None:
     lease = Lease(10, token=7, sent=100.0)
     assert not lease.is_held(200.0)
     assert not lease.is_held(100.0)

@@ -24,7 +24,7 @@ from jsync.jetstream.atomic.lookup import covers
         ("a.*.>", "a.b.c", True),
     ],
 )
-def test_a_pattern_covers_the_subjects_that_nats_says(
+def test_a_pattern_covers_subjects_by_the_rules_of_nats(
     pattern: str, subject: str, covered: bool
 ) -> None:
     assert covers(pattern, subject) is covered

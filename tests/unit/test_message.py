@@ -55,7 +55,7 @@ def test_a_message_can_be_made_whole() -> None:
     assert msg.size == 3 + 3 + 5 + len(encode_headers(headers))
 
 
-def test_a_message_made_by_hand_weighs_what_a_received_one_does() -> None:
+def test_a_created_message_has_the_size_of_a_received_one() -> None:
     frame = b"HMSG a.b 1 r 18 23\r\nNATS/1.0\r\nA: b\r\n\r\nhello\r\n"
     made = Msg("a.b", b"hello", reply="r", headers={"A": "b"})
     assert made.size == received(frame).size == 27
@@ -100,7 +100,7 @@ def test_a_message_can_be_made_again() -> None:
 # Received -------------------------------------------------------------------------
 
 
-def test_a_received_message_has_what_was_sent() -> None:
+def test_a_received_message_equals_the_sent_one() -> None:
     msg = received(b"MSG a.b 7 r.s 5\r\nhello\r\n")
     assert (msg.subject, msg.reply, msg.data) == ("a.b", "r.s", b"hello")
     assert (msg.headers, msg.status, msg.status_text) == (None, None, "")
@@ -165,7 +165,7 @@ def test_a_message_takes_no_attributes_of_yours() -> None:
 
 
 @pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
-def test_a_message_cannot_be_pickled_and_says_so(protocol: int) -> None:
+def test_pickling_a_message_raises(protocol: int) -> None:
     """Spark pickles whatever it can reach, and a connection does not travel."""
     for msg in (Msg("a"), received(b"MSG a 1 0\r\n\r\n")):
         with pytest.raises(TypeError, match="Msg"):
@@ -184,7 +184,7 @@ def test_a_jetstream_message_is_a_message() -> None:
         type("Mine", (JetStreamMsg,), {})
 
 
-def test_a_message_without_reply_has_nobody_to_respond_to() -> None:
+def test_a_message_without_a_reply_subject_cannot_be_answered() -> None:
     for msg in (Msg("a"), received(b"MSG a 1 0\r\n\r\n")):
         with pytest.raises(NoReplySubjectError):
             msg.respond(b"hi")
@@ -208,7 +208,7 @@ def test_subjects_of_any_length_are_kept(length: int) -> None:
         assert msg.size == 2 * length + 2
 
 
-def test_repr_shows_what_came() -> None:
+def test_repr_shows_the_received_message() -> None:
     assert repr(Msg("a.b", b"hello")) == "<Msg 'a.b', 5 bytes>"
     assert repr(Msg("a", reply="r")) == "<Msg 'a', reply='r', 0 bytes>"
     assert repr(with_headers(BLOCK)) == "<Msg 'a', status=100 Idle Heartbeat, 0 bytes>"
@@ -228,7 +228,7 @@ def test_a_message_that_was_never_made_is_an_empty_one(kind: type[Msg]) -> None:
 ACK = "$JS.ACK.ORDERS.worker.1.20.3.1760000000123456789.42"
 
 
-def test_metadata_is_what_the_reply_subject_says() -> None:
+def test_metadata_comes_from_the_reply_subject() -> None:
     msg = JetStreamMsg("orders.new", b"hi", reply=ACK)
     assert msg.metadata.stream == "ORDERS"
     assert msg.metadata.stream_sequence == 20
@@ -244,7 +244,7 @@ def test_a_message_from_elsewhere_has_no_metadata(reply: str | None) -> None:
 
 @pytest.mark.parametrize("domain", [None, "hub"])
 @pytest.mark.parametrize("delivered", [1, 2, 1000])
-def test_a_message_knows_whether_it_came_before(
+def test_a_message_shows_whether_it_was_redelivered(
     delivered: int, domain: str | None
 ) -> None:
     msg = testing.message("a", num_delivered=delivered, domain=domain)

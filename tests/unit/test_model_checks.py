@@ -32,7 +32,7 @@ class Words(StrEnum):
     MEMORY = "memory"
 
 
-def test_a_configuration_is_made_of_what_there_is() -> None:
+def test_a_configuration_is_made_from_a_mapping_or_an_object() -> None:
     wanted = StreamConfig(
         name="A",
         subjects=["a.>", "b"],

@@ -29,7 +29,7 @@ from jsync.services.messages import Told
 from .support import LONGEST
 
 
-def test_models_are_equal_by_what_they_say() -> None:
+def test_models_are_equal_by_their_fields() -> None:
     one = StreamConfig.from_wire({"max_age": LONGEST - 1, "new": 1})
     assert one == StreamConfig(max_age=one.max_age, extra={"new": 1})
     assert one != StreamConfig(max_age=one.max_age)
@@ -80,7 +80,7 @@ def test_models_do_not_change() -> None:
         (PubAck(stream="A", seq=1, val="7"), "PubAck(stream='A', seq=1, value=7)"),
     ],
 )
-def test_repr_shows_what_is_set(model: object, shown: str) -> None:
+def test_repr_shows_the_set_fields(model: object, shown: str) -> None:
     assert repr(model) == shown
 
 
@@ -105,7 +105,7 @@ def documented_fields(path: Path) -> dict[str, dict[str, str]]:
 
 
 @pytest.mark.parametrize("module", ["stream", "consumer"])
-def test_every_field_of_a_configuration_says_since_when_it_is(module: str) -> None:
+def test_every_field_of_a_configuration_names_its_server_version(module: str) -> None:
     path = Path(jsync.models.__file__).with_name(f"{module}.py")
     fields = documented_fields(path)
     for name in ("StreamConfig", "ConsumerConfig"):
@@ -114,7 +114,7 @@ def test_every_field_of_a_configuration_says_since_when_it_is(module: str) -> No
 
 
 @pytest.mark.parametrize("module", ["stream", "consumer", "source"])
-def test_a_field_newer_than_the_oldest_server_says_so_in_docstring_and_annotation(
+def test_a_field_newer_than_the_oldest_server_is_marked_in_docstring_and_annotation(
     module: str,
 ) -> None:
     path = Path(jsync.models.__file__).with_name(f"{module}.py")

@@ -156,7 +156,7 @@ def test_a_deleted_object_leaves_the_same_info_as_in_the_other_clients() -> None
     }
 
 
-def test_digests_are_compared_as_bytes_whatever_their_spelling() -> None:
+def test_digests_are_compared_as_bytes_in_every_spelling() -> None:
     digest = hashlib.sha256(b"\x00" * 7 + b"3").digest()
     text = digest_text(digest)
     assert text.startswith("SHA-256=")
@@ -226,7 +226,7 @@ def test_chunks_in_another_order_are_noticed(sequences: list[int]) -> None:
 
 
 @pytest.mark.parametrize("count", [0, 1, INLINE, INLINE + 1, 500])
-def test_a_digest_is_the_same_on_whatever_thread(count: int) -> None:
+def test_a_digest_is_the_same_on_every_thread(count: int) -> None:
     hashing = Hashing(Spawner(), "digest")
     for number in range(count):
         hashing.update(b"%d" % number)
@@ -234,7 +234,7 @@ def test_a_digest_is_the_same_on_whatever_thread(count: int) -> None:
     assert hashing.digest() == hashlib.sha256(data).digest()
 
 
-def test_a_digest_that_is_forgotten_leaves_no_thread() -> None:
+def test_a_dropped_digest_leaves_no_thread() -> None:
     before = threading.active_count()
     hashing = Hashing(Spawner(), "digest")
     for _ in range(100):

@@ -50,7 +50,7 @@ def test_messages_in_order_are_taken() -> None:
     assert consumer.events == []
 
 
-def test_a_gap_stops_it_for_good() -> None:
+def test_a_gap_ends_the_order() -> None:
     order = Order(5)
     consumer = Consumer(order)
     consumer.bring(1, 6, 9)

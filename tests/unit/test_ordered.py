@@ -72,9 +72,7 @@ def test_the_consumer_wants_no_acks_and_lives_in_the_memory_of_one_server() -> N
     assert first.durable_name is None
 
 
-def test_a_consumer_stays_30_seconds_without_use_or_less_if_the_stream_says_so() -> (
-    None
-):
+def test_an_unused_consumer_stays_30_seconds_or_the_limit_of_the_stream() -> None:
     place = cursor()
     assert place.inactive_threshold == 30
     for limit, seconds in ((None, 30), (60.0, 30), (5.0, 5)):
@@ -153,7 +151,7 @@ def test_the_last_of_each_subject_are_those_of_all_subjects_by_default() -> None
         {"opt_start_time": BORN},
     ],
 )
-def test_the_first_consumer_says_where_the_policy_leads_to(
+def test_the_first_consumer_turns_the_policy_into_a_sequence(
     options: dict[str, Any],
 ) -> None:
     """Asked again it would lead elsewhere, and what was published meanwhile were lost."""
@@ -180,7 +178,7 @@ def test_the_next_consumer_continues_after_the_last_received_message() -> None:
     assert place.consumer_sequence == 0
 
 
-def test_messages_that_nobody_got_are_read_again() -> None:
+def test_undelivered_messages_are_read_again() -> None:
     place = cursor()
     place.next_config()
     place.began(made(0))
@@ -621,5 +619,5 @@ def test_no_read_continues_after_its_end() -> None:
         assert {State.ENDING, State.ENDED} <= MOVES[state]
 
 
-def test_a_read_that_nobody_has_begun_makes_no_consumer() -> None:
+def test_a_read_that_has_not_begun_creates_no_consumer() -> None:
     assert State.BETWEEN not in MOVES[State.NEW]

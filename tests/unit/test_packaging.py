@@ -57,7 +57,7 @@ def test_actions_are_pinned_to_a_commit_and_say_which_release_that_is(
             assert re.fullmatch(r"[\w/-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+", action)
 
 
-def test_the_changelog_has_a_place_for_what_comes_next() -> None:
+def test_the_changelog_has_a_section_for_the_next_version() -> None:
     text = (ROOT / "CHANGELOG.md").read_text()
     sections = re.findall(r"^## \[(.+?)\](?: - \d{4}-\d\d-\d\d)?$", text, re.MULTILINE)
     assert sections[0] == "Unreleased"
@@ -102,7 +102,9 @@ def test_the_sdist_has_all_that_a_wheel_and_its_tests_are_made_from(
     assert not [name for name in packed if name.endswith(("_fast.c", ".so"))]
 
 
-def test_a_folder_of_sources_says_how_to_compile_it(tmp_path: Path) -> None:
+def test_importing_a_folder_of_sources_raises_with_the_command_to_compile(
+    tmp_path: Path,
+) -> None:
     shutil.copytree(
         ROOT / "jsync",
         tmp_path / "jsync",

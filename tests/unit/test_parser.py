@@ -140,7 +140,7 @@ def test_a_frame_does_not_touch_the_next_one(
 
 
 @every_valid_frame
-def test_the_oracle_reads_what_the_table_says(
+def test_the_oracle_agrees_with_the_table(
     stream: bytes, frame: tuple[str, Any]
 ) -> None:
     assert reference.Parser(MAX_MESSAGE).feed(stream) == [frame]
@@ -176,7 +176,7 @@ def test_a_buffer_may_be_overwritten_after_it_was_fed() -> None:
     buffer.clear()  # raises BufferError while anyone still holds the buffer
 
 
-def test_a_slice_of_a_buffer_is_read_as_far_as_it_goes() -> None:
+def test_a_slice_of_a_buffer_is_read_to_its_end() -> None:
     view = memoryview(bytearray(b"xxPING\r\nxx"))
     assert Parser(MAX_MESSAGE).feed(view[2:8]) == [("PING", None)]
 
@@ -306,7 +306,7 @@ def test_a_malformed_frame_after_a_good_one_is_rejected(stream: bytes) -> None:
 
 
 @pytest.mark.parametrize("stream", list(MALFORMED.values()), ids=list(MALFORMED))
-def test_the_oracle_refuses_what_the_table_says(stream: bytes) -> None:
+def test_the_oracle_rejects_the_malformed_frames_of_the_table(stream: bytes) -> None:
     assert outcomes(reference.Parser(MAX_MESSAGE), [stream]) == [ProtocolError]
 
 
@@ -320,7 +320,7 @@ def test_a_parser_does_not_continue_after_an_error(stream: bytes) -> None:
             parser.feed(piece)
 
 
-def test_an_error_says_nothing_of_a_payload() -> None:
+def test_an_error_shows_no_payload() -> None:
     """Errors are logged, and payloads are nobody's business."""
     with pytest.raises(ProtocolError) as refused:
         Parser(MAX_MESSAGE).feed(b"MSG a 1 2\r\nhunter2 is the password\r\n")

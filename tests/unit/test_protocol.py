@@ -108,7 +108,7 @@ def test_an_invalid_info_is_a_protocol_error(data: bytes) -> None:
         parse_info(data)
 
 
-def test_connect_says_who_we_are() -> None:
+def test_connect_names_the_client() -> None:
     command = connect_command(
         auth={"user": "bob", "pass": 'p"w\r\n'}, tls=True, name="billing", echo=False
     )
@@ -252,7 +252,7 @@ def test_the_text_of_a_server_error_decides_its_class(
         ("Subscription to what", "", "", None),
     ],
 )
-def test_a_permissions_violation_says_where(
+def test_a_permissions_violation_names_the_subject(
     text: str, operation: str, subject: str, queue: str | None
 ) -> None:
     error = server_error(f"Permissions Violation for {text}")
@@ -493,7 +493,7 @@ def test_a_peer_that_hangs_up_gets_an_error_of_the_moment() -> None:
         assert handshake.state is State.FAILED
 
 
-def test_a_peer_that_says_nothing_gets_a_hint() -> None:
+def test_a_silent_peer_gets_a_hint() -> None:
     assert "tls_handshake_first" in str(Handshake(tls=True).timed_out())
     error = greeted().timed_out()
     assert isinstance(error, TimeoutError)

@@ -190,7 +190,7 @@ def test_a_delay_is_added_and_keeps_the_order(line: Line) -> None:
     assert time.monotonic() - start < 0.1
 
 
-def test_a_delay_does_not_limit_what_is_under_way(line: Line) -> None:
+def test_a_delay_does_not_limit_the_bytes_under_way(line: Line) -> None:
     line.proxy.delay(0.2)
     start = time.monotonic()
     data = b"x" * 20_000_000
@@ -309,7 +309,7 @@ def receive_or_reset(sock: socket.socket) -> bytes:
 
 
 @pytest.mark.parametrize("side", ["client", "server"])
-def test_an_end_is_passed_on_after_what_was_sent(line: Line, side: Side) -> None:
+def test_an_end_is_passed_on_after_the_sent_bytes(line: Line, side: Side) -> None:
     other: Side = "server" if side == "client" else "client"
     line.proxy.delay(0.05)
     line.end(side).sendall(b"last words")

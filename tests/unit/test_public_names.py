@@ -48,7 +48,7 @@ MADE = "_@"
 """How private names begin, and those that pytest adds to a package that brings a plugin."""
 
 
-def test_all_is_what_the_package_offers() -> None:
+def test_all_lists_the_public_names_of_the_package() -> None:
     assert len(set(jsync.__all__)) == len(jsync.__all__)
     public = {name for name in vars(jsync) if name[0] not in MADE}
     assert public - MODULES == set(jsync.__all__) - {"__version__"}
@@ -61,7 +61,7 @@ def test_the_map_of_the_package_has_every_module() -> None:
     assert mapped == MODULES | {"_fast"}
 
 
-def test_help_tells_of_each_class_of_the_extension_and_of_what_it_can_do() -> None:
+def test_help_shows_each_class_of_the_extension_and_its_methods() -> None:
     classes = [vars(jsync)[name] for name in jsync.__all__ if name != "__version__"]
     for kind in classes:
         if getattr(kind, "__module__", None) != "jsync._fast":
@@ -107,7 +107,7 @@ def test_help_shows_no_private_argument_and_no_address_in_memory() -> None:
     assert hidden == []
 
 
-def test_models_offer_what_they_list() -> None:
+def test_models_export_the_names_of_all() -> None:
     public = {name for name in vars(jsync.models) if name[0] not in MADE}
     modules = {module.name for module in pkgutil.iter_modules(jsync.models.__path__)}
     # Of which the first three are for the package alone.

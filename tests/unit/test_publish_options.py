@@ -184,7 +184,7 @@ def test_a_header_that_has_an_option_is_rejected() -> None:
         headers(headers={"Nats-Batch-Id": "1"})
 
 
-def test_an_option_that_this_way_cannot_carry_says_why() -> None:
+def test_an_unsupported_option_raises_the_reason() -> None:
     why = {"expected_last_msg_id": "a batch has no last message yet"}
     with pytest.raises(ConfigError, match="a batch has no last message yet"):
         publish_headers("a", b"", {"expected_last_msg_id": "x"}, why)

@@ -61,7 +61,7 @@ def test_error_statuses_no_responders() -> None:
 # Heartbeats ---------------------------------------------------------------------------
 
 
-def test_heartbeats_say_what_was_sent_last_and_what_is_waited_for() -> None:
+def test_heartbeats_give_the_last_sent_message_and_the_stalled_one() -> None:
     headers = Headers(
         {
             "Nats-Last-Consumer": "7",
@@ -91,7 +91,7 @@ def test_heartbeats_the_alarm_can_be_set_otherwise() -> None:
     assert watch.is_late(100.0, 109.0)
 
 
-def test_heartbeats_whatever_comes_puts_the_alarm_off() -> None:
+def test_heartbeats_every_message_puts_the_alarm_off() -> None:
     watch = HeartbeatWatch(2.0, 100.0, 6.0)
     assert not watch.is_late(104.0, 109.9)
     assert watch.is_late(104.0, 110.0)
@@ -115,7 +115,7 @@ def test_heartbeats_none_are_missed_while_disconnected() -> None:
 # Gaps ---------------------------------------------------------------------------------
 
 
-def test_gaps_an_error_names_what_is_missing() -> None:
+def test_gaps_an_error_names_the_missing_messages() -> None:
     error = gap_error("S.C", (5, 7, 40, 44))
     assert (error.first, error.last) == (5, 7)
     assert (error.after_stream_sequence, error.before_stream_sequence) == (40, 44)
@@ -138,13 +138,13 @@ def test_flow_control_is_answered_once() -> None:
     assert flow.reached("b")
 
 
-def test_flow_control_a_heartbeat_asks_for_what_was_lost() -> None:
+def test_flow_control_a_heartbeat_repeats_a_lost_request() -> None:
     flow = FlowControl()
     assert flow.stalled("a", waits=False)
     assert not flow.reached("a")
 
 
-def test_flow_control_a_heartbeat_waits_for_what_is_in_the_backlog() -> None:
+def test_flow_control_a_heartbeat_waits_for_the_backlog() -> None:
     flow = FlowControl()
     assert not flow.stalled("a", waits=True)
     assert flow.reached("a")

@@ -134,7 +134,7 @@ def letter(headers: Any = None, size: int = 4096) -> dict[str, list[str]]:
     return dict(found)
 
 
-def test_a_dead_letter_says_where_it_comes_from_and_why() -> None:
+def test_a_dead_letter_names_its_origin_and_its_reason() -> None:
     found = {name: values[0] for name, values in letter().items()}
     text = text_of(found.pop("Dead-Letter-Traceback"))
     assert text.startswith("Traceback")
@@ -166,7 +166,7 @@ def test_the_headers_of_the_message_are_kept_and_give_no_orders() -> None:
     }
 
 
-def test_a_dead_letter_that_dies_again_says_so_of_its_last_death() -> None:
+def test_a_dead_letter_that_fails_again_describes_its_last_failure() -> None:
     found = letter(letter({"Nats-Msg-Id": "7"}))
     assert found["Dead-Letter-Reason"] == ["why"]
     assert all(len(values) == 1 for values in found.values())

@@ -60,7 +60,9 @@ def run(pool: ServerPool, attempts: int) -> list[tuple[str, Pause | None]]:
         ("my_svc.default.svc", ("my_svc.default.svc", 4222, False, None, None, None)),
     ],
 )
-def test_a_url_says_all_that_is_needed(url: str, expected: tuple[object, ...]) -> None:
+def test_a_url_holds_every_part_that_connect_needs(
+    url: str, expected: tuple[object, ...]
+) -> None:
     s = parse_server(url)
     assert (s.host, s.port, s.tls, s.user, s.password, s.token) == expected
 

@@ -203,7 +203,7 @@ def test_the_round_trip_is_no_part_of_the_answer_to_a_ping() -> None:
     assert "rtt" not in ServicePing(rtt=0.5).to_wire()
 
 
-def test_answers_of_go_with_null_for_what_is_empty_are_read() -> None:
+def test_answers_of_go_with_null_for_empty_lists_are_read() -> None:
     info = ServiceInfo.from_wire(
         json.loads(
             '{"name":"a","id":"b","version":"1.0.0","metadata":null,"description":"",'
@@ -334,7 +334,7 @@ ORDER = b'{"item":"x","quantity":7}'
         (Callee().method, ORDER, b'{"cents":7}'),
     ],
 )
-def test_a_handler_is_called_with_what_it_takes(
+def test_a_handler_gets_the_arguments_that_it_declares(
     handler: Callable[..., Any], data: bytes, answer: bytes
 ) -> None:
     assert bind(handler).call(request(data)) == answer
@@ -389,7 +389,7 @@ def answers_later(request: jsync.Request) -> Total | None:
     return None
 
 
-def test_a_handler_without_the_request_answers_whatever_it_returns() -> None:
+def test_a_handler_without_the_request_answers_its_result() -> None:
     assert bind(returns_nothing).call(request(ORDER)) == b""
     assert bind(returns_perhaps).call(request(ORDER)) == b"null"
     assert bind(answers_later).call(request(ORDER)) is None

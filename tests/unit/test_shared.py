@@ -126,9 +126,7 @@ def test_no_two_threads_get_one_number() -> None:
     assert len(set(got)) == len(got)
 
 
-def test_objects_that_are_collected_elsewhere_do_not_disturb_who_goes_through_them() -> (
-    None
-):
+def test_objects_collected_on_another_thread_do_not_disturb_an_iteration() -> None:
     living: Living[Gate] = Living()
     box = outbox()
     kept = Gate(box)
@@ -147,7 +145,7 @@ def test_objects_that_are_collected_elsewhere_do_not_disturb_who_goes_through_th
     assert living.all() == [kept]
 
 
-def test_whoever_waits_for_a_gate_is_let_through() -> None:
+def test_every_thread_that_waits_for_a_gate_gets_through() -> None:
     box = outbox()
     gates = [Gate(box) for _ in range(ROUNDS)]
 
@@ -168,7 +166,7 @@ def idle_session() -> Session:
     return Session(Options(**given), lambda _: stub(is_current=False))
 
 
-def test_no_more_subscriptions_are_kept_than_may_be() -> None:
+def test_kept_subscriptions_stay_within_their_limit() -> None:
     session = idle_session()
 
     def give_back(number: int) -> None:
@@ -179,7 +177,7 @@ def test_no_more_subscriptions_are_kept_than_may_be() -> None:
     assert len(session.spare) == MOST_SPARE
 
 
-def test_who_gives_up_waiting_does_not_disturb_who_wakes_all() -> None:
+def test_a_thread_that_gives_up_waiting_does_not_disturb_the_waker() -> None:
     session = idle_session()
 
     def wait(_: int) -> None:
@@ -268,7 +266,7 @@ def test_callbacks_have_one_thread() -> None:
 # Pulls and pushes -----------------------------------------------------------------------
 
 
-def test_what_could_not_be_given_back_is_taken_once() -> None:
+def test_a_message_that_could_not_be_returned_is_taken_once() -> None:
     rest = Rest()
 
     def stop(number: int) -> list[Any]:
@@ -293,7 +291,7 @@ def test_a_consumer_is_deleted_once() -> None:
     assert sorted(deletions) == list(range(ROUNDS))
 
 
-def test_a_fetch_settles_its_place_once_whoever_closes_it() -> None:
+def test_a_fetch_settles_its_place_once_from_any_thread() -> None:
     class Fetch(OrderedFetch):
         closings = 0
 
@@ -359,7 +357,7 @@ def test_the_answer_to_the_first_message_is_forgotten_by_any_thread() -> None:
     assert len(gone) == len(set(gone)) == ROUNDS
 
 
-def test_a_stream_never_goes_back() -> None:
+def test_the_place_in_a_stream_never_goes_back() -> None:
     lookup = StreamLookup(stub(session=stub(reconnects=0)))
 
     def note(shift: int) -> Callable[[int], object]:
@@ -388,7 +386,7 @@ class Still:
     def run(self, *_: object, **__: object) -> None: ...
 
 
-def test_whoever_waits_for_a_revision_hears_of_it() -> None:
+def test_every_thread_that_waits_for_a_revision_is_woken() -> None:
     live: Live[bytes] = Live(cast("Any", Still()), "B", 1.0)
     meet(
         ROUNDS,
@@ -479,7 +477,7 @@ def test_a_message_in_hand_has_one_timer() -> None:
     assert len(timers) == 1
 
 
-def test_whoever_stops_a_member_ends_its_wait() -> None:
+def test_a_stop_from_any_thread_ends_the_wait_of_a_member() -> None:
     box = outbox()
     members: list[Membership] = []
     for _ in range(ROUNDS):

@@ -25,7 +25,7 @@ ROOT = Path(__file__).parents[2]
 PYPROJECT = ROOT / "pyproject.toml"
 
 
-def test_the_stub_says_what_the_extension_is() -> None:
+def test_the_stub_agrees_with_the_extension() -> None:
     assert importlib.util.find_spec("mypy") is not None, (
         "mypy is missing: install the `lint` dependency group (pip install --group lint)"
     )

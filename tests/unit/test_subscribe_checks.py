@@ -140,7 +140,7 @@ def test_binding_names_each_field_that_is_otherwise() -> None:
     assert "ack_wait: you gave 20.0, it has 10.0" in str(caught.value)
 
 
-def test_binding_compares_only_what_was_given() -> None:
+def test_binding_compares_only_the_given_fields() -> None:
     info = pushing(
         ack_wait=10.0,
         max_deliver=5,
@@ -158,7 +158,7 @@ def test_binding_compares_only_what_was_given() -> None:
     check_existing(push_wanted("a", consumer="c", config=config), info)
 
 
-def test_binding_takes_a_servers_default_for_what_it_is() -> None:
+def test_binding_accepts_the_default_of_a_server() -> None:
     info = pushing(ack_wait=30.0, max_ack_pending=1000, max_deliver=-1)
     fields = {"ack_wait": 30, "deliver_policy": "all", "headers_only": False}
     check_existing(push_wanted("a", consumer="c", fields=fields), info)

@@ -87,7 +87,7 @@ def test_configuration_a_pull_without_explicit_acks_is_refused(policy: str) -> N
         {"rate_limit_bps": 1000},
     ],
 )
-def test_configuration_a_pull_with_what_only_a_push_has_is_refused(
+def test_configuration_a_pull_with_fields_of_a_push_is_rejected(
     given: dict[str, Any],
 ) -> None:
     (name,) = given
@@ -107,7 +107,7 @@ def test_configuration_a_pull_with_what_only_a_push_has_is_refused(
         {"priority_timeout": 10},
     ],
 )
-def test_configuration_a_push_with_what_only_a_pull_has_is_refused(
+def test_configuration_a_push_with_fields_of_a_pull_is_rejected(
     given: dict[str, Any],
 ) -> None:
     (name,) = given
@@ -211,14 +211,14 @@ def test_configuration_the_same_field_twice_has_to_be_the_same() -> None:
         {"fields": {"backoff": [1, 2]}},
     ],
 )
-def test_configuration_an_ordered_consumer_with_what_it_decides_itself_is_refused(
+def test_configuration_an_ordered_consumer_with_fields_that_it_sets_itself_is_rejected(
     options: dict[str, Any],
 ) -> None:
     with pytest.raises(ConfigError, match=r"not .*with an ordered consumer"):
         ordered("a", **options)
 
 
-def test_an_ordered_consumer_takes_what_a_reader_may_choose() -> None:
+def test_an_ordered_consumer_accepts_the_fields_of_a_reader() -> None:
     wanted = ordered(
         "a",
         config=nats_py.ConsumerConfig(headers_only=True),
@@ -301,7 +301,7 @@ def test_queue_name_that_cannot_name_a_consumer_needs_another_name() -> None:
 # What it is created with --------------------------------------------------------------
 
 
-def test_creating_fills_the_configuration_with_what_was_given() -> None:
+def test_creating_fills_the_configuration_with_the_arguments() -> None:
     wanted = push(
         "a.*",
         durable="d",
@@ -319,13 +319,13 @@ def test_creating_fills_the_configuration_with_what_was_given() -> None:
     assert wanted.asked >= {"ack_wait", "max_deliver", "headers_only", "durable_name"}
 
 
-def test_creating_leaves_several_filters_alone() -> None:
+def test_creating_keeps_several_filters() -> None:
     wanted = push("a", config=ConsumerConfig(filter_subjects=["b", "c"]))
     assert wanted.config.filter_subjects == ["b", "c"]
     assert wanted.config.filter_subject is None
 
 
-def test_flow_control_gets_heartbeats_and_a_false_one_says_nothing() -> None:
+def test_flow_control_gets_heartbeats_and_false_counts_as_unset() -> None:
     assert push("a", fields={"flow_control": True}).config.idle_heartbeat == 5
     both = push("a", fields={"flow_control": True, "idle_heartbeat": 1})
     assert both.config.idle_heartbeat == 1
@@ -347,7 +347,7 @@ def test_callback_and_cb_are_one_and_not_given_twice() -> None:
         check_call(print, print, None, 1, 1)
 
 
-def test_a_coroutine_function_is_refused_where_nobody_awaits_it() -> None:
+def test_a_coroutine_function_is_rejected_as_a_callback() -> None:
     async def handle(msg: object) -> None: ...
 
     for function in (handle, functools.partial(handle)):

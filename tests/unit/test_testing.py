@@ -35,7 +35,7 @@ ACK = "$JS.ACK.ORDERS.worker.1.20.3.1760000000123456789.42"
         (lambda msg: msg.term("nicht möglich"), Ack("term", reason="nicht möglich")),
     ],
 )
-def test_a_message_tells_what_its_handler_did(
+def test_a_test_message_records_the_acks_of_its_handler(
     handler: Callable[[JetStreamMsg], None], told: Ack
 ) -> None:
     msg = message("orders.new", b"{}")
@@ -102,7 +102,7 @@ def test_a_message_made_by_hand_cannot_be_responded_to() -> None:
         message("orders.new").respond(b"hi")
 
 
-def test_metadata_is_what_was_asked_for() -> None:
+def test_metadata_has_the_given_values() -> None:
     stored = datetime(2026, 11, 22, 15, 30, 0, 123456, tzinfo=UTC)
     msg = message(
         "orders.new",

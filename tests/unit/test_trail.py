@@ -98,7 +98,7 @@ def test_message_gaps_a_consumer_that_was_used_before(desk: Desk) -> None:
     assert desk.step(11) == [(10, 10, 90, 110)]
 
 
-def test_message_gaps_what_comes_before_it_is_known_where_the_consumer_was(
+def test_message_gaps_earlier_than_the_known_place_are_found(
     desk: Desk,
 ) -> None:
     assert not desk.send((3, 30), (4, 40), (6, 60))
@@ -113,7 +113,7 @@ def test_message_gaps_none_when_all_that_was_sent_has_come_by_then(desk: Desk) -
     assert desk.step(3) == []
 
 
-def test_message_gaps_what_is_no_message_of_a_consumer_is_passed_over(
+def test_message_gaps_messages_of_no_consumer_are_skipped(
     begun: Desk,
 ) -> None:
     begun.step(1)
@@ -121,7 +121,7 @@ def test_message_gaps_what_is_no_message_of_a_consumer_is_passed_over(
     assert begun.step(2) == []
 
 
-def test_message_gaps_are_all_found_whatever_is_lost() -> None:
+def test_message_gaps_are_found_after_every_loss() -> None:
     dice = random.Random(11)
     for _ in range(50):
         sent = [n for n in range(1, 200) if dice.random() > 0.2]
@@ -181,7 +181,7 @@ def test_flow_control_is_not_dropped_when_the_backlog_is_full(desk: Desk) -> Non
     assert len(asked) == 1
 
 
-def test_flow_control_is_none_of_what_is_left_at_the_end(desk: Desk) -> None:
+def test_flow_control_messages_are_not_among_the_rest_at_the_end(desk: Desk) -> None:
     desk.line.feed(frames(1, "fc.a", 2))
     assert len(desk.mailbox.take_rest()) == 2
     assert not desk.mailbox.holds_control
@@ -208,7 +208,7 @@ def test_an_error_in_the_backlog_is_raised_in_its_turn(desk: Desk) -> None:
     assert desk.mailbox.next(0) is not None
 
 
-def test_no_acks_are_needed_of_what_has_come_already(desk: Desk) -> None:
+def test_a_mailbox_without_acks_marks_no_message_acked(desk: Desk) -> None:
     desk.line.feed(frames(1, "fc.a"))
     desk.mailbox.need_no_acks()
     desk.line.feed(frames(2))

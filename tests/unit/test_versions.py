@@ -70,7 +70,7 @@ def test_an_api_level_is_of_a_line() -> None:
         ({"metadata": {"_nats.level": "x"}}, (OLDEST, "")),
     ],
 )
-def test_a_configuration_tells_who_wrote_it(
+def test_a_configuration_shows_the_client_that_wrote_it(
     config: dict[str, Any], said: tuple[Line, str]
 ) -> None:
     assert line_of_config(config) == said
@@ -140,7 +140,7 @@ def test_the_error_names_every_missing_feature() -> None:
         (ConsumerConfig(pause_until=NOON), {"pause_until": (2, 11)}),
     ],
 )
-def test_a_configuration_tells_what_of_it_is_new(
+def test_a_configuration_lists_its_newer_fields(
     config: StreamConfig | ConsumerConfig, newer: dict[str, Line]
 ) -> None:
     assert config.newer_than() == newer
@@ -174,7 +174,7 @@ def test_a_field_may_be_older_than_some_of_its_values() -> None:
         ),
     ],
 )
-def test_options_tell_what_of_them_is_new(
+def test_options_list_the_newer_ones(
     options: PublishOptions, newer: dict[str, Line]
 ) -> None:
     assert newer_options(options) == newer

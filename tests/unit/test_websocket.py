@@ -109,7 +109,7 @@ def test_a_host_of_your_own_takes_the_place_of_the_usual_one() -> None:
     assert b"host: inner\r\n" in request
 
 
-def test_the_request_offers_no_more_than_the_options_say() -> None:
+def test_the_request_offers_only_the_chosen_options() -> None:
     request = upgrade(compression=False, masking=False).request
     assert b"Extensions" not in request
     assert b"Nats-No-Masking: true\r\n" in request
@@ -201,7 +201,7 @@ def test_masks_are_left_out_if_both_sides_want_that(
         (b"HTTP/1.1 101 x\r\nA: " + b"a" * 70_000, WebSocketError, "longer than"),
     ],
 )
-def test_any_other_answer_is_an_error_that_says_what_to_do(
+def test_any_other_answer_is_an_error_with_advice(
     data: bytes, kind: type[Exception], words: str
 ) -> None:
     with pytest.raises(kind, match=words) as caught:
@@ -432,7 +432,7 @@ def test_a_small_message_that_becomes_large_comes_in_pieces() -> None:
 
 @pytest.mark.parametrize("size", [0, 1, 7, 8, 9, 125, 126, 65535, 65536, 300_000])
 @pytest.mark.parametrize("masked", [True, False])
-def test_our_frames_hold_what_was_written(size: int, masked: bool) -> None:
+def test_client_frames_hold_the_written_bytes(size: int, masked: bool) -> None:
     outbox = Outbox()
     outbox.wrap(framed=True, masked=masked)
     data = bytes(i & 255 for i in range(size))

@@ -142,7 +142,7 @@ def test_a_decorated_handler_stays_a_function() -> None:
         {"retry": 5},
     ],
 )
-def test_what_a_handler_cannot_be_set_up_with_is_rejected(bad: Any) -> None:
+def test_a_handler_rejects_bad_options(bad: Any) -> None:
     app = jsync.Worker(stream="ORDERS")
     app.handle("a", consumer="taken")(lambda msg: msg)
     with pytest.raises(errors.ConfigError):
@@ -187,7 +187,7 @@ def test_a_process_that_ends_is_begun_again_after_growing_pauses() -> None:
     assert made.restarts == 12
 
 
-def test_a_process_that_was_well_for_long_begins_anew_at_once() -> None:
+def test_a_process_that_ran_for_long_is_restarted_at_once() -> None:
     made = crew(1)
     for process in range(5):
         made.ended(process, 1, HEALTHY_SECONDS)
@@ -257,7 +257,7 @@ def test_processes_are_replaced_one_by_one() -> None:
     assert made.restarts == 2
 
 
-def test_a_replacement_that_fails_leaves_the_old_process_at_work() -> None:
+def test_a_failed_replacement_leaves_the_old_process_at_work() -> None:
     made = crew(2)
     made.roll()
     assert made.to_replace() == 0

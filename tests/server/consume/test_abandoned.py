@@ -102,7 +102,7 @@ def test_messages_in_flight_to_a_dropped_iterator_are_given_back(
         assert sorted(numbers(rest)) == list(range(50))
 
 
-def test_dropped_while_disconnected_it_gives_back_and_pulls_no_more(
+def test_an_iteration_dropped_while_disconnected_returns_its_messages_and_pulls_no_more(
     nc: jsync.Connection,
     stream: jsync.Stream,
     worker: jsync.Consumer,
@@ -200,7 +200,7 @@ def test_a_dropped_consume_continues(
     worker.delete()
 
 
-def test_a_child_that_drops_what_was_its_parents_gives_nothing_back(
+def test_a_forked_child_that_drops_an_iteration_of_its_parent_returns_nothing(
     server: LocalServer,
     stream: jsync.Stream,
     worker: jsync.Consumer,

@@ -65,7 +65,7 @@ def test_a_consumer_of_unknown_policy_accepts_acks_without_effect(
     assert reader.info().delivered.consumer_seq == 3
 
 
-def test_stopped_messages_return_what_was_prefetched(
+def test_stopped_messages_return_the_prefetched_messages(
     nc: jsync.Connection, stream: jsync.Stream, reader: jsync.Consumer
 ) -> None:
     fill(nc, stream, 50)
@@ -95,7 +95,7 @@ def test_after_a_with_block_stop_still_returns_it(
     assert numbers(batch.close()) == list(range(11, 20))
 
 
-def test_a_stopped_consume_returns_what_the_handler_was_not_given(
+def test_a_stopped_consume_returns_the_unhandled_messages(
     nc: jsync.Connection, stream: jsync.Stream, reader: jsync.Consumer
 ) -> None:
     fill(nc, stream, 20)

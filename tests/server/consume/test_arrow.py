@@ -58,7 +58,7 @@ def store(nc: jsync.Connection, stream: jsync.Stream) -> list[Row]:
 # Fetching -----------------------------------------------------------------------------
 
 
-def test_a_fetch_has_as_columns_what_it_has_as_messages(
+def test_a_fetch_has_the_same_content_as_columns_and_as_messages(
     nc: jsync.Connection, stream: jsync.Stream, worker: jsync.Consumer
 ) -> None:
     expected = store(nc, stream)
@@ -70,7 +70,7 @@ def test_a_fetch_has_as_columns_what_it_has_as_messages(
     wait_for(lambda: settled(worker))
 
 
-def test_a_fetch_ends_with_what_there_is(
+def test_a_fetch_ends_with_the_available_messages(
     nc: jsync.Connection, stream: jsync.Stream, worker: jsync.Consumer
 ) -> None:
     fill(nc, stream, 3)
@@ -128,7 +128,7 @@ def test_columns_that_there_are_not_are_refused_and_nothing_is_lost(
         stream.read_arrow(columns=["payload"])
 
 
-def test_ctrl_c_ends_a_fetch_and_what_had_come_is_given_back(
+def test_ctrl_c_ends_a_fetch_and_returns_the_received_messages(
     nc: jsync.Connection, stream: jsync.Stream, worker: jsync.Consumer
 ) -> None:
     fill(nc, stream, 3)
@@ -195,7 +195,7 @@ def test_batches_end_after_the_idle_timeout(
         assert list(batches) == []
 
 
-def test_a_batch_is_no_larger_than_what_the_server_sends_without_acks(
+def test_a_batch_is_no_larger_than_the_unacknowledged_limit_of_the_server(
     nc: jsync.Connection, stream: jsync.Stream
 ) -> None:
     fill(nc, stream, 12)
@@ -283,7 +283,7 @@ def test_without_acks_it_is_returned(
     assert batches.stop() == []
 
 
-def test_a_drain_hands_over_what_has_come(
+def test_a_drain_hands_over_the_received_messages(
     nc: jsync.Connection, stream: jsync.Stream, worker: jsync.Consumer
 ) -> None:
     fill(nc, stream, 30)
@@ -310,7 +310,7 @@ def test_batches_are_for_one_thread(worker: jsync.Consumer) -> None:
     assert isinstance(waiting.error(), StopIteration)
 
 
-def test_a_deleted_consumer_ends_it_after_what_had_come(
+def test_a_deleted_consumer_ends_the_iteration_after_the_received_messages(
     nc: jsync.Connection, stream: jsync.Stream, worker: jsync.Consumer
 ) -> None:
     fill(nc, stream, 3)
@@ -360,7 +360,7 @@ def test_closing_the_connection_ends_it(
 # A range of a stream ------------------------------------------------------------------
 
 
-def test_a_stream_has_as_columns_what_it_has_as_messages(
+def test_a_stream_has_the_same_content_as_columns_and_as_messages(
     nc: jsync.Connection, stream: jsync.Stream
 ) -> None:
     expected = store(nc, stream)
@@ -372,7 +372,7 @@ def test_a_stream_has_as_columns_what_it_has_as_messages(
     assert [len(batch) for batch in part][:2] == [3, 3]
 
 
-def test_a_range_is_what_the_stream_held_when_it_was_asked_for(
+def test_a_range_holds_the_messages_at_the_time_of_the_call(
     nc: jsync.Connection, stream: jsync.Stream
 ) -> None:
     fill(nc, stream, 5)

@@ -53,7 +53,7 @@ every_library = pytest.mark.parametrize(
 
 
 @every_library
-def test_a_read_whose_connection_is_closed_says_so(
+def test_a_read_on_a_closed_connection_raises_its_error(
     nc: jsync.Connection,
     stream: jsync.Stream,
     proxy: FaultProxy,

@@ -67,7 +67,7 @@ def test_a_stopped_consume_gives_the_rest_back_at_once(
     assert consuming.wait(0)
 
 
-def test_drained_messages_end_after_what_was_prefetched(
+def test_drained_messages_end_after_the_prefetched_messages(
     nc: jsync.Connection, stream: jsync.Stream, worker: jsync.Consumer
 ) -> None:
     fill(nc, stream, 50)

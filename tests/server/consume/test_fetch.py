@@ -152,7 +152,7 @@ def test_bad_options_are_refused_before_anything_is_sent(
     assert len(far.session.interests) == before
 
 
-def test_a_pull_that_nobody_takes_is_sent_again_before_it_is_an_error(
+def test_a_pull_that_no_server_takes_is_retried_before_it_is_an_error(
     far: jsync.Connection, stream: jsync.Stream, pulls: Pulls
 ) -> None:
     with pytest.raises(errors.NoRespondersError):

@@ -79,7 +79,7 @@ def test_the_heartbeats_of_a_quiet_stream_keep_it_silent(
     assert told.waiting == 0
 
 
-def test_a_full_buffer_that_nobody_reads_is_no_missed_heartbeat(
+def test_a_full_unread_buffer_is_no_missed_heartbeat(
     nc: jsync.Connection, stream: jsync.Stream, worker: jsync.Consumer
 ) -> None:
     fill(nc, stream, 20)

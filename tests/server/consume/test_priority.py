@@ -160,7 +160,7 @@ def test_messages_and_consume_pull_again_when_they_are_unpinned(
 
 
 @both_faces
-def test_when_the_pinned_client_dies_the_other_takes_over(
+def test_another_client_takes_over_when_the_pinned_one_dies(
     nc: jsync.Connection,
     stream: jsync.Stream,
     far: jsync.Connection,

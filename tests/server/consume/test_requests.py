@@ -52,7 +52,7 @@ SECOND = 1_000_000_000
     ],
     ids=str,
 )
-def test_the_first_pull_is_what_was_asked_for_and_the_defaults(
+def test_the_first_pull_has_the_given_arguments_and_the_defaults(
     far_worker: jsync.Consumer,
     pulls: Pulls,
     face: str,
@@ -64,7 +64,7 @@ def test_the_first_pull_is_what_was_asked_for_and_the_defaults(
         assert pulls.requests == [request_]
 
 
-def test_when_a_pull_expires_what_it_was_not_given_is_asked_for_again(
+def test_the_rest_of_an_expired_pull_is_requested_again(
     nc: jsync.Connection,
     stream: jsync.Stream,
     far_worker: jsync.Consumer,

@@ -43,7 +43,7 @@ ways = pytest.mark.parametrize("way", ["next", "fetch"])
 
 
 @ways
-def test_a_pull_that_was_answered_leaves_its_subscription_to_the_next(
+def test_an_answered_pull_leaves_its_subscription_to_the_next(
     nc: jsync.Connection,
     stream: jsync.Stream,
     far_worker: jsync.Consumer,
@@ -59,7 +59,7 @@ def test_a_pull_that_was_answered_leaves_its_subscription_to_the_next(
     assert len(pulls.replies) == pulls.count == 10
 
 
-def test_a_pull_that_has_expired_leaves_it_too(
+def test_an_expired_pull_leaves_its_subscription_to_the_next(
     nc: jsync.Connection, stream: jsync.Stream, far_worker: jsync.Consumer, pulls: Pulls
 ) -> None:
     with pytest.raises(errors.TimeoutError):
@@ -179,7 +179,7 @@ def test_a_kept_subscription_is_restored_after_a_reconnect(
 
 
 @ways
-def test_a_pull_that_the_connection_is_lost_under_leaves_none(
+def test_a_pull_that_loses_its_connection_leaves_no_subscription(
     nc: jsync.Connection,
     stream: jsync.Stream,
     far: jsync.Connection,
@@ -237,7 +237,7 @@ def test_many_threads_pull_from_one_consumer_at_once(
     wait_for(lambda: subscribed(nc) <= 2)  # the replies', and one of `next`
 
 
-def test_subscriptions_beyond_what_is_kept_end_at_the_server(
+def test_subscriptions_beyond_the_kept_ones_end_at_the_server(
     server: LocalServer, nc: jsync.Connection, worker: jsync.Consumer
 ) -> None:
     def at_the_server() -> int:
@@ -265,7 +265,7 @@ def test_after_the_end_of_the_connection_it_is_of_no_use(
 
 
 @ways
-def test_close_wakes_who_pulls_on_a_used_subscription(
+def test_close_wakes_a_pull_on_a_reused_subscription(
     nc: jsync.Connection,
     stream: jsync.Stream,
     far: jsync.Connection,

@@ -204,7 +204,7 @@ def fetched(
 
 @pytest.mark.parametrize("found", [0, 3])
 @pytest.mark.parametrize(("status", "headers"), ENDS, ids=str)
-def test_an_end_ends_a_fetch_with_what_has_come(
+def test_an_end_ends_a_fetch_with_the_received_messages(
     nc: jsync.Connection,
     stream: jsync.Stream,
     far_worker: jsync.Consumer,
@@ -222,7 +222,7 @@ def test_an_end_ends_a_fetch_with_what_has_come(
 
 @pytest.mark.parametrize("found", [0, 3])
 @pytest.mark.parametrize(("status", "headers"), INTERRUPTIONS, ids=str)
-def test_an_interruption_ends_a_fetch_with_what_has_come_and_says_why(
+def test_an_interruption_ends_a_fetch_with_the_received_messages_and_its_reason(
     nc: jsync.Connection,
     stream: jsync.Stream,
     far_worker: jsync.Consumer,
@@ -241,7 +241,7 @@ def test_an_interruption_ends_a_fetch_with_what_has_come_and_says_why(
 
 @pytest.mark.parametrize("found", [0, 3])
 @pytest.mark.parametrize(("status", "kind"), FAILURES, ids=str)
-def test_a_failure_is_raised_by_a_fetch_after_what_has_come(
+def test_a_fetch_raises_a_failure_after_the_received_messages(
     nc: jsync.Connection,
     stream: jsync.Stream,
     far_worker: jsync.Consumer,

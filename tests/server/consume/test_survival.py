@@ -110,7 +110,7 @@ def waiting(place: Place, pull: Any) -> Thread[object]:
 
 @every_way
 @pytest.mark.parametrize("trouble", [delete_the_consumer, delete_the_stream])
-def test_a_deletion_ends_whoever_waits(
+def test_a_deletion_wakes_every_waiting_thread(
     place: Place, pull: Any, trouble: Callable[[Place], None]
 ) -> None:
     work = waiting(place, pull)
@@ -128,7 +128,7 @@ def test_a_deletion_ends_whoever_waits(
         (take_jetstream_from_the_account, errors.PullError),
     ],
 )
-def test_a_single_pull_ends_when_jetstream_goes(
+def test_a_single_pull_ends_when_jetstream_is_lost(
     place: Place, pull: Any, trouble: Callable[[Place], None], kind: type[Exception]
 ) -> None:
     work = waiting(place, pull)
@@ -150,7 +150,7 @@ def test_a_single_pull_ends_when_jetstream_goes(
         ),
     ],
 )
-def test_a_continuous_pull_says_that_jetstream_is_gone_and_keeps_trying(
+def test_a_continuous_pull_reports_the_loss_of_jetstream_and_keeps_trying(
     place: Place,
     pull: Any,
     trouble: Callable[[Place], None],
@@ -222,7 +222,9 @@ def test_a_pull_beyond_the_limits_of_the_consumer_is_refused_and_reported(
             assert words in str(error)
 
 
-def test_next_is_refused_what_the_consumer_does_not_allow(stream: jsync.Stream) -> None:
+def test_next_is_rejected_beyond_the_limits_of_the_consumer(
+    stream: jsync.Stream,
+) -> None:
     limited = stream.create_consumer(durable_name="limited", max_expires=1)
     with pytest.raises(errors.PullError, match="MaxRequestExpires of 1s"):
         limited.next(LONG)

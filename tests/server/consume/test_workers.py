@@ -50,7 +50,7 @@ def test_each_message_is_handled_once_by_one_of_them(
     assert told.waiting == 0
 
 
-def test_who_is_idle_takes_the_next_message_while_others_are_at_work(
+def test_an_idle_worker_takes_the_next_message_while_others_are_at_work(
     nc: jsync.Connection, stream: jsync.Stream, worker: jsync.Consumer
 ) -> None:
     handler = Handler()
@@ -203,7 +203,7 @@ def test_workers_are_counted_from_one(worker: jsync.Consumer, bad: Any) -> None:
         worker.consume(print, workers=bad)
 
 
-def test_a_system_without_threads_to_give_leaves_nothing_behind(
+def test_a_failure_to_start_a_thread_leaves_no_subscription(
     nc: jsync.Connection,
     stream: jsync.Stream,
     worker: jsync.Consumer,

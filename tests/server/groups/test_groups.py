@@ -181,7 +181,7 @@ def test_changes_by_many_at_once_are_all_done(
     assert sorted(group.info().members) == names
 
 
-def test_lag_counts_what_is_not_acknowledged_by_partition(
+def test_lag_counts_unacknowledged_messages_by_partition(
     js: jsync.JetStream, group: jsync.ConsumerGroup, orders: str
 ) -> None:
     publish(js, orders, range(3))
@@ -375,7 +375,7 @@ def test_a_member_has_one_reader_and_ends_with_its_group_or_its_connection(
         assert isinstance(waiting.error(), errors.ConnectionClosedError)
 
 
-def test_a_member_goes_on_when_its_consumer_is_deleted(
+def test_a_member_continues_after_its_consumer_was_deleted(
     js: jsync.JetStream, group: jsync.ConsumerGroup, orders: str
 ) -> None:
     log = Log()

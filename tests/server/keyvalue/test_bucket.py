@@ -55,7 +55,7 @@ def test_keywords_update_a_field_and_a_configuration_all_of_them(
     assert (status.history, status.ttl) == (2, None)
 
 
-def test_an_update_by_keywords_leaves_what_is_no_field_of_a_bucket(
+def test_an_update_by_keywords_leaves_other_fields_of_the_stream(
     js: jsync.JetStream, bucket: jsync.KeyValue
 ) -> None:
     js.update_stream(name=f"KV_{bucket.bucket}", allow_direct=False, no_ack=False)
@@ -244,7 +244,7 @@ def test_a_removal_may_need_a_revision(bucket: jsync.KeyValue, remove: str) -> N
         bucket.get("a")
 
 
-def test_history_has_what_is_kept_the_oldest_first(bucket: jsync.KeyValue) -> None:
+def test_history_has_the_kept_revisions_in_order(bucket: jsync.KeyValue) -> None:
     for number in range(7):
         bucket.put("a", b"%d" % number)
     bucket.put("b")
@@ -337,7 +337,7 @@ def test_delete_markers_are_removed_and_new_values_stay(
     assert bucket.get("c").value == b"1"
 
 
-def test_the_removal_of_a_marker_spares_what_was_put_after_it(
+def test_the_removal_of_a_marker_spares_later_puts(
     js: jsync.JetStream, bucket: jsync.KeyValue
 ) -> None:
     bucket.put("a", b"old")

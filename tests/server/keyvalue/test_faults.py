@@ -34,7 +34,7 @@ KILLS = [2, pytest.param(20, marks=pytest.mark.fault)]
 
 
 @pytest.mark.parametrize("kills", KILLS)
-def test_watches_and_live_copies_have_what_the_bucket_holds_after_each_kill(
+def test_watches_and_live_copies_match_the_bucket_after_each_kill(
     own_server: StartServer, kills: int
 ) -> None:
     server, dice = own_server(), random.Random(kills)

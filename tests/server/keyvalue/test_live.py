@@ -37,7 +37,7 @@ def test_a_live_copy_is_complete_from_the_start(
         assert view.is_current
 
 
-def test_reading_a_live_copy_asks_nobody(
+def test_reading_a_live_copy_sends_no_request(
     nc: jsync.Connection, bucket: jsync.KeyValue
 ) -> None:
     bucket.put("a", b"1")
@@ -82,7 +82,7 @@ def test_a_revision_is_waited_for(bucket: jsync.KeyValue) -> None:
     assert list(view) == ["a"]
 
 
-def test_a_live_copy_says_when_it_is_not_current(
+def test_a_live_copy_shows_when_it_is_not_current(
     proxy: FaultProxy,
     far: jsync.Connection,
     bucket: jsync.KeyValue,
@@ -117,7 +117,7 @@ def test_a_live_copy_is_current_again_though_nothing_has_changed(
         assert dict(view) == {"a": b"1"}
 
 
-def test_a_live_copy_of_a_bucket_that_was_deleted_says_so(
+def test_a_live_copy_of_a_deleted_bucket_raises_its_error(
     js: jsync.JetStream, bucket: jsync.KeyValue
 ) -> None:
     with bucket.live(on_error=Recorder()) as view:

@@ -125,7 +125,7 @@ def test_a_holder_that_went_is_followed_after_its_ttl(
         assert lock.token > token
 
 
-def test_a_holder_that_was_stopped_knows_that_it_has_lost_the_lock(
+def test_a_stopped_holder_sees_that_it_has_lost_the_lock(
     server: LocalServer, locks: jsync.KeyValue
 ) -> None:
     script = """
@@ -193,7 +193,7 @@ def renewed(kv: jsync.KeyValue, revision: int) -> bool:
     return False
 
 
-def test_a_lock_that_another_one_takes_away_is_lost_and_the_block_says_so(
+def test_a_lock_that_another_holder_takes_is_lost_and_the_block_raises(
     locks: jsync.KeyValue,
 ) -> None:
     told = Recorder()

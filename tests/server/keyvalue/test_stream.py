@@ -113,7 +113,9 @@ def test_limit_markers_can_be_enabled_later_but_not_disabled(
     assert bucket.status().limit_marker_ttl == 30
 
 
-def test_a_status_says_all_of_its_bucket(js: jsync.JetStream, unique: str) -> None:
+def test_a_status_shows_every_field_of_its_bucket(
+    js: jsync.JetStream, unique: str
+) -> None:
     fields: dict[str, Any] = {
         "bucket": f"A{unique}",
         "history": 3,
@@ -150,7 +152,7 @@ def test_a_status_says_all_of_its_bucket(js: jsync.JetStream, unique: str) -> No
     ],
     ids=["a filter", "a prefix", "words moved"],
 )
-def test_a_source_maps_keys_as_its_transform_says(
+def test_a_source_maps_keys_by_its_transform(
     js: jsync.JetStream,
     bucket: jsync.KeyValue,
     unique: str,

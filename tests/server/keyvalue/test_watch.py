@@ -107,7 +107,7 @@ def test_a_watch_gives_the_keys_that_match_alone(
     ],
     ids=str,
 )
-def test_options_say_what_a_watch_begins_with(
+def test_options_choose_the_initial_entries_of_a_watch(
     filled: jsync.KeyValue, options: dict[str, Any], initial: list[str]
 ) -> None:
     with filled.watch(**options) as watch:
@@ -131,7 +131,7 @@ def test_starts_that_contradict_are_refused(bucket: jsync.KeyValue) -> None:
         bucket.watch(callback="print")  # type: ignore[arg-type]
 
 
-def test_entries_of_a_watch_say_what_a_get_says(filled: jsync.KeyValue) -> None:
+def test_entries_of_a_watch_equal_those_of_get(filled: jsync.KeyValue) -> None:
     with filled.watch("a") as watch:
         assert watch.next() == filled.get("a")
 
@@ -279,7 +279,7 @@ def test_a_callback_gets_each_entry_and_the_end_can_be_waited_for(
 
 
 @pytest.mark.parametrize("ignored", [True, False])
-def test_a_callback_hears_of_an_end_that_is_a_marker(
+def test_a_callback_gets_the_end_of_the_initial_entries(
     bucket: jsync.KeyValue, ignored: bool
 ) -> None:
     bucket.put("a")
@@ -337,7 +337,7 @@ def test_nothing_is_left_on_the_server_after_the_end(
     wait_for(lambda: not consumers(js, filled))
 
 
-def test_a_watch_that_is_dropped_leaves_nothing(
+def test_a_dropped_watch_leaves_no_consumer(
     js: jsync.JetStream, filled: jsync.KeyValue
 ) -> None:
     watch = filled.watch()

@@ -235,7 +235,7 @@ def test_an_info_whose_ack_is_lost_is_stored_once(
     proxy.rewrite(None)
 
 
-def test_a_put_of_which_nobody_knows_keeps_its_chunks(
+def test_a_put_whose_end_is_unknown_keeps_its_chunks(
     js: jsync.JetStream,
     proxy: FaultProxy,
     far_files: jsync.ObjectStore,

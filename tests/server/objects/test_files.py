@@ -85,7 +85,7 @@ def test_all_the_ways_to_read_give_the_same(reader: jsync.ObjectReader) -> None:
     assert reader.is_verified
 
 
-def test_a_reader_goes_anywhere(reader: jsync.ObjectReader) -> None:
+def test_a_reader_seeks_to_any_position(reader: jsync.ObjectReader) -> None:
     python = io.BytesIO(DATA)
     moves = [
         *((5000, 0), (-1, 2), (0, 0), (99_999, 0), (-1500, 2), (10, 1), (-20, 1)),
@@ -138,7 +138,7 @@ def test_many_threads_share_a_reader(reader: jsync.ObjectReader) -> None:
     assert sorted(parts) == sorted(DATA[at : at + 500] for at in range(0, SIZE, 500))
 
 
-def test_a_reader_of_what_was_replaced_says_so(
+def test_a_reader_of_a_replaced_object_raises_its_error(
     js: jsync.JetStream, files: jsync.ObjectStore
 ) -> None:
     # More than is asked for at a time.
@@ -165,7 +165,7 @@ def test_get_reads_the_object_that_replaced_the_first_one(
     assert files.get("a", progress=progress) == b"other"
 
 
-def test_reading_leaves_nothing_on_the_server(
+def test_reading_leaves_no_consumer_on_the_server(
     js: jsync.JetStream, files: jsync.ObjectStore, reader: jsync.ObjectReader
 ) -> None:
     reader.read(1)
@@ -248,7 +248,7 @@ def test_an_empty_file_is_an_object(files: jsync.ObjectStore) -> None:
     assert (files.info("a").size, files.get("a")) == (0, b"")
 
 
-def test_a_block_that_raises_leaves_nothing(
+def test_a_write_block_that_raises_leaves_no_chunks(
     js: jsync.JetStream, files: jsync.ObjectStore
 ) -> None:
     file = files.open("a", "wb", chunk_size=1000)
@@ -266,7 +266,7 @@ def test_a_block_that_raises_leaves_nothing(
         files.info("a")
 
 
-def test_a_discarded_file_leaves_nothing(
+def test_a_discarded_file_leaves_no_chunks(
     js: jsync.JetStream, files: jsync.ObjectStore
 ) -> None:
     file = files.open("a", "wb", chunk_size=1000)
@@ -278,7 +278,7 @@ def test_a_discarded_file_leaves_nothing(
     assert not list(files.list())
 
 
-def test_a_forgotten_file_leaves_nothing(
+def test_a_forgotten_file_leaves_no_chunks(
     js: jsync.JetStream, files: jsync.ObjectStore
 ) -> None:
     file = files.open("a", "wb", chunk_size=1000)

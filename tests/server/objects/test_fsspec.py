@@ -44,7 +44,7 @@ def storage(server: LocalServer) -> Iterator[dict[str, str]]:
     JetStreamFileSystem.clear_instance_cache()
 
 
-def test_fsspec_knows_the_protocol(fs: JetStreamFileSystem) -> None:
+def test_fsspec_finds_the_protocol(fs: JetStreamFileSystem) -> None:
     assert isinstance(fs, JetStreamFileSystem)
     assert fsspec.get_filesystem_class("jetstream") is JetStreamFileSystem
 

@@ -193,7 +193,7 @@ def test_a_buffer_that_changes_during_a_put_is_stored_unchanged(
     ["text", 7, None, {b"a": 1}, ["text"], io.StringIO("t")],
     ids=["text", "number", "none", "mapping", "texts", "text file"],
 )
-def test_text_and_other_things_are_refused(files: jsync.ObjectStore, data: Any) -> None:
+def test_text_and_other_types_are_rejected(files: jsync.ObjectStore, data: Any) -> None:
     with pytest.raises(errors.ConfigError, match="bytes"):
         files.put("a", data)
     assert not list(files.list())
@@ -704,7 +704,7 @@ def test_a_watch_gives_the_existing_objects_and_then_each_change(
     assert watch.closed
 
 
-def test_a_watch_calls_back_and_leaves_out_what_you_like(
+def test_a_watch_calls_back_and_can_leave_out_the_initial_objects(
     files: jsync.ObjectStore,
 ) -> None:
     files.put("a", b"1")

@@ -150,7 +150,7 @@ def test_messages_unread_at_a_stop_are_read_next(
     assert int(consumer.next().data) == 9
 
 
-def test_drain_reads_what_has_come_and_no_more(
+def test_drain_reads_the_received_messages_and_no_more(
     nc: jsync.Connection, stream: jsync.Stream
 ) -> None:
     fill(nc, stream, 100)

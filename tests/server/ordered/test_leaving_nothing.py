@@ -147,7 +147,7 @@ def test_the_end_of_the_connection_deletes_its_consumers_and_warns_of_nothing(
     assert not told.waiting
 
 
-def test_a_program_that_ends_without_closing_leaves_nothing(
+def test_a_program_that_ends_without_closing_leaves_no_consumer(
     server: LocalServer, nc: jsync.Connection, stream: jsync.Stream
 ) -> None:
     fill(nc, stream, 5)
@@ -284,7 +284,7 @@ def test_a_slow_reader_of_a_fetch_gets_no_warning_from_the_next_one(
     assert told.get() == "end"
 
 
-def test_closing_ends_who_reads_on_another_thread(
+def test_closing_ends_a_read_on_another_thread(
     nc: jsync.Connection, stream: jsync.Stream
 ) -> None:
     reads: dict[str, Callable[[jsync.OrderedConsumer], object]] = {
@@ -311,7 +311,9 @@ def test_closing_ends_who_reads_on_another_thread(
     }
 
 
-def test_a_closed_one_reads_no_more(nc: jsync.Connection, stream: jsync.Stream) -> None:
+def test_a_closed_iteration_reads_no_more(
+    nc: jsync.Connection, stream: jsync.Stream
+) -> None:
     fill(nc, stream, 5)
     with stream.ordered_consumer() as consumer:
         assert int(consumer.next().data) == 0

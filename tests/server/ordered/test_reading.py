@@ -210,7 +210,7 @@ def test_a_purge_of_the_last_of_each_subject_does_not_end_the_reading(
     ]
 
 
-def test_a_fetch_passes_over_what_was_read_when_half_of_the_last_are_left(
+def test_a_fetch_skips_the_messages_that_were_read_ahead(
     nc: jsync.Connection, stream: jsync.Stream
 ) -> None:
     fill_in_pairs(nc, stream, 20)

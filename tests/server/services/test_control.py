@@ -69,7 +69,7 @@ def test_a_prefix_of_ones_own_keeps_its_case(
         assert ask(unique) == []
 
 
-def test_info_tells_what_the_service_was_made_with(
+def test_info_shows_the_arguments_of_the_service(
     nc: jsync.Connection, host: jsync.Connection, unique: str
 ) -> None:
     metadata = {"region": "eu"}
@@ -158,7 +158,7 @@ def test_each_of_many_questions_is_answered(
 # Statistics -----------------------------------------------------------------------------
 
 
-def test_stats_are_exact_for_whoever_has_the_answers(
+def test_stats_are_exact_once_the_answers_have_come(
     nc: jsync.Connection, host: jsync.Connection, service: jsync.Service, unique: str
 ) -> None:
     @service.endpoint("odd", subject=unique, workers=8)
@@ -285,7 +285,7 @@ def test_a_stats_handler_that_is_slow_delays_stats_alone(
         assert stats.result()["endpoints"][0]["data"] == 1
 
 
-def test_a_stats_handler_that_is_stuck_delays_nobody_for_long(
+def test_a_stuck_stats_handler_delays_other_answers_only_briefly(
     nc: jsync.Connection, host: jsync.Connection, events: Events, unique: str
 ) -> None:
     stuck, go = threading.Semaphore(0), threading.Event()

@@ -65,7 +65,7 @@ def test_stop_finishes_all_that_has_come(
 
 
 @pytest.mark.parametrize("number", range(8))
-def test_requests_in_full_flow_are_answered_or_find_nobody_when_it_stops(
+def test_requests_during_a_stop_are_answered_or_find_no_responders(
     nc: jsync.Connection,
     host: jsync.Connection,
     service: jsync.Service,
@@ -173,7 +173,7 @@ def test_a_drain_of_the_connection_drains_the_service(
     assert service.wait()
 
 
-def test_a_close_of_the_connection_ends_it_and_begins_no_more(
+def test_a_close_of_the_connection_ends_the_service_and_starts_no_handler(
     nc: jsync.Connection, server: LocalServer, unique: str, events: Events
 ) -> None:
     done, slow = Recorder(), Slow()

@@ -307,7 +307,9 @@ def test_data_that_no_json_can_hold_is_rejected_before_anything_is_sent(
             nc.services.call(unique, data)
 
 
-def test_a_call_to_nobody_says_so_at_once(nc: jsync.Connection, unique: str) -> None:
+def test_a_call_without_responders_raises_at_once(
+    nc: jsync.Connection, unique: str
+) -> None:
     with pytest.raises(errors.NoRespondersError):
         nc.services.call(unique, timeout=LONG)
 

@@ -259,7 +259,7 @@ SERVING = """
         ("handler", signal.SIGTERM, ["waited", "stopped"]),
     ],
 )
-def test_a_signal_ends_a_service_which_finishes_what_it_has_begun(
+def test_a_signal_ends_a_service_after_its_running_requests(
     server: LocalServer,
     nc: jsync.Connection,
     unique: str,

@@ -31,7 +31,7 @@ def payloads(acks: jsync.Subscription, nc: jsync.Connection) -> list[bytes]:
     return [acks.next(0).data for _ in range(acks.pending)]
 
 
-def test_a_message_says_where_it_is_from(
+def test_a_message_shows_its_stream_and_consumer(
     nc: jsync.Connection, js: jsync.JetStream, stream: jsync.Stream, subject: str
 ) -> None:
     with js.subscribe(subject) as sub:

@@ -114,7 +114,7 @@ def test_binding_checks_the_deliver_group_whether_bound_or_not(
         ({"idle_heartbeat": 1.0, "flow_control": True}, "flow control"),
     ],
 )
-def test_binding_a_queue_to_what_has_flow_control_or_heartbeats_is_refused(
+def test_binding_a_queue_to_a_consumer_with_flow_control_or_heartbeats_is_rejected(
     js: jsync.JetStream,
     stream: jsync.Stream,
     subject: str,

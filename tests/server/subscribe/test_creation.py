@@ -280,7 +280,7 @@ def test_creating_a_durable_consumer_when_there_is_none_of_that_name(
     assert looked[0] == f"CONSUMER.INFO.{stream.name}.pushed"
 
 
-def test_creating_fills_in_what_was_given_and_what_a_subscription_needs(
+def test_creating_fills_in_the_arguments_and_the_needs_of_a_subscription(
     js: jsync.JetStream, stream: jsync.Stream, unique: str
 ) -> None:
     subject = f"{unique}.*"
@@ -351,7 +351,7 @@ def test_creating_is_remembered_and_the_consumer_deleted_at_the_end(
         assert names(stream) == []
 
 
-def test_creating_is_not_what_a_second_member_does_and_it_leaves_the_consumer(
+def test_a_second_member_creates_no_consumer_and_leaves_the_existing_one(
     js: jsync.JetStream, stream: jsync.Stream, subject: str
 ) -> None:
     first = js.subscribe(subject, "q")
@@ -457,7 +457,7 @@ def test_nats_py_pull_subscribe_bind_takes_each_word_for_the_consumer(
 
 
 @pytest.mark.parametrize("word", ["ordered", "ordered_consumer"])
-def test_nats_py_ordered_consumer_reads_in_order_and_goes_at_the_end(
+def test_the_ordered_consumer_of_nats_py_reads_in_order_and_is_deleted_at_the_end(
     js: jsync.JetStream, stream: jsync.Stream, subject: str, word: str
 ) -> None:
     fill(js, subject, 3)

@@ -41,7 +41,7 @@ def test_a_subscription_can_be_iterated(
         assert next(sub.messages).metadata.stream_sequence == 101
 
 
-def test_next_gives_one_and_says_when_none_has_come(
+def test_next_returns_one_message_or_raises_when_none_has_come(
     nc: jsync.Connection, js: jsync.JetStream, subject: str
 ) -> None:
     with js.subscribe(subject) as sub:
@@ -188,7 +188,7 @@ def test_a_second_reading_thread_gets_an_error(
 
 
 @pytest.mark.parametrize("ordered", [False, True], ids=["plain", "ordered"])
-def test_closing_the_connection_wakes_who_waits(
+def test_closing_the_connection_wakes_waiting_threads(
     server: LocalServer, subject: str, ordered: bool
 ) -> None:
     with jsync.connect(server.url) as other:
@@ -310,7 +310,7 @@ def test_a_subscription_tells_its_names_and_counts(
     assert "ended, 0 pending" in repr(sub)
 
 
-def test_a_closed_connection_is_not_kept_alive_by_what_was_subscribed(
+def test_a_closed_connection_is_not_kept_alive_by_its_subscriptions(
     server: LocalServer, nc: jsync.Connection, subject: str
 ) -> None:
     gc.collect()

@@ -61,7 +61,7 @@ def test_flow_control_of_the_server_is_answered_in_its_place(
         wait_for(all_is_answered)
 
 
-def test_flow_control_is_answered_for_a_callback_when_what_came_before_is_handled(
+def test_flow_control_is_answered_after_the_callback_has_handled_the_earlier_messages(
     nc: jsync.Connection, js: jsync.JetStream, subject: str, unique: str
 ) -> None:
     begun: queue.SimpleQueue[bool] = queue.SimpleQueue()
@@ -201,7 +201,7 @@ def test_the_same_flow_control_is_answered_once(
         assert answers.next(SOON).subject == f"fc.{unique}.2"
 
 
-def test_a_request_that_nobody_can_answer_is_reported(
+def test_a_flow_control_request_with_an_invalid_subject_is_reported(
     nc: jsync.Connection, js: jsync.JetStream, subject: str
 ) -> None:
     problems = Recorder()

@@ -126,7 +126,7 @@ def test_a_gap_before_the_first_message_is_reported(
     assert (gap.first, gap.last) == (1, 1)
 
 
-def test_a_gap_of_a_consumer_that_was_there_before_counts_from_what_it_had_sent(
+def test_a_gap_of_an_existing_consumer_counts_from_its_last_sequence(
     nc: jsync.Connection,
     js: jsync.JetStream,
     stream: jsync.Stream,

@@ -108,7 +108,7 @@ def test_heartbeat_alarms_stop_while_disconnected_and_continue_after(
         proxy.hear("server")
 
 
-def test_without_an_interval_nobody_waits_for_heartbeats(
+def test_without_an_interval_no_heartbeat_is_expected(
     js: jsync.JetStream, subject: str
 ) -> None:
     with js.subscribe(subject) as sub:

@@ -363,7 +363,7 @@ def test_a_stream_that_is_deleted_ends_it(
     sub.unsubscribe()
 
 
-def test_an_ordered_subscription_that_cannot_begin_raises_and_leaves_nothing(
+def test_an_ordered_subscription_that_cannot_begin_raises_and_leaves_no_consumer(
     nc: jsync.Connection, js: jsync.JetStream, stream: jsync.Stream, subject: str
 ) -> None:
     before = set(nc.session.interests)
@@ -399,7 +399,7 @@ def test_a_heartbeat_of_a_consumer_that_was_given_up_is_not_believed(
         assert problems.get() is None
 
 
-def test_draining_reads_what_has_come_and_deletes_the_consumer(
+def test_draining_reads_the_received_messages_and_deletes_the_consumer(
     nc: jsync.Connection, js: jsync.JetStream, stream: jsync.Stream, subject: str
 ) -> None:
     publish(nc, subject, 5)

@@ -32,7 +32,7 @@ def waiting(stream: jsync.Stream) -> int:
     return stream.consumer("worker").cached_info.num_waiting
 
 
-def test_fetch_gives_a_list_of_what_there_is_without_waiting_for_more(
+def test_fetch_returns_a_list_of_the_available_messages_without_waiting_for_more(
     js: jsync.JetStream, far: jsync.JetStream, wire: Wire, subject: str
 ) -> None:
     sub = far.pull_subscribe(subject)
@@ -86,7 +86,7 @@ def test_fetch_takes_a_timedelta_for_each_duration(sub: jsync.PullSubscription) 
     sub.drain(timedelta(seconds=LONG))
 
 
-def test_fetch_that_the_server_ends_early_says_why(
+def test_a_fetch_that_the_server_ends_early_raises_the_reason(
     proxy: FaultProxy, subject: str
 ) -> None:
     pulls = Pulls(proxy)
@@ -159,7 +159,7 @@ def test_unsubscribe_ends_it_and_deletes_the_consumer_that_it_created(
             ended.fetch()
 
 
-def test_unsubscribe_raises_what_the_server_says_and_may_be_tried_again(
+def test_unsubscribe_raises_the_error_of_the_server_and_may_be_tried_again(
     far: jsync.JetStream, wire: Wire, stream: jsync.Stream, subject: str
 ) -> None:
     sub = far.pull_subscribe(subject, "worker")

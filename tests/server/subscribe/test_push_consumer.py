@@ -27,7 +27,7 @@ def pushed(stream: jsync.Stream) -> jsync.PushConsumer:
     )
 
 
-def test_a_handler_gets_what_the_server_pushes(
+def test_a_handler_gets_the_pushed_messages(
     js: jsync.JetStream,
     stream: jsync.Stream,
     pushed: jsync.PushConsumer,
@@ -78,7 +78,7 @@ def test_an_exception_of_a_handler_is_reported_and_its_message_given_back(
     assert isinstance(problems.get(), errors.CallbackError)
 
 
-def test_stop_gives_back_what_was_not_handled(
+def test_stop_returns_the_unhandled_messages(
     js: jsync.JetStream, pushed: jsync.PushConsumer, subject: str
 ) -> None:
     for _ in range(10):

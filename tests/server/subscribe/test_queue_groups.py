@@ -48,7 +48,7 @@ def test_a_member_that_did_not_create_the_consumer_leaves_it_alone(
     assert list(stream.consumer_names()) == []
 
 
-def test_a_member_goes_on_when_another_has_gone(
+def test_a_member_continues_after_another_has_left(
     nc: jsync.Connection, js: jsync.JetStream, stream: jsync.Stream, subject: str
 ) -> None:
     stream.create_push_consumer(

@@ -126,7 +126,7 @@ def test_race_makes_the_same_checks_again(
     assert creations(wire) == len(there)
 
 
-def test_race_of_a_pull_joins_what_is_a_pull_consumer_alone(
+def test_race_of_a_pull_joins_only_a_pull_consumer(
     js: jsync.JetStream,
     far: jsync.JetStream,
     wire: Wire,

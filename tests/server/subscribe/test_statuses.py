@@ -60,7 +60,7 @@ def test_next_raises_error_statuses_in_their_place_and_continues(
 
 
 @pytest.mark.parametrize(("status", "text", "kind"), KINDS, ids=str)
-def test_error_statuses_are_raised_from_the_iteration_after_what_had_come(
+def test_the_iteration_raises_error_statuses_after_the_received_messages(
     nc: jsync.Connection,
     sub: jsync.PushSubscription,
     subject: str,
@@ -101,7 +101,7 @@ def test_error_statuses_are_reported_when_there_is_a_callback(
         assert handler.get().metadata.stream_sequence == 1
 
 
-def test_a_deleted_consumer_ends_the_iteration_after_what_had_come(
+def test_a_deleted_consumer_ends_the_iteration_after_the_received_messages(
     nc: jsync.Connection, sub: jsync.PushSubscription, subject: str
 ) -> None:
     publish(nc, subject, 2)

@@ -150,7 +150,7 @@ def test_leaving_the_block_unsubscribes(
     assert there(stream) == []
 
 
-def test_leaving_the_block_does_not_hide_what_the_body_raised(
+def test_leaving_the_block_does_not_hide_the_exception_of_the_body(
     undeletable: LocalServer,
 ) -> None:
     url = f"nats://u:p@127.0.0.1:{undeletable.port}"
@@ -269,7 +269,7 @@ def test_a_callback_may_drain_its_own_subscription(
     wait_for(lambda: there(stream) == [])
 
 
-def test_a_drain_that_takes_too_long_says_so(
+def test_a_drain_that_takes_too_long_raises(
     nc: jsync.Connection, js: jsync.JetStream, subject: str
 ) -> None:
     go_on: queue.SimpleQueue[bool] = queue.SimpleQueue()
@@ -413,7 +413,7 @@ def test_a_drain_leaves_the_consumer_alone_that_a_dropped_subscription_only_read
     assert there(stream) == ["theirs"]
 
 
-def test_a_callback_gets_its_messages_though_nobody_keeps_the_subscription(
+def test_a_callback_gets_its_messages_though_the_subscription_is_not_kept(
     server: LocalServer, stream: jsync.Stream, subject: str
 ) -> None:
     got: list[bytes] = []

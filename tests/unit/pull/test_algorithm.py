@@ -85,7 +85,7 @@ def test_with_max_messages_of_one_each_message_is_followed_by_a_pull(
         pull.taken(1, 10)
 
 
-def test_credit_is_what_may_be_taken_before_the_next_pull() -> None:
+def test_credit_is_the_number_of_messages_before_the_next_pull() -> None:
     pull = engine(max_messages=10)
     asked(pull)
     assert pull.credit()[0] == 5
@@ -129,7 +129,9 @@ def test_a_reader_without_credit_gets_a_pull(options: dict[str, int]) -> None:
     ("stop_after", "batches"),
     [(1, [1]), (5, [5]), (10, [10]), (13, [10, 3]), (20, [10, 5, 5]), (12, [10, 2])],
 )
-def test_no_more_is_asked_than_stop_after(stop_after: int, batches: list[int]) -> None:
+def test_pulls_request_no_more_than_stop_after(
+    stop_after: int, batches: list[int]
+) -> None:
     pull = engine(max_messages=10, stop_after=stop_after)
     seen = []
     for _ in range(stop_after):
@@ -149,7 +151,7 @@ def test_stop_after_holds_by_bytes_too() -> None:
     assert pull.ask() is None
 
 
-def test_after_a_reconnect_what_is_not_buffered_is_asked_for_again() -> None:
+def test_after_a_reconnect_the_missing_messages_are_requested_again() -> None:
     # "When a reconnect event is received, client should: ... Publish a new pull request."
     pull = engine(max_messages=10)
     asked(pull)
@@ -166,7 +168,7 @@ def test_after_a_reconnect_with_a_full_buffer_the_reader_brings_the_next_pull() 
     assert asked(pull).batch == 5
 
 
-def test_a_reset_gives_stop_after_back_what_never_came() -> None:
+def test_a_reset_counts_undelivered_messages_of_stop_after_again() -> None:
     pull = engine(max_messages=10, stop_after=12)
     asked(pull)
     pull.taken(3, 0)

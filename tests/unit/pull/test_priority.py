@@ -30,7 +30,7 @@ def test_without_a_group_a_pull_is_as_ever(config: ConsumerConfig | None) -> Non
     assert check(config).on(request, "") is request
 
 
-def test_the_claim_is_in_the_pull_and_what_is_not_claimed_is_not() -> None:
+def test_the_pull_holds_the_claimed_options_and_no_others() -> None:
     request = fetch_request(1, None, 1.0, None)
     plain = json.loads(request.encode())
     made = check(OVERFLOW, group="A", min_pending=5, min_ack_pending=7).on(request, "")

@@ -277,7 +277,7 @@ def test_by_bytes_every_message_that_fits_is_given_without_a_word_and_without_sp
                 read()
 
 
-def test_by_bytes_stop_after_counts_what_open_pulls_may_still_bring() -> None:
+def test_by_bytes_stop_after_counts_the_messages_of_open_pulls() -> None:
     pull = engine(max_bytes=1000, stop_after=12)
     first = asked(pull)
     pull.taken(6, 600)

@@ -41,7 +41,7 @@ from jsync.jetstream.pulls.engine import LARGE_BATCH, Meaning, fetch_request, ju
         (499, "Something New", Meaning.FAILED, PullError),
     ],
 )
-def test_a_status_means_what_the_adr_says(
+def test_a_status_has_the_meaning_of_the_adr(
     status: int, text: str, meaning: Meaning, error: type[Exception] | None
 ) -> None:
     verdict = judge(status, text)

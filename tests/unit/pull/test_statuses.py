@@ -49,7 +49,7 @@ def test_messages_that_a_pull_did_not_get_are_no_longer_pending(
     assert by_messages.pending_messages == 3
 
 
-def test_with_several_pulls_open_only_the_ended_ones_rest_goes() -> None:
+def test_an_ended_pull_releases_only_its_own_rest_beside_open_ones() -> None:
     # "There is no need to track specific pull request's status - as long as the
     # aggregate message and byte count is maintained"
     pull = engine(max_messages=10)
@@ -229,7 +229,7 @@ def test_pauses_grow_up_to_a_bound_and_are_short_again_after_a_message() -> None
 @pytest.mark.parametrize(
     "status", [(409, "Leadership Change"), (503, ""), (400, "Bad")]
 )
-def test_an_end_that_does_not_say_what_was_left_leaves_the_buffer_pending(
+def test_an_end_without_counts_keeps_the_buffer_pending(
     buffered: int, status: tuple[int, str]
 ) -> None:
     # After a terminating status without pending headers, the pending count is what is
@@ -266,7 +266,7 @@ def test_headers_that_claim_too_much_never_make_it_negative() -> None:
         (503, "", False),
     ],
 )
-def test_a_status_says_whether_other_pulls_are_owed_more(
+def test_a_status_tells_whether_more_answers_follow(
     status: int, text: str, more: bool
 ) -> None:
     assert says_more(status, text) is more

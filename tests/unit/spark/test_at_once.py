@@ -73,7 +73,7 @@ def test_a_stream_that_was_begun_holds_one_batch() -> None:
     assert {given for key, given in streams.given.items() if key} <= {1}
 
 
-def test_who_stops_early_closes_what_was_begun() -> None:
+def test_an_early_stop_closes_the_started_readers() -> None:
     streams = Streams()
     batches = in_turn(streams.read, range(20))
     next(batches)

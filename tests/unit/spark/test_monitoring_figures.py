@@ -26,7 +26,7 @@ def report(batch: int, rows: int, **streams: int) -> dict[str, Any]:
     }
 
 
-def test_reports_add_up_and_the_last_says_where_the_query_is() -> None:
+def test_reports_add_up_and_the_last_has_the_place_of_the_query() -> None:
     query = QueryFigures(id="q")
     query.take(report(0, 10, A=11))
     query.streams["A"].lag = 4
@@ -49,7 +49,7 @@ def test_a_stream_that_two_sources_read_counts_from_the_one_behind() -> None:
     assert query.streams["A"].next == 7
 
 
-def test_a_line_says_what_is_known() -> None:
+def test_a_log_line_shows_the_known_figures() -> None:
     query = QueryFigures(id="q", name="hours", rows=1500, processed_rate=50.4)
     query.streams = {
         "A": StreamFigures(created="t", next=1, lag=1200, lag_seconds=2.34),

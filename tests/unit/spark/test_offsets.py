@@ -58,7 +58,7 @@ def test_an_offset_comes_back_from_json() -> None:
         (5, 9, holding(1, 20, NEW), "was recreated at"),
     ],
 )
-def test_what_is_lost_of_a_range(
+def test_the_lost_messages_of_a_range(
     start: int, upto: int, stream: Holding, loss: str | None
 ) -> None:
     found = lost(OLD, start, upto, stream)
@@ -86,7 +86,7 @@ def test_where_to_go_on_behind_a_loss() -> None:
     st.dictionaries(st.sampled_from("ABCD"), st.integers(0, 10**9), min_size=1),
     st.integers(1, 10**9),
 )
-def test_what_is_admitted_is_the_limit_and_starves_nobody(
+def test_the_limit_is_used_up_and_starves_no_stream(
     backlogs: dict[str, int], limit: int
 ) -> None:
     shares = admitted(backlogs, limit)

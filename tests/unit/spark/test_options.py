@@ -98,7 +98,9 @@ def test_an_option_that_there_is_not_is_refused(name: str, wanted: str) -> None:
         ({"readMode": "push"}, "readMode has to be consumer or direct"),
     ],
 )
-def test_what_a_batch_cannot_be_is_refused(given: dict[str, str], wanted: str) -> None:
+def test_a_batch_rejects_options_of_a_stream(
+    given: dict[str, str], wanted: str
+) -> None:
     with pytest.raises(ConfigError, match=wanted):
         SourceOptions.of(Options({"stream": "A", **given}), streaming=False)
 
@@ -163,7 +165,7 @@ def test_a_delay_has_a_unit(text: str, seconds: float) -> None:
     assert source(streaming=True, minOffsetsPerTrigger=5).max_delay == 900
 
 
-def test_a_secret_is_where_it_runs_and_not_in_what_travels(
+def test_a_secret_stays_on_its_machine_and_is_not_sent(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ORDERS_PASSWORD", "s3cret")

@@ -46,7 +46,7 @@ def test_a_connection_that_stays_closed_is_not_waited_for() -> None:
     assert left == ["never asked for"]
 
 
-def test_a_connection_that_is_closed_may_be_made_anew() -> None:
+def test_a_closed_connection_may_be_replaced() -> None:
     ask, left = asked(
         errors.ConnectionClosedError("closed"),
         errors.NoServersError("none yet"),

@@ -102,11 +102,11 @@ def test_the_columns_of_a_view(given: dict[str, Any], columns: str) -> None:
         "a step that nobody knows of whether it streams",
     ],
 )
-def test_what_is_right_is_let_through(tmp_path: Path, parts: tuple[str, ...]) -> None:
+def test_a_correct_pipeline_passes(tmp_path: Path, parts: tuple[str, ...]) -> None:
     assert problems(tmp_path, *parts) == ""
 
 
-def test_what_is_made_of_static_views_alone_is_static(tmp_path: Path) -> None:
+def test_a_view_of_static_views_is_static(tmp_path: Path) -> None:
     steps = '[steps]\nshort = "select substr(name, 1, 3) from names"\n'
     found = problems(
         tmp_path, STREAMING, MESSAGES, STATIC, steps, SINK.format(view="short")

@@ -343,7 +343,7 @@ WRONG: dict[str, tuple[str, str, str, str]] = {
 
 
 @pytest.mark.parametrize("mistake", WRONG)
-def test_a_mistake_is_told_with_its_line(file: Path, mistake: str) -> None:
+def test_a_mistake_is_reported_with_its_line(file: Path, mistake: str) -> None:
     right, wrong, where, message = WRONG[mistake]
     assert WHOLE.count(right) == 1, "the mistake is made in one place"
     text = WHOLE.replace(right, wrong)
@@ -353,7 +353,7 @@ def test_a_mistake_is_told_with_its_line(file: Path, mistake: str) -> None:
     assert (line, message) in problems(file, text)
 
 
-def test_every_mistake_is_told_at_once(file: Path) -> None:
+def test_all_mistakes_are_reported_at_once(file: Path) -> None:
     text = WHOLE
     for mistake in ("the trigger", "a schema", "a setting", "a sink from nowhere"):
         right, wrong, _, _ = WRONG[mistake]
@@ -390,7 +390,7 @@ def test_a_batch_with_a_mistake_is_refused(file: Path, text: str, message: str) 
     assert any(message in found for _, found in problems(file, text))
 
 
-def test_what_is_in_the_environment_is_not_shown(
+def test_values_of_the_environment_are_not_shown(
     file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("WHERE", "elsewhere")

@@ -51,7 +51,9 @@ def test_a_view_is_found_in_its_line() -> None:
         ("select 'a", "this is not Spark SQL", 1),
     ],
 )
-def test_what_is_no_query_is_refused(query: str, message: str, line: int) -> None:
+def test_a_statement_that_is_no_query_is_rejected(
+    query: str, message: str, line: int
+) -> None:
     with pytest.raises(sql.SQLError, match=message) as refused:
         sql.reads(query)
     assert refused.value.line == line
@@ -87,7 +89,7 @@ def test_the_columns_of_a_schema(schema: str, columns: list[str]) -> None:
         ("a int) using csv options (b 'x'", "a schema is written as", 1),
     ],
 )
-def test_what_is_no_schema_is_refused(schema: str, message: str, line: int) -> None:
+def test_an_invalid_schema_is_rejected(schema: str, message: str, line: int) -> None:
     with pytest.raises(sql.SQLError, match=message) as refused:
         sql.columns(schema)
     assert refused.value.line == line

@@ -107,7 +107,7 @@ def matches(pattern: str, subject: str) -> bool:
 
 
 @given(PATTERN, PATTERN, SUBJECT)
-def test_an_intersection_matches_what_both_match(
+def test_an_intersection_matches_the_subjects_that_both_match(
     one: str, other: str, subject: str
 ) -> None:
     both = intersection(one, other)

@@ -29,7 +29,7 @@ def config(**fields: Any) -> StreamConfig:
     return StreamConfig(**{**given, **fields})
 
 
-def test_what_is_not_given_is_at_least_once_and_without_a_fence() -> None:
+def test_the_default_is_at_least_once_without_a_fence() -> None:
     found = settings()
     assert not found.exactly_once
     assert found.publisher == "auto"
@@ -85,7 +85,7 @@ def test_an_option_that_cannot_be_is_refused(given: dict[str, str], what: str) -
         ),
     ],
 )
-def test_what_does_not_go_together_is_refused(
+def test_conflicting_options_are_rejected(
     given: dict[str, str], plan: ColumnPlan, what: str
 ) -> None:
     with pytest.raises(ConfigError, match=re.compile(what, re.DOTALL)):
