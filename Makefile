@@ -126,7 +126,7 @@ bulk: java go $(VENV)/.test $(VENV)/.spark jars servers
 	VENV=$(VENV) scripts/test-pythons bulk
 
 fault: java $(VENV)/.test $(VENV)/.spark jars servers
-	scripts/run-tests fault $(VENV) -n 2 --dist loadfile -m fault
+	scripts/run-tests fault $(VENV) -n 3 --dist loadfile -m fault
 
 websocket: $(VENV)/.test
 	JSYNC_TESTS_OVER=websocket scripts/run-tests websocket $(VENV) -n 3 --dist loadfile \
