@@ -2,7 +2,7 @@
 
 Each panel shows one figure of one scenario, in its own unit. jsync comes first, in colour. The
 raw socket comes last: it is a loop over a plain socket that does the same work without a client.
-`NAME-front` has three panels, for the README.
+`NAME-front` has three panels, for the README, and `NAME-front-dark` is for a dark page.
 """
 
 from __future__ import annotations
@@ -14,7 +14,18 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 CPU, RATE, MEDIAN = "CPU, us each", "thousand/s", "p50, us"
-JSYNC, PEER, RAW = "#0b7285", "#adb5bd", "#dee2e6"
+
+
+class Palette(NamedTuple):
+    jsync: str
+    peer: str
+    raw: str
+    ink: str
+    grid: str
+
+
+LIGHT = Palette("#0b7285", "#adb5bd", "#dee2e6", "#000000", "#e9ecef")
+DARK = Palette("#3bc9db", "#868e96", "#495057", "#e9ecef", "#343a40")
 CLIENTS = {
     "jsync": ("jsync", "jsync consume", "jsync, 1 thread", "jsync, add", "jsync next"),
     "nats.go": ("nats.go", "nats.go Consume", "nats.go Next", "orbit.go"),
@@ -92,20 +103,32 @@ def values(document: dict[str, Any], panel: Panel) -> dict[str, list[float]]:
 
 
 def draw(document: dict[str, Any], directory: Path, name: str) -> None:
-    """Write `name`.svg and `name`.png, and the same with the suffix `-front`."""
+    """Write `name`.svg and `name`.png, and the same with the suffix `-front`.
+
+    The background is transparent in `name`-front-dark.svg, and the text is light.
+    """
     # Not needed to run the benchmarks.
     import matplotlib as mpl  # noqa: PLC0415
 
     mpl.use("Agg")
-    mpl.rcParams |= {
-        "svg.hashsalt": "jsync",
-        "svg.fonttype": "none",
-        "font.size": 8,
-        "axes.titlesize": 9,
-    }
     from matplotlib import pyplot as plt  # noqa: PLC0415
 
-    for suffix, wanted, columns in (("", PANELS, 4), ("-front", FRONT, 3)):
+    for suffix, wanted, columns, palette in (
+        ("", PANELS, 4, LIGHT),
+        ("-front", FRONT, 3, LIGHT),
+        ("-front-dark", FRONT, 3, DARK),
+    ):
+        mpl.rcParams |= {
+            "svg.hashsalt": "jsync",
+            "svg.fonttype": "none",
+            "font.size": 8,
+            "axes.titlesize": 9,
+            "text.color": palette.ink,
+            "axes.edgecolor": palette.ink,
+            "axes.labelcolor": palette.ink,
+            "xtick.color": palette.ink,
+            "ytick.color": palette.ink,
+        }
         panels = panels_of(document, wanted)
         rows = -(-len(panels) // columns)
         figure, axes = plt.subplots(
@@ -118,7 +141,7 @@ def draw(document: dict[str, Any], directory: Path, name: str) -> None:
             axis.set_visible(False)
         for axis, (panel, found) in zip(axes.flat, panels, strict=False):
             axis.set_visible(True)
-            _bars(axis, panel, found)
+            _bars(axis, panel, found, palette)
         facts = document["facts"]
         figure.suptitle(
             f"128 bytes (requests: 16), nats-server {facts['nats-server']}, "
@@ -126,23 +149,32 @@ def draw(document: dict[str, Any], directory: Path, name: str) -> None:
             fontsize=9,
         )
         figure.tight_layout()
-        figure.savefig(directory / f"{name}{suffix}.svg", metadata={"Date": None})
-        figure.savefig(directory / f"{name}{suffix}.png", dpi=110)
+        figure.savefig(
+            directory / f"{name}{suffix}.svg",
+            metadata={"Date": None},
+            transparent=palette is DARK,
+        )
+        if palette is LIGHT:
+            figure.savefig(directory / f"{name}{suffix}.png", dpi=110)
         plt.close(figure)
 
 
-def _bars(axis: Any, panel: Panel, found: dict[str, list[float]]) -> None:
+def _bars(
+    axis: Any, panel: Panel, found: dict[str, list[float]], palette: Palette
+) -> None:
     """Draw bars, or points on a logarithmic axis if one figure is many times another."""
     medians = [median for median, _, _ in found.values()]
     wide = panel.column == CPU and max(medians) > 10 * min(medians)
     for at, (client, (median, least, most)) in enumerate(found.items()):
-        colour = {"jsync": JSYNC, "raw socket": RAW}.get(client, PEER)
+        colour = {"jsync": palette.jsync, "raw socket": palette.raw}.get(
+            client, palette.peer
+        )
         if wide:
             axis.plot(median, at, "o", color=colour, markersize=7)
         else:
             axis.barh(at, median, color=colour, height=0.7)
         most = min(most, 1.5 * max(medians))
-        axis.plot([least, most], [at, at], color="black", linewidth=0.8)
+        axis.plot([least, most], [at, at], color=palette.ink, linewidth=0.8)
         label = f"{median:,.0f}" if median >= 100 else f"{median:.3g}"
         axis.annotate(
             label,
@@ -158,7 +190,7 @@ def _bars(axis: Any, panel: Panel, found: dict[str, list[float]]) -> None:
         axis.set_xlim(min(medians) / 2, max(medians) * 8)
         axis.set_ylim(len(found) - 0.5, -0.5)
         axis.xaxis.set_major_formatter("{x:g}")
-        axis.grid(axis="x", color="#e9ecef")
+        axis.grid(axis="x", color=palette.grid)
         axis.set_axisbelow(True)
     else:
         longest = max(most for _, _, most in found.values())
