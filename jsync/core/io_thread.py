@@ -147,6 +147,12 @@ class IOThread:
     def is_current(self) -> bool:
         return threading.current_thread() is self._thread
 
+    @property
+    def is_leaving(self) -> bool:
+        """Whether the user asked to reconnect, and the server is not left yet."""
+        move = self._move
+        return self._hurry or (move is not None and move.by_user)
+
     def start(self) -> None:
         self._thread.start()
 
@@ -211,8 +217,10 @@ class IOThread:
                 return None
             opened = None
             self._session.lost(loss)
-            self._drop_stream()
             move, self._move = self._move, None
+            if self._stream and move and move.asked and move.asked.done:
+                self._stream.linger(monotonic() + move.seconds)
+            self._drop_stream()
             self._begin_round(loss, asked=move is not None and move.by_user)
             if not self._options.allow_reconnect:
                 return loss
@@ -658,13 +666,13 @@ class IOThread:
 
     def _leave(self) -> None:
         if self._hurry:
-            self._hurry = False
             self._move = Move(
                 "you asked to reconnect",
                 RECONNECT_SECONDS,
                 monotonic() + RECONNECT_SECONDS,
                 by_user=True,
             )
+            self._hurry = False  # after it: `is_leaving` reads both
         move = self._move
         if move is None:
             return

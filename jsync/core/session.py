@@ -140,6 +140,10 @@ class Service(Protocol):
     def is_current(self) -> bool:
         """Whether the caller runs on it."""
 
+    @property
+    def is_leaving(self) -> bool:
+        """Whether the user asked to reconnect, and the server is not left yet."""
+
     def reconnect(self) -> None:
         """Leave the server for the next one; does not wait."""
 
@@ -413,9 +417,12 @@ class Session:
     # Waiting --------------------------------------------------------------------------
 
     def await_connected(self, deadline: float) -> None:
-        """Block until connected; raise when that takes too long, or closed meanwhile."""
+        """Block until connected; raise when that takes too long, or closed meanwhile.
+
+        A connection that the user asked to reconnect counts once it has.
+        """
         with self.lock:
-            if self.state is ConnectionState.CONNECTED:
+            if self.state is ConnectionState.CONNECTED and not self.io.is_leaving:
                 return
             if self.state is ConnectionState.CLOSED:
                 raise self.closed_error()
@@ -450,6 +457,8 @@ class Session:
         """Block until the server has read all that was written before this call."""
         if monotonic() >= deadline:
             raise LateError("no time for a ping")
+        if self.io.is_leaving:
+            self.await_connected(deadline)
         waiter = Waiter(self.outbox)
         while not self.line.ping(waiter):
             self.await_connected(deadline)

@@ -232,6 +232,19 @@ class Stream:
 
     # ------------------------------------------------------------------------------------
 
+    def linger(self, deadline: float) -> None:
+        """Have the peer read all that was written, and end the connection itself.
+
+        `close` alone may cost the last bytes written: a peer that is sending gets a reset
+        from a closed socket, and drops what it has not read.
+        """
+        with contextlib.suppress(OSError, CancelledError):
+            self._sock.shutdown(socket.SHUT_WR)
+            while wait(
+                self.fd, select.POLLIN, deadline, self._waker, self._cancelled
+            ) and self._sock.recv(READ_SIZE):
+                pass
+
     def close(self) -> None:
         """End the connection, for a child process that has the descriptor too."""
         with contextlib.suppress(OSError):

@@ -185,6 +185,66 @@ def test_force_reconnect_moves_to_the_next_server_and_loses_nothing(
         assert numbers == list(range(1000))
 
 
+def test_a_server_that_is_left_reads_all_that_was_published(
+    own_server: StartServer,
+) -> None:
+    server = own_server(jetstream=False)
+    asked, published, left, done = (threading.Event() for _ in range(4))
+    read: list[bytes] = []
+
+    def sends_much(peer: Peer) -> None:
+        peer.handshake()
+        assert peer.frame() == b"PING\r\n"
+        asked.set()
+        assert published.wait(LONG)
+        peer.send(b"PONG\r\n")
+        assert left.wait(LONG)
+        try:
+            # The answer to this is a reset, if the client has closed its socket.
+            for _ in range(10):
+                peer.send(b"+OK\r\n" * 1000)
+            while True:
+                read.append(peer.frame())
+        finally:
+            done.set()
+
+    # More is published than the servers' sockets hold, so the client's socket has the rest.
+    with FakeServer(sends_much, receive_buffer=8192) as fake:
+        urls = [fake.url, server.url]
+        with (
+            jsync.connect(server.url) as reader,
+            reader.subscribe("data") as rest,
+            connect(urls, Events(), randomize=False) as nc,
+            nc.events() as events,
+        ):
+            reader.flush(LONG)
+            nc.force_reconnect()
+            assert asked.wait(LONG)
+            for _ in range(100):
+                nc.publish("data", bytes(10_000))
+            published.set()
+            assert isinstance(events.next(LONG), jsync.Disconnected)
+            left.set()
+            assert events.next(LONG) == jsync.Reconnected(url=server.url)
+            assert done.wait(LONG)
+            for _ in range(100 - len(read)):  # published once the sockets were full
+                assert len(rest.next(LONG).data) == 10_000
+            nc.flush(LONG)
+            assert rest.pending == 0
+    assert read
+
+
+def test_flush_after_force_reconnect_waits_for_the_new_connection(
+    pair: tuple[LocalServer, LocalServer],
+) -> None:
+    urls = [server.url for server in pair]
+    with connect(urls, Events(), randomize=False) as nc:
+        for count in range(1, 51):
+            nc.force_reconnect()
+            nc.flush(LONG)
+            assert nc.stats().reconnects == count
+
+
 def test_force_reconnect_lets_a_request_end_first(
     pair: tuple[LocalServer, LocalServer],
 ) -> None:
