@@ -262,7 +262,7 @@ cdef class AtomicAdder:
         cdef BatchEntry entry, held
         if (
             options or ack or timeout is not None
-            or self.flowing == 0 or self.flowing != self.outbox.connections
+            or self.flowing == 0 or self.flowing != glance_number(&self.outbox.opened)
             or PyList_GET_SIZE(messages.waiting) != 1
         ):
             self._add(subject, data, options, ack, timeout)
@@ -275,7 +275,9 @@ cdef class AtomicAdder:
             return
         try:
             held = <BatchEntry>messages.waiting[0]
-            entry = messages.checked(subject, data, None, self.outbox.max_payload)
+            entry = messages.checked(
+                subject, data, None, glance_size(&self.outbox.most_payload)
+            )
             messages.count(entry)
             messages.waiting.append(entry)
             try:

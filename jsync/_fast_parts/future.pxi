@@ -52,13 +52,20 @@ cdef class PubAckFuture:
         raise TypeError("you cannot make a future: a publisher's publish returns one")
 
     def __repr__(self) -> str:
-        if not self.finished:
-            state = "pending"
-        elif self.error is not None:
-            state = f"failed: {type(self.error).__name__}"
-        else:
-            state = repr(self.pub_ack())
+        cdef Section here
+        enter(&here, <PyObject*>self.window)
+        try:
+            state = self.state()
+        finally:
+            leave(&here)
         return f"<PubAckFuture {self.subject!r} {state}>"
+
+    cdef str state(self):
+        if not self.finished:
+            return "pending"
+        if self.error is not None:
+            return f"failed: {type(self.error).__name__}"
+        return repr(self.pub_ack())
 
     def __reduce__(self):
         raise TypeError("cannot pickle a future: pickle its result() instead")
@@ -85,11 +92,11 @@ cdef class PubAckFuture:
 
     def done(self) -> bool:
         """Whether the ack or the error has come. Does not block."""
-        return self.finished != 0
+        return load_byte(&self.finished) != 0
 
     def running(self) -> bool:
         """The opposite of `done`."""
-        return not self.finished
+        return not load_byte(&self.finished)
 
     def cancel(self) -> bool:
         """Return False: a published message cannot be taken back."""

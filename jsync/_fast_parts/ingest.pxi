@@ -194,8 +194,8 @@ cdef class BatchWriter:
     def full(self) -> bool:
         """Whether bytes, and not messages or answers, are in the way of the next one."""
         return (
-            self.counts.sent < self.limit and self.answers.count == 0
-            and not self.answers.closed
+            self.counts.sent < self.limit and self.answers.count_now() == 0
+            and not glance_int(&self.answers.over)
         )
 
     @property
@@ -325,7 +325,7 @@ cdef class BatchWriter:
             self.make_room(1)
             self.writing = True
             try:
-                if not self.put(s, size, block, payload, operation):
+                if not self.put(s, size, block, payload, operation, &here):
                     return None
             finally:
                 self.writing = False
@@ -412,7 +412,7 @@ cdef class BatchWriter:
                 first = at
                 self.writing = True
                 try:
-                    at = self.write_chunk(subjects, payloads, first, blocks, ids)
+                    at = self.write_chunk(subjects, payloads, first, blocks, ids, &here)
                 finally:
                     self.writing = False
                 if at == first:
@@ -423,7 +423,8 @@ cdef class BatchWriter:
             leave(&here)
 
     cdef Py_ssize_t write_chunk(
-        self, subjects, list payloads, Py_ssize_t begin, list blocks, bytes ids
+        self, subjects, list payloads, Py_ssize_t begin, list blocks, bytes ids,
+        Section* here,
     ) except -1:
         """Write a message, and more as long as they may be; `begin`: not connected."""
         cdef Py_ssize_t end = begin, subject_size = 0, i
@@ -458,7 +459,7 @@ cdef class BatchWriter:
             size += publish_size(frame)
             end += 1
         self.make_room(end - begin)
-        out = self.outbox.begin(size, PASSING)
+        out = self.outbox.begin_in(size, PASSING, here, <PyObject*>self)
         if out == NULL:
             return begin
         for i in range(end - begin):
@@ -613,7 +614,7 @@ cdef class BatchWriter:
         return (
             self.counts.sent < self.limit
             and (self.under_way + size <= self.window or self.count == 0)
-            and self.answers.count == 0 and not self.answers.closed
+            and self.answers.count_now() == 0 and not glance_int(&self.answers.over)
         )
 
     cdef inline int check_size(self, bytes payload, bytes block) except -1:
@@ -621,16 +622,22 @@ cdef class BatchWriter:
 
     cdef bint put(
         self, const char* s, Py_ssize_t subject_size, bytes block, bytes payload,
-        int operation,
+        int operation, Section* here,
     ) except -1:
         cdef uint64_t number = self.counts.sent + 1
         cdef Publish frame
+        cdef char* out
         if number == 1 and operation == BATCH_APPEND:
             operation = BATCH_START
         self.describe(&frame, s, subject_size, number, operation)
         publish_bytes(&frame, block, payload)
-        if not self.outbox.write_frame(&frame, PASSING, IN_CHUNKS):
+        out = self.outbox.begin_in(
+            publish_size(&frame), PASSING, here, <PyObject*>self
+        )
+        if out == NULL:
             return False
+        self.outbox.put(out, &frame)
+        self.outbox.finish(IN_CHUNKS)
         self.counts.sent = number
         return True
 

@@ -49,13 +49,18 @@ cdef class JetStreamMailbox(Mailbox):
         )
         self.jetstream = True
         # An only reader reads the socket itself: to be woken costs more.
-        self.self_reading = self.readers == 1
+        note_int(&self.self_reading, self.readers == 1)
 
     def __dealloc__(self):
         self.forget_rows()
 
     def __len__(self) -> int:
-        return self.count - self.controls
+        cdef size_t count
+        cdef Section here
+        enter(&here, <PyObject*>self)
+        count = self.count - self.controls
+        leave(&here)
+        return count
 
     @property
     def order(self) -> Order | None:
@@ -198,7 +203,12 @@ cdef class JetStreamMailbox(Mailbox):
     @property
     def holds_control(self) -> bool:
         """Whether something waits here for `on_control`."""
-        return self.controls > 0
+        cdef bint some
+        cdef Section here
+        enter(&here, <PyObject*>self)
+        some = self.controls > 0
+        leave(&here)
+        return some
 
     cdef Msg take(self):
         cdef Msg msg
@@ -250,9 +260,9 @@ cdef class JetStreamMailbox(Mailbox):
     cdef Msg first(self):
         cdef Msg msg
         while True:
-            if self.controls:
+            if PARALLEL or self.controls:
                 self.pass_controls()
-            if self.columnar:
+            if glance_int(&self.columnar):
                 raise ConcurrentUseError("these messages are being read as columns")
             msg = Mailbox.first(self)
             if msg is None or msg.ack_state != CONTROL:
@@ -295,29 +305,37 @@ cdef class JetStreamMailbox(Mailbox):
 
     cdef bint has_enough(self) noexcept:
         if self.columnar:
-            return self.count >= self.wake_count or self.bytes >= self.wake_bytes
+            return self.count >= self.wake_count or self.held >= self.wake_bytes
         return self.count > 0
 
+    cdef bint has_enough_now(self) noexcept:
+        cdef bint enough
+        cdef Section here
+        enter(&here, <PyObject*>self)
+        enough = self.has_enough()
+        leave(&here)
+        return enough
+
     cdef bint keeps_acks(self) noexcept:
-        return self.holds_acks and self.self_reading
+        return self.holds_acks and glance_int(&self.self_reading)
 
     def take_rest(self, rest: "list | None" = None) -> list:
         if rest is None:
             rest = []
-        if self.columns is not None:
-            if self.count:
+        if glance_int(&self.columnar):
+            if self.count_now():
                 rest.append(self.take_rows(whole=True))
             return rest
         return Mailbox.take_rest(self, rest)
 
     cdef int deliver(self, Msg msg, Line line) except -1:
         cdef Trail trail
-        self.arrived = line.now
+        note_time(&self.arrived, line.now)
         # What was stored has a subject to ack to, whatever its publisher put into it.
         if msg.reply_size == 0 and msg.is_status():
             line.events.append((EVENT_STATUS, (self, msg)))
             return 0
-        if self.closed:
+        if self.over:
             return 0
         if self._on_control is not None and msg.is_status() and not is_ack_subject(
             msg.head + msg.subject_size, msg.reply_size
@@ -338,7 +356,7 @@ cdef class JetStreamMailbox(Mailbox):
             msg.ack_state = NEEDLESS
         if self.pin is not None:
             self.pin.learn(msg)
-        if PARALLEL and self.closed:
+        if PARALLEL and self.over:
             return 0
         return self.keep(msg, self.size_of(msg), self.count - self.controls, line)
 
@@ -409,8 +427,8 @@ cdef class JetStreamMailbox(Mailbox):
 
     cdef inline int tell_of_order(self, Line line) except -1:
         cdef Order order = self._order
-        if (order.stopped is not None or order.passed_over) and not order.told:
-            order.told = True
+        if (order.halt or glance_size(&order.passed_over)) and not load_int(&order.told):
+            store_int(&order.told, True)
             line.events.append((EVENT_ORDER, self))
         return 0
 
@@ -421,7 +439,7 @@ cdef class JetStreamMailbox(Mailbox):
         cdef Section here
         enter(&here, <PyObject*>self)
         try:
-            counts = (self.taken, self.taken_bytes), (self.count, self.bytes)
+            counts = (self.taken, self.taken_bytes), (self.count, self.held)
             self.taken = self.taken_bytes = 0
             return counts
         finally:
@@ -454,11 +472,11 @@ cdef class JetStreamMailbox(Mailbox):
                 raise ConcurrentUseError("these messages are being read as columns already")
             self.take_all(before)
             for msg in before:
-                self.count += add_row(columns, msg, self.size_of(msg), &self.bytes)
+                self.count += add_row(columns, msg, self.size_of(msg), &self.held)
             self.columns = columns
-            self.columnar = True
+            note_int(&self.columnar, True)
             # Rows come many to a wake-up, and at less cost in what the I/O thread reads.
-            self.self_reading = False
+            note_int(&self.self_reading, False)
         finally:
             leave(&here)
 
@@ -466,11 +484,11 @@ cdef class JetStreamMailbox(Mailbox):
         """Take a message as a row; False when it has to come as an object."""
         cdef AckNumbers ack
         if (
-            self.closed or self.pin is not None or frame.reply_size == 0
+            self.over or self.pin is not None or frame.reply_size == 0
             or not read_ack(&self.columns.reader, frame.reply, frame.reply_size, &ack)
         ):
             return False
-        self.arrived = line.now
+        note_time(&self.arrived, line.now)
         self.add_row(frame, &ack, (
             frame.subject_size + frame.reply_size + frame.block_size + frame.data_size
         ), line)
@@ -498,10 +516,10 @@ cdef class JetStreamMailbox(Mailbox):
             if not taken:
                 return 0
         self.columns.append(frame, ack, size)
-        self.delivered += 1
+        self.came += 1
         self.count += 1
-        self.bytes += size
-        if self.count >= self.wake_count or self.bytes >= self.wake_bytes:
+        self.held += size
+        if self.count >= self.wake_count or self.held >= self.wake_bytes:
             self.wake_one()
         return self.end_if_complete(line)
 
@@ -514,17 +532,22 @@ cdef class JetStreamMailbox(Mailbox):
             <int64_t>(deadline * 1e9) if deadline < 1e9 else NEVER
         )
         cdef bint flushed = False
-        self.wake_count = max(1, min(rows, <size_t>INT64_MAX))
-        self.wake_bytes = max(1, min(size, <size_t>INT64_MAX))
-        while self.count < self.wake_count and self.bytes < self.wake_bytes:
-            if self.closed:
-                if self.count == 0:
+        cdef Section here
+        enter(&here, <PyObject*>self)
+        try:
+            self.wake_count = max(1, min(rows, <size_t>INT64_MAX))
+            self.wake_bytes = max(1, min(size, <size_t>INT64_MAX))
+        finally:
+            leave(&here)
+        while not self.has_enough_now():
+            if glance_int(&self.over):
+                if self.count_now() == 0:
                     self.ended()
                 return False
             if jsync_now() >= until:
                 return False
             check_may_wait(self.outbox)
-            if self.outbox.lazy_since and not flushed:  # see `wait`
+            if glance_time(&self.outbox.lazy_since) and not flushed:  # see `wait`
                 flushed = True
                 self.outbox.flush_now()
                 continue
@@ -547,7 +570,7 @@ cdef class JetStreamMailbox(Mailbox):
         last = chunks
         while last != NULL:
             self.count -= last.rows
-            self.bytes -= last.wire
+            self.held -= last.wire
             self.taken += last.rows
             self.taken_bytes += last.wire
             last = last.next
@@ -570,7 +593,7 @@ cdef class JetStreamMailbox(Mailbox):
         try:
             while chunk != NULL:
                 self.count += chunk.rows
-                self.bytes += chunk.wire
+                self.held += chunk.wire
                 self.taken -= chunk.rows
                 self.taken_bytes -= chunk.wire
                 chunk = chunk.next

@@ -33,7 +33,7 @@ cdef class Line(Parser):
     """
 
     cdef int fd, wake_fd
-    cdef bint direct
+    cdef int direct
     cdef int interrupted
     cdef int64_t now
     cdef bint receiving  # a thread is inside; a finaliser may let another one run there
@@ -47,8 +47,7 @@ cdef class Line(Parser):
     cdef list endings  # as `events`, but they may wait for company
     cdef Py_ssize_t ended  # how many
     cdef object pings  # who waits for the PONGs to come, in order; None: nobody
-    cdef readonly int unanswered
-    """Keep-alive pings since the last PONG."""
+    cdef int keep_alives  # `unanswered`
     # `sink` is that of this sid, if nothing was subscribed or unsubscribed since.
     cdef uint64_t cached_sid
     cdef uint64_t changes, cached_at
@@ -79,11 +78,16 @@ cdef class Line(Parser):
     @property
     def counters(self) -> tuple[int, int]:
         """Messages received, and their bytes: header block and payload."""
-        return self.in_msgs, self.in_bytes
+        return glance_number(&self.in_msgs), glance_number(&self.in_bytes)
+
+    @property
+    def unanswered(self) -> int:
+        """Keep-alive pings since the last PONG."""
+        return glance_int(&self.keep_alives)
 
     def claim(self) -> None:
         """Be the I/O thread: the one in which no call may block."""
-        self.outbox.io_thread = PyThread_get_thread_ident()
+        store_ident(&self.outbox.io_thread, PyThread_get_thread_ident())
 
     def subscribe(self, sid: int, sink: Sink) -> None:
         self.sinks[sid] = sink
@@ -106,7 +110,7 @@ cdef class Line(Parser):
             self.pings.append(waiter)
             sent = self.outbox.ping()
             if sent:
-                self.unanswered += waiter is None
+                note_int(&self.keep_alives, self.keep_alives + (waiter is None))
             else:
                 self.pings.pop()
         finally:
@@ -121,7 +125,7 @@ cdef class Line(Parser):
         cdef Section here
         enter(&here, <PyObject*>self)
         try:
-            self.unanswered = 0
+            note_int(&self.keep_alives, 0)
             if self.pings:
                 waiter = self.pings.popleft()
         finally:
@@ -134,13 +138,13 @@ cdef class Line(Parser):
             waiter = self.next_pinger()
             if waiter is not None:
                 (<Waiter>waiter).fail(error)
-        self.unanswered = 0
+        note_int(&self.keep_alives, 0)
 
     def open(self, fd: int, *, direct: bool) -> None:
         """Read from `fd`; when not direct only tell when it is readable."""
         cdef bint mine = self.begin_turn()
         note_int(&self.fd, fd)
-        self.direct = direct
+        note_int(&self.direct, direct)
         self.end_turn(mine)
 
     def close(self) -> None:
@@ -224,7 +228,7 @@ cdef class Line(Parser):
             self.sink = <Sink>found
             self.cached_sid = sid
             self.cached_at = changes
-        if self.sink.columnar:
+        if glance_int(&self.sink.columnar):
             return COLUMNAR
         return JETSTREAM if self.sink.jetstream else PLAIN
 
@@ -246,7 +250,7 @@ cdef class Line(Parser):
     def feed(self, data: "bytes | bytearray | memoryview") -> list:
         """Parse what came during the handshake; a fault is `BROKEN`, after the frames."""
         cdef bint mine = self.begin_turn()
-        self.now = jsync_now()
+        note_time(&self.now, jsync_now())
         try:
             try:
                 self.absorb(data)
@@ -294,8 +298,9 @@ cdef class Line(Parser):
         cdef int64_t until = <int64_t>(deadline * 1e9), aside, pause, now
         cdef pollfd fds[2]
         cdef int ready = 0
-        cdef bint more = False, can_write = False, gone
-        self.deciding = False
+        cdef int failure
+        cdef bint more = False, can_write = False
+        store_int(&self.deciding, False)
         # There may be events already, of a thread that read in this one's place.
         while (
             not self.events and not load_int(&self.interrupted)
@@ -304,7 +309,7 @@ cdef class Line(Parser):
             now = jsync_now()
             note_time(&self.now, now)
             if not self.direct:
-                more = not writable and self.has_plaintext()
+                more = not writable and self.outbox.has_plaintext(now)
             self.end_turn(True)
             with nogil:
                 while True:
@@ -337,7 +342,7 @@ cdef class Line(Parser):
             self.begin_turn()
             note_time(&self.now, now)
             can_write = fds[0].revents & POLLOUT
-            gone = glance_int(&self.outbox.failure) != 0
+            failure = glance_int(&self.outbox.failure)
             if fds[0].revents & (POLLIN | POLLERR | POLLHUP | POLLNVAL):
                 if not self.direct:
                     self.events.append((EVENT_READABLE, None))
@@ -346,9 +351,9 @@ cdef class Line(Parser):
                 else:
                     with nogil:  # held up in the middle of it, for no longer than it takes
                         jsync_poll(fds, 0, 1_000_000)
-            if gone and not self.events:
+            if failure and not self.events:
                 self.events.append((EVENT_BROKEN, OSError(
-                    self.outbox.failure, os_strerror(self.outbox.failure)
+                    failure, os_strerror(failure)
                 )))
             if not self.direct and (can_write or more):
                 self.events.append((EVENT_WRITABLE, None))
@@ -356,16 +361,8 @@ cdef class Line(Parser):
                 break
         store_int(&self.interrupted, False)
         events = self.take_events()
-        self.deciding = len(events) > 0
+        store_int(&self.deciding, len(events) > 0)
         return events
-
-    cdef bint has_plaintext(self) noexcept:
-        """Whether TLS should take what was written: not acks that wait for company."""
-        if self.outbox.wire.control_size:
-            return True
-        return self.outbox.pending_now() > 0 and (
-            self.outbox.kicked or self.now - self.outbox.lazy_since >= LAZY_NS
-        )
 
     cdef int64_t pause(
         self, int64_t until, int64_t now, bint more, int64_t aside
@@ -389,7 +386,7 @@ cdef class Line(Parser):
         cdef size_t got = 0, space
         cdef int error
         self.receiving = True
-        self.now = jsync_now()  # the GIL may have been waited for since the poll
+        note_time(&self.now, jsync_now())  # the GIL may have been waited for since the poll
         try:
             while got == 0 or (got < TURN_BYTES and jsync_now() - self.now < TURN_NS):
                 self.room()
@@ -477,7 +474,7 @@ cdef class Line(Parser):
             store_int(&self.borrowed, False)
             if self.is_readable(fd):
                 # Whoever waits is likely to do so again.
-                note_time(&self.aside_until, max(now, self.now) + ASIDE_NS)
+                note_time(&self.aside_until, max(now, glance_time(&self.now)) + ASIDE_NS)
             else:
                 note_time(&self.aside_until, 0)
                 if glance_int(&self.fd) >= 0:
@@ -491,7 +488,7 @@ cdef class Line(Parser):
         """Whether a thread that waits may read `fd`: see `read_until`."""
         if PARALLEL:
             return (
-                glance_int(&self.fd) == fd >= 0 and self.direct
+                glance_int(&self.fd) == fd >= 0 and glance_int(&self.direct)
                 and not load_int(&self.outbox.parked)
                 and not load_int(&self.deciding) and not load_int(&self.telling)
             )

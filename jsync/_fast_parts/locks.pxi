@@ -31,7 +31,7 @@ cdef extern from *:
     #define jsync_replace(at, was, value) (*(at) == (was) ? (*(at) = (value), 1) : 0)
     #endif
 
-    /* For words that threads without the GIL look at, on every build: never torn. */
+    /* For words that other threads look at without a lock, on every build: never torn. */
     #define jsync_glance(at) __atomic_load_n((at), __ATOMIC_RELAXED)
     #define jsync_note(at, value) __atomic_store_n((at), (value), __ATOMIC_RELAXED)
 
@@ -62,6 +62,7 @@ cdef extern from *:
     int add_int "jsync_add"(int*, int) nogil
     bint replace_int "jsync_replace"(int*, int was, int value) nogil
     bint replace_byte "jsync_replace"(unsigned char*, int was, int value) nogil
+    int load_byte "jsync_load"(unsigned char*) nogil
     void store_byte "jsync_store"(unsigned char*, int) nogil
     bint replace_ident "jsync_replace"(unsigned long*, unsigned long, unsigned long) nogil
     unsigned long load_ident "jsync_load"(unsigned long*) nogil
@@ -73,9 +74,13 @@ cdef extern from *:
 
     int glance_int "jsync_glance"(int*) nogil
     Py_ssize_t glance_count "jsync_glance"(Py_ssize_t*) nogil
+    size_t glance_size "jsync_glance"(size_t*) nogil
+    uint64_t glance_number "jsync_glance"(uint64_t*) nogil
     int64_t glance_time "jsync_glance"(int64_t*) nogil
     void note_int "jsync_note"(int*, int) nogil
     void note_count "jsync_note"(Py_ssize_t*, Py_ssize_t) nogil
+    void note_size "jsync_note"(size_t*, size_t) nogil
+    void note_number "jsync_note"(uint64_t*, uint64_t) nogil
     void note_time "jsync_note"(int64_t*, int64_t) nogil
 
     object dict_get "jsync_dict_get"(dict, object key)

@@ -8,7 +8,7 @@ cdef class Sink:
     """Something that messages of one sid are delivered to."""
 
     cdef bint jetstream  # the parser makes JetStreamMsg for it
-    cdef bint columnar   # it is a mailbox that takes messages without objects
+    cdef int columnar    # it is a mailbox that takes messages without objects
 
     cdef int deliver(self, Msg msg, Line line) except -1:
         raise NotImplementedError
@@ -16,7 +16,7 @@ cdef class Sink:
 
 cdef int check_may_wait(Outbox outbox) except -1:
     check_fork(outbox.generation)
-    if PyThread_get_thread_ident() == outbox.io_thread:
+    if PyThread_get_thread_ident() == load_ident(&outbox.io_thread):
         raise BlockingCallError(
             "a blocking call on the connection's I/O thread would wait for itself; "
             "finalisers may run there: hand the work to a thread of yours"
@@ -39,21 +39,21 @@ cdef class Mailbox(Sink):
     cdef Seat seat
     cdef Seat* seats  # that one, or several
     cdef int readers
-    cdef bint self_reading  # its only reader reads the socket itself, if nobody else waits
+    cdef int self_reading  # its only reader reads the socket itself, if nobody else waits
     cdef Outbox outbox
     cdef object error
     cdef public uint64_t sid
     """Of the subscription that delivers here; there may be another one later."""
     cdef readonly str subject
     """What was published to, when these are replies."""
-    cdef readonly size_t bytes
-    cdef readonly uint64_t delivered, dropped
+    cdef size_t held  # `bytes`
+    cdef uint64_t came, lost  # `delivered`, `dropped`
     cdef public size_t max_messages, max_bytes
     cdef uint64_t expected  # end after so many, 0: never
     cdef bint slow
-    cdef readonly bint closed
+    cdef int over  # `closed`
     cdef int64_t arrived
-    cdef bint brisk  # the last wait was a short one
+    cdef int brisk  # the last wait was a short one
     cdef object _on_first
     cdef public Mailbox overflow
     """Takes the messages that come while this one is full; None: they are dropped."""
@@ -81,7 +81,7 @@ cdef class Mailbox(Sink):
         self.subject = str(subject)
         self.max_messages = max_messages
         self.max_bytes = max_bytes
-        self.arrived = jsync_now()
+        note_time(&self.arrived, jsync_now())
 
     def __dealloc__(self):
         self.drop_messages()
@@ -96,22 +96,71 @@ cdef class Mailbox(Sink):
     def __repr__(self) -> str:
         state = "closed" if self.closed else "open"
         return (
-            f"<{type(self).__name__} {self.sid} {state}, {self.count} messages, "
+            f"<{type(self).__name__} {self.sid} {state}, {self.count_now()} messages, "
             f"{self.dropped} dropped>"
         )
 
     def __len__(self) -> int:
-        return self.count
+        return self.count_now()
+
+    @cython.final
+    cdef size_t count_now(self) noexcept:
+        cdef size_t count
+        cdef Section here
+        enter(&here, <PyObject*>self)
+        count = self.count
+        leave(&here)
+        return count
+
+    @property
+    def bytes(self) -> int:
+        """The size of what is here."""
+        cdef size_t held
+        cdef Section here
+        enter(&here, <PyObject*>self)
+        held = self.held
+        leave(&here)
+        return held
+
+    @property
+    def delivered(self) -> int:
+        """Messages that have come, those that were dropped included."""
+        cdef uint64_t came
+        cdef Section here
+        enter(&here, <PyObject*>self)
+        came = self.came
+        leave(&here)
+        return came
+
+    @property
+    def dropped(self) -> int:
+        """Messages that came while it was full."""
+        cdef uint64_t lost
+        cdef Section here
+        enter(&here, <PyObject*>self)
+        lost = self.lost
+        leave(&here)
+        return lost
+
+    @property
+    def closed(self) -> bool:
+        """Whether it takes no more. Its readers still get what is here."""
+        return glance_int(&self.over) != 0
 
     @property
     def full(self) -> bool:
         """Whether all that was expected has come: see `end_after`."""
-        return self.expected > 0 and self.delivered >= self.expected
+        cdef bint full
+        cdef Section here
+        enter(&here, <PyObject*>self)
+        full = self.expected > 0 and self.came >= self.expected
+        leave(&here)
+        return full
 
     @property
     def last_arrival(self) -> float:
         """When something last came, a status included, by the monotonic clock."""
-        return self.arrived / 1e9
+        return glance_time(&self.arrived) / 1e9
 
     @property
     def alone(self) -> bool:
@@ -119,11 +168,11 @@ cdef class Mailbox(Sink):
 
         Such a reader reads the socket itself: to be woken costs more.
         """
-        return self.self_reading
+        return glance_int(&self.self_reading) != 0
 
     @alone.setter
     def alone(self, alone: bool) -> None:
-        self.self_reading = alone and self.readers == 1
+        note_int(&self.self_reading, alone and self.readers == 1)
 
     @property
     def on_first(self) -> object:
@@ -187,7 +236,7 @@ cdef class Mailbox(Sink):
     cdef int complete(self, Line line) except -1:
         """All that was expected has come."""
         line.endings.append((EVENT_ENDED, self))
-        line.ended += 1
+        note_count(&line.ended, line.ended + 1)
         return 0
 
     cdef int ended(self) except -1:
@@ -236,7 +285,7 @@ cdef class Mailbox(Sink):
         Py_INCREF(msg)
         self.ring[self.head] = <PyObject*>msg
         self.count += 1
-        self.bytes += size
+        self.held += size
         self.wake_one()
         return 0
 
@@ -251,9 +300,9 @@ cdef class Mailbox(Sink):
     @cython.final
     cdef inline void leave(self, size_t size) noexcept:
         """A message of that size has been taken."""
-        self.bytes -= size
+        self.held -= size
         if self.slow and self.count * 2 <= self.max_messages and (
-            self.bytes * 2 <= self.max_bytes or not self.max_bytes
+            self.held * 2 <= self.max_bytes or not self.max_bytes
         ):
             self.slow = False
 
@@ -263,13 +312,13 @@ cdef class Mailbox(Sink):
             Py_DECREF(<object>self.ring[self.head])
             self.head = (self.head + 1) & (self.capacity - 1)
             self.count -= 1
-        self.bytes = 0
+        self.held = 0
 
     # What comes -----------------------------------------------------------------------
 
     cdef int deliver(self, Msg msg, Line line) except -1:
-        self.arrived = line.now
-        if self.closed:
+        note_time(&self.arrived, line.now)
+        if self.over:
             return 0
         return self.keep(msg, msg.wire_size(), self.count, line)
 
@@ -278,11 +327,11 @@ cdef class Mailbox(Sink):
         self, Msg msg, size_t size, size_t messages, Line line
     ) except -1:
         """Take one more to the `messages` that are here, or drop it."""
-        self.delivered += 1
+        self.came += 1
         if (self.max_messages and messages >= self.max_messages) or (
-            self.max_bytes and self.bytes + size > self.max_bytes
+            self.max_bytes and self.held + size > self.max_bytes
         ):
-            self.dropped += 1
+            self.lost += 1
             if not self.slow:
                 self.slow = True
                 line.events.append((EVENT_SLOW, self))
@@ -290,14 +339,14 @@ cdef class Mailbox(Sink):
                 deliver_to(self.overflow, msg, line)
         else:
             self.append(msg)
-            self.bytes += size
+            self.held += size
             self.wake_one()
         return self.end_if_complete(line)
 
     @cython.final
     cdef inline int end_if_complete(self, Line line) except -1:
-        if self.expected and self.delivered >= self.expected:
-            self.closed = True
+        if self.expected and self.came >= self.expected:
+            note_int(&self.over, True)
             self.wake_all()
             self.complete(line)
         if self._on_first is not None:
@@ -309,7 +358,7 @@ cdef class Mailbox(Sink):
     cdef inline void wake_one(self) noexcept:
         cdef int i
         for i in range(self.readers):
-            if self.seats[i].park.waiting:
+            if load_int(&self.seats[i].park.waiting):
                 park_wake(&self.seats[i].park)
                 return
 
@@ -331,7 +380,7 @@ cdef class Mailbox(Sink):
             msg = self.take()
             if msg is not None:
                 return msg
-            if self.closed:
+            if glance_int(&self.over):
                 if PARALLEL:  # the last one may have come between the two looks
                     msg = self.take()
                     if msg is not None:
@@ -343,19 +392,22 @@ cdef class Mailbox(Sink):
             # thread may run meanwhile, so look again: from the look to the parking none
             # may, or what it brings would wake nobody.
             held = False
-            if self.outbox.lazy_since and not flushed:
-                held = self.brisk and self.keeps_acks()
+            if glance_time(&self.outbox.lazy_since) and not flushed:
+                held = glance_int(&self.brisk) and self.keeps_acks()
                 if not held:
                     flushed = True
                     self.outbox.flush_now()
                     continue
             begun = jsync_now()
             if self.park(deadline, held):
-                self.brisk = self.arrived - begun < LAZY_NS
-            elif self.count == 0 and not self.closed and jsync_now() >= deadline:
+                note_int(&self.brisk, glance_time(&self.arrived) - begun < LAZY_NS)
+            elif (
+                self.count_now() == 0 and not glance_int(&self.over)
+                and jsync_now() >= deadline
+            ):
                 return None
             else:
-                self.brisk = False
+                note_int(&self.brisk, False)
 
     @cython.final
     cdef bint park(self, int64_t deadline, bint held = False) except -1:
@@ -370,7 +422,7 @@ cdef class Mailbox(Sink):
             seat.taken = True
         try:
             return wait_for_wake(
-                self.outbox, &seat.park, deadline, self.self_reading, held
+                self.outbox, &seat.park, deadline, glance_int(&self.self_reading), held
             )
         finally:
             if PARALLEL:
@@ -385,7 +437,7 @@ cdef class Mailbox(Sink):
         cdef Section here
         enter(&here, <PyObject*>self)
         try:
-            if self.closed or self.has_enough():
+            if self.over or self.has_enough():
                 return NULL
             seat = self.free_seat()
             park_arm(&seat.park)
@@ -465,8 +517,9 @@ cdef class Mailbox(Sink):
         if PARALLEL and msg is None:  # it may have come since the deadline
             msg = self.take()
         if msg is None:
-            if self.closed:
-                raise fresh(self.error) if self.error is not None else (
+            if glance_int(&self.over):
+                error = self.failure
+                raise fresh(error) if error is not None else (
                     SubscriptionClosedError("the subscription has ended")
                 )
             raise DeadlineError(f"no message within {seconds(timeout, 'timeout')} s")
@@ -478,20 +531,20 @@ cdef class Mailbox(Sink):
         cdef bint complete
         enter(&here, <PyObject*>self)
         self.expected = count
-        complete = self.delivered >= self.expected
+        complete = self.came >= self.expected
         leave(&here)
         if complete:
             self.close()
-        return self.closed
+        return glance_int(&self.over) != 0
 
     def close(self, error: "Exception | None" = None, *, discard: bool = False) -> None:
         """Take no more; readers get what is there, then `error` or the end."""
         cdef Section here
         enter(&here, <PyObject*>self)
         try:
-            if not self.closed or self.error is None:
+            if not self.over or self.error is None:
                 self.error = error
-            self.closed = True
+            note_int(&self.over, True)
             if discard:
                 self.discard()
             self.wake_all()
@@ -521,13 +574,18 @@ cdef class Mailbox(Sink):
             msg = self.first_off()
             if msg.ack_state != CONTROL:
                 rest.append(msg)
-        self.bytes = self.controls = 0
+        self.held = self.controls = 0
         return 0
 
     @property
     def failure(self) -> "Exception | None":
         """The error that ended it, if one did."""
-        return self.error
+        cdef Section here
+        enter(&here, <PyObject*>self)
+        try:
+            return self.error
+        finally:
+            leave(&here)
 
     def claim_first(self) -> object:
         """Take `on_first`, so that it is called once."""

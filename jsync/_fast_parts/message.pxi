@@ -30,6 +30,7 @@ cdef class Msg:
     cdef str subject_text
     cdef object headers_read
     cdef unsigned char ack_state
+    cdef unsigned char has_text, has_parts  # whether the two above have been read
     cdef char inline[INLINE]
 
     @cython.annotation_typing(False)
@@ -47,6 +48,7 @@ cdef class Msg:
         if reply is not None:
             r = publish_subject(reply, &reply_size)
         self.subject_text = self.headers_read = None
+        self.has_text = self.has_parts = False
         self.set_head(s, subject_size, r, reply_size)
         self.payload = data
         self.block = encode_headers(headers) if headers else None
@@ -97,7 +99,7 @@ cdef class Msg:
         )
 
     cdef tuple read_block(self):
-        if self.headers_read is None:
+        if not load_byte(&self.has_parts):
             self.decode_block()
         return <tuple>self.headers_read
 
@@ -105,11 +107,12 @@ cdef class Msg:
         cdef Section here
         enter(&here, <PyObject*>self)
         try:
-            if self.headers_read is None:
+            if not self.has_parts:
                 if self.block is None:
                     self.headers_read = (None, "", None)
                 else:
                     self.headers_read = parse_headers(self.block)
+                store_byte(&self.has_parts, True)
             return 0
         finally:
             leave(&here)
@@ -118,15 +121,16 @@ cdef class Msg:
         cdef Section here
         enter(&here, <PyObject*>self)
         try:
-            if self.subject_text is None:
+            if not self.has_text:
                 self.subject_text = decode_text(self.head, self.subject_size)
+                store_byte(&self.has_text, True)
             return 0
         finally:
             leave(&here)
 
     @property
     def subject(self) -> str:
-        if self.subject_text is None:
+        if not load_byte(&self.has_text):
             self.decode_subject()
         return self.subject_text
 
@@ -278,7 +282,7 @@ cdef class JetStreamMsg(Msg):
         return 0
 
     cdef int acknowledge(self, const char* data, Py_ssize_t size, bint terminal) except -1:
-        if self.ack_state != UNACKED:
+        if load_byte(&self.ack_state) != UNACKED:
             return 0
         self.check_ack_subject()
         if PARALLEL and terminal:
@@ -331,7 +335,7 @@ cdef class JetStreamMsg(Msg):
     @property
     def is_acked(self) -> bool:
         """Whether a final ack was sent or buffered."""
-        return self.ack_state == ACKED
+        return load_byte(&self.ack_state) == ACKED
 
     @property
     def acks(self) -> list[Ack]:
@@ -392,7 +396,7 @@ cdef class JetStreamMsg(Msg):
             PermissionsError: You may not publish to the subject of the ack.
             NotJetStreamMessageError: The message did not come from a consumer.
         """
-        if self.ack_state != UNACKED:
+        if load_byte(&self.ack_state) != UNACKED:
             return
         self.check_ack_subject()
         timeout = seconds(timeout, "timeout")
@@ -412,7 +416,7 @@ def take_partition(JetStreamMsg msg not None) -> None:
     cut = <uint32_t>(dot - msg.head) + 1
     memmove(msg.head, msg.head + cut, msg.subject_size - cut + msg.reply_size)
     msg.subject_size -= cut
-    msg.subject_text = None
+    msg.has_text = False
 
 
 cdef enum:
@@ -554,7 +558,7 @@ def encode_publish(
     headers: "HeadersLike | None" = None,
 ) -> bytes:
     cdef Outbox outbox = Outbox(limit=1 << 62)
-    outbox.max_payload = 1 << 62
+    outbox.most_payload = 1 << 62
     outbox.state = HANDED
     outbox.publish(subject, data, reply, headers)
     return outbox.take(1 << 62)

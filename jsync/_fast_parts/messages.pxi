@@ -43,11 +43,12 @@ cdef class Messages:
             msg = mailbox.wait(self.until(begun))
             if msg is not None:
                 return msg
-            if mailbox.closed:
-                if PARALLEL and mailbox.count:  # they came after the deadline
+            if glance_int(&mailbox.over):
+                if PARALLEL and mailbox.count_now():  # they came after the deadline
                     continue
-                if mailbox.error is not None:
-                    raise fresh(mailbox.error)
+                error = mailbox.failure
+                if error is not None:
+                    raise fresh(error)
                 raise StopIteration
             # What came in the meantime, a heartbeat perhaps, has put it off.
             if jsync_now() >= self.until(begun):
@@ -56,8 +57,9 @@ cdef class Messages:
 
     cdef int64_t until(self, int64_t begun) noexcept:
         cdef int64_t when = self.deadline
-        if self.silence and self.mailbox.arrived + self.silence < when:
-            when = self.mailbox.arrived + self.silence
+        cdef int64_t arrived = glance_time(&self.mailbox.arrived)
+        if self.silence and arrived + self.silence < when:
+            when = arrived + self.silence
         if self.idle and begun + self.idle < when:
             when = begun + self.idle
         return when

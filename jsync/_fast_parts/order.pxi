@@ -1,6 +1,15 @@
 # Whether the messages of a consumer come in their order, each one and once: Order; and
 # which of a push consumer's are missing: Trail.
 
+cdef enum:  # why an order takes nothing more
+    GOING_ON
+    AT_GAP
+    AT_LAST
+    AT_END
+
+cdef tuple HALTS = (None, "gap", "last", "end")
+
+
 @cython.final
 cdef class Order:
     """The order in which the messages of one ordered consumer have to come.
@@ -12,16 +21,12 @@ cdef class Order:
     when the server has no more, if `to_end`.
     """
 
-    cdef readonly uint64_t consumer_sequence
-    """The last that has come."""
-    cdef readonly uint64_t stream_sequence
-    """The last that was taken, and before that `after`."""
+    cdef uint64_t consumer, stream  # `consumer_sequence`, `stream_sequence`
     cdef uint64_t last
     cdef bint to_end
-    cdef readonly str stopped
-    """Why nothing more is taken: `gap`, `last`, `end`; None while it is."""
+    cdef int halt  # `stopped`: an index of `HALTS`
     cdef size_t passed_over, passed_over_bytes
-    cdef bint told
+    cdef int told
     cdef AckReader reader
 
     def __init__(
@@ -32,8 +37,8 @@ cdef class Order:
         to_end: bool = False,
         consumer_sequence: int = 0,
     ) -> None:
-        self.stream_sequence = after
-        self.consumer_sequence = consumer_sequence
+        self.stream = after
+        self.consumer = consumer_sequence
         self.last = UINT64_MAX if last is None else last
         self.to_end = to_end
 
@@ -43,41 +48,56 @@ cdef class Order:
             f"consumer_sequence={self.consumer_sequence}>"
         )
 
+    @property
+    def consumer_sequence(self) -> int:
+        """The last that has come."""
+        return glance_number(&self.consumer)
+
+    @property
+    def stream_sequence(self) -> int:
+        """The last that was taken, and before that `after`."""
+        return glance_number(&self.stream)
+
+    @property
+    def stopped(self) -> str | None:
+        """Why nothing more is taken: `gap`, `last`, `end`; None while it is."""
+        return HALTS[load_int(&self.halt)]
+
     def take_passed_over(self) -> tuple[int, int]:
         """Messages and bytes passed over since the last call."""
         # First: what is passed over from here on is told again, if only half is taken now.
-        self.told = False
+        store_int(&self.told, False)
         return swap_size(&self.passed_over, 0), swap_size(&self.passed_over_bytes, 0)
 
     cdef bint takes(self, Msg msg) noexcept:
         """Whether it is the next one; anything but a consumer's message is not."""
         cdef AckNumbers ack
-        return self.stopped is None and read_ack(
+        return self.halt == GOING_ON and read_ack(
             &self.reader, msg.head + msg.subject_size, msg.reply_size, &ack
         ) and self.accepts(&ack, msg.wire_size())
 
     cdef bint accepts(self, AckNumbers* ack, size_t size) noexcept:
         """Whether the message of `size` bytes that these stand for is the next one."""
         cdef bint taken = False
-        if self.stopped is not None:
+        if self.halt:
             return False
-        if ack.consumer_sequence != self.consumer_sequence + 1:
-            self.stopped = "gap"
+        if ack.consumer_sequence != self.consumer + 1:
+            store_int(&self.halt, AT_GAP)
             return False
         if ack.stream_sequence > self.last:
-            self.stopped = "last"
+            store_int(&self.halt, AT_LAST)
             return False
-        self.consumer_sequence += 1
-        if ack.stream_sequence > self.stream_sequence:
-            self.stream_sequence = ack.stream_sequence
+        note_number(&self.consumer, self.consumer + 1)
+        if ack.stream_sequence > self.stream:
+            note_number(&self.stream, ack.stream_sequence)
             taken = True
         else:
             add_size(&self.passed_over, 1)
             add_size(&self.passed_over_bytes, size)
         if ack.stream_sequence == self.last:
-            self.stopped = "last"
+            store_int(&self.halt, AT_LAST)
         elif self.to_end and ack.pending == 0:
-            self.stopped = "end"
+            store_int(&self.halt, AT_END)
         return taken
 
 
@@ -90,10 +110,7 @@ cdef class Trail:
     was reset from 1. Nothing is missed before `begin` has said where the consumer was.
     """
 
-    cdef readonly uint64_t consumer_sequence
-    """The last that has come, or that a heartbeat has told of."""
-    cdef readonly uint64_t stream_sequence
-    """That of the stream beside it."""
+    cdef uint64_t consumer, stream  # `consumer_sequence`, `stream_sequence`
     cdef uint64_t first, first_stream  # the first message, until it has begun
     cdef bint begun
     cdef list gaps
@@ -108,6 +125,24 @@ cdef class Trail:
             f"stream_sequence={self.stream_sequence}>"
         )
 
+    @property
+    def consumer_sequence(self) -> int:
+        """The last that has come, or that a heartbeat has told of."""
+        return self.look(&self.consumer)
+
+    @property
+    def stream_sequence(self) -> int:
+        """That of the stream beside it."""
+        return self.look(&self.stream)
+
+    cdef uint64_t look(self, uint64_t* at) noexcept:
+        cdef uint64_t number
+        cdef Section here
+        enter(&here, <PyObject*>self)
+        number = at[0]
+        leave(&here)
+        return number
+
     def begin(self, consumer_sequence: int, stream_sequence: int) -> bool:
         """What the consumer had sent before it was listened to; whether a gap is there."""
         cdef uint64_t before = consumer_sequence
@@ -116,8 +151,8 @@ cdef class Trail:
         try:
             self.begun = True
             if self.first == 0:
-                self.consumer_sequence = before
-                self.stream_sequence = stream_sequence
+                self.consumer = before
+                self.stream = stream_sequence
             elif self.first > before + 1:
                 self.gaps.append(
                     (before + 1, self.first - 1, stream_sequence, self.first_stream)
@@ -136,11 +171,11 @@ cdef class Trail:
         cdef Section here
         enter(&here, <PyObject*>self)
         try:
-            if not self.begun or last <= self.consumer_sequence:
+            if not self.begun or last <= self.consumer:
                 return False
             self.miss(last + 1, stream_sequence + 1)
-            self.consumer_sequence = last
-            self.stream_sequence = stream_sequence
+            self.consumer = last
+            self.stream = stream_sequence
             return True
         finally:
             leave(&here)
@@ -170,14 +205,14 @@ cdef class Trail:
                 &self.reader, msg.head + msg.subject_size, msg.reply_size, &ack
             ):
                 return False
-            gap = ack.consumer_sequence > self.consumer_sequence + 1
+            gap = ack.consumer_sequence > self.consumer + 1
             if self.first == 0 and not self.begun:
                 self.first, self.first_stream = ack.consumer_sequence, ack.stream_sequence
                 gap = False
             if gap:
                 self.miss(ack.consumer_sequence, ack.stream_sequence)
-            self.consumer_sequence = ack.consumer_sequence
-            self.stream_sequence = ack.stream_sequence
+            self.consumer = ack.consumer_sequence
+            self.stream = ack.stream_sequence
             return gap and self.begun
         finally:
             leave(&here)
@@ -185,7 +220,7 @@ cdef class Trail:
     cdef int miss(self, uint64_t consumer_sequence, uint64_t stream_sequence) except -1:
         """What is before that, and behind the last, has not come."""
         self.gaps.append((
-            self.consumer_sequence + 1, consumer_sequence - 1,
-            self.stream_sequence, stream_sequence,
+            self.consumer + 1, consumer_sequence - 1,
+            self.stream, stream_sequence,
         ))
         return 0

@@ -74,9 +74,8 @@ cdef class Outbox:
     cdef Line line  # until it is closed for good
     cdef int parked  # threads that wait for what the I/O thread reads
     cdef uint64_t out_msgs, out_bytes
-    cdef readonly uint64_t connections
-    """How many there have been: messages that belong together are for one of them."""
-    cdef readonly size_t max_payload
+    cdef uint64_t opened  # `connections`
+    cdef size_t most_payload
     cdef list acks  # of the one message made by hand that has this; else None
     cdef public object requester  # until it is closed for good
     """Sends a request for `JetStreamMsg.ack_sync`: `(subject, data, timeout) -> Msg`."""
@@ -85,7 +84,7 @@ cdef class Outbox:
         pthread_mutex_init(&self.mutex, NULL)
         self.fd = self.wake_fd = -1
         self.generation = jsync_forks
-        self.max_payload = 1024 * 1024
+        self.most_payload = 1024 * 1024
         self.looked_after = NEVER
 
     def __init__(
@@ -112,7 +111,34 @@ cdef class Outbox:
     @property
     def pending(self) -> int:
         """Bytes that have not reached the socket."""
-        return self.pending_now()
+        return self.unsent()
+
+    @property
+    def connections(self) -> int:
+        """How many there have been: messages that belong together are for one of them."""
+        return glance_number(&self.opened)
+
+    @property
+    def max_payload(self) -> int:
+        """The most bytes of headers and payload that the server takes."""
+        return glance_size(&self.most_payload)
+
+    cdef size_t unsent(self) noexcept:
+        cdef size_t pending
+        pthread_mutex_lock(&self.mutex)
+        pending = self.pending_now()
+        pthread_mutex_unlock(&self.mutex)
+        return pending
+
+    cdef bint has_plaintext(self, int64_t now) noexcept:
+        """Whether TLS should take what was written: not acks that wait for company."""
+        cdef bint some
+        pthread_mutex_lock(&self.mutex)
+        some = self.wire.control_size > 0 or (self.pending_now() > 0 and (
+            self.kicked or now - self.lazy_since >= LAZY_NS
+        ))
+        pthread_mutex_unlock(&self.mutex)
+        return some
 
     cdef inline size_t pending_now(self) noexcept nogil:
         return self.fill.size + self.drain.size - self.drained
@@ -137,7 +163,7 @@ cdef class Outbox:
 
     def serve(self, max_payload: int) -> None:
         """Remember what the server said of itself."""
-        self.max_payload = max_payload
+        note_size(&self.most_payload, max_payload)
 
     def wrap(self, *, framed: bool, masked: bool = True) -> None:
         """Send the next connection's bytes in the frames of a WebSocket, or bare."""
@@ -209,10 +235,10 @@ cdef class Outbox:
         if room != NULL:
             memcpy(room, PyBytes_AS_STRING(first), size)
             self.fd = fd
-            self.connections += 1
-            self.failure = 0
+            note_number(&self.opened, self.opened + 1)
+            note_int(&self.failure, 0)
             note_time(&self.looked_after, NEVER)
-            self.choked = False
+            note_int(&self.choked, False)
             self.state = DIRECT if direct else HANDED
         pthread_mutex_unlock(&self.mutex)
         if room == NULL:
@@ -227,8 +253,9 @@ cdef class Outbox:
         self.fd = -1
         cdef bint kept = self.keep_lasting()
         wire_reset(&self.wire)
-        self.kicked = self.choked = False
-        self.lazy_since = 0
+        self.kicked = False
+        note_int(&self.choked, False)
+        note_time(&self.lazy_since, 0)
         self.wake_blocked()
         pthread_mutex_unlock(&self.mutex)
         if not kept:
@@ -276,7 +303,7 @@ cdef class Outbox:
         self.advance(n)
         self.kicked = self.pending_now() > 0
         if not self.kicked:
-            self.lazy_since = 0
+            note_time(&self.lazy_since, 0)
         pthread_mutex_unlock(&self.mutex)
         return taken
 
@@ -406,7 +433,11 @@ cdef class Outbox:
         return 0
 
     cdef int check_open(self) except -1:
-        if self.state == CLOSED:
+        cdef bint closed
+        pthread_mutex_lock(&self.mutex)
+        closed = self.state == CLOSED
+        pthread_mutex_unlock(&self.mutex)
+        if closed:
             raise self.refusal()
         return 0
 
@@ -429,7 +460,7 @@ cdef class Outbox:
         return line
 
     cdef inline int check_size(self, size_t size) except -1:
-        return self.refuse_size(size) if size > self.max_payload else 0
+        return self.refuse_size(size) if size > glance_size(&self.most_payload) else 0
 
     cdef int refuse_size(self, size_t size) except -1:
         raise MaxPayloadError(
@@ -469,11 +500,21 @@ cdef class Outbox:
         self.out_bytes += frame.block_size + frame.data_size
         return put_publish(out, frame)
 
-    cdef char* begin(self, size_t size, Claim claim) except? NULL:
+    cdef inline char* begin(self, size_t size, Claim claim) except? NULL:
         """Take the mutex and make room; NULL, without the mutex: not while disconnected.
 
         Blocks while the buffer is full, unless urgent. What the I/O thread writes is
         always urgent: a thread that reads must never wait for one that writes.
+        """
+        return self.begin_in(size, claim, NULL, NULL)
+
+    cdef char* begin_in(
+        self, size_t size, Claim claim, Section* here, PyObject* owner
+    ) except? NULL:
+        """The same in the section `here` of `owner`, if there is one.
+
+        The section is left while the thread waits, as signal handlers may run then. What
+        it guards may have changed.
         """
         cdef char* room
         cdef int64_t deadline = 0
@@ -500,7 +541,7 @@ cdef class Outbox:
                 )
             if deadline == 0:
                 deadline = jsync_now() + self.write_timeout
-            self.wait_for_room(size, deadline)
+            self.wait_for_room(size, deadline, here, owner)
 
     cdef void undo(self, size_t size) noexcept:
         """Write nothing after all, since `begin`; gives the mutex back."""
@@ -554,13 +595,13 @@ cdef class Outbox:
         if self.fill.size >= company or self.state == HOLDING:
             return self.send_or_kick(urgent)
         if self.lazy_since == 0:
-            self.lazy_since = jsync_now()
+            note_time(&self.lazy_since, jsync_now())
             # The I/O thread's poll has to end in time. It may be asleep for long, but not
             # while another thread reads in its place.
             wake = (
                 not self.kicked
                 and glance_time(&self.looked_after) > self.lazy_since + LAZY_NS
-                and PyThread_get_thread_ident() != self.io_thread
+                and PyThread_get_thread_ident() != load_ident(&self.io_thread)
             )
         pthread_mutex_unlock(&self.mutex)
         if wake:
@@ -606,7 +647,7 @@ cdef class Outbox:
         cdef const char* data
         cdef int error
         self.sending = True
-        self.choked = False
+        note_int(&self.choked, False)
         while sent < most:
             self.swap()
             if self.wire.on:
@@ -616,7 +657,7 @@ cdef class Outbox:
                 n = self.wire.size - self.wire.sent
             else:
                 if self.drain.size == self.drained:
-                    self.lazy_since = 0
+                    note_time(&self.lazy_since, 0)
                     break
                 data = self.drain.data + self.drained
                 n = self.drain.size - self.drained
@@ -628,9 +669,9 @@ cdef class Outbox:
             error = jsync_errno() if n < 0 else 0
             pthread_mutex_lock(&self.mutex)
             if n < 0:
-                self.choked = True
+                note_int(&self.choked, True)
                 if not jsync_would_block(error):
-                    self.failure = error
+                    note_int(&self.failure, error)
                 break
             sent += n
             if self.wire.on:
@@ -646,12 +687,12 @@ cdef class Outbox:
         if wire.sent < wire.size or wire_control(wire):
             return True
         if self.drain.size == self.drained:
-            self.lazy_since = 0
+            note_time(&self.lazy_since, 0)
             return False
         if wire_fill(wire, self.drain.data + self.drained, self.drain.size - self.drained):
             return True
-        self.choked = True
-        self.failure = ENOMEM
+        note_int(&self.choked, True)
+        note_int(&self.failure, ENOMEM)
         return False
 
     cdef void advance_frame(self, size_t n) noexcept nogil:
@@ -734,14 +775,16 @@ cdef class Outbox:
                 sched_yield()
         return 0
 
-    cdef int wait_for_room(self, size_t size, int64_t deadline) except -1:
-        """Park until there may be room; gives the mutex back."""
+    cdef int wait_for_room(
+        self, size_t size, int64_t deadline, Section* here, PyObject* owner
+    ) except -1:
+        """Park until there may be room, outside the section; gives the mutex back."""
         cdef Blocked me
         cdef Blocked** at
         cdef int waiting = True
         cdef bint wake
         pthread_mutex_unlock(&self.mutex)
-        if PyThread_get_thread_ident() == self.io_thread:
+        if PyThread_get_thread_ident() == load_ident(&self.io_thread):
             raise BlockingCallError(
                 "the write buffer is full, and the I/O thread, which alone can empty it, "
                 "cannot wait for that"
@@ -767,6 +810,8 @@ cdef class Outbox:
         pthread_mutex_unlock(&self.mutex)
         if wake:
             self.wake()
+        if here != NULL:
+            leave(here)
         try:
             lock_wait(me.lock, deadline, &waiting)
         finally:
@@ -779,6 +824,8 @@ cdef class Outbox:
                 at = &at[0].next
             pthread_mutex_unlock(&self.mutex)
             PyThread_free_lock(me.lock)
+            if here != NULL:
+                enter(here, owner)
         return 0
 
     cdef bint has_room(self, size_t size) noexcept nogil:

@@ -325,8 +325,8 @@ cdef class Parser:
             if self.take_row(&frame):
                 self.begin += total + 2
                 self.in_payload = False
-                self.in_msgs += 1
-                self.in_bytes += total
+                note_number(&self.in_msgs, self.in_msgs + 1)
+                note_number(&self.in_bytes, self.in_bytes + total)
                 return 0
         if wanted != PLAIN:
             msg = JetStreamMsg.__new__(JetStreamMsg)
@@ -380,8 +380,8 @@ cdef class Parser:
             return False
         self.in_payload = False
         self.message = None
-        self.in_msgs += 1
-        self.in_bytes += self.total
+        note_number(&self.in_msgs, self.in_msgs + 1)
+        note_number(&self.in_bytes, self.in_bytes + self.total)
         if msg is not None:
             self.complete(msg)
         return True

@@ -34,9 +34,9 @@ cdef class Question:
         cdef Section here
         enter(&here, <PyObject*>mailbox)
         mailbox._on_status = on_status
-        mailbox.closed = False
+        note_int(&mailbox.over, False)
         mailbox.error = None
-        mailbox.delivered = 0
+        mailbox.came = 0
         mailbox.expected = 1
         leave(&here)
         self.number += 1

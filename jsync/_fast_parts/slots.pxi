@@ -25,7 +25,7 @@ cdef class AckSlots(Sink):
     cdef size_t bytes, limit        # of subjects, header blocks and payloads in use
     cdef bytes prefix               # of reply subjects: a token stands behind it
     cdef size_t prefix_size
-    cdef readonly uint64_t published
+    cdef uint64_t count_sent        # `published`
     cdef Parked* stalled            # threads that wait for room
     cdef Wide* wide                 # the first that waits for much room in bytes
 
@@ -53,7 +53,26 @@ cdef class AckSlots(Sink):
     @property
     def pending(self) -> int:
         """Messages that wait for their ack."""
-        return self.waiting
+        cdef uint32_t waiting
+        cdef Section here
+        enter(&here, <PyObject*>self)
+        waiting = self.waiting
+        leave(&here)
+        return waiting
+
+    @property
+    def published(self) -> int:
+        """Messages that were written."""
+        return self.look(&self.count_sent)
+
+    @cython.final
+    cdef uint64_t look(self, uint64_t* at) noexcept:
+        cdef uint64_t number
+        cdef Section here
+        enter(&here, <PyObject*>self)
+        number = at[0]
+        leave(&here)
+        return number
 
     @cython.final
     cdef void link(self, PubAckFuture future, uint32_t at) noexcept:
@@ -69,9 +88,9 @@ cdef class AckSlots(Sink):
             self.slots[self.last].after = at
         self.last = at
         self.waiting += 1
-        self.published += 1
+        self.count_sent += 1
         future.slot = at
-        future.number = self.published
+        future.number = self.count_sent
 
     @cython.final
     cdef void unlink(self, PubAckFuture future) noexcept:

@@ -18,8 +18,8 @@ cdef class AckWindow(AckSlots):
     cdef int64_t retry_due          # when `retry` has something to do; NEVER: nothing
     cdef uint64_t retry_attempts
     cdef int64_t retry_wait
-    cdef readonly uint64_t acknowledged, failed, duplicates
-    cdef readonly uint64_t first_stored, last_stored  # sequences; 0: none yet
+    cdef uint64_t acked, lapsed, doubled  # `acknowledged`, `failed`, `duplicates`
+    cdef uint64_t lowest, highest   # sequences that were stored; 0: none yet
     cdef uint64_t newest            # the number of the last message that was acked
     cdef int64_t answered           # when the last answer came
     cdef object error               # why it is closed
@@ -70,11 +70,37 @@ cdef class AckWindow(AckSlots):
         self.failures, self.told = Failures(), []
 
     def __repr__(self) -> str:
-        state = (
-            "closed" if self.error is not None else "paused" if self.paused else
-            "busy" if self.busy else "open"
-        )
-        return f"<AckWindow {state}, {self.waiting} of {self.size} waiting>"
+        cdef Section here
+        enter(&here, <PyObject*>self)
+        try:
+            state = (
+                "closed" if self.error is not None else "paused" if self.paused else
+                "busy" if self.busy else "open"
+            )
+            return f"<AckWindow {state}, {self.waiting} of {self.size} waiting>"
+        finally:
+            leave(&here)
+
+    @property
+    def acknowledged(self) -> int:
+        return self.look(&self.acked)
+
+    @property
+    def failed(self) -> int:
+        return self.look(&self.lapsed)
+
+    @property
+    def duplicates(self) -> int:
+        return self.look(&self.doubled)
+
+    @property
+    def first_stored(self) -> int:
+        """The lowest sequence that was stored; 0: none yet."""
+        return self.look(&self.lowest)
+
+    @property
+    def last_stored(self) -> int:
+        return self.look(&self.highest)
 
     # Publishing -----------------------------------------------------------------------
 
@@ -180,12 +206,12 @@ cdef class AckWindow(AckSlots):
         cdef Section here
         enter(&here, <PyObject*>self)
         try:
-            if self.send_now(future, NULL):
+            if self.send_now(future, NULL, &here):
                 return 0
             deadline = jsync_now() + self.stall_timeout
             me.next = NULL
             try:
-                while not self.send_now(future, &me):
+                while not self.send_now(future, &me, &here):
                     if jsync_now() >= deadline:
                         raise StallTimeoutError(
                             "the message was not published: "
@@ -205,7 +231,7 @@ cdef class AckWindow(AckSlots):
             leave(&here)
             self.call_out()
 
-    cdef bint send_now(self, PubAckFuture future, Wide* me) except -1:
+    cdef bint send_now(self, PubAckFuture future, Wide* me, Section* here) except -1:
         """Write the message if the window has room for it, and nobody is before it."""
         cdef uint32_t at = self.free
         cdef bint written = False
@@ -221,7 +247,7 @@ cdef class AckWindow(AckSlots):
         self.writing += 1
         self.bytes += future.cost()
         try:
-            written = self.write(future, at, False)
+            written = self.write(future, at, False, here)
         finally:
             self.writing -= 1
             if not written:
@@ -240,7 +266,9 @@ cdef class AckWindow(AckSlots):
             return f"the server was too busy for the {self.busy} messages before it"
         return f"no ack came for the {self.waiting} messages before it"
 
-    cdef bint write(self, PubAckFuture future, uint32_t at, bint again) except -1:
+    cdef bint write(
+        self, PubAckFuture future, uint32_t at, bint again, Section* here
+    ) except -1:
         """Write the frame of a slot; False when that cannot be now."""
         cdef Slot* slot = &self.slots[at]
         cdef uint64_t token = slot.token if again else slot.token + self.size
@@ -259,7 +287,7 @@ cdef class AckWindow(AckSlots):
         # Another server may take less.
         self.outbox.check_size(frame.block_size + frame.data_size)
         total = publish_size(&frame)
-        out = self.outbox.begin(total, PASSING)
+        out = self.outbox.begin_in(total, PASSING, here, <PyObject*>self)
         if out == NULL:
             # `connected` comes, and unsets it: the outbox is opened before that.
             self.paused = True
@@ -288,17 +316,17 @@ cdef class AckWindow(AckSlots):
         """The future is done, once, and who waits for that is woken."""
         if future.finished:
             return 0
-        future.finished = True
+        store_byte(&future.finished, True)
         if future.refusal is not None:
             self.resume(future)
         self.unlink(future)
         if error is None:
-            self.acknowledged += 1
+            self.acked += 1
             self.count(future)
             self.newest = max(self.newest, future.number)
             future.payload = future.block = None
         else:
-            self.failed += 1
+            self.lapsed += 1
             future.error = error
             self.failures.keep(future)
         crowd_wake(&future.waiting)
@@ -315,10 +343,10 @@ cdef class AckWindow(AckSlots):
     cdef int count(self, PubAckFuture future) except -1:
         cdef uint64_t sequence = future.sequence if future.ack is None else future.ack.seq
         if future.ack is not None and future.ack.duplicate:
-            self.duplicates += 1
+            self.doubled += 1
         else:
-            self.first_stored = min(self.first_stored or sequence, sequence)
-            self.last_stored = max(self.last_stored, sequence)
+            self.lowest = min(self.lowest or sequence, sequence)
+            self.highest = max(self.highest, sequence)
         return 0
 
     # Acks -----------------------------------------------------------------------------
@@ -580,7 +608,7 @@ cdef class AckWindow(AckSlots):
                         if future.finished or not future.unsent:
                             continue
                         try:
-                            written = self.write(future, future.slot, True)
+                            written = self.write(future, future.slot, True, &here)
                         except MaxPayloadError as error:
                             self.conclude(future, self.unclear(future, error), None)
                             continue
@@ -638,7 +666,7 @@ cdef class AckWindow(AckSlots):
         enter(&here, <PyObject*>self)
         try:
             # On a slow line the acks come late, but in order.
-            silent = self.answered < before and self.outbox.pending_now() == 0
+            silent = self.answered < before and self.outbox.unsent() == 0
             for future in self.all_waiting():
                 if future.sent < before and future.refusal is None and (
                     silent or future.number < self.newest
@@ -669,7 +697,7 @@ cdef class AckWindow(AckSlots):
         cdef Section here
         enter(&here, <PyObject*>self)
         try:
-            mark = self.published
+            mark = self.count_sent
             while self.oldest() <= mark:
                 check_may_wait(self.outbox)
                 if jsync_now() >= deadline:

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import threading
 import time
 from collections import Counter
 from itertools import pairwise
 from typing import TYPE_CHECKING, NoReturn, cast
+
+import pytest
 
 from jsync import PubAck, errors
 from jsync._fast import (
@@ -541,3 +544,53 @@ def test_one_thread_writes_an_ingest_at_a_time() -> None:
     frames = re.findall(rb"PUB s _INBOX\.i\.1\.(\d+)\.[01]", b"".join(written))
     assert [int(number) for number in frames] == list(range(1, counts.sent + 1))
     assert sorted(numbers) == list(range(1, counts.sent + 1))
+
+
+def written_to_window(station: Station) -> tuple[Callable[[], object], ...]:
+    window = window_of(station, 16)
+    return lambda: window.publish("s", bytes(64)), window.expire
+
+
+def written_to_ingest(station: Station) -> tuple[Callable[[], object], ...]:
+    writer = BatchWriter(station.outbox, IngestCounts(), 1 << 30, 1 << 30)
+    writer.begin(station.mailbox(), b"_INBOX.i.1.")
+    writer.limit = 1 << 40
+    return lambda: writer.write("s", bytes(64)), writer.ping
+
+
+@pytest.mark.parametrize("made", [written_to_window, written_to_ingest])
+def test_a_signal_handler_of_a_thread_that_waits_for_room_holds_up_no_other(
+    made: Callable[[Station], tuple[Callable[[], object], ...]],
+) -> None:
+    station = Station(connected=True, limit=64)
+    write, look = made(station)
+    write()  # the buffer is full
+    waits, inside, looked = False, threading.Event(), threading.Event()
+    seen: list[bool] = []
+
+    def handle(*_: object) -> None:
+        if waits and not inside.is_set():
+            inside.set()
+            end = time.monotonic() + LONG / 10
+            while not looked.is_set() and time.monotonic() < end:
+                pass
+            seen.append(looked.is_set())
+            station.outbox.take(1 << 20)
+
+    def look_then() -> None:
+        assert inside.wait(LONG)
+        look()
+        looked.set()
+
+    other = threading.Thread(target=look_then)
+    other.start()
+    before = signal.signal(signal.SIGALRM, handle)
+    signal.setitimer(signal.ITIMER_REAL, 0.01, 0.01)
+    try:
+        waits = True
+        write()
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    other.join(LONG)
+    assert seen == [True]
