@@ -21,7 +21,7 @@ OVER_WEBSOCKET := $(addprefix tests/server/,$(addsuffix .py,\
 	test_jetstream test_request test_requests test_stored_messages test_subscribe test_threads))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo java tmux prometheus haproxy go jars servers quick quick-tests test bulk fault websocket lint types unit docs dist bench bench-spark bench-scale bench-threads sanitize fuzz clean
+.PHONY: help demo java tmux prometheus haproxy go jars servers quick quick-tests test bulk fault websocket lint types unit docs dist bench bench-spark bench-scale bench-threads sanitize tsan fuzz clean
 
 help:
 	@echo 'make demo      336,776 flights into JetStream and out again, by Spark too where Java is'
@@ -39,6 +39,7 @@ help:
 	@echo 'make bench-scale  ten million rows through Spark and back, at three sizes'
 	@echo 'make dist      sdist, wheel, their checks, and the tests on the installed wheel'
 	@echo 'make sanitize  the unit tests and two fault campaigns under ASAN and UBSAN'
+	@echo 'make tsan      the tests in which threads meet, under ThreadSanitizer, without the GIL'
 	@echo 'make fuzz      a bounded run of the fuzzer'
 
 $(VENV)/bin/python:
@@ -170,6 +171,11 @@ bench-scale: $(VENV)/.test $(VENV)/.spark
 
 sanitize: $(VENV)/.test
 	tests/sanitize.sh $(VENV)
+
+# TSAN_PYTHON names a free-threaded Python that was built with ThreadSanitizer.
+tsan: TSAN_PYTHON ?= $(firstword $(wildcard .pythons/*-tsan/bin/python3))
+tsan: $(VENV)/.test
+	tests/tsan.sh "$(TSAN_PYTHON)" $(VENV)
 
 fuzz: $(VENV)/.test
 	PYTHON=$(abspath $(VENV))/bin/python tests/fuzz/run.sh .cache/fuzz -runs=200000

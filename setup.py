@@ -43,5 +43,6 @@ setup(
         ],
         compiler_directives=directives,
         annotate=DEBUG,
+        emit_linenums=DEBUG,  # a sanitizer names the lines of the sources
     )
 )

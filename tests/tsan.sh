@@ -1,0 +1,47 @@
+#!/usr/bin/env bash
+# Builds the extension with clang's ThreadSanitizer for a Python that has it too, in a
+# temporary copy, and runs the tests in which threads meet. A report fails the run. Those of
+# CPython itself that are known are in tests/tsan.txt.
+#
+#     tests/tsan.sh PYTHON [VENV] [pytest arguments]      VENV is .venv when not given
+#
+# PYTHON is a CPython configured with `--disable-gil --with-thread-sanitizer`, which can
+# import pytest and msgspec. VENV has Cython and a nats-server.
+set -euo pipefail
+
+root=$(cd "$(dirname "$0")/.." && pwd)
+python=${1:-}
+venv=$(cd "${2:-$root/.venv}" && pwd)
+# Addresses at random places do not fit into the sanitizer's map of a newer kernel's.
+run() { PYTHONDONTWRITEBYTECODE=1 setarch --addr-no-randomize "$python" "$@"; }
+
+need() { echo "make tsan needs $1" >&2 && exit 1; }
+[ -n "$python" ] && command -v "$python" >/dev/null &&
+  built=$(run -c 'import sysconfig; print(sysconfig.get_config_var("CONFIG_ARGS"))') &&
+  [[ $built == *--with-thread-sanitizer* && $built == *--disable-gil* ]] ||
+  need 'a Python configured --disable-gil --with-thread-sanitizer: make tsan TSAN_PYTHON=/path/to/python3'
+read -r cc include suffix < <(run -c 'import sysconfig
+print(sysconfig.get_config_var("CC").split()[0], sysconfig.get_path("include"),
+      sysconfig.get_config_var("EXT_SUFFIX"))')
+command -v "$cc" >/dev/null ||
+  need "$cc and its runtime, which built that Python: apt-get install clang-14 libclang-rt-14-dev"
+run -c 'import msgspec, pytest' 2>/dev/null || need "pytest and msgspec installed for $python"
+
+copy=$(mktemp -d)
+trap 'rm -rf "$copy"' EXIT
+(cd "$root" && cp -r jsync tests setup.py pyproject.toml README.md LICENSE "$copy")
+cd "$copy"
+rm -f jsync/_fast.c jsync/*.so
+
+# Any Python can make the C: the one under the sanitizer would need minutes for it.
+JSYNC_DEBUG=1 JSYNC_FREE_THREADED=1 "$venv/bin/python" setup.py --quiet --name >/dev/null
+"$cc" -fsanitize=thread -fno-omit-frame-pointer -O1 -g1 -fwrapv -w -fPIC -shared -pthread \
+  -I"$include" -o "jsync/_fast$suffix" jsync/_fast.c
+
+NATS_SERVER=${NATS_SERVER:-$venv/bin/nats-server} \
+JSYNC_MEETINGS=${JSYNC_MEETINGS:-300} JSYNC_SHARED_SECONDS=${JSYNC_SHARED_SECONDS:-4} \
+TSAN_OPTIONS="suppressions=$root/tests/tsan.txt history_size=5 exitcode=66 ${TSAN_OPTIONS:-}" \
+PYTHON_GIL=0 PYTHONPATH=$copy${PYTHONPATH:+:$PYTHONPATH} \
+  run -m pytest tests/unit/test_meetings.py tests/unit/test_barriers.py \
+  tests/unit/test_shared.py tests/server/test_shared_connection.py \
+  -q -p no:cacheprovider --capture=sys "${@:3}"
