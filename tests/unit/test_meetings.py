@@ -9,11 +9,12 @@ from __future__ import annotations
 import os
 import re
 import signal
+import socket
 import threading
 import time
 from collections import Counter
 from itertools import pairwise
-from typing import TYPE_CHECKING, NoReturn, cast
+from typing import TYPE_CHECKING, NoReturn, Self, cast
 
 import pytest
 
@@ -96,6 +97,25 @@ class Station:
                 yield taken
             else:
                 time.sleep(0)  # with a GIL, let the others go on
+
+
+class Wire(Station):
+    """A line that is a socket, whose other end is at hand."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.mine, self.other = socket.socketpair()
+        self.outbox.open(self.mine.fileno(), b"", direct=True)
+        self.line.open(self.mine.fileno(), direct=True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.line.finish()
+        self.outbox.close(errors.ConnectionClosedError("closed"))
+        self.mine.close()
+        self.other.close()
 
 
 def test_one_ack_of_many_threads_is_sent() -> None:
@@ -253,6 +273,37 @@ def test_taken_messages_are_counted_once() -> None:
     assert total == [ROUNDS]
 
 
+def test_a_subscription_gets_what_comes_while_it_is_there() -> None:
+    station = Station()
+    over = threading.Event()
+    brought = [0]
+
+    def bring() -> None:
+        while not over.is_set():
+            brought[0] += 1
+            station.message(brought[0])
+
+    def await_two_more() -> int:
+        begun = brought[0]
+        while brought[0] < begun + 2:
+            time.sleep(0)
+        return begun
+
+    def come_and_go() -> None:
+        for _ in range(ROUNDS // 50):
+            mailbox = station.mailbox()
+            await_two_more()
+            assert mailbox.get(LONG) is not None
+            station.line.unsubscribe(SID)
+            begun = await_two_more()
+            assert all(int(msg.data) < begun + 2 for msg in mailbox.take_rest())
+            await_two_more()
+            assert len(mailbox) == 0
+        over.set()
+
+    meet(bring, come_and_go)
+
+
 def test_subscriptions_come_and_go_under_the_reading_thread() -> None:
     station = Station()
     over = threading.Event()
@@ -297,6 +348,95 @@ def test_each_pong_answers_one_ping() -> None:
 
     meet(answer, flushers)
     assert pings == [2 * ROUNDS]
+
+
+def test_each_ping_is_answered_or_lost() -> None:
+    station = Station(connected=True)
+    over = threading.Event()
+
+    def answer() -> None:
+        for taken in station.written(over):
+            station.line.decrypted(b"PONG\r\n" * taken.count(b"PING\r\n"))
+
+    def lose() -> None:
+        while not over.is_set():
+            station.outbox.hold()
+            station.line.fail_pings(errors.ConnectionLostError("lost"))
+            station.outbox.open(-1, b"", direct=False)
+            time.sleep(0)
+
+    def ping() -> None:
+        for _ in range(ROUNDS):
+            waiter = Waiter(station.outbox, local=True)
+            if station.line.ping(waiter):
+                assert waiter.wait(LONG / 10)
+
+    def flushers() -> None:
+        try:
+            meet(ping, ping)
+        finally:
+            over.set()
+
+    meet(answer, lose, flushers)
+
+
+def test_one_thread_at_a_time_reads_the_socket() -> None:
+    over = threading.Event()
+    with Wire() as wire:
+        mailbox = wire.mailbox()
+
+        def bring() -> None:
+            frames = b"".join(
+                b"MSG a %d %b %d\r\n%d\r\n" % (SID, ACK % (i, i), len(b"%d" % i), i)
+                for i in range(1, ROUNDS + 1)
+            )
+            for at in range(0, len(frames), 100):
+                wire.other.sendall(frames[at : at + 100])
+
+        def turn() -> None:
+            while not over.is_set():
+                wire.line.run(time.monotonic() + 0.0001)
+
+        def read() -> None:
+            try:
+                for i in range(1, ROUNDS + 1):
+                    msg = mailbox.get(LONG)
+                    assert msg is not None
+                    assert msg.data == b"%d" % i
+            finally:
+                over.set()
+
+        meet(bring, turn, read)
+
+
+def test_a_thread_reads_by_itself_once_no_other_waits() -> None:
+    with Wire() as wire:
+        quiet = [JetStreamMailbox(wire.outbox, sid, readers=2) for sid in (1, 2, 3)]
+
+        def wait(mailbox: Mailbox) -> None:
+            for _ in range(ROUNDS):
+                assert mailbox.get(1e-7) is None
+
+        meet(*(lambda mailbox=mailbox: wait(mailbox) for mailbox in quiet))
+        mailbox = wire.mailbox()
+        wire.other.sendall(b"MSG a %d 1\r\nx\r\n" % SID)
+        assert mailbox.get(LONG / 10) is not None  # nobody else reads the socket
+
+
+def test_a_closed_write_buffer_says_why() -> None:
+    outbox = Outbox()
+    outbox.close(errors.ConnectionClosedError("first"))
+
+    def close() -> None:
+        for i in range(ROUNDS):
+            outbox.close(errors.ConnectionClosedError(f"{i}"))
+
+    def write() -> None:
+        for _ in range(ROUNDS):
+            with pytest.raises(errors.ConnectionClosedError):
+                outbox.publish("s", b"")
+
+    meet(close, close, write, write)
 
 
 def test_publishes_of_each_thread_stay_in_order() -> None:
