@@ -34,18 +34,16 @@ SERVER = 'max_pending: 4GB\nwrite_deadline: "120s"\n'
 
 JOBS = {"publish", "read", "request", "fetch", "consume", "next", "ordered"}
 KV_JOBS = {"kvput", "kvget", "kvkeys", "kvwatch"}
-NATSIO_JOBS = JOBS | {"publisher", "single"} | KV_JOBS
-NATSPY_JOBS = NATSIO_JOBS - {"consume"} | {"serve", "objectput", "objectget"}
-NATSC_JOBS = NATSIO_JOBS - KV_JOBS | {"consumers", "readmany", "atomic"}
+OBJECT_JOBS = {"objectput", "objectget", "objectopen"}
+STREAM_JOBS = JOBS | {"publisher", "single"}
+NATSIO_JOBS = STREAM_JOBS | KV_JOBS | OBJECT_JOBS | {"serve"}
+NATSPY_JOBS = NATSIO_JOBS - {"consume", "objectopen"}
+NATSC_JOBS = STREAM_JOBS | {"consumers", "readmany", "atomic"}
 LIMIT = 180
 """Seconds after which a peer is ended that has not told what it found."""
 
 PURE_PYTHON = {"natsio", "nats-py"}
-NATSGO_JOBS = (
-    NATSC_JOBS
-    | KV_JOBS
-    | {*("ingest", "serve", "objectput", "objectget", "objectopen")}
-)
+NATSGO_JOBS = NATSC_JOBS | KV_JOBS | OBJECT_JOBS | {"ingest", "serve"}
 
 
 class PeerError(Exception):

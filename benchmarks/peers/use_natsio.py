@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from functools import partial
 from importlib.metadata import version
 from itertools import count as count_up
 from typing import TYPE_CHECKING, Any
 
 import natsio
+from natsio.micro import add_service
 
 from .jobs import main
 from .measure import Result, await_go, cpu_seconds, now, percentiles, rate
@@ -217,13 +219,67 @@ async def kv_watch(options: argparse.Namespace) -> Result:
         return rate(options.count * options.passes, begin, cpu)
 
 
+async def serve(options: argparse.Namespace) -> Result:
+    """Echo after `delay` microseconds, until a message on `<subject>.stop`."""
+    seconds = options.delay / 1e6
+    async with await connect(options) as nc:
+        tasks: set[asyncio.Task[None]] = set()
+
+        async def echo(request: Any) -> None:
+            if seconds:
+                await asyncio.sleep(seconds)
+            await request.respond(request.data)
+
+        async def spawn(request: Any) -> None:
+            task = asyncio.create_task(echo(request))
+            tasks.add(task)
+            task.add_done_callback(tasks.discard)
+
+        async with add_service(nc, name="bench", version="1.0.0") as service:
+            handler = spawn if options.workers > 1 else echo
+            service.add_endpoint("echo", handler, subject=options.subject)
+            stop = nc.subscribe(f"{options.subject}.stop")
+            await nc.flush()
+            await go()
+            cpu, begin = cpu_seconds(), now()
+            await stop.next_msg(timeout=180)
+            return rate(service.stats().endpoints[0].num_requests, begin, cpu)
+
+
+async def object_job(options: argparse.Namespace, kind: str) -> Result:
+    """Objects of one store put, got whole, or opened for their first byte."""
+    payload, latencies = b"x" * options.size, []
+    async with await connect(options) as nc:
+        files = await nc.jetstream().object_store(options.stream)
+
+        async def one() -> None:
+            if kind == "put":
+                await files.put("object", payload)
+            elif kind == "get":
+                assert len(await files.get_bytes("object")) == options.size
+            else:
+                async with files.get("object") as found:
+                    assert await anext(aiter(found))
+
+        await go()
+        for _ in range(options.count // 10):
+            await one()
+        cpu, start = cpu_seconds(), now()
+        for _ in range(options.count):
+            begin = now()
+            await one()
+            latencies.append(now() - begin)
+        result = rate(options.count, start, cpu)
+    return result | percentiles("latency", latencies)
+
+
 def blocking(
     work: Callable[[argparse.Namespace], Coroutine[Any, Any, Result]],
 ) -> Callable[[argparse.Namespace], Result]:
     return lambda options: asyncio.run(work(options))
 
 
-JOBS = {
+JOBS: dict[str, Callable[[argparse.Namespace], Coroutine[Any, Any, Result]]] = {
     "publish": publish,
     "read": read,
     "request": request,
@@ -237,6 +293,10 @@ JOBS = {
     "kvget": kv_get,
     "kvkeys": kv_keys,
     "kvwatch": kv_watch,
+    "serve": serve,
+    "objectput": partial(object_job, kind="put"),
+    "objectget": partial(object_job, kind="get"),
+    "objectopen": partial(object_job, kind="open"),
 }
 
 if __name__ == "__main__":

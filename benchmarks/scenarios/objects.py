@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING
 
 import jsync
 
-from .scenario import Column, Job, Result, Scenario, key, server_cpu
+from .request import p50_ratio
+from .scenario import Bar, Column, Job, Result, Scenario, key, server_cpu
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from ..place import Place
+    from .scenario import Round
 
 STORE = "BENCHFILES"
 MIB = 1 << 20
@@ -70,30 +72,51 @@ EACH = [
 ]
 SOON = [Column("p50, us", key("latency_p50")), Column("p99, us", key("latency_p99"))]
 
+
+def ratio(of: Callable[[Result], float]) -> Callable[[Round], float]:
+    """Of jsync to nats.go."""
+    return lambda results: of(results["jsync"]) / of(results["nats.go"])
+
+
+def large_bars(text: str) -> list[Bar]:
+    return [
+        Bar(f"{text}, time: jsync / nats.go", 1.0, ratio(seconds_each)),
+        Bar(f"{text}, CPU: jsync / nats.go", 1.0, ratio(cpu_each)),
+    ]
+
+
+def small_bars(text: str) -> list[Bar]:
+    return [Bar(f"{text}, p50: jsync / nats.go", 1.0, p50_ratio("nats.go"))]
+
+
 OBJECTS = {
     "objectput": Scenario(
         "An object of 256 MiB put, its SHA-256 included",
         EACH,
         functools.partial(jobs, "objectput", LARGE, 3, 1),
+        large_bars("256 MiB put"),
     ),
     "objectget": Scenario(
         "An object of 256 MiB got, its SHA-256 checked",
         EACH,
         functools.partial(jobs, "objectget", LARGE, 3, 1),
+        large_bars("256 MiB got"),
     ),
     "objectputsmall": Scenario(
         "Objects of 1 KiB put over one another",
         [*SOON, EACH[1]],
         functools.partial(jobs, "objectput", SMALL, 1000, 300),
+        small_bars("1 KiB put"),
     ),
     "objectgetsmall": Scenario(
         "An object of 1 KiB got again and again",
         [*SOON, EACH[1]],
         functools.partial(jobs, "objectget", SMALL, 1000, 300),
+        small_bars("1 KiB got"),
     ),
     "objectopen": Scenario(
         "The first byte of an object of 1 GiB",
         [*SOON, EACH[1]],
-        functools.partial(jobs, "objectopen", HUGE, 200, None),
+        functools.partial(jobs, "objectopen", HUGE, 200, 50),
     ),
 }
