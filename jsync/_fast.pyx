@@ -87,7 +87,8 @@ from .headers import Headers
 
 cimport cython
 from cpython.buffer cimport (
-    PyBUF_SIMPLE, PyBuffer_Release, PyObject_CheckBuffer, PyObject_GetBuffer,
+    PyBUF_SIMPLE, PyBuffer_IsContiguous, PyBuffer_Release, PyObject_CheckBuffer,
+    PyObject_GetBuffer,
 )
 from cpython.bytes cimport (
     PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromObject,
@@ -97,6 +98,9 @@ from cpython.exc cimport PyErr_CheckSignals
 from cpython.list cimport PyList_GET_SIZE
 from cpython.mem cimport (
     PyMem_RawCalloc, PyMem_RawFree, PyMem_RawMalloc, PyMem_RawRealloc,
+)
+from cpython.memoryview cimport (
+    PyMemoryView_Check, PyMemoryView_FromObject, PyMemoryView_GET_BUFFER,
 )
 from cpython.ref cimport Py_DECREF, Py_INCREF, Py_XDECREF, PyObject
 from cpython.unicode cimport PyUnicode_DecodeUTF8

@@ -1,5 +1,8 @@
 # Blocks of frames that wait to be sent, and how a publish is written into one.
 
+cdef enum:
+    VIEW_BYTES = 4096  # copying less costs less than a view
+
 # Frames in a row of one kind. A lasting frame that was not sent whole when the connection
 # broke is sent again on the next one; any other would come late, and is dropped there.
 cdef struct Run:
@@ -120,6 +123,40 @@ cdef inline void publish_bytes(Publish* frame, bytes block, bytes data) noexcept
         frame.block_size = PyBytes_GET_SIZE(block)
     frame.data = PyBytes_AS_STRING(data)
     frame.data_size = PyBytes_GET_SIZE(data)
+
+
+# A payload that waits for its ack is `bytes`, or a view of them: a part of a large file
+# need not be copied for that.
+
+cdef object lasting_payload(object data):
+    """A payload that stays as it is while it waits; a copy, unless it is of bytes."""
+    cdef Py_buffer* view
+    if PyMemoryView_Check(data):
+        data = PyMemoryView_FromObject(data)  # ours: the caller may release the other
+        view = PyMemoryView_GET_BUFFER(data)
+        if (
+            view.len >= VIEW_BYTES and <void*>view.obj != NULL
+            and PyBytes_CheckExact(view.obj) and PyBuffer_IsContiguous(view, b"C")
+        ):
+            return data
+    return PyBytes_FromObject(data)
+
+
+cdef inline size_t payload_length(object data) noexcept:
+    """The bytes of a `lasting_payload`."""
+    if PyBytes_CheckExact(data):
+        return PyBytes_GET_SIZE(data)
+    return PyMemoryView_GET_BUFFER(data).len
+
+
+cdef inline void publish_payload(Publish* frame, bytes block, object data) noexcept:
+    """The same as `publish_bytes`, with a `lasting_payload`."""
+    if PyBytes_CheckExact(data):
+        publish_bytes(frame, block, <bytes>data)
+        return
+    publish_bytes(frame, block, b"")
+    frame.data = <const char*>PyMemoryView_GET_BUFFER(data).buf
+    frame.data_size = PyMemoryView_GET_BUFFER(data).len
 
 
 cdef inline size_t publish_size(const Publish* frame) noexcept nogil:

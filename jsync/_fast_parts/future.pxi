@@ -24,7 +24,8 @@ cdef class PubAckFuture:
     cdef AckWindow window
     cdef readonly object subject
     """The subject of the message."""
-    cdef bytes payload, block
+    cdef object payload   # bytes, or a view of bytes; None once the message is stored
+    cdef bytes block
     cdef uint64_t number  # in the order of publishing, from 1
     cdef int64_t due      # the ack is late then
     cdef int64_t sent     # when the message was last written
@@ -76,7 +77,7 @@ cdef class PubAckFuture:
         cdef Section here
         enter(&here, <PyObject*>self.window)
         try:
-            return self.payload if self.payload is not None else b""
+            return b"" if self.payload is None else bytes(self.payload)
         finally:
             leave(&here)
 
@@ -194,7 +195,7 @@ cdef class PubAckFuture:
 
     cdef inline size_t payload_size(self) noexcept:
         """Bytes as `max_payload` counts them."""
-        return PyBytes_GET_SIZE(self.payload) + (
+        return payload_length(self.payload) + (
             PyBytes_GET_SIZE(self.block) if self.block is not None else 0
         )
 

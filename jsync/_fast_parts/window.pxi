@@ -191,7 +191,7 @@ cdef class AckWindow(AckSlots):
         publish_subject(subject, &size)
         if not PyBytes_CheckExact(data):
             check_buffer(data)
-            data = PyBytes_FromObject(data)
+            data = lasting_payload(data)
         future.window = self
         future.subject = subject
         future.payload = data
@@ -272,7 +272,8 @@ cdef class AckWindow(AckSlots):
         """Write the frame of a slot; False when that cannot be now."""
         cdef Slot* slot = &self.slots[at]
         cdef uint64_t token = slot.token if again else slot.token + self.size
-        cdef bytes block = future.block, payload = future.payload
+        cdef bytes block = future.block
+        cdef object payload = future.payload
         cdef object refusal = None
         cdef Py_ssize_t subject_size = 0
         cdef const char* subject = utf8(future.subject, &subject_size)
@@ -280,7 +281,7 @@ cdef class AckWindow(AckSlots):
         cdef size_t total
         cdef char* out
         publish_to(&frame, subject, subject_size)
-        publish_bytes(&frame, block, payload)
+        publish_payload(&frame, block, payload)
         frame.reply = PyBytes_AS_STRING(self.prefix)
         frame.reply_size = self.prefix_size
         frame.number = token
@@ -328,6 +329,9 @@ cdef class AckWindow(AckSlots):
         else:
             self.lapsed += 1
             future.error = error
+            if not PyBytes_CheckExact(future.payload):
+                # A view would keep all of its bytes for as long as the caller keeps us.
+                future.payload = PyBytes_FromObject(future.payload)
             self.failures.keep(future)
         crowd_wake(&future.waiting)
         if (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import pickle
+import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -88,6 +89,54 @@ def test_a_message_keeps_its_headers_and_options(
     assert msg.headers is not None
     assert msg.headers.get_all("A") == ["1", "2"]
     assert msg.headers["Nats-Msg-Id"] == "x"
+
+
+def test_a_part_of_large_bytes_is_sent_without_a_copy(
+    js: jsync.JetStream, unique: str
+) -> None:
+    data = bytes(range(256)) * 400
+    before = sys.getrefcount(data)
+    with js.publisher(retry_attempts=1000, retry_wait=0.02) as publisher:
+        view = memoryview(data)[7:90_007]
+        future = publisher.publish(unique, view)  # no stream takes it yet
+        view.release()
+        assert sys.getrefcount(data) == before + 1
+        assert future.data == data[7:90_007]
+        stream = js.create_stream(name=unique, subjects=[unique])
+        future.result(LONG)
+        assert sys.getrefcount(data) == before
+        assert stored(js, stream) == [data[7:90_007]]
+
+
+@pytest.mark.parametrize("kind", ["bytearray", "view of bytearray", "every other byte"])
+def test_data_that_may_change_or_has_gaps_is_stored_as_it_was(
+    js: jsync.JetStream, unique: str, kind: str
+) -> None:
+    data = bytearray(range(256)) * 400
+    given: bytearray | memoryview = data
+    if kind == "view of bytearray":
+        given = memoryview(data)[:90_000]
+    elif kind == "every other byte":
+        given = memoryview(bytes(data))[::2]
+    expected = bytes(given)
+    with js.publisher(retry_attempts=1000, retry_wait=0.02) as publisher:
+        future = publisher.publish(unique, given)
+        data[:] = bytes(len(data))
+        stream = js.create_stream(name=unique, subjects=[unique])
+        future.result(LONG)
+    assert stored(js, stream) == [expected]
+
+
+def test_a_message_that_failed_keeps_its_own_part_of_large_bytes_alone(
+    js: jsync.JetStream, unique: str
+) -> None:
+    data = bytes(range(256)) * 400
+    before = sys.getrefcount(data)
+    publisher = js.publisher(retry_attempts=0)
+    future = publisher.publish(unique, memoryview(data)[7:90_007])
+    assert isinstance(future.exception(LONG), errors.NoStreamResponseError)
+    assert future.data == data[7:90_007]
+    assert sys.getrefcount(data) == before
 
 
 def test_a_refused_message_is_an_error_of_its_own_class(
