@@ -39,8 +39,10 @@ if TYPE_CHECKING:
     from ..api import API
     from .engine import ObjectInfo
 
-WINDOW_BYTES = 8 << 20
-"""Bytes of chunks of all puts of a store that may wait for their acks."""
+WINDOW_BYTES = 12 << 20
+"""Bytes of chunks of all puts of a store that may wait for their acks.
+
+With fewer the server waits between two of them, and with more the memory goes to 30 MiB."""
 WINDOW = 4096
 ACK_SECONDS = 30.0
 DOUBT_SECONDS = 2.0

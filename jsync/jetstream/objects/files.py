@@ -417,7 +417,7 @@ class ObjectWriter(_File):
         return self._upload.size + len(self._rest)
 
     def write(self, data: ReadableBuffer, /) -> int:
-        """Write bytes. Blocks while 8 MiB or 4096 chunks wait for their acks.
+        """Write bytes. Blocks while 12 MiB or 4096 chunks wait for their acks.
 
         If it raises, the put has failed. Nothing is stored, and the file is closed.
 
