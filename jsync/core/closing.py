@@ -1,4 +1,4 @@
-"""The `with` blocks of whatever is closed, or unsubscribed, at their end."""
+"""The `with` blocks of whatever is closed, stopped or unsubscribed at their end."""
 
 from __future__ import annotations
 
@@ -50,6 +50,30 @@ class Unsubscribing:
             self.unsubscribe()
         except ConnectionClosedError:
             pass
+        except Error as second:
+            if error is None:
+                raise
+            error.add_note(str(second))
+
+
+class Stopping:
+    """Stopped at the end of its `with` block; raises nothing over its exception."""
+
+    def stop(self) -> None:
+        """End the object."""
+        raise NotImplementedError
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        try:
+            self.stop()
         except Error as second:
             if error is None:
                 raise

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ...core.callbacks import wrap
+from ...core.closing import Stopping
 from ...core.gate import Gate
 from ...core.shared import RLock
 from ...core.single import Single
@@ -12,8 +13,6 @@ from ...errors import ConnectionClosedError, Error, JetStreamError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from types import TracebackType
-    from typing import Self
 
     from ...core.session import Session
     from ...errors import LockLostError
@@ -23,7 +22,7 @@ PAUSE = 1.0
 """Seconds until a candidate that met an error tries again."""
 
 
-class Election(Single):
+class Election(Stopping, Single):
     """A candidate that leads whenever it has the lock of the election.
 
     A thread of its own waits for the lock. A leader that loses it is a candidate again.
@@ -143,17 +142,6 @@ class Election(Single):
             self._on_lost()
         except BaseException as error:  # noqa: BLE001 - user code
             self._session.callbacks.report(wrap("on_lost", error))
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.stop()
 
     def __repr__(self) -> str:
         return f"<Election {'led by this' if self.is_leader else 'candidate'}>"

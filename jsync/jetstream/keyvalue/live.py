@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from ..._fast import Waiter
 from ...checks import seconds
+from ...core.closing import Stopping
 from ...core.shared import RLock
 from ...core.single import Single
 from ...errors import (
@@ -18,8 +19,6 @@ from .codecs import Value
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from types import TracebackType
-    from typing import Self
 
     from ...checks import Seconds
     from ...errors import CodecError
@@ -32,7 +31,7 @@ HEARD = 15.0
 """Seconds of silence after which the server may be gone: three heartbeats."""
 
 
-class Live(Single, Mapping[str, Value]):
+class Live(Stopping, Single, Mapping[str, Value]):
     """A copy of keys and values in memory: reading never waits for the server.
 
     `KeyValue.live` returns it. Any thread may read it. Leaving the `with` block stops
@@ -221,17 +220,6 @@ class Live(Single, Mapping[str, Value]):
             DrainTimeoutError: The watch has not ended in time.
         """
         self._changes.stop(seconds(timeout, "timeout"))
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.stop()
 
     def __repr__(self) -> str:
         state = "current" if self.is_current else "not current"

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Generic
 
 from ..._fast import EntryIterator
 from ...checks import seconds
+from ...core.closing import Stopping
 from ...core.deadline import deadline_after
 from ...core.single import Single
 from ...errors import (
@@ -16,14 +17,12 @@ from .engine import Item
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from types import TracebackType
-    from typing import Self
 
     from ...checks import Seconds
     from .driver import Changes
 
 
-class Watching(Single, Generic[Item]):
+class Watching(Stopping, Single, Generic[Item]):
     """A watch, thin: `Changes` reads."""
 
     def __init__(
@@ -174,22 +173,6 @@ class Watching(Single, Generic[Item]):
             DrainTimeoutError: The callback has not returned in time.
         """
         self._changes.stop(seconds(timeout, "timeout"))
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        try:
-            self.stop()
-        except LateError as late:
-            if error is None:
-                raise
-            error.add_note(str(late))
 
     def __del__(self) -> None:
         changes = getattr(self, "_changes", None)
