@@ -535,7 +535,9 @@ class PullSubscription(Unsubscribing, Single):
         Raises:
             ConsumerNotFoundError: The consumer does not exist.
         """
-        return self._consumer.info(timeout=timeout or self._timeout)
+        return self._consumer.info(
+            timeout=self._timeout if timeout is None else timeout
+        )
 
     def unsubscribe(self) -> None:
         """End fetching, and delete the consumer if `pull_subscribe` created it.

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from jsync import ConsumerConfig, StreamConfig, connect
-from jsync.errors import ConfigError
+from jsync.errors import ConfigError, TimeoutError as LateError
 
 from ..servers import wait_for
 
@@ -96,3 +96,15 @@ def test_no_timeout_is_refused_at_once_though_a_message_waits(
             for timeout in NO_TIMEOUTS:
                 with pytest.raises(ConfigError, match="timeout"):
                     call(timeout)
+
+
+def test_no_time_at_all_is_not_the_default_timeout(
+    own_server: Callable[..., LocalServer],
+) -> None:
+    with connect(own_server().url) as nc:
+        js = nc.jetstream()
+        js.create_stream(StreamConfig(name="S", subjects=["s"]))
+        pushed, pulled = js.subscribe("s"), js.pull_subscribe("s", "c")
+        for call in (pushed.consumer_info, pulled.consumer_info, pushed.unsubscribe):
+            with pytest.raises(LateError, match=r"timeout is 0\.0 s"):
+                call(timeout=0)

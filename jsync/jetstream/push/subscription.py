@@ -217,8 +217,11 @@ class PushSubscription(Unsubscribing, Backlog[JetStreamMsg]):
         """
         info = self._bound
         return management.consumer_info(
-            self._delivery.api, info.stream_name, info.name, timeout or self._timeout
+            self._delivery.api, info.stream_name, info.name, self._seconds(timeout)
         )
+
+    def _seconds(self, timeout: Seconds | None) -> Seconds | None:
+        return self._timeout if timeout is None else timeout
 
     @property
     def _bound(self) -> ConsumerInfo:
@@ -332,7 +335,7 @@ class PushSubscription(Unsubscribing, Backlog[JetStreamMsg]):
         self._delivery.end(discard=True)
         if self._thread is None:
             self._finished.open()
-        self._delivery.delete(timeout or self._timeout)
+        self._delivery.delete(self._seconds(timeout))
 
     def drain(self, timeout: Seconds = 30.0) -> None:
         """End the subscription without losing a message that the server has sent.
