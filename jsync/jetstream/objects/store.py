@@ -118,6 +118,8 @@ class ObjectStore:
             ConfigError: The data is text, or an argument is out of its range.
             StreamStoreError: The store is full.
             InsufficientResourcesError: The server has no room.
+            TimeoutError: The server acknowledged nothing for 30 seconds. The disk of the
+                server may be full.
             StreamSealedError: The store is sealed.
             UnclearPutError: The last answer did not come. The object may be stored.
             ChunkOrderError: The server stored the chunks in another order.
