@@ -18,18 +18,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from pathlib import Path
 
-PREFIXES = {
-    "operator": nkeys.PREFIX_BYTE_OPERATOR,
-    "account": nkeys.PREFIX_BYTE_ACCOUNT,
-    "user": nkeys.PREFIX_BYTE_USER,
-}
-
 
 class Key:
     """A new nkey of an operator, account or user."""
 
     def __init__(self, role: Literal["operator", "account", "user"]) -> None:
-        seed: bytes = nkeys.encode_seed(os.urandom(32), PREFIXES[role])
+        prefix = getattr(nkeys, f"PREFIX_BYTE_{role.upper()}")
+        seed: bytes = nkeys.encode_seed(os.urandom(32), prefix)
         self._pair = nkeys.from_seed(seed)
         self.seed = seed.decode()
         self.public: str = self._pair.public_key.decode()

@@ -16,13 +16,15 @@ from hypothesis import HealthCheck, settings
 from jsync.core.session import _live
 from jsync.server import LocalServer
 
+from . import missing  # noqa: F401 (first: the libraries that this Python has not)
 from .accounts import Account, Operator
-from .certificates import Certificates, make_certificates
 from .proxy import FaultProxy
 from .servers import Cluster, WebSocketServer, threads_since, wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
+
+    from .certificates import Certificates
 
 
 # An example takes as long as the machine is busy; that says nothing of what is tested.
@@ -102,6 +104,8 @@ def proxy(server: LocalServer) -> Iterator[FaultProxy]:
 
 @pytest.fixture(scope="session")
 def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    from .certificates import make_certificates  # noqa: PLC0415 (needs cryptography)
+
     return make_certificates(tmp_path_factory.mktemp("certificates"))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Any
 
+import duckdb
 import polars
 import pyarrow as pa
 import pytest
@@ -229,8 +230,6 @@ def test_an_ingest_has_no_expectation_of_an_id(
 def test_duckdb_results_are_published(
     stream: jsync.Stream, publish: Callable[..., int]
 ) -> None:
-    import duckdb  # noqa: PLC0415 (no wheel for musllinux: -k 'not duckdb' there)
-
     with duckdb.connect() as db:
         found = db.sql("SELECT 'n' || range AS text FROM range(3000)")
         assert publish(found, subject=f"{stream.name}.x", data="text") == 3000

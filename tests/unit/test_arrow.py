@@ -6,6 +6,7 @@ import gc
 import threading
 from typing import Any
 
+import duckdb
 import polars
 import pyarrow as pa
 import pytest
@@ -219,8 +220,6 @@ def test_polars_reads_a_batch() -> None:
 
 
 def test_duckdb_takes_it_as_often_as_it_asks() -> None:
-    import duckdb  # noqa: PLC0415 (no wheel for musllinux: -k 'not duckdb' there)
-
     batch = one(
         Sent(block=b"NATS/1.0\r\nA: 1\r\nA: 2\r\n\r\n"), Sent(sequence=2, data=b"\xff")
     )

@@ -7,6 +7,7 @@ import signal
 import threading
 from typing import TYPE_CHECKING, Any
 
+import duckdb
 import polars
 import pyarrow as pa
 import pytest
@@ -413,8 +414,6 @@ def test_a_range_may_be_of_headers_without_payloads(
 def test_polars_and_duckdb_read_a_stream_as_often_as_they_like(
     nc: jsync.Connection, stream: jsync.Stream
 ) -> None:
-    import duckdb  # noqa: PLC0415 (no wheel for musllinux: -k 'not duckdb' there)
-
     fill(nc, stream, 100)
     orders = stream.read_arrow(11, max_rows=7)
     with duckdb.connect() as db:
