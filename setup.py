@@ -6,12 +6,12 @@ import sys
 from Cython.Build import cythonize
 from setuptools import Extension, setup
 
-if os.name != "posix":
-    sys.exit(
-        "jsync needs Linux or macOS: its extension has no part for Windows (WSL does)"
-    )
-
 DEBUG = bool(os.environ.get("JSYNC_DEBUG"))
+
+if sys.platform == "win32":  # Microsoft's compiler
+    arguments = ["/Od", "/Z7", "/UNDEBUG"] if DEBUG else ["/O2"]
+else:
+    arguments = ["-O1", "-g3", "-UNDEBUG"] if DEBUG else ["-O3", "-g0"]
 
 directives = {
     "language_level": "3",
@@ -36,9 +36,8 @@ setup(
                 "jsync._fast",
                 ["jsync/_fast.pyx"],
                 depends=["jsync/_fast_parts"],
-                extra_compile_args=["-O1", "-g3", "-UNDEBUG"]
-                if DEBUG
-                else ["-O3", "-g0"],
+                extra_compile_args=arguments,
+                libraries=["ws2_32"] if sys.platform == "win32" else [],
             )
         ],
         compiler_directives=directives,

@@ -58,7 +58,7 @@ from collections.abc import Iterable
 from copy import copy as copy_of
 from datetime import UTC as _UTC, datetime, timedelta
 from enum import StrEnum
-from os import strerror as os_strerror, urandom
+from os import strerror, urandom
 
 from .checks import seconds
 from .errors import (

@@ -4,7 +4,8 @@ cdef extern from *:
     """
     /* Eight digits at once: 1, and their value; 0 when they are not that. */
     static inline int jsync_eight_digits(const char* s, uint64_t* value) {
-    #if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+    #if defined(_WIN32) \\
+        || defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
         uint64_t v;
         memcpy(&v, s, 8);
         if (((v & 0xF0F0F0F0F0F0F0F0ULL) |

@@ -14,10 +14,14 @@ cdef extern from *:
     #define jsync_swap(at, value) __atomic_exchange_n((at), (value), __ATOMIC_SEQ_CST)
     #define jsync_add(at, n) __atomic_add_fetch((at), (n), __ATOMIC_SEQ_CST)
     /* Store `value` if `was` is there: whether it was. */
+    #ifdef JSYNC_INTERLOCKED
+    #define jsync_replace jsync_exchange_if
+    #else
     #define jsync_replace(at, was, value) __extension__ ({ \\
         __typeof__(*(at)) jsync_was = (was); \\
         __atomic_compare_exchange_n((at), &jsync_was, (value), 0, \\
                                     __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST); })
+    #endif
     #else
     #define JSYNC_PARALLEL 0
     typedef char jsync_section;
@@ -25,8 +29,12 @@ cdef extern from *:
     #define jsync_leave(section) ((void)(section))
     #define jsync_load(at) (*(at))
     #define jsync_store(at, value) ((void)(*(at) = (value)))
+    #ifdef JSYNC_INTERLOCKED
+    #define jsync_swap(at, value) __atomic_exchange_n((at), (value), __ATOMIC_SEQ_CST)
+    #else
     #define jsync_swap(at, value) __extension__ ({ \\
         __typeof__(*(at)) jsync_was = *(at); *(at) = (value); jsync_was; })
+    #endif
     #define jsync_add(at, n) (*(at) += (n))
     #define jsync_replace(at, was, value) (*(at) == (was) ? (*(at) = (value), 1) : 0)
     #endif

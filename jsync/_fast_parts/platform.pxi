@@ -1,7 +1,114 @@
-# Clock, sockets, mutex and fork counter of the operating system. POSIX.
+# Clock, sockets, mutex, atomics and fork counter of the operating system.
+#
+# One face, in the names of POSIX and GCC, and two bodies: POSIX, and Windows. The C
+# compiler chooses the body, so that one generated file serves both.
 
 cdef extern from *:
     """
+    #include <stdint.h>
+    #ifdef _WIN32
+    #define JSYNC_WINDOWS 1
+    #ifndef WIN32_LEAN_AND_MEAN
+    #define WIN32_LEAN_AND_MEAN
+    #endif
+    #include <winsock2.h>
+    #include <ws2tcpip.h>
+    #include <windows.h>
+
+    typedef SRWLOCK jsync_mutex;
+    #define jsync_mutex_init(mutex, nothing) (InitializeSRWLock(mutex), 0)
+    #define jsync_mutex_destroy(mutex) ((void)(mutex), 0)
+    #define jsync_mutex_lock(mutex) (AcquireSRWLockExclusive(mutex), 0)
+    #define jsync_mutex_unlock(mutex) (ReleaseSRWLockExclusive(mutex), 0)
+    #define jsync_yield() ((void)SwitchToThread(), 0)
+
+    static int jsync_forks = 0;  /* there is no fork */
+    static int jsync_watch_forks(void) { return 0; }
+
+    /* A SOCKET is wide, but 32 bits of it say all, as of every handle of Windows. */
+    #define MSG_DONTWAIT 0  /* no socket of ours blocks */
+    #define MSG_NOSIGNAL 0
+    static int jsync_bounded(size_t size) {
+        return size > INT32_MAX ? INT32_MAX : (int)size;
+    }
+    static Py_ssize_t jsync_send(int fd, const void* data, size_t size, int flags) {
+        return send((SOCKET)fd, (const char*)data, jsync_bounded(size), flags);
+    }
+    static Py_ssize_t jsync_recv(int fd, void* data, size_t size, int flags) {
+        return recv((SOCKET)fd, (char*)data, jsync_bounded(size), flags);
+    }
+    #define jsync_read(fd, data, size) jsync_recv((fd), (data), (size), 0)
+    #define jsync_write(fd, data, size) jsync_send((fd), (data), (size), 0)
+    #define jsync_close(fd) closesocket((SOCKET)(fd))
+
+    /* Like poll, with a limit in nanoseconds, which becomes whole milliseconds. */
+    static int jsync_poll(struct pollfd* fds, unsigned long count, int64_t ns) {
+        int64_t ms = (ns + 999999) / 1000000;
+        if (ms > INT32_MAX) ms = INT32_MAX;
+        if (count == 0) {  /* WSAPoll rejects that */
+            Sleep((DWORD)ms);
+            return 0;
+        }
+        return WSAPoll(fds, count, (INT)ms);
+    }
+
+    static SOCKET jsync_socket(void) {  /* no child process inherits it */
+        return WSASocketW(AF_INET, SOCK_STREAM, IPPROTO_TCP, NULL, 0,
+                          WSA_FLAG_OVERLAPPED | WSA_FLAG_NO_HANDLE_INHERIT);
+    }
+
+    static int jsync_join(SOCKET listener, SOCKET ends[2]) {
+        struct sockaddr_in at, ours, theirs;
+        int size = sizeof(at), one = 1;
+        u_long on = 1;
+        memset(&at, 0, sizeof(at));
+        at.sin_family = AF_INET;
+        at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+        if (bind(listener, (struct sockaddr*)&at, sizeof(at)) != 0
+            || getsockname(listener, (struct sockaddr*)&at, &size) != 0
+            || listen(listener, 1) != 0
+            || connect(ends[1], (struct sockaddr*)&at, sizeof(at)) != 0)
+            return -1;
+        size = sizeof(ours);
+        if (getsockname(ends[1], (struct sockaddr*)&ours, &size) != 0) return -1;
+        size = sizeof(theirs);
+        ends[0] = accept(listener, (struct sockaddr*)&theirs, &size);
+        if (ends[0] == INVALID_SOCKET) return -1;
+        if (theirs.sin_port != ours.sin_port) {  /* another process has connected */
+            WSASetLastError(WSAECONNREFUSED);
+            return -1;
+        }
+        if (ioctlsocket(ends[0], FIONBIO, &on) != 0
+            || ioctlsocket(ends[1], FIONBIO, &on) != 0)
+            return -1;
+        return setsockopt(
+            ends[1], IPPROTO_TCP, TCP_NODELAY, (const char*)&one, sizeof(one)
+        );
+    }
+
+    /* One that is written to and one that is read: WSAPoll takes sockets only. */
+    static int jsync_notifier(int fds[2]) {
+        SOCKET ends[2] = {INVALID_SOCKET, INVALID_SOCKET};
+        SOCKET listener = jsync_socket();
+        int joined = -1, error, i;
+        if (listener == INVALID_SOCKET) return -1;
+        ends[1] = jsync_socket();
+        if (ends[1] != INVALID_SOCKET) joined = jsync_join(listener, ends);
+        error = WSAGetLastError();
+        closesocket(listener);
+        for (i = 0; i < 2; i++) {
+            if (joined == 0) fds[i] = (int)ends[i];
+            else if (ends[i] != INVALID_SOCKET) closesocket(ends[i]);
+        }
+        WSASetLastError(error);
+        return joined;
+    }
+
+    static int jsync_errno(void) { return WSAGetLastError(); }
+    static int jsync_would_block(int e) { return e == WSAEWOULDBLOCK || e == WSAEINTR; }
+
+    #else  /* POSIX */
+    #define JSYNC_WINDOWS 0
     #ifndef _GNU_SOURCE
     #define _GNU_SOURCE  /* ppoll */
     #endif
@@ -10,7 +117,6 @@ cdef extern from *:
     #include <poll.h>
     #include <pthread.h>
     #include <sched.h>
-    #include <stdint.h>
     #ifdef __linux__
     #include <sys/eventfd.h>
     #endif
@@ -21,19 +127,17 @@ cdef extern from *:
     #define MSG_NOSIGNAL 0
     #endif
 
-    /* The clock of time.monotonic(), since deadlines cross from Python to C and back. The
-       interpreter chooses it for each system: on macOS mach_absolute_time(), which stands
-       still while the machine sleeps, unlike CLOCK_MONOTONIC there. Neither function needs
-       the GIL. */
-    static int64_t jsync_now(void) {
-    #if PY_VERSION_HEX >= 0x030D0000
-        PyTime_t now;
-        (void)PyTime_MonotonicRaw(&now);  /* 0 when it fails, as the other gives */
-        return now;
-    #else
-        return _PyTime_GetMonotonicClock();
-    #endif
-    }
+    typedef pthread_mutex_t jsync_mutex;
+    #define jsync_mutex_init pthread_mutex_init
+    #define jsync_mutex_destroy pthread_mutex_destroy
+    #define jsync_mutex_lock pthread_mutex_lock
+    #define jsync_mutex_unlock pthread_mutex_unlock
+    #define jsync_yield sched_yield
+    #define jsync_send send
+    #define jsync_recv recv
+    #define jsync_read read
+    #define jsync_write write
+    #define jsync_close close
 
     /* os.register_at_fork misses forks made in C, and os.getpid() is a system call. */
     static volatile int jsync_forks = 0;
@@ -67,6 +171,27 @@ cdef extern from *:
     #endif
     }
 
+    static int jsync_errno(void) { return errno; }
+    static int jsync_would_block(int e) {
+        return e == EAGAIN || e == EWOULDBLOCK || e == EINTR;
+    }
+    #endif
+
+    /* The clock of time.monotonic(), since deadlines cross from Python to C and back. The
+       interpreter chooses it for each system: on macOS mach_absolute_time(), which stands
+       still while the machine sleeps, unlike CLOCK_MONOTONIC there; on Windows
+       GetTickCount64() up to Python 3.12, QueryPerformanceCounter() since. Neither function
+       needs the GIL. */
+    static int64_t jsync_now(void) {
+    #if PY_VERSION_HEX >= 0x030D0000
+        PyTime_t now;
+        (void)PyTime_MonotonicRaw(&now);  /* 0 when it fails, as the other gives */
+        return now;
+    #else
+        return _PyTime_GetMonotonicClock();
+    #endif
+    }
+
     static int jsync_finalizing(void) {
     #if PY_VERSION_HEX >= 0x030D0000
         return Py_IsFinalizing();
@@ -75,11 +200,56 @@ cdef extern from *:
     #endif
     }
 
-    static int jsync_errno(void) { return errno; }
-    static int jsync_would_block(int e) {
-        return e == EAGAIN || e == EWOULDBLOCK || e == EINTR;
+    /* The atomics of GCC and Clang, for Microsoft's compiler, which has none of them: full
+       barriers, unless relaxed. JSYNC_INTERLOCKED makes another compiler take them too, so
+       that they can be tested without Microsoft's. */
+    #if defined(_MSC_VER) && !defined(__clang__)
+    #define JSYNC_INTERLOCKED
+    #define __ATOMIC_RELAXED 0
+    #define __ATOMIC_ACQ_REL 4
+    #define __ATOMIC_SEQ_CST 5
+    typedef Py_ssize_t ssize_t;
+    #endif
+    #ifdef JSYNC_INTERLOCKED
+    #include <intrin.h>
+    #define JSYNC_1(at) ((volatile char*)(at))
+    #define JSYNC_4(at) ((volatile long*)(at))
+    #define JSYNC_8(at) ((volatile __int64*)(at))
+    static char jsync_exchange_byte(volatile char* at, char value) {
+        char was = *at, found;
+        while ((found = _InterlockedCompareExchange8(at, value, was)) != was) was = found;
+        return was;
     }
+    #define __atomic_load_n(at, order) ((order) == __ATOMIC_RELAXED \\
+        ? (sizeof(*(at)) == 8 ? *JSYNC_8(at) : sizeof(*(at)) == 4 ? *JSYNC_4(at) \\
+            : *JSYNC_1(at)) \\
+        : (sizeof(*(at)) == 8 ? _InterlockedOr64(JSYNC_8(at), 0) \\
+            : sizeof(*(at)) == 4 ? _InterlockedOr(JSYNC_4(at), 0) \\
+            : _InterlockedOr8(JSYNC_1(at), 0)))
+    #define __atomic_exchange_n(at, value, order) (sizeof(*(at)) == 8 \\
+        ? _InterlockedExchange64(JSYNC_8(at), (__int64)(value)) : sizeof(*(at)) == 4 \\
+        ? _InterlockedExchange(JSYNC_4(at), (long)(value)) \\
+        : jsync_exchange_byte(JSYNC_1(at), (char)(value)))
+    #define __atomic_store_n(at, value, order) ((void)((order) == __ATOMIC_RELAXED \\
+        ? (sizeof(*(at)) == 8 ? (*JSYNC_8(at) = (__int64)(value)) \\
+            : sizeof(*(at)) == 4 ? (*JSYNC_4(at) = (long)(value)) \\
+            : (*JSYNC_1(at) = (char)(value))) \\
+        : __atomic_exchange_n(at, value, order)))
+    #define __atomic_add_fetch(at, n, order) (sizeof(*(at)) == 8 \\
+        ? _InterlockedExchangeAdd64(JSYNC_8(at), (__int64)(n)) + (__int64)(n) \\
+        : _InterlockedExchangeAdd(JSYNC_4(at), (long)(n)) + (long)(n))
+    #define __atomic_sub_fetch(at, n, order) __atomic_add_fetch(at, -(n), order)
+    #define jsync_exchange_if(at, was, value) (sizeof(*(at)) == 8 \\
+        ? _InterlockedCompareExchange64(JSYNC_8(at), (__int64)(value), (__int64)(was)) \\
+            == (__int64)(was) \\
+        : sizeof(*(at)) == 4 \\
+        ? _InterlockedCompareExchange(JSYNC_4(at), (long)(value), (long)(was)) \\
+            == (long)(was) \\
+        : _InterlockedCompareExchange8(JSYNC_1(at), (char)(value), (char)(was)) \\
+            == (char)(was))
+    #endif
     """
+    const bint WINDOWS "JSYNC_WINDOWS"
     int64_t jsync_now() nogil
     int jsync_forks
     int jsync_watch_forks()
@@ -87,13 +257,13 @@ cdef extern from *:
     int jsync_errno() nogil
     bint jsync_would_block(int e) nogil
 
-    ctypedef struct pthread_mutex_t:
+    ctypedef struct pthread_mutex_t "jsync_mutex":
         pass
-    int pthread_mutex_init(pthread_mutex_t*, void*) nogil
-    int pthread_mutex_destroy(pthread_mutex_t*) nogil
-    int pthread_mutex_lock(pthread_mutex_t*) nogil
-    int pthread_mutex_unlock(pthread_mutex_t*) nogil
-    int sched_yield() nogil
+    int pthread_mutex_init "jsync_mutex_init"(pthread_mutex_t*, void*) nogil
+    int pthread_mutex_destroy "jsync_mutex_destroy"(pthread_mutex_t*) nogil
+    int pthread_mutex_lock "jsync_mutex_lock"(pthread_mutex_t*) nogil
+    int pthread_mutex_unlock "jsync_mutex_unlock"(pthread_mutex_t*) nogil
+    int sched_yield "jsync_yield"() nogil
 
     struct pollfd:
         int fd
@@ -104,11 +274,11 @@ cdef extern from *:
     int jsync_notifier(int* fds)
 
     int MSG_DONTWAIT, MSG_NOSIGNAL
-    ssize_t c_send "send"(int, const void*, size_t, int) nogil
-    ssize_t c_recv "recv"(int, void*, size_t, int) nogil
-    ssize_t c_read "read"(int, void*, size_t) nogil
-    ssize_t c_write "write"(int, const void*, size_t) nogil
-    int c_close "close"(int)
+    ssize_t c_send "jsync_send"(int, const void*, size_t, int) nogil
+    ssize_t c_recv "jsync_recv"(int, void*, size_t, int) nogil
+    ssize_t c_read "jsync_read"(int, void*, size_t) nogil
+    ssize_t c_write "jsync_write"(int, const void*, size_t) nogil
+    int c_close "jsync_close"(int)
 
 if jsync_watch_forks() != 0:
     raise MemoryError("pthread_atfork")
@@ -139,6 +309,15 @@ cdef int check_fork(int generation) except -1:
             "call jsync.connect() again in the child"
         )
     return 0
+
+
+def os_strerror(code: int) -> str:
+    """Return the system's words for an error of a socket."""
+    # Windows gives sockets numbers of their own, which os.strerror() does not know.
+    if WINDOWS and code >= 10_000:
+        from ctypes import FormatError
+        return FormatError(code).strip()
+    return strerror(code)
 
 
 def forks() -> int:
