@@ -6,6 +6,7 @@ import contextlib
 import logging
 import queue
 import signal
+import sys
 import threading
 from typing import TYPE_CHECKING, TypeVar, cast
 
@@ -33,13 +34,15 @@ class Spawner:
     """
 
     def __init__(self) -> None:
-        self._mask = signal.pthread_sigmask(signal.SIG_BLOCK, [])
+        if sys.platform != "win32":  # where threads have no mask
+            self._mask = signal.pthread_sigmask(signal.SIG_BLOCK, [])
 
     def start(self, name: str, run: Callable[[], object]) -> threading.Thread:
         """Start a daemon thread."""
 
         def unmask_and_run() -> None:
-            signal.pthread_sigmask(signal.SIG_SETMASK, self._mask)
+            if sys.platform != "win32":
+                signal.pthread_sigmask(signal.SIG_SETMASK, self._mask)
             run()
 
         thread = threading.Thread(target=unmask_and_run, name=name, daemon=True)

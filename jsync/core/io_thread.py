@@ -6,6 +6,7 @@ import logging
 import os
 import random
 import signal
+import sys
 import threading
 from collections import deque
 from dataclasses import dataclass, field
@@ -189,7 +190,8 @@ class IOThread:
     def _run(self) -> None:
         # Python runs signal handlers on the main thread, so signals need not wake this
         # one.
-        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+        if sys.platform != "win32":  # where threads have no mask
+            signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         self._line.claim()
         error: Exception | None = None
         try:

@@ -7,12 +7,13 @@ together, so that `close()` ends any of its waits. Name resolution alone cannot 
 from __future__ import annotations
 
 import contextlib
-import os
 import select
 import socket
+import sys
 from time import monotonic
 from typing import TYPE_CHECKING
 
+from .._fast import os_strerror
 from ..errors import (
     ConfigError,
     ConnectionError as BrokenError,
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
     from .tls import Tls
 
 READ_SIZE = 256 * 1024
+POLLIN = 1
+POLLOUT = 4
+"""As `select` has them on each system but Windows, which has no `select.poll`."""
 
 
 class CancelledError(Exception):
@@ -42,21 +46,32 @@ def wait(
     cancelled: Callable[[], bool],
 ) -> bool:
     """Wait for `events` on `fd`; False at the deadline. Raises `CancelledError`."""
-    poll = select.poll()
-    poll.register(waker.read_fd, select.POLLIN)
-    if fd is not None:
-        poll.register(fd, events)
+    fds = {waker.read_fd: POLLIN} if fd is None else {waker.read_fd: POLLIN, fd: events}
     while True:
         if cancelled():
             raise CancelledError
         left = deadline - monotonic()
-        ready = poll.poll(max(0.0, min(left, 3600.0)) * 1000)
-        if any(ready_fd == waker.read_fd for ready_fd, _ in ready):
+        ready = _poll(fds, max(0.0, min(left, 3600.0)))
+        if waker.read_fd in ready:
             waker.clear()
-        if any(ready_fd == fd for ready_fd, _ in ready):
+        if fd in ready:
             return True
         if left <= 0:
             return False
+
+
+def _poll(fds: dict[int, int], seconds: float) -> set[int]:
+    """Wait for the events of each descriptor; those that are ready."""
+    if sys.platform == "win32":
+        readers = [fd for fd, events in fds.items() if events & POLLIN]
+        # A connection that failed is an exception, of which WSAPoll tells only since
+        # version 2004 of Windows 10.
+        writers = [fd for fd, events in fds.items() if events & POLLOUT]
+        return set().union(*select.select(readers, writers, writers, seconds))
+    poll = select.poll()
+    for fd, events in fds.items():
+        poll.register(fd, events)
+    return {fd for fd, _ in poll.poll(seconds * 1000)}
 
 
 class Stream:
@@ -149,7 +164,7 @@ class Stream:
         """Send all of `data`, which is `framed` or has to be on a WebSocket."""
         self.encrypt(data, framed=framed)
         while not self.carry():
-            self._wait(select.POLLOUT, deadline)
+            self._wait(POLLOUT, deadline)
 
     def receive(self, deadline: float) -> bytes:
         """What comes next, decrypted; empty when the peer has closed."""
@@ -158,7 +173,7 @@ class Stream:
             self.carry()
             if plain or closed:
                 return plain
-            self._wait(select.POLLIN, deadline)
+            self._wait(POLLIN, deadline)
 
     def start_tls(self, options: Options, hostname: str, deadline: float) -> None:
         """Do the TLS handshake; `TLSError` says what is wrong with the certificate."""
@@ -176,10 +191,10 @@ class Stream:
                 raise
             self._unsent += tls.outgoing()
             while not self.carry():
-                self._wait(select.POLLOUT, deadline)
+                self._wait(POLLOUT, deadline)
             if finished:
                 break
-            self._wait(select.POLLIN, deadline)
+            self._wait(POLLIN, deadline)
             data, closed = self._read()
             if closed:
                 raise TLSError("closed by the server during the TLS handshake")
@@ -267,10 +282,10 @@ def _connect(
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     with contextlib.suppress(BlockingIOError, InterruptedError):
         sock.connect(address)  # type: ignore[arg-type]
-    if not wait(sock.fileno(), select.POLLOUT, deadline, waker, cancelled):
+    if not wait(sock.fileno(), POLLOUT, deadline, waker, cancelled):
         raise LateError("timed out")
     if code := sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
-        raise OSError(code, os.strerror(code))
+        raise OSError(code, os_strerror(code))
 
 
 def _words(error: Exception) -> str:

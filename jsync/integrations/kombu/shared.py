@@ -86,7 +86,8 @@ def _forget() -> None:
     _lock, _open = threading.Lock(), []
 
 
-os.register_at_fork(after_in_child=_forget)
+if hasattr(os, "register_at_fork"):  # Windows has no fork
+    os.register_at_fork(after_in_child=_forget)
 
 
 def acquire(settings: Settings) -> Shared:
