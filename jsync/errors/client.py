@@ -287,5 +287,12 @@ class WorkerError(Error):
     """
 
 
+class UnsupportedPlatformError(Error):
+    """The call does not work on this operating system.
+
+    The message names an alternative.
+    """
+
+
 class CallbackError(Error):
     """One of your callbacks raised an exception. `__cause__` has it."""
