@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -60,6 +61,8 @@ def run(
     deleted at the end. ARGUMENTs are passed to nats-server.
     """
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    if sys.platform == "win32":
+        signal.signal(signal.SIGBREAK, signal.default_int_handler)
     running = LocalServer(
         port=port or None,
         store_dir=store_dir,

@@ -57,6 +57,7 @@ def view(
         raise click.UsageError("--id and --since exclude each other")
     form = form_of(settings, raw, headers_only, subjects_only)
     asks = is_terminal() and sys.stdin.isatty() and not settings.json
+    asks = asks and sys.platform != "win32"  # whose terminals `keys` does not know
     with settings.connect() as nc:
         js = settings.jetstream(nc)
         js.stream(stream)  # raises at once if the stream does not exist

@@ -7,6 +7,7 @@ import enum
 import os
 import queue
 import signal
+import sys
 import threading
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -21,12 +22,20 @@ if TYPE_CHECKING:
     from .figures import Report
 
 VARIABLE: Final = "JSYNC_WORKER_REPORTS"
-"""In the environment of a process of a supervisor: the descriptor that reports go to."""
+"""In the environment of a process of a supervisor: where its reports go.
+
+A file descriptor, or on Windows a handle.
+"""
 REPORT_SECONDS: Final = 1.0
 LAG_REPORTS: Final = 5
 """Every fifth report has the lag, which takes one request for each consumer."""
 
-_STOPS: Final = (signal.SIGTERM, signal.SIGINT)
+STOPS: Final = [signal.SIGTERM, signal.SIGINT]
+"""The signals that ask a process to end. Only Ctrl-C and Ctrl-Break come on Windows."""
+if sys.platform == "win32":
+    STOPS.append(signal.SIGBREAK)
+_GLANCE: Final = 0.1
+"""On Windows no signal ends the wait of the main thread, so it looks this often."""
 
 
 class Running(Protocol):
@@ -72,9 +81,10 @@ def run(
             over, teller = threading.Event(), None
             if reports is not None:
                 _daemon("lifeline", lambda: _await_end_of_input(events))
-                teller = _daemon("reports", lambda: _tell(running, int(reports), over))
+                descriptor = _descriptor(int(reports))
+                teller = _daemon("reports", lambda: _tell(running, descriptor, over))
             try:
-                _, error = events.get()
+                _, error = _next(events)
             finally:
                 # Ctrl-C reaches us from the terminal and from the supervisor, which
                 # also kills.
@@ -86,6 +96,22 @@ def run(
                 raise error
         finally:
             nc.close()
+
+
+def _next(events: Events) -> tuple[Word, Exception | None]:
+    while sys.platform == "win32":
+        with contextlib.suppress(queue.Empty):
+            return events.get(timeout=_GLANCE)
+    return events.get()
+
+
+def _descriptor(place: int) -> int:
+    """The file descriptor that the reports go to."""
+    if sys.platform == "win32":
+        import msvcrt  # noqa: PLC0415 (of Windows)
+
+        return msvcrt.open_osfhandle(place, os.O_WRONLY)
+    return place
 
 
 def _watch(running: Running, events: Events) -> None:
@@ -111,7 +137,7 @@ def _drain(running: Running, events: Events, grace: float, *, hasty: bool) -> No
 
     _daemon("stop", drain)
     while True:
-        word, error = events.get()
+        word, error = _next(events)
         if word is Word.SIGNAL and hasty:
             error = DrainTimeoutError("a second signal came before the handlers ended")
         elif word is not Word.DRAINED:
@@ -124,11 +150,11 @@ def _drain(running: Running, events: Events, grace: float, *, hasty: bool) -> No
 @contextlib.contextmanager
 def _signals(stop: Callable[[], object]) -> Iterator[None]:
     # A signal handler may interrupt any code, so it only puts into a queue.
-    before = [signal.signal(number, lambda *_: stop()) for number in _STOPS]
+    before = [signal.signal(number, lambda *_: stop()) for number in STOPS]
     try:
         yield
     finally:
-        for number, handler in zip(_STOPS, before, strict=True):
+        for number, handler in zip(STOPS, before, strict=True):
             signal.signal(number, handler)
 
 

@@ -8,16 +8,17 @@ import os
 import queue
 import signal
 import subprocess
+import sys
 import threading
 from time import monotonic
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from ..errors import WorkerError
 from .engine import Crew
 from .figures import Figures, Report, prometheus_text
-from .process import REPORT_SECONDS, VARIABLE
+from .process import REPORT_SECONDS, STOPS, VARIABLE
 from .sources import PLACE
 
 if TYPE_CHECKING:
@@ -37,12 +38,13 @@ class Process:
     def __init__(self, command: Sequence[str], place: int) -> None:
         reading, writing = os.pipe()
         try:
+            reports, passed = _inherited(writing)
             self._popen = subprocess.Popen(  # noqa: S603 (our own command line)
                 command,
                 # The end of this pipe tells the process that the supervisor is gone.
                 stdin=subprocess.PIPE,
-                pass_fds=[writing],
-                env={**os.environ, VARIABLE: str(writing), PLACE: str(place)},
+                env={**os.environ, VARIABLE: str(reports), PLACE: str(place)},
+                **passed,
             )
         except BaseException:
             os.close(reading)
@@ -72,12 +74,30 @@ class Process:
     def end(self, deadline: float) -> None:
         """Ask it to drain, and set when it is killed."""
         self.kill_at = deadline
-        self._popen.terminate()
+        if sys.platform == "win32":  # where to terminate is to kill
+            assert self._popen.stdin is not None
+            self._popen.stdin.close()
+        else:
+            self._popen.terminate()
 
     def kill(self) -> None:
         """End it at once."""
         self.kill_at = None
         self._popen.kill()
+
+
+def _inherited(descriptor: int) -> tuple[int, dict[str, Any]]:
+    """Its number in a process that inherits it, and the keywords that have it inherited."""
+    if sys.platform == "win32":
+        import msvcrt  # noqa: PLC0415 (of Windows)
+
+        handle = msvcrt.get_osfhandle(descriptor)
+        os.set_handle_inheritable(handle, True)
+        attributes = {"handle_list": [handle]}
+        return handle, {
+            "startupinfo": subprocess.STARTUPINFO(lpAttributeList=attributes)
+        }
+    return descriptor, {"pass_fds": [descriptor]}
 
 
 class Supervisor:
@@ -129,7 +149,7 @@ class Supervisor:
     def run(self) -> None:
         """Keep the processes running until SIGTERM or SIGINT. Blocks.
 
-        SIGHUP replaces each process by a new one.
+        SIGHUP replaces each process by a new one. Windows has Ctrl-C and Ctrl-Break alone.
 
         Raises:
             WorkerError: The processes are in a crash loop, or cannot be started.
@@ -218,11 +238,9 @@ class Supervisor:
 
     @contextlib.contextmanager
     def _signals(self) -> Iterator[None]:
-        handlers = {
-            signal.SIGTERM: self._leave,
-            signal.SIGINT: self._leave,
-            signal.SIGHUP: self._crew.roll,
-        }
+        handlers = dict.fromkeys(STOPS, self._leave)
+        if sys.platform != "win32":
+            handlers[signal.SIGHUP] = self._crew.roll
         before = {
             number: signal.signal(number, lambda *_, act=act: self._events.put(act))
             for number, act in handlers.items()

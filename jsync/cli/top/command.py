@@ -86,6 +86,10 @@ def top(
     if settings.json or not (is_terminal() and sys.stdin.isatty()):
         _write(settings, state, interval, count)
         return None
+    if sys.platform == "win32":
+        raise errors.UnsupportedPlatformError(
+            "jsync top cannot draw its screen on Windows; use --json, or write to a pipe"
+        )
     return _Live(settings, state, interval).run()
 
 
