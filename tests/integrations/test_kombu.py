@@ -14,6 +14,7 @@ from kombu.common import Broadcast
 
 import jsync
 from jsync.errors import ConfigError, ConnectionError as LostError
+from jsync.integrations.kombu.transient import TransientQueue
 
 from ..servers import free_port, wait_for
 from .conftest import SECONDS, url
@@ -97,6 +98,34 @@ def test_a_message_waits_for_its_ack_and_is_gone_after_it(
     with jsync.connect(broker.url) as nc:
         stream = nc.jetstream().stream("kombu-jobs")
         wait_for(lambda: stream.info().state.messages == 0)
+
+
+def test_control_that_was_sent_first_comes_first_though_its_thread_is_late(
+    broker: LocalServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    came: list[Any] = []
+    control, may_go = Broadcast("control", unique=True), threading.Event()
+    take_in = TransientQueue._arrived
+
+    def late(self: TransientQueue, msg: jsync.Msg) -> None:
+        may_go.wait(SECONDS)
+        take_in(self, msg)
+
+    with another(broker) as connection, another(broker) as sender:
+        first, second = connection.channel(), connection.channel()
+        for channel, queue in ((first, JOBS), (second, control)):
+            read = Consumer(
+                channel, [queue], on_message=lambda m: came.append(m.decode())
+            )
+            read.consume()
+        monkeypatch.setattr(TransientQueue, "_arrived", late)
+        Producer(sender, exchange=control.exchange).publish("revoke")
+        publish(sender, JOBS, "task")
+        wait_for(lambda: first.arrivals.has_news, SECONDS)
+        threading.Timer(0.1, may_go.set).start()
+        while len(came) < 2:
+            connection.drain_events(timeout=SECONDS)
+    assert came == ["revoke", "task"]
 
 
 def test_prefetch_limits_the_messages_that_are_held(connection: Connection) -> None:

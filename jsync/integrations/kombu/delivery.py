@@ -150,6 +150,11 @@ class Arrivals:
         """Whether a stream is read."""
         return any(self._lanes.values())
 
+    @property
+    def has_news(self) -> bool:
+        """Whether a message waits for kombu, or a failure."""
+        return bool(self._waiting) or self.failure is not None
+
     def room(self, lane: Lane) -> int:
         """How many messages a lane may ask for now."""
         with self._lock:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import threading
+import time
 from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -34,6 +35,26 @@ class Bound(NamedTuple):
     pattern: str
 
 
+SETTLE_SECONDS = 1.0
+"""The longest wait for the callbacks of subscriptions to have run."""
+_POLL_SECONDS = 0.0005
+
+
+class Inlet:
+    """A subscription of a queue, with the number of its messages that were taken in."""
+
+    def __init__(self) -> None:
+        self.subscription: jsync.Subscription | None = None
+        self.taken = 0
+        """Counted by the thread of the callback alone."""
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether no message that has arrived waits for the callback, or is in it."""
+        of = self.subscription
+        return of is None or not of.is_active or of.delivered <= self.taken + of.dropped
+
+
 class TransientQueue:
     """The messages of a queue since it was declared here. Nothing is acknowledged."""
 
@@ -43,7 +64,7 @@ class TransientQueue:
         self._prefix = prefix
         self._lock = threading.Lock()
         self._bound: list[Bound] = []
-        self._subscriptions: list[jsync.Subscription] = []
+        self._inlets: list[Inlet] = []
         self._waiting: deque[jsync.Msg] = deque(maxlen=MOST_WAITING)
         self._reader: Callable[[str, jsync.Msg], object] | None = None
         self._subscribe(queue_subject(prefix, name, "*"), None)
@@ -58,18 +79,23 @@ class TransientQueue:
         self._subscribe(subject, bound)
 
     def _subscribe(self, subject: str, bound: Bound | None) -> None:
+        inlet = Inlet()
+
         def arrived(msg: jsync.Msg) -> None:
-            if bound is None or self._is_for(msg, bound):
-                self._arrived(msg)
+            try:
+                if bound is None or self._is_for(msg, bound):
+                    self._arrived(msg)
+            finally:
+                inlet.taken += 1
 
         # Each queue needs its own group: of two subscriptions in one group, even to two
         # subjects, the server serves only one.
         group = (
             f"{token(self.name)}-{hashlib.sha256(subject.encode()).hexdigest()[:16]}"
         )
-        subscription = self._nc.subscribe(subject, queue=group, callback=arrived)
+        inlet.subscription = self._nc.subscribe(subject, queue=group, callback=arrived)
         with self._lock:
-            self._subscriptions.append(subscription)
+            self._inlets.append(inlet)
 
     def _is_for(self, msg: jsync.Msg, bound: Bound) -> bool:
         """Whether no earlier binding brings the message, and this one matches it."""
@@ -119,12 +145,19 @@ class TransientQueue:
         """Messages that wait."""
         return len(self._waiting)
 
+    @property
+    def is_settled(self) -> bool:
+        """Whether every message that has arrived is where kombu finds it."""
+        with self._lock:
+            return all(inlet.is_settled for inlet in self._inlets)
+
     def close(self) -> None:
         """Get no more messages."""
         with self._lock:
-            ending, self._subscriptions = self._subscriptions, []
-        for subscription in ending:
-            subscription.unsubscribe()
+            ending, self._inlets = self._inlets, []
+        for inlet in ending:
+            if inlet.subscription is not None:
+                inlet.subscription.unsubscribe()
 
 
 class TransientQueues:
@@ -154,6 +187,22 @@ class TransientQueues:
             queue = self._queues.pop(name, None)
         if queue is not None:
             queue.close()
+
+    def settle(self) -> None:
+        """Wait until kombu finds every message that has arrived.
+
+        The callbacks of subscriptions run on threads of their own, which may be behind
+        those that read streams.
+        """
+        deadline = time.monotonic() + SETTLE_SECONDS
+        while not self._is_settled and time.monotonic() < deadline:
+            time.sleep(_POLL_SECONDS)
+
+    @property
+    def _is_settled(self) -> bool:
+        with self._lock:
+            queues = list(self._queues.values())
+        return all(queue.is_settled for queue in queues)
 
     def publish_to_queue(self, queue: str, message: dict[str, Any]) -> None:
         """Send a message to a queue that no stream holds."""

@@ -616,8 +616,14 @@ class Transport(base.Transport):  # type: ignore[misc]
         Control comes first, so that a revoke is heard before the task that follows it.
         """
         with self._lock:
-            channels = sorted(self._channels, key=Channel.has_tasks)
-        for channel in channels:
+            channels = list(self._channels)
+        control = [channel for channel in channels if not channel.has_tasks()]
+        tasks = [c for c in channels if c.has_tasks() and c.arrivals.has_news]
+        if tasks and self._shared is not None:
+            # Control that was sent before these tasks has arrived: it may only be that
+            # its thread has not run yet.
+            self._shared.transient.settle()
+        for channel in control + tasks:
             if channel.deliver():
                 with self._lock:
                     if channel in self._channels:  # the channel has had its turn
