@@ -12,9 +12,9 @@ def main(count: int = 1_000_000, more: int = 10_000_000) -> None:
     with Place() as place:
         reading.measure(place, count, more)
         writing.measure(place, count)
-        print("\n| | | bar | |\n|---|---|---|---|")
+        print("\n| | | bar | met |\n|---|---|---|---|")
         for row in place.rows:
-            met = {True: "met", False: "missed", None: ""}[row.met]
+            met = {True: "yes", False: "no", None: ""}[row.met]
             print(f"| {row.what} | {row.figure} | {row.bar} | {met} |")
 
 

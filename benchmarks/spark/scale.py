@@ -19,6 +19,10 @@ from .place import Place, is_ours, workers_peak
 if TYPE_CHECKING:
     import jsync
 
+MINUTES = 20
+"""The bar for all of it."""
+WITHIN = 0.1
+"""The bar for the marginal rate of the largest size, beside the one before."""
 SIZES = (1_000_000, 3_000_000, 10_000_000)
 KEYS_PER_ROW = 10
 """Rows of one group, and so the part of the rows that are written back."""
@@ -93,20 +97,42 @@ def measured(place: Place, rows: int) -> Run:
 
 
 def main(*sizes: int) -> None:
+    begun = time.perf_counter()
     with Place() as place:
         measured(place, 100_000)  # warm
         runs = [measured(place, rows) for rows in sorted(sizes or SIZES)]
     print("| rows | s | CPU s | marginal rows/s | marginal rows a CPU s | worker MiB |")
     print("|---|---|---|---|---|---|")
     before = Run(0, 0.0, 0.0, 0)
+    by_cpu = []
     for run in runs:
         rows, seconds = run.rows - before.rows, run.seconds - before.seconds
-        cpu = max(run.cpu - before.cpu, 0.01)
+        by_cpu.append(rows / max(run.cpu - before.cpu, 0.01))
         print(
             f"| {run.rows:,} | {run.seconds:.1f} | {run.cpu:.1f} | {rows / seconds:,.0f} "
-            f"| {rows / cpu:,.0f} | {run.worker_bytes >> 20} |"
+            f"| {by_cpu[-1]:,.0f} | {run.worker_bytes >> 20} |"
         )
         before = run
+    minutes = (time.perf_counter() - begun) / 60
+    print("\n| | | bar | met |\n|---|---|---|---|")
+    print(
+        f"| all sizes | {minutes:.1f} min | <= {MINUTES} min | {met(minutes <= MINUTES)} |"
+    )
+    if len(runs) > 1:
+        ratio, peaks = by_cpu[-1] / by_cpu[-2], [run.worker_bytes for run in runs]
+        print(
+            f"| marginal rows a CPU s, largest size / the one before | {ratio:.2f} "
+            f"| >= {1 - WITHIN} | {met(ratio >= 1 - WITHIN)} |"
+        )
+        print(
+            f"| a worker's memory, largest size / smallest | {peaks[-1] / peaks[0]:.2f} "
+            f"| <= {1 + WITHIN} | {met(peaks[-1] <= peaks[0] * (1 + WITHIN))} |"
+        )
+
+
+def met(good: bool) -> str:
+    """Say whether a bar was reached."""
+    return "yes" if good else "no"
 
 
 if __name__ == "__main__":
