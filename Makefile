@@ -21,7 +21,7 @@ OVER_WEBSOCKET := $(addprefix tests/server/,$(addsuffix .py,\
 	test_jetstream test_request test_requests test_stored_messages test_subscribe test_threads))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo java tmux prometheus haproxy go jars servers quick quick-tests test bulk fault websocket lint types unit docs dist bench bench-spark bench-scale bench-threads sanitize tsan fuzz clean
+.PHONY: help demo java tmux prometheus haproxy go jars servers quick quick-tests test bulk fault fault-spark websocket lint types unit docs dist bench bench-spark bench-scale bench-threads sanitize tsan fuzz clean
 
 help:
 	@echo 'make demo      336,776 flights into JetStream and out again, by Spark too where Java is'
@@ -30,6 +30,7 @@ help:
 	@echo 'make servers   a nats-server of each line, for the tests of versions'
 	@echo 'make bulk      the many cases of server features, and the rest of the tests on the newest Python'
 	@echo 'make fault     the long fault campaigns'
+	@echo 'make fault-spark  each fault of the Spark campaigns twenty times: an hour or more'
 	@echo 'make websocket the tests of core NATS and consumers, over WebSocket'
 	@echo 'make unit      the tests that need no server'
 	@echo 'make docs      the documentation, into .cache/site; fails on a warning'
@@ -119,7 +120,7 @@ quick-tests: $(VENV)/.test
 	scripts/run-tests quick $(VENV) -n 3 --dist loadfile \
 		-m 'quick or not (server or tools)' tests/unit tests/server
 
-test bulk fault: export JAVA_HOME = $(shell scripts/need-java 2>/dev/null)
+test bulk fault fault-spark: export JAVA_HOME = $(shell scripts/need-java 2>/dev/null)
 test: java tmux prometheus haproxy go $(VENV)/.test $(VENV)/.spark jars servers lint types docs
 	VENV=$(VENV) scripts/test-pythons
 
@@ -128,6 +129,11 @@ bulk: java go $(VENV)/.test $(VENV)/.spark jars servers
 
 fault: java $(VENV)/.test $(VENV)/.spark jars servers
 	scripts/run-tests fault $(VENV) -n 3 --dist loadfile -m fault
+
+# KILLS says how often; the names of the tests that have passed are the count.
+fault-spark: java $(VENV)/.test $(VENV)/.spark
+	JSYNC_SPARK_KILLS=$(or $(KILLS),20) scripts/run-tests fault-spark $(VENV) -n 0 -v -m fault \
+		$(addprefix tests/spark/test_,$(addsuffix .py,source_servers source_restored sink_restored sink_cluster sink_faults))
 
 websocket: $(VENV)/.test
 	JSYNC_TESTS_OVER=websocket scripts/run-tests websocket $(VENV) -n 3 --dist loadfile \

@@ -16,6 +16,7 @@ from jsync.spark.sink.guard import commit
 from jsync.spark.sink.report import BatchReport, TaskReport
 
 from ..servers import wait_for
+from .campaign import KILLS, dice
 from .sink_support import LONG, numbers, stored, with_columns
 
 if TYPE_CHECKING:
@@ -107,11 +108,12 @@ def test_leaders_that_step_down_in_the_middle_neither_lose_nor_double_a_row(
 
 
 @pytest.mark.fault
-@pytest.mark.parametrize("delay", [0.0, 0.2, 0.5])
+@pytest.mark.parametrize("kill", range(max(3, KILLS)))
 def test_exactly_once_batch_writes_survive_the_loss_of_the_leader_while_the_driver_plans(
-    spark: SparkSession, cluster: Cluster, replicated: jsync.Stream, delay: float
+    spark: SparkSession, cluster: Cluster, replicated: jsync.Stream, kill: int
 ) -> None:
-    """The leader dies so many seconds after the driver has begun to plan."""
+    """The leader dies before the driver begins to plan, or up to a second later."""
+    delay = dice(kill).uniform(0, 1) if kill else 0.0
     writer = numbers(spark, replicated, FEW).write.format("jetstream")
     writer.options(
         **{
@@ -169,3 +171,50 @@ def test_a_commit_waits_for_the_next_leader(
         entry = decode(message.data)
     assert isinstance(entry, Committed)
     assert (entry.batch, entry.stream) == (7, replicated.name)
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize("kill", range(KILLS))
+@pytest.mark.parametrize("killed", ["fence", "stream"])
+def test_a_leader_that_dies_while_the_driver_commits_loses_no_commit(
+    cluster: Cluster, replicated: jsync.Stream, killed: str, kill: int
+) -> None:
+    """Commit one batch after the other, until one more is committed after the kill."""
+    report = BatchReport.of([TaskReport(rows=3, confirmed=3, key="query.q")])
+    subject = "$KV.jsync_spark.query.q.committed"
+    with jsync.connect(cluster.urls) as nc:
+        js = nc.jetstream(timeout=1)  # less than an election takes
+        fence = open_bucket(js, "jsync_spark", replicas=3)
+        leader = cluster.stream_leader(
+            fence.name if killed == "fence" else replicated.name
+        )
+        dead = threading.Event()
+
+        def kill_leader() -> None:
+            leader.kill()
+            dead.set()
+
+        killing = threading.Timer(dice(kill).uniform(0, 0.3), kill_leader)
+        killing.start()
+        try:
+            batch, was_dead = 0, False
+            while not was_dead:
+                was_dead = dead.is_set()
+                commit(
+                    lambda: js,
+                    "jsync_spark",
+                    "query.q",
+                    batch,
+                    report,
+                    fenced=replicated.name,
+                    last=False,
+                )
+                batch += 1
+        finally:
+            killing.join()
+            leader.start()
+            cluster.wait_until_ready()
+        message = js.stream("KV_jsync_spark").get_message(last_by_subject=subject)
+        entry = decode(message.data)
+    assert isinstance(entry, Committed)
+    assert (entry.batch, entry.stream) == (batch - 1, replicated.name)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import random
 import shutil
 import signal
 import subprocess
@@ -23,9 +22,11 @@ import jsync
 from jsync import errors
 
 from ..servers import wait_for
+from .campaign import KILLS, dice
 from .sink_support import stored
 
 if TYPE_CHECKING:
+    import random
     from collections.abc import Iterator
 
     from jsync.server import LocalServer
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.fault
 
-KILLS = int(os.environ.get("JSYNC_SPARK_KILLS", "2"))
 ROWS = 30_000
 LOCAL = "local[2,4]"
 """A task may fail three times."""
@@ -203,9 +203,7 @@ def pyspark_work() -> Iterator[None]:
 def copying(
     own_server: StartServer, spark_environment: None, tmp_path: Path
 ) -> Iterator[Copying]:
-    seed = os.environ.get("JSYNC_SEED") or os.urandom(4).hex()
-    print(f"JSYNC_SEED={seed}")  # noqa: T201 (shown when it fails)
-    copying = Copying(own_server(), tmp_path, random.Random(seed))
+    copying = Copying(own_server(), tmp_path, dice())
     yield copying
     copying.close()
 

@@ -10,6 +10,7 @@ import pytest
 import jsync
 from jsync.spark.sink.fence import Committed, Digest, encode
 
+from .campaign import KILLS, dice
 from .restoring import Restorable
 from .sink_support import run, stored, with_columns, write
 from .test_sink_streaming import add_file, lines
@@ -187,3 +188,30 @@ def test_a_query_ends_when_its_sink_was_restored(
     with pytest.raises(Exception, match=what):
         run_query()
     assert found(restorable) == list(range(10))
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize("restore", range(KILLS))
+def test_a_restore_of_the_sink_to_any_older_batch_ends_the_query(
+    spark: SparkSession, restorable: Restorable, restore: int
+) -> None:
+    """With messages of others stored since, or none."""
+    moment = dice(restore)
+    kept, batches = moment.randrange(1, 3), moment.randrange(3, 5)
+    for batch in range(batches):
+        if batch == kept:
+            restorable.back_up("A")
+        write_batch(spark, restorable, batch)
+    restorable.restore("A")
+    others = moment.randrange(2) * moment.randrange(1, 20 * batches)
+    with jsync.connect(restorable.server.url) as nc:
+        js = nc.jetstream()
+        for number in range(others):
+            js.publish("A.other", b"%d" % (1000 + number))
+    what = "stream A (was re|ends at)(?s:.*)Rows up to batch"
+    with pytest.raises(Exception, match=what):
+        write_batch(spark, restorable, batches)
+    assert found(restorable) == [
+        *range(10 * kept),
+        *range(1000, 1000 + others),
+    ]

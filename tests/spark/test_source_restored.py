@@ -16,6 +16,7 @@ from jsync import errors
 from jsync.spark import marks, streams
 from jsync.spark.connecting import close_connections
 
+from .campaign import KILLS, dice
 from .engine import latest, sequences, streaming
 from .restoring import Restorable, Snapshot
 from .support import fill, numbers
@@ -332,3 +333,22 @@ def test_a_query_ends_before_a_row_of_a_restored_stream_is_passed_over(
     assert batches.sequences == list(range(1, 51))
     batches.available(reading.stream("A", failOnDataLoss=False, **more))
     assert batches.sequences[50:] == list(range(21, 81))
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize("restore", range(KILLS))
+def test_a_restore_to_any_older_state_passes_over_no_row(
+    restorable: Restorable, restore: int
+) -> None:
+    moment = dice(restore)
+    read = moment.randrange(2, 400)
+    back = moment.randrange(1, read)
+    after = moment.randrange(2 * read)
+    end = read_then_restore(restorable, back=back, read=read, after=after)
+    with pytest.raises(errors.DataLossError, match=r"stream A (was|ends)"):
+        latest(streaming(options_of(restorable, "A")), end)
+    lenient = streaming(options_of(restorable, "A"), failOnDataLoss=False)
+    found = latest(lenient, end)
+    assert sequences(lenient, lenient.partitions(end, found)) == list(
+        range(back + 1, back + 1 + after)
+    )

@@ -11,6 +11,7 @@ from jsync import errors
 from jsync.spark.connecting import close_connections
 
 from ..accounts import Permissions, password_config
+from .campaign import KILLS
 from .engine import batch, latest, sequences, streaming
 from .support import fill, numbers
 
@@ -126,8 +127,9 @@ def test_a_permission_that_is_missing_is_said_on_the_driver(
 
 @pytest.mark.cluster
 @pytest.mark.fault
+@pytest.mark.parametrize("kill", range(KILLS))
 def test_a_lost_leader_during_a_read_loses_and_repeats_no_message(
-    cluster: Cluster, unique: str
+    cluster: Cluster, unique: str, kill: int
 ) -> None:
     with jsync.connect(cluster.urls) as nc:
         js = nc.jetstream(timeout=20)
