@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from .place import SIZE, interleaved, timed, workers_peak
 from .plain import PlainDataSource
+from .small import small_streams
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
 
 ROUNDS = 5
 MICRO_BATCHES = 20
-SMALL_STREAMS = 200
-SMALL_ROWS = 10
 
 
 def columns(stream: jsync.Stream) -> None:
@@ -154,41 +153,6 @@ def micro_batches(place: Place, stream: jsync.Stream) -> None:
     place.report(
         "a micro-batch of one message", f"{warm:.2f} s", "<= 0.4 s", warm <= 0.4
     )
-
-
-def small_streams(place: Place) -> None:
-    """A micro-batch of many streams with few messages each, warm."""
-    js = place.nc.jetstream()
-    names = [f"SMALL{number}" for number in range(SMALL_STREAMS)]
-    for name in names:
-        js.create_stream(name=name, subjects=[f"{name}.>"], storage="memory")
-    query = (
-        place.spark.readStream.format("jetstream")
-        .option("nats.servers", place.server.url)
-        .option("stream", ",".join(names))
-        .load()
-        .writeStream.format("noop")
-        .trigger(processingTime="1 second")
-        .start()
-    )
-    taken: list[float] = []
-    try:
-        while "Waiting" not in query.status["message"]:
-            time.sleep(0.01)
-        for _ in range(6):
-            before = batches_of(query)
-            with js.publisher() as publisher:
-                for name in names:
-                    publisher.publish_many(f"{name}.a", [b"one"] * SMALL_ROWS)
-            while batches_of(query) == before:
-                time.sleep(0.01)
-            progress: Any = query.lastProgress
-            taken.append(progress["durationMs"]["triggerExecution"] / 1000)
-    finally:
-        query.stop()
-    warm = median(taken[1:])
-    what = f"a micro-batch of {SMALL_STREAMS} streams with {SMALL_ROWS} messages each"
-    place.report(what, f"{warm:.2f} s", "<= 2 s", warm <= 2)
 
 
 def batches_of(query: Any) -> int:

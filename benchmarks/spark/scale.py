@@ -7,14 +7,12 @@ change less.
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .place import Place, is_ours, workers_peak
+from .place import Place, cpu_seconds, workers_peak
 
 if TYPE_CHECKING:
     import jsync
@@ -27,7 +25,6 @@ SIZES = (1_000_000, 3_000_000, 10_000_000)
 KEYS_PER_ROW = 10
 """Rows of one group, and so the part of the rows that are written back."""
 CHUNK = 10_000
-TICKS = os.sysconf("SC_CLK_TCK")
 
 
 @dataclass
@@ -65,19 +62,6 @@ def group(place: Place, source: jsync.Stream, target: jsync.Stream) -> None:
     write = counts.write.format("jetstream").options(**options, stream=target.name)
     write = write.options(delivery="exactly-once", subject=f"{target.name}.a")
     write.mode("append").save()
-
-
-def cpu_seconds() -> float:
-    """Of all processes below this one, with those that have ended."""
-    found = 0
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            if is_ours(int(stat.parent.name)):
-                fields = stat.read_text().rpartition(")")[2].split()
-                found += sum(map(int, fields[11:15]))
-        except OSError:
-            continue  # it has just ended
-    return found / TICKS
 
 
 def measured(place: Place, rows: int) -> Run:
