@@ -35,7 +35,7 @@ CONF = {
     # On a busy machine a Python worker may take longer to start than Spark waits.
     "spark.sql.pipelines.maxFlowRetryAttempts": "10",
 }
-DONE = 900
+DONE = 3600
 """Seconds within which a run is done, on whatever machine."""
 
 
