@@ -10,6 +10,7 @@ One extension module in parts, each with one idea, lowest first:
     header.pxi     header blocks
     block.pxi      frames that wait to be sent: Publish, and how it is written
     websocket.pxi  the frames of a WebSocket, ours and the server's
+    records.pxi    the records of TLS, ours and the server's: Records
     outbox.pxi     the write buffer: who may write, when it leaves, what survives a loss
     plain_publisher.pxi  core publishes, as a connection's users make them
     batch.pxi      messages of atomic batches: BatchEntry
@@ -50,7 +51,8 @@ in which it has found nothing, and waits outside. No section of a mailbox is hel
 user code runs. Tokens, flags and the states of acks are atomics. One thread at a time
 reads the socket: the one whose turn it is. The outbox has a mutex, which a thread without
 the GIL takes too: nobody waits for the GIL, drops a reference or makes a blocking call
-with it held.
+with it held. TLS has a lock that is held while Python's `ssl` gives up the GIL, and
+nothing else is done with it held.
 """
 
 from collections import deque, namedtuple
@@ -87,7 +89,8 @@ from .headers import Headers
 
 cimport cython
 from cpython.buffer cimport (
-    PyBUF_SIMPLE, PyBuffer_IsContiguous, PyBuffer_Release, PyObject_CheckBuffer,
+    PyBUF_READ, PyBUF_SIMPLE, PyBUF_WRITE, PyBuffer_IsContiguous, PyBuffer_Release,
+    PyObject_CheckBuffer,
     PyObject_GetBuffer,
 )
 from cpython.bytes cimport (
@@ -100,11 +103,12 @@ from cpython.mem cimport (
     PyMem_RawCalloc, PyMem_RawFree, PyMem_RawMalloc, PyMem_RawRealloc,
 )
 from cpython.memoryview cimport (
-    PyMemoryView_Check, PyMemoryView_FromObject, PyMemoryView_GET_BUFFER,
+    PyMemoryView_Check, PyMemoryView_FromMemory, PyMemoryView_FromObject,
+    PyMemoryView_GET_BUFFER,
 )
 from cpython.ref cimport Py_DECREF, Py_INCREF, Py_XDECREF, PyObject
 from cpython.unicode cimport PyUnicode_DecodeUTF8
-from libc.errno cimport ENOMEM
+from libc.errno cimport ENOMEM, EPROTO
 from libc.stdint cimport (
     INT64_MAX, UINT64_MAX, int32_t, int64_t, uint8_t, uint32_t, uint64_t,
 )
@@ -117,6 +121,7 @@ include "_fast_parts/subject.pxi"
 include "_fast_parts/header.pxi"
 include "_fast_parts/block.pxi"
 include "_fast_parts/websocket.pxi"
+include "_fast_parts/records.pxi"
 include "_fast_parts/outbox.pxi"
 include "_fast_parts/plain_publisher.pxi"
 include "_fast_parts/batch.pxi"

@@ -34,9 +34,12 @@ cdef class Line(Parser):
 
     cdef int fd, wake_fd
     cdef int direct
+    cdef Records records  # of TLS, if the bytes come in such; for the thread that reads
+    cdef int secure  # whether they do
     cdef int interrupted
     cdef int64_t now
-    cdef bint receiving  # a thread is inside; a finaliser may let another one run there
+    cdef bint receiving  # a thread is inside; a finaliser or TLS may let another one run
+    cdef unsigned long receiver  # that thread
     cdef int finished
     cdef int borrowed  # a thread that waits polls the socket
     cdef int deciding  # the session has events in hand, with which all that follows waits
@@ -140,11 +143,13 @@ cdef class Line(Parser):
                 (<Waiter>waiter).fail(error)
         note_int(&self.keep_alives, 0)
 
-    def open(self, fd: int, *, direct: bool) -> None:
-        """Read from `fd`; when not direct only tell when it is readable."""
+    def open(self, fd: int, *, direct: bool, records: Records | None = None) -> None:
+        """Read from `fd`, out of `records`; when not direct tell when it is readable."""
         cdef bint mine = self.begin_turn()
-        note_int(&self.fd, fd)
+        self.records = records
+        note_int(&self.secure, records is not None)
         note_int(&self.direct, direct)
+        note_int(&self.fd, fd)
         self.end_turn(mine)
 
     def close(self) -> None:
@@ -191,7 +196,18 @@ cdef class Line(Parser):
 
     cdef inline bint begin_turn(self) noexcept:
         """Be that thread once no other is; False: the caller is already."""
-        return self.wait_for_turn() if PARALLEL else False
+        if PARALLEL:
+            return self.wait_for_turn()
+        if self.receiving:
+            self.wait_for_receiver()
+        return False
+
+    cdef void wait_for_receiver(self) noexcept:
+        cdef pollfd nothing
+        cdef unsigned long me = PyThread_get_thread_ident()
+        while self.receiving and self.receiver != me:
+            with nogil:
+                jsync_poll(&nothing, 0, 100_000)
 
     cdef bint wait_for_turn(self) noexcept:
         cdef unsigned long me = PyThread_get_thread_ident()
@@ -298,8 +314,7 @@ cdef class Line(Parser):
         cdef int64_t until = <int64_t>(deadline * 1e9), aside, pause, now
         cdef pollfd fds[2]
         cdef int ready = 0
-        cdef int failure
-        cdef bint more = False, can_write = False
+        cdef bint more = False, can_write = False, secure, gone
         store_int(&self.deciding, False)
         # There may be events already, of a thread that read in this one's place.
         while (
@@ -308,12 +323,16 @@ cdef class Line(Parser):
         ):
             now = jsync_now()
             note_time(&self.now, now)
-            if not self.direct:
-                more = not writable and self.outbox.has_plaintext(now)
+            secure = self.direct and self.secure
             self.end_turn(True)
+            if secure:
+                more = self.outbox.flush_records(can_write, now)
+                now = jsync_now()
+            elif not self.direct:
+                more = not writable and self.outbox.has_plaintext(now)
             with nogil:
                 while True:
-                    if self.direct:
+                    if self.direct and not secure:
                         more = self.outbox.flush_round(can_write, now)
                     aside = glance_time(&self.aside_until) - now
                     if load_int(&self.borrowed):
@@ -335,6 +354,8 @@ cdef class Line(Parser):
                     # The GIL is not needed to see that there is nothing to do yet.
                     if ready or aside <= 0 or glance_count(&self.ended) >= MOST_ENDINGS:
                         break
+                    if secure and self.outbox.has_due(False, now):
+                        break
                     if now >= until:
                         # Never without having looked at the socket.
                         note_time(&self.aside_until, 0)
@@ -342,7 +363,7 @@ cdef class Line(Parser):
             self.begin_turn()
             note_time(&self.now, now)
             can_write = fds[0].revents & POLLOUT
-            failure = glance_int(&self.outbox.failure)
+            gone = glance_int(&self.outbox.failure) != 0
             if fds[0].revents & (POLLIN | POLLERR | POLLHUP | POLLNVAL):
                 if not self.direct:
                     self.events.append((EVENT_READABLE, None))
@@ -351,10 +372,8 @@ cdef class Line(Parser):
                 else:
                     with nogil:  # held up in the middle of it, for no longer than it takes
                         jsync_poll(fds, 0, 1_000_000)
-            if failure and not self.events:
-                self.events.append((EVENT_BROKEN, OSError(
-                    failure, os_strerror(failure)
-                )))
+            if gone and not self.events:
+                self.events.append((EVENT_BROKEN, self.outbox.what_failed()))
             if not self.direct and (can_write or more):
                 self.events.append((EVENT_WRITABLE, None))
             if self.now >= until or (self.ended and ready == 0):
@@ -385,12 +404,15 @@ cdef class Line(Parser):
         cdef ssize_t n
         cdef size_t got = 0, space
         cdef int error
+        self.receiver = PyThread_get_thread_ident()
         self.receiving = True
         note_time(&self.now, jsync_now())  # the GIL may have been waited for since the poll
         try:
             while got == 0 or (got < TURN_BYTES and jsync_now() - self.now < TURN_NS):
                 self.room()
                 space = self.capacity - self.end
+                if self.records is not None:
+                    space = self.room_for_records()
                 n = c_recv(self.fd, self.buffer + self.end, space, MSG_DONTWAIT)
                 if n == 0:
                     self.events.append((EVENT_BROKEN, EOFError("closed by the server")))
@@ -403,7 +425,10 @@ cdef class Line(Parser):
                         ))
                     break
                 got += n
-                self.arrived(n)
+                if self.records is None:
+                    self.arrived(n)
+                elif not self.unseal(n):
+                    break
                 if <size_t>n < space:
                     break  # that was all; if not, the next poll says so
         except ProtocolError as fault:
@@ -412,6 +437,29 @@ cdef class Line(Parser):
             self.receiving = False
         self.answer()
         return 0
+
+    cdef size_t room_for_records(self) except 0:
+        """Make room for what they hold; so many bytes of them may come."""
+        cdef size_t space
+        while self.capacity - self.end < 2 * RECORD_BYTES:
+            self.grow()
+        space = self.capacity - self.end - RECORD_BYTES
+        return space
+
+    cdef bint unseal(self, size_t n) except -1:
+        """Parse what `n` bytes of records behind `end` hold. False: no more will come."""
+        cdef Records records = self.records
+        cdef size_t got = 0
+        try:
+            got = records.unseal(self.buffer + self.end, n, self.capacity - self.end)
+            if records.owes():
+                self.outbox.owe_records()
+            if got:
+                self.arrived(got)
+        finally:
+            if records.fault is not None:
+                self.events.append((EVENT_BROKEN, records.fault))
+        return records.fault is None
 
     # A waiting thread in the I/O thread's place ------------------------------------------
 
@@ -427,6 +475,8 @@ cdef class Line(Parser):
         cdef bint woken, told
         if load_int(&self.borrowed) or not self.is_readable(fd):
             return False
+        if glance_int(&self.secure) and PyThread_get_thread_ident() == main_thread:
+            return False  # see `Records`
         if not replace_int(&self.borrowed, False, True):
             return False  # another thread was quicker
         if self.notify_fds[0] < 0 and (

@@ -4,6 +4,8 @@
 # drops the GIL. Under load, when the last write was less than QUIET_NS ago, writes are
 # appended and the I/O thread, which needs no GIL for it, carries them out. Acks are
 # appended and wait for company, for a millisecond at most.
+#
+# Over TLS the thread that sends encrypts, so that records leave in their order.
 
 cdef enum:
     QUIET_NS = 50_000
@@ -16,8 +18,8 @@ cdef enum:
 
 cdef enum OutboxState:
     HOLDING  # disconnected: lasting frames are kept, the others are refused
-    DIRECT   # a plain socket: any thread may send
-    HANDED   # TLS: the I/O thread takes the bytes and encrypts them
+    DIRECT   # any thread may send; over TLS not the main thread
+    HANDED   # a compressed WebSocket: the I/O thread takes the bytes
     CLOSED
 
 cdef enum Claim:  # on room for a frame
@@ -63,13 +65,18 @@ cdef class Outbox:
     cdef Block fill, drain
     cdef size_t drained  # bytes of `drain` that the socket has taken
     cdef Wire wire  # the frames of a WebSocket, if they leave in such
+    cdef Records records  # of TLS, if they leave in such
+    cdef size_t sealed  # bytes of these that the socket has not taken
+    cdef bint owed  # reading made some
     cdef bint sending, kicked
+    cdef unsigned long sender  # the thread that is sending over TLS
     cdef int choked  # the socket took less than it was given
     cdef int64_t last_write, lazy_since, write_timeout
     cdef int64_t looked_after  # when the I/O thread looks again by itself; NEVER: unknown
     cdef size_t limit, hold_limit
     cdef Blocked* blocked
     cdef object error
+    cdef object fault  # why sending failed, where no number says it
     cdef unsigned long io_thread
     cdef Line line  # until it is closed for good
     cdef int parked  # threads that wait for what the I/O thread reads
@@ -148,6 +155,7 @@ cdef class Outbox:
         return (
             self.fill.size + self.drain.size > self.drained
             or self.wire.size > self.wire.sent or self.wire.control_size > 0
+            or self.sealed > 0 or self.owed
         )
 
     @property
@@ -225,8 +233,10 @@ cdef class Outbox:
             pthread_mutex_unlock(&self.mutex)
         return 0
 
-    def open(self, fd: int, first: bytes, *, direct: bool) -> None:
-        """Begin to send on `fd`: `first`, then what was held."""
+    def open(
+        self, fd: int, first: bytes, *, direct: bool, records: Records | None = None
+    ) -> None:
+        """Begin to send on `fd`: `first`, then what was held, and all in `records`."""
         cdef Py_ssize_t size = PyBytes_GET_SIZE(first)
         cdef char* room
         self.lock_settled()
@@ -234,6 +244,7 @@ cdef class Outbox:
         room = block_room(&self.drain, size, False) if size else <char*>1
         if room != NULL:
             memcpy(room, PyBytes_AS_STRING(first), size)
+            records, self.records = self.records, records
             self.fd = fd
             note_number(&self.opened, self.opened + 1)
             note_int(&self.failure, 0)
@@ -247,12 +258,16 @@ cdef class Outbox:
 
     def hold(self) -> None:
         """The connection is gone: keep lasting frames that were not sent whole."""
+        cdef Records records = None
         self.lock_settled()
         if self.state != CLOSED:
             self.state = HOLDING
         self.fd = -1
         cdef bint kept = self.keep_lasting()
         wire_reset(&self.wire)
+        records, self.records = self.records, None
+        self.sealed = 0
+        self.owed = False
         self.kicked = False
         note_int(&self.choked, False)
         note_time(&self.lazy_since, 0)
@@ -279,31 +294,41 @@ cdef class Outbox:
         block_free(&self.fill)
         block_free(&self.drain)
         wire_reset(&self.wire)
+        self.sealed = 0
+        self.owed = False
         self.wake_blocked()
         pthread_mutex_unlock(&self.mutex)
         del before, line, requester  # after the mutex is given back
         return lost
 
     def take(self, most: int) -> bytes:
-        """Take up to `most` bytes to encrypt; the I/O thread's, when not direct."""
-        cdef bytes taken
-        cdef size_t n
+        """Take up to `most` bytes to compress; the I/O thread's, when not direct."""
+        cdef bytes taken = self.take_bytes(most, False)
         pthread_mutex_lock(&self.mutex)
-        self.swap()
-        n = min(self.drain.size - self.drained, <size_t>most)
-        pthread_mutex_unlock(&self.mutex)
-        taken = PyBytes_FromStringAndSize(NULL, n)
-        pthread_mutex_lock(&self.mutex)
-        # Only this thread takes from `drain` in this state, but `close` may have freed it.
-        if self.drain.size - self.drained < n:
-            pthread_mutex_unlock(&self.mutex)
-            return b""
-        if n:  # else there may be no buffer yet
-            memcpy(PyBytes_AS_STRING(taken), self.drain.data + self.drained, n)
-        self.advance(n)
         self.kicked = self.pending_now() > 0
         if not self.kicked:
             note_time(&self.lazy_since, 0)
+        pthread_mutex_unlock(&self.mutex)
+        return taken
+
+    cdef bytes take_bytes(self, size_t most, bint framed):
+        """Take up to so many bytes, or of their frames; for the one thread that sends."""
+        cdef bytes taken
+        cdef size_t n = 0
+        cdef const char* data
+        pthread_mutex_lock(&self.mutex)
+        self.swap()
+        data = self.next_bytes(&n, framed)
+        n = min(n, most)
+        pthread_mutex_unlock(&self.mutex)
+        if n == 0:
+            return b""
+        taken = PyBytes_FromStringAndSize(NULL, n)
+        pthread_mutex_lock(&self.mutex)
+        # Only this thread takes any, but `close` may have freed them.
+        if self.state != CLOSED:
+            memcpy(PyBytes_AS_STRING(taken), data, n)
+            self.took(n, framed)
         pthread_mutex_unlock(&self.mutex)
         return taken
 
@@ -431,6 +456,14 @@ cdef class Outbox:
             raise self.refusal()
         requester(subject, data, timeout)
         return 0
+
+    cdef object what_failed(self):
+        """The error for what `failure` says."""
+        fault = self.fault
+        self.fault = None
+        if fault is not None:
+            return fault
+        return OSError(self.failure, os_strerror(self.failure))
 
     cdef int check_open(self) except -1:
         cdef bint closed
@@ -563,7 +596,10 @@ cdef class Outbox:
         """Send what waits, or have the I/O thread send it; gives the mutex back."""
         cdef int64_t now
         cdef bint quiet = urgent, wake = False
-        if self.state == DIRECT and not self.sending and not self.choked:
+        if (
+            self.state == DIRECT and not self.sending and not self.choked
+            and self.may_send()
+        ):
             if not urgent:
                 quiet = self.fill.size > SELF_SEND_BYTES
                 if not self.kicked:  # else a burst: the clock would cost more than the rest
@@ -573,7 +609,9 @@ cdef class Outbox:
             if quiet:
                 # The calling thread keeps the GIL: giving it up would cost 5 ms beside
                 # a busy thread. Copying far more than this would hold up the others.
-                if self.pending_now() <= GIL_SEND_BYTES:
+                if self.records is not None:
+                    wake = self.send_off_records()
+                elif self.pending_now() <= GIL_SEND_BYTES:
                     wake = self.send_off()
                 else:
                     with nogil:
@@ -622,11 +660,7 @@ cdef class Outbox:
         pthread_mutex_lock(&self.mutex)
         # From here on whoever writes what may wait is seen before the poll, or wakes it.
         note_time(&self.looked_after, NEVER)
-        if (
-            self.state == DIRECT and not self.sending and (writable or not self.choked)
-            and self.has_unsent()
-            and (self.kicked or self.choked or now - self.lazy_since >= LAZY_NS)
-        ):
+        if self.is_due(writable, now):
             if self.kicked:
                 self.last_write = now
             more = self.send(FLUSH_ROUND)
@@ -636,6 +670,34 @@ cdef class Outbox:
         pthread_mutex_unlock(&self.mutex)
         return more
 
+    cdef bint flush_records(self, bint writable, int64_t now) noexcept:
+        """The same over TLS, with the GIL."""
+        cdef bint more = False
+        pthread_mutex_lock(&self.mutex)
+        note_time(&self.looked_after, NEVER)
+        if self.is_due(writable, now):
+            if self.kicked:
+                self.last_write = now
+            more = self.send_records(FLUSH_ROUND)
+        self.kicked = more
+        pthread_mutex_unlock(&self.mutex)
+        return more
+
+    cdef bint has_due(self, bint writable, int64_t now) noexcept nogil:
+        """Whether the I/O thread has something to send now."""
+        cdef bint due
+        pthread_mutex_lock(&self.mutex)
+        due = self.is_due(writable, now)
+        pthread_mutex_unlock(&self.mutex)
+        return due
+
+    cdef inline bint is_due(self, bint writable, int64_t now) noexcept nogil:
+        return (
+            self.state == DIRECT and not self.sending and (writable or not self.choked)
+            and self.has_unsent()
+            and (self.kicked or self.choked or now - self.lazy_since >= LAZY_NS)
+        )
+
     cdef bint send(self, size_t most) noexcept nogil:
         """Send up to `most` bytes, as the one sender. True when more could be sent.
 
@@ -643,28 +705,19 @@ cdef class Outbox:
         and leave the sending to us.
         """
         cdef ssize_t n
-        cdef size_t sent = 0
+        cdef size_t sent = 0, waiting = 0
         cdef const char* data
         cdef int error
         self.sending = True
         note_int(&self.choked, False)
         while sent < most:
             self.swap()
-            if self.wire.on:
-                if not self.next_frame():
-                    break
-                data = self.wire.data + self.wire.sent
-                n = self.wire.size - self.wire.sent
-            else:
-                if self.drain.size == self.drained:
-                    note_time(&self.lazy_since, 0)
-                    break
-                data = self.drain.data + self.drained
-                n = self.drain.size - self.drained
+            data = self.next_bytes(&waiting, self.wire.on)
+            if waiting == 0:
+                break
             pthread_mutex_unlock(&self.mutex)
             n = c_send(
-                self.fd, data, <size_t>n if n < SEND_CHUNK else SEND_CHUNK,
-                MSG_DONTWAIT | MSG_NOSIGNAL,
+                self.fd, data, min(waiting, <size_t>SEND_CHUNK), MSG_DONTWAIT | MSG_NOSIGNAL
             )
             error = jsync_errno() if n < 0 else 0
             pthread_mutex_lock(&self.mutex)
@@ -674,12 +727,126 @@ cdef class Outbox:
                     note_int(&self.failure, error)
                 break
             sent += n
-            if self.wire.on:
-                self.advance_frame(n)
-            else:
-                self.advance(n)
+            self.took(n, self.wire.on)
         self.sending = False
         return not self.choked and self.has_unsent()
+
+    cdef const char* next_bytes(self, size_t* n, bint framed) noexcept nogil:
+        """What goes to the socket next, or into records; `n` is 0 if nothing waits."""
+        n[0] = 0
+        if framed:
+            if self.next_frame():
+                n[0] = self.wire.size - self.wire.sent
+            return self.wire.data + self.wire.sent
+        n[0] = self.drain.size - self.drained
+        if n[0] == 0:
+            note_time(&self.lazy_since, 0)
+        return self.drain.data + self.drained
+
+    cdef inline void took(self, size_t n, bint framed) noexcept nogil:
+        """So many of them have been taken."""
+        if framed:
+            self.advance_frame(n)
+        else:
+            self.advance(n)
+
+    # Over TLS: with the GIL, which encrypting gives up in between ---------------------
+
+    cdef inline bint may_send(self) noexcept:
+        """Whether the caller may: over TLS not if signal handlers can run on its thread.
+
+        They would hold up all who send and read. Nor if it is a finaliser inside already.
+        """
+        return self.records is None or (
+            PyThread_get_thread_ident() != main_thread and not self.records.is_mine()
+        )
+
+    cdef bint send_off_records(self) noexcept:
+        cdef bint wake = False
+        if (self.send_records(SEND_CHUNK) or self.choked) and not self.kicked:
+            self.kicked = wake = True
+        pthread_mutex_unlock(&self.mutex)
+        return wake
+
+    cdef bint send_records(self, size_t most) noexcept:
+        """The same as `send`, and the mutex is open for longer."""
+        cdef object fault = None
+        self.sending = True
+        note_int(&self.choked, False)
+        self.sender = PyThread_get_thread_ident()
+        pthread_mutex_unlock(&self.mutex)
+        try:
+            self.carry_records(most)
+        except BaseException as error:
+            fault = error
+        if fault is not None:
+            self.fault = fault
+        pthread_mutex_lock(&self.mutex)
+        if fault is not None:
+            note_int(&self.choked, True)
+            note_int(&self.failure, EPROTO)
+        self.sender = 0
+        self.sending = False
+        return not self.choked and self.has_unsent()
+
+    cdef int carry_records(self, size_t most) except -1:
+        """Encrypt and send until nothing is left, or the socket takes no more."""
+        cdef Records records
+        cdef bytes plain
+        cdef ssize_t n
+        cdef size_t sent = 0
+        cdef int error, fd
+        pthread_mutex_lock(&self.mutex)
+        records, fd = self.records, self.fd
+        pthread_mutex_unlock(&self.mutex)
+        while sent < most:
+            if records.left() == 0:
+                plain = self.take_bytes(SEALED_AT_ONCE, self.wire.on)
+                if not plain and not self.owed:
+                    return 0
+                self.owed = False
+                records.seal(plain)
+                if records.left() == 0:
+                    return 0
+            if fd != self.fd:
+                return 0  # a finaliser has closed the connection
+            n = self.send_sealed(fd, records)
+            error = jsync_errno() if n < 0 else 0
+            pthread_mutex_lock(&self.mutex)
+            if n < 0:
+                note_int(&self.choked, True)
+                if not jsync_would_block(error):
+                    note_int(&self.failure, error)
+            else:
+                sent += n
+                records.sent += n
+            self.sealed = records.left()
+            pthread_mutex_unlock(&self.mutex)
+            if n < 0:
+                return 0
+        return 0
+
+    cdef ssize_t send_sealed(self, int fd, Records records) noexcept:
+        cdef const char* data = PyBytes_AS_STRING(records.sealed) + records.sent
+        cdef size_t size = records.left()
+        cdef ssize_t n
+        if size <= GIL_SEND_BYTES:
+            return c_send(fd, data, size, MSG_DONTWAIT | MSG_NOSIGNAL)
+        with nogil:
+            n = c_send(
+                fd, data, min(size, <size_t>SEND_CHUNK), MSG_DONTWAIT | MSG_NOSIGNAL
+            )
+        return n
+
+    cdef int owe_records(self) except -1:
+        """Have what reading made sent."""
+        pthread_mutex_lock(&self.mutex)
+        if self.state == DIRECT:
+            self.owed = True
+            self.send_or_kick(True)
+        else:
+            pthread_mutex_unlock(&self.mutex)
+        return 0
 
     cdef bint next_frame(self) noexcept nogil:
         """Have bytes of a frame to send; False: nothing waits, or there is no memory."""
@@ -759,16 +926,20 @@ cdef class Outbox:
         while True:
             self.settle()
             pthread_mutex_lock(&self.mutex)
-            if not self.sending:  # nobody has begun one in between
+            if not self.is_busy():  # nobody has begun one in between
                 return 0
             pthread_mutex_unlock(&self.mutex)
+
+    cdef inline bint is_busy(self) noexcept nogil:
+        """Whether another thread is inside a send: not a finaliser in one of ours."""
+        return self.sending and self.sender != PyThread_get_thread_ident()
 
     cdef int settle(self) except -1:
         """Wait until no other thread is inside a send: none of them blocks there."""
         with nogil:
             while True:
                 pthread_mutex_lock(&self.mutex)
-                if not self.sending:
+                if not self.is_busy():
                     pthread_mutex_unlock(&self.mutex)
                     break
                 pthread_mutex_unlock(&self.mutex)

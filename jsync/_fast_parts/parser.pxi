@@ -202,19 +202,21 @@ cdef class Parser:
 
     cdef int room(self) except -1:
         """Make room behind `end`. What is left of an incomplete line moves to the front."""
-        cdef size_t capacity
-        cdef void* grown
         if self.begin:
             memmove(self.buffer, self.buffer + self.begin, self.end - self.begin)
             self.end -= self.begin
             self.begin = 0
         if self.end == self.capacity:
-            capacity = self.capacity * 2 if self.capacity else READ_SIZE
-            grown = PyMem_RawRealloc(self.buffer, capacity)
-            if grown == NULL:
-                raise MemoryError
-            self.buffer = <char*>grown
-            self.capacity = capacity
+            self.grow()
+        return 0
+
+    cdef int grow(self) except -1:
+        cdef size_t capacity = self.capacity * 2 if self.capacity else READ_SIZE
+        cdef void* grown = PyMem_RawRealloc(self.buffer, capacity)
+        if grown == NULL:
+            raise MemoryError
+        self.buffer = <char*>grown
+        self.capacity = capacity
         return 0
 
     cdef int parse(self) except -1:

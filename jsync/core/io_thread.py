@@ -51,7 +51,8 @@ LAME_DUCK_SECONDS = 5.0
 """How long pending requests may hold up the move away from a lame duck."""
 RECONNECT_SECONDS = 1.0
 """The same where the user asked for the move."""
-ENCRYPT_SIZE = 256 * 1024
+PIECE_SIZE = 256 * 1024
+"""The most bytes that are compressed at once."""
 LARGEST_PAYLOAD = 64 << 20
 """The largest `max_payload` that nats-server can be configured with."""
 
@@ -556,7 +557,7 @@ class IOThread:
         self.pool.connected(server)
         self._session.info = info
         self._serve_info()
-        self._session.connected(server, stream.fd, direct=stream.direct)
+        self._session.connected(server, stream)
         self._discover()
         if info.ldm:
             self._lame_duck()
@@ -595,7 +596,7 @@ class IOThread:
         return turn
 
     def _turn_of_stream(self, stream: Stream, *, readable: bool) -> bool:
-        """Decrypt what came, encrypt what waits; whether all of it has left."""
+        """Read what came, write what waits; whether all of it has left."""
         if readable:
             data, closed = stream.decrypt()
             events = self._line.decrypted(data)
@@ -608,7 +609,7 @@ class IOThread:
         # Take bytes only after the last were sent: taken bytes are lost with the
         # connection.
         carried = stream.carry()
-        if carried and (plain := self._outbox.take(ENCRYPT_SIZE)):
+        if carried and (plain := self._outbox.take(PIECE_SIZE)):
             stream.encrypt(plain)
             carried = stream.carry()
         return carried

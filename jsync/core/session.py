@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from .options import Options
     from .pool import ServerPool
     from .servers import Server
+    from .transport import Stream
 
 logger = logging.getLogger("jsync.connection")
 
@@ -485,16 +486,17 @@ class Session:
 
     # What becomes of the connection: told by the I/O thread ---------------------------
 
-    def connected(self, server: Server, fd: int, *, direct: bool) -> None:
-        """Subscribe again on `fd`, let the writers write, and wake who waited for it."""
+    def connected(self, server: Server, stream: Stream) -> None:
+        """Subscribe again, let the writers write, and wake who waited for it."""
         with self.lock:
             if self.state is ConnectionState.CLOSED:
                 raise self.closed_error()
             again = self.server is not None
             self.server = server
             first = b"".join([i.commands() for i in list(self.interests.values())])
-            self.line.open(fd, direct=direct)
-            self.outbox.open(fd, first, direct=direct)
+            fd, direct, records = stream.fd, stream.direct, stream.records
+            self.line.open(fd, direct=direct, records=records)
+            self.outbox.open(fd, first, direct=direct, records=records)
             self.reconnects += again
             self.state = ConnectionState.CONNECTED
             waiting = list(self._waiting)

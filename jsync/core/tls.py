@@ -9,6 +9,7 @@ import os
 import ssl
 from typing import TYPE_CHECKING
 
+from .._fast import Records
 from ..errors import ConfigError, TLSError
 
 if TYPE_CHECKING:
@@ -21,7 +22,8 @@ class Tls:
     """One side of an encrypted stream, the client's.
 
     After each call `outgoing` has what is to be sent for it: a step of the handshake, an
-    alert, a key update or records.
+    alert, a key update or records. Once `records` has been called, the extension does all
+    this.
     """
 
     def __init__(self, options: Options, hostname: str) -> None:
@@ -31,6 +33,10 @@ class Tls:
         self._tls = tls_context(options).wrap_bio(
             self._incoming, self._outgoing, server_hostname=hostname
         )
+
+    def records(self) -> Records:
+        """The same for the extension, from now on."""
+        return Records(self._tls, self._incoming, self._outgoing, _explain)
 
     def outgoing(self) -> bytes:
         """What has to be sent now; each byte is returned once."""
@@ -68,10 +74,19 @@ class Tls:
     def encrypt(self, data: bytes) -> None:
         """Make records of `data`."""
         try:
-            for i in range(0, len(data), RECORD):
-                self._tls.write(data[i : i + RECORD])
+            if data:
+                self._tls.write(data)
         except ssl.SSLError as error:
             raise _tls_error(error, "") from error
+
+
+def _explain(error: Exception) -> Exception | None:
+    """The error to raise for what the extension met; None if more has to come first."""
+    if isinstance(error, ssl.SSLWantReadError):
+        return None
+    if isinstance(error, ssl.SSLError):
+        return _tls_error(error, "")
+    return error
 
 
 def _tls_error(error: Exception, hostname: str) -> TLSError:

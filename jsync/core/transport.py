@@ -24,7 +24,7 @@ from ..errors import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from .._fast import Waker
+    from .._fast import Records, Waker
     from .options import Options
     from .tls import Tls
 
@@ -78,9 +78,8 @@ class Stream:
     """A connected socket, encrypted once `start_tls` has been called.
 
     `send` and `receive` wait and are for the handshake. Later the extension reads and
-    writes a plain socket itself; of one that is encrypted or compressed it tells when it
-    is ready, and the I/O thread calls `decrypt`, `encrypt` and `carry`. One thread encrypts
-    and sends, so records leave in the order in which they were made, key updates included.
+    writes the socket itself, and encrypts in `records`. Of a compressed stream it tells
+    when it is ready, and the I/O thread calls `decrypt`, `encrypt` and `carry`.
     """
 
     frame: Callable[[bytes], bytes] | None = None
@@ -156,7 +155,12 @@ class Stream:
     @property
     def direct(self) -> bool:
         """Whether the extension reads and writes the socket itself."""
-        return self._tls is None and not self.compressed
+        return not self.compressed
+
+    @property
+    def records(self) -> Records | None:
+        """The door to TLS for the extension, once the handshakes are done."""
+        return self._tls.records() if self._tls and self.direct else None
 
     # For the handshake ----------------------------------------------------------------
 

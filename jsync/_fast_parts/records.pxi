@@ -1,0 +1,114 @@
+# TLS: what Python's `SSLObject` makes of the bytes on their way to the socket, and of
+# those that come from it.
+#
+# Its methods give up the GIL, and OpenSSL wants one thread at a time. So a lock guards it,
+# and nothing else is done with the lock held. These methods also run signal handlers,
+# which may do anything. So the main thread stays outside, and leaves its bytes to the I/O
+# thread.
+
+cdef enum:
+    SEALED_AT_ONCE = 256 * 1024
+    # More than one record can hold: it may have begun with the bytes before.
+    RECORD_BYTES = 17 * 1024
+
+
+@cython.final
+cdef class Records:
+    """The records of one TLS connection, whose handshake is done.
+
+    `explain` is given what a method of `tls` raised. It returns the error to raise, or None
+    if more bytes have to come first.
+    """
+
+    cdef object reader, writer, incoming, outgoing, explain
+    cdef object fault  # why nothing more can be read; None: nothing is wrong
+    cdef PyThread_type_lock lock
+    cdef unsigned long inside  # the thread that has the lock
+    # For the thread that sends, and for no other: ciphertext, and how much of it has left.
+    cdef bytes sealed
+    cdef size_t sent
+
+    def __cinit__(self):
+        self.lock = PyThread_allocate_lock()
+        if self.lock == NULL:
+            raise MemoryError
+
+    def __init__(
+        self, tls: "SSLObject", incoming: "MemoryBIO", outgoing: "MemoryBIO",
+        explain: "Callable[[Exception], Exception | None]",
+    ) -> None:
+        self.reader, self.writer = tls.read, tls.write
+        self.incoming, self.outgoing = incoming, outgoing
+        self.explain = explain
+        self.sealed = b""
+
+    def __dealloc__(self):
+        if self.lock != NULL:
+            PyThread_free_lock(self.lock)
+
+    cdef inline bint is_mine(self) noexcept:
+        """Whether the caller is inside: a finaliser, for instance."""
+        return load_ident(&self.inside) == PyThread_get_thread_ident()
+
+    cdef void enter(self) noexcept:
+        if PyThread_acquire_lock_timed(self.lock, 0, 0) != PY_LOCK_ACQUIRED:
+            with nogil:
+                PyThread_acquire_lock_timed(self.lock, -1, 0)
+        store_ident(&self.inside, PyThread_get_thread_ident())
+
+    cdef void leave(self) noexcept:
+        store_ident(&self.inside, 0)
+        PyThread_release_lock(self.lock)
+
+    cdef inline size_t left(self) noexcept:
+        return <size_t>PyBytes_GET_SIZE(self.sealed) - self.sent
+
+    cdef int seal(self, bytes plain) except -1:
+        """Have records of `plain`, and all else that is to be sent now, in `sealed`."""
+        cdef Py_ssize_t size = PyBytes_GET_SIZE(plain), done = 0
+        self.enter()
+        try:
+            while done < size:
+                done += self.writer(plain[done:] if done else plain)
+            self.sealed = self.outgoing.read()
+            self.sent = 0
+        except Exception as error:
+            raise self.explain(error) or error
+        finally:
+            self.leave()
+        return 0
+
+    cdef size_t unseal(self, char* room, size_t n, size_t space) except? 0:
+        """Put what `n` bytes of ciphertext in `room` hold in their place; how much that is.
+
+        There is space for it, and for a record more. `fault` says if nothing can follow.
+        """
+        cdef size_t got = 0, most
+        cdef Py_ssize_t read
+        came = PyMemoryView_FromMemory(room, n, PyBUF_READ)
+        self.enter()
+        try:
+            self.incoming.write(came)
+            while True:
+                most = space - got
+                read = self.reader(
+                    most, PyMemoryView_FromMemory(room + got, most, PyBUF_WRITE)
+                )
+                if read == 0:
+                    self.fault = EOFError("closed by the server")
+                    break
+                got += read
+                if <size_t>read < most and not self.incoming.pending:
+                    break
+        except Exception as error:
+            self.fault = self.explain(error)
+        except BaseException as error:  # and what had been read is not known
+            self.fault = error
+            raise
+        finally:
+            self.leave()
+        return got
+
+    cdef bint owes(self) except -1:
+        """Whether reading made something that has to be sent: an answer, or an alert."""
+        return self.outgoing.pending > 0

@@ -1,0 +1,352 @@
+"""TLS in the extension: over a socket pair, with Python's `ssl` as the server."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import socket
+import ssl
+import threading
+import time
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from jsync._fast import Event, JetStreamMailbox, Line, Outbox, Records, Waiter, Waker
+from jsync.core.tls import Tls
+from jsync.errors import TLSError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from ..certificates import Certificates
+
+SID = 7
+
+
+class Ours(ssl.SSLObject):
+    """Notes which threads read and write, and does `inside` in the middle of it."""
+
+    readers: set[int]
+    writers: set[int]
+    inside: Callable[[], object] | None = None
+
+    def read(self, *arguments: Any) -> Any:
+        self.context.readers.add(threading.get_ident())
+        self._be_inside()
+        return super().read(*arguments)
+
+    def write(self, data: Any) -> int:
+        self.context.writers.add(threading.get_ident())
+        self._be_inside()
+        return super().write(data)
+
+    def _be_inside(self) -> None:
+        act, self.context.inside = self.context.inside, None
+        if act is not None:
+            act()
+
+
+class Context(ssl.SSLContext):
+    sslobject_class = Ours
+
+    def __init__(self, protocol: int) -> None:
+        self.readers: set[int] = set()
+        self.writers: set[int] = set()
+        self.inside: Callable[[], object] | None = None
+
+
+class Pair:
+    """A connection over TLS whose I/O thread sleeps, and its server."""
+
+    def __init__(
+        self,
+        near: socket.socket,
+        far: socket.socket,
+        waker: Waker,
+        certificates: Certificates,
+        newest: ssl.TLSVersion,
+    ) -> None:
+        near.setblocking(False)
+        self.near, self.far = near, far
+        self.context = Context(ssl.PROTOCOL_TLS_CLIENT)
+        self.context.maximum_version = newest
+        self.context.load_verify_locations(certificates.ca.cert)
+        theirs = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        theirs.load_cert_chain(certificates.server.cert, certificates.server.key)
+        self.incoming, self.outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self.server = theirs.wrap_bio(self.incoming, self.outgoing, server_side=True)
+        options: Any = SimpleNamespace(tls=self.context)
+        client = Tls(options, "localhost")
+        done, came = False, b""
+        while not done:
+            done = client.shake_hands(came)
+            self.incoming.write(client.outgoing())
+            with contextlib.suppress(ssl.SSLWantReadError):
+                self.server.do_handshake()
+            came = b"" if done else self.outgoing.read()
+        self.outbox = Outbox(waker.write_fd)
+        self.line = Line(self.outbox, waker.read_fd)
+        self.records: Records = client.records()
+        self.mailbox = JetStreamMailbox(self.outbox, SID)
+        self.line.subscribe(SID, self.mailbox)
+        self.line.open(near.fileno(), direct=True, records=self.records)
+        self.outbox.open(near.fileno(), b"", direct=True, records=self.records)
+
+    def encrypted(self, data: bytes) -> bytes:
+        """The ciphertext of the server for some bytes, and all that it has to send before."""
+        self.server.write(data)
+        return self.outgoing.read()
+
+    def turn(self, seconds: float = 0.0) -> list[tuple[Event, Any]]:
+        """Be the I/O thread for so long, and for one turn at least."""
+        return self.line.run(time.monotonic() + seconds)
+
+    def heard(self) -> bytes:
+        """What the server can read by now."""
+        parts = []
+        while True:
+            try:
+                self.incoming.write(self.far.recv(1 << 20, socket.MSG_DONTWAIT))
+            except BlockingIOError:
+                break
+        while True:
+            try:
+                parts.append(self.server.read(1 << 20))
+            except ssl.SSLWantReadError:
+                return b"".join(parts)
+
+
+@pytest.fixture(params=["TLSv1_2", "TLSv1_3"])
+def pair(request: pytest.FixtureRequest, certificates: Certificates) -> Iterator[Pair]:
+    near, far = socket.socketpair()
+    waker = Waker()
+    with near, far:
+        yield Pair(near, far, waker, certificates, ssl.TLSVersion[request.param])
+    waker.close()
+
+
+def frame(data: bytes) -> bytes:
+    return b"MSG a %d %d\r\n%b\r\n" % (SID, len(data), data)
+
+
+def in_a_thread(act: Callable[[], object]) -> int:
+    """The thread that did it."""
+    thread = threading.Thread(target=act)
+    thread.start()
+    thread.join(60)
+    assert not thread.is_alive()
+    assert thread.ident is not None
+    return thread.ident
+
+
+# Reading ------------------------------------------------------------------------------
+
+
+def test_a_record_may_be_cut_at_any_byte(pair: Pair) -> None:
+    pair.far.sendall(pair.encrypted(frame(b"first")))
+    assert pair.turn() == []
+    assert pair.mailbox.next(0).data == b"first"
+    for i in range(1, 1000):
+        whole = pair.encrypted(frame(b"%04d" % i))
+        if i == len(whole):
+            return
+        pair.far.sendall(whole[:i])
+        assert pair.turn() == []
+        assert len(pair.mailbox) == 0
+        pair.far.sendall(whole[i:])
+        assert pair.turn() == []
+        assert pair.mailbox.next(0).data == b"%04d" % i
+
+
+@pytest.mark.parametrize("size", [0, 1, 16_383, 16_384, 16_385, 300_000, 3_000_000])
+def test_messages_of_any_size_come_whole(pair: Pair, size: int) -> None:
+    payload = (bytes(range(256)) * (size // 256 + 1))[:size]
+    sent = pair.encrypted(frame(payload) * 3)
+    sending = threading.Thread(target=pair.far.sendall, args=(sent,))
+    sending.start()
+    until = time.monotonic() + 60
+    while len(pair.mailbox) < 3 and time.monotonic() < until:
+        assert pair.turn() == []
+    sending.join(60)
+    assert [pair.mailbox.next(0).data == payload for _ in range(3)] == [True] * 3
+
+
+def test_messages_before_a_broken_record_come_and_the_server_is_told(
+    pair: Pair,
+) -> None:
+    whole = pair.encrypted(frame(b"good"))
+    broken = bytearray(pair.encrypted(frame(b"bad")))
+    broken[-1] ^= 1
+    pair.far.sendall(whole + broken)
+    [(name, error)] = pair.turn()
+    assert name == Event.BROKEN
+    assert isinstance(error, TLSError)
+    assert pair.mailbox.next(0).data == b"good"
+    assert len(pair.mailbox) == 0
+    pair.turn()
+    with pytest.raises(ssl.SSLError, match=r"(?i)alert"):
+        pair.heard()
+
+
+def test_bytes_that_are_no_records_are_an_error_of_tls(pair: Pair) -> None:
+    pair.far.sendall(b"PING\r\n" * 10)
+    [(name, error)] = pair.turn()
+    assert name == Event.BROKEN
+    assert isinstance(error, TLSError)
+
+
+def test_the_end_of_the_records_is_the_end_though_the_socket_stays_open(
+    pair: Pair,
+) -> None:
+    last = pair.encrypted(frame(b"last"))
+    with pytest.raises(ssl.SSLWantReadError):
+        pair.server.unwrap()
+    pair.far.sendall(last + pair.outgoing.read())
+    [(name, error)] = pair.turn()
+    assert name == Event.BROKEN
+    assert isinstance(error, EOFError)
+    assert pair.mailbox.next(0).data == b"last"
+
+
+# Writing ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [0, 1, 16_384, 16_385, 300_000, 2_000_000])
+def test_what_a_socket_does_not_take_follows_in_its_order(
+    pair: Pair, size: int
+) -> None:
+    pair.outbox.serve(1 << 24)
+    payload = (bytes(range(256)) * (size // 256 + 1))[:size]
+
+    def publish() -> None:
+        for _ in range(3):
+            pair.outbox.publish("a", payload)
+        pair.outbox.flush()
+
+    in_a_thread(publish)
+    expected = (b"PUB a %d\r\n%b\r\n" % (size, payload)) * 3
+    heard, until = b"", time.monotonic() + 60
+    while len(heard) < len(expected) and time.monotonic() < until:
+        heard += pair.heard()
+        assert pair.turn(0.001) == []
+    assert heard == expected
+    assert pair.outbox.pending == 0
+
+
+def test_threads_that_write_at_once_mix_no_bytes(pair: Pair) -> None:
+    threads, each = 4, 400
+    heard, until = b"", time.monotonic() + 60
+
+    def publish(number: int) -> None:
+        for i in range(each):
+            pair.outbox.publish(f"a.{number}", b"%d" % i, request=i % 3 == 0)
+
+    publishing = [
+        threading.Thread(target=publish, args=(number,)) for number in range(threads)
+    ]
+    for thread in publishing:
+        thread.start()
+    while time.monotonic() < until:
+        alive = any(thread.is_alive() for thread in publishing)
+        assert pair.turn(0.001) == []
+        heard += pair.heard()
+        if not alive and pair.outbox.pending == 0:
+            break
+    pair.outbox.flush()
+    pair.turn()
+    heard += pair.heard()
+    lines = heard.split(b"\r\n")
+    found = list(zip(lines[::2], lines[1::2], strict=False))
+    for number in range(threads):
+        head = b"PUB a.%d " % number
+        numbers = [int(data) for line, data in found if line.startswith(head)]
+        assert numbers == list(range(each))
+
+
+# Which thread -------------------------------------------------------------------------
+
+
+def answer(pair: Pair, count: int) -> None:
+    """Be a server that answers so many requests to whoever sent them."""
+    pair.far.settimeout(60)
+    heard = b""
+    while count:
+        while heard.count(b"\r\n") < 2:
+            pair.incoming.write(pair.far.recv(1 << 16))
+            heard += pair.server.read(1 << 16)
+        heard = heard.split(b"\r\n", 2)[2]
+        pair.far.sendall(pair.encrypted(frame(b"answer")))
+        count -= 1
+
+
+def test_a_thread_that_waits_alone_encrypts_and_decrypts_itself(pair: Pair) -> None:
+    answering = threading.Thread(target=answer, args=(pair, 3))
+    answering.start()
+    answers = []
+
+    def ask() -> None:
+        for _ in range(3):
+            pair.outbox.publish("a", b"?", request=True)
+            answers.append(pair.mailbox.next(60).data)
+
+    asking = in_a_thread(ask)
+    answering.join(60)
+    assert answers == [b"answer"] * 3
+    assert pair.context.readers == pair.context.writers == {asking}
+
+
+def test_a_thread_that_runs_signal_handlers_leaves_tls_to_the_io_thread(
+    pair: Pair,
+) -> None:
+    pair.outbox.publish("a", b"?", request=True)
+    pair.outbox.flush()
+    assert pair.line.ping()
+    assert pair.context.writers == set()
+    pair.far.sendall(pair.encrypted(frame(b"answer")))
+    assert not Waiter(pair.outbox).wait(0.01)
+    assert pair.context.readers == set()
+    io_thread = in_a_thread(pair.turn)
+    assert pair.mailbox.next(0).data == b"answer"
+    assert pair.context.readers == pair.context.writers == {io_thread}
+    assert pair.heard() == b"PUB a 1\r\n?\r\nPING\r\n"
+
+
+# A finaliser in the middle ------------------------------------------------------------
+
+
+def test_a_finaliser_may_publish_while_its_thread_encrypts(pair: Pair) -> None:
+    pair.context.inside = lambda: pair.outbox.publish("b", b"inner", request=True)
+    in_a_thread(lambda: pair.outbox.publish("a", b"outer", request=True))
+    pair.turn()
+    assert pair.heard() == b"PUB a 5\r\nouter\r\nPUB b 5\r\ninner\r\n"
+
+
+def test_a_finaliser_may_publish_while_its_thread_decrypts(pair: Pair) -> None:
+    pair.context.inside = lambda: pair.outbox.publish("b", b"inner", request=True)
+    pair.far.sendall(pair.encrypted(frame(b"x")))
+    in_a_thread(pair.turn)
+    assert pair.mailbox.next(0).data == b"x"
+    in_a_thread(pair.turn)
+    assert pair.heard() == b"PUB b 5\r\ninner\r\n"
+
+
+def test_a_finaliser_may_close_while_its_thread_encrypts(pair: Pair) -> None:
+    pair.context.inside = lambda: pair.outbox.close(EOFError())
+    in_a_thread(lambda: pair.outbox.publish("a", b"outer", request=True))
+    assert repr(pair.outbox).startswith("<Outbox closed")
+    assert pair.heard() == b""
+
+
+def test_the_objects_of_tls_go_with_the_connection(pair: Pair) -> None:
+    pair.outbox.hold()
+    pair.line.close()
+    pair.line.open(pair.near.fileno(), direct=True)
+    del pair.records
+    gc.collect()
+    assert not [
+        one
+        for one in gc.get_objects()
+        if isinstance(one, Ours) and one.context is pair.context
+    ]
