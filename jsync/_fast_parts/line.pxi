@@ -19,7 +19,8 @@ cdef enum:
     # at once finds it free.
     ASIDE_NS = 200_000
     # And so much longer while that thread still waits: acks that wait need no wake-up then.
-    # When it has just left, other subscriptions wait for both, a millisecond, at most.
+    # When it has just left, what nobody waits for may have to wait for both, a millisecond.
+    # A thread that begins to wait for the I/O thread calls it back at once.
     WAITED_FOR_NS = LAZY_NS - ASIDE_NS
 
 cdef int64_t LONGEST_POLL_NS = 3_600_000_000_000
@@ -43,7 +44,6 @@ cdef class Line(Parser):
     cdef int finished
     cdef int borrowed  # a thread that waits polls the socket
     cdef int deciding  # the session has events in hand, with which all that follows waits
-    cdef int64_t aside_until
     cdef int[2] notify_fds  # wakes that thread: the end to read, the end to write
     cdef Sink sink
     cdef dict sinks
@@ -334,9 +334,10 @@ cdef class Line(Parser):
                 while True:
                     if self.direct and not secure:
                         more = self.outbox.flush_round(can_write, now)
-                    aside = glance_time(&self.aside_until) - now
+                    aside = glance_time(&self.outbox.aside_until) - now
                     if load_int(&self.borrowed):
                         aside += WAITED_FOR_NS
+                    note_int(&self.outbox.aside, aside > 0)
                     fds[0].fd = glance_int(&self.fd)
                     fds[0].events = 0 if aside > 0 else POLLIN
                     if glance_int(&self.outbox.choked) != 0 if self.direct else writable:
@@ -358,7 +359,7 @@ cdef class Line(Parser):
                         break
                     if now >= until:
                         # Never without having looked at the socket.
-                        note_time(&self.aside_until, 0)
+                        note_time(&self.outbox.aside_until, 0)
                     can_write = False
             self.begin_turn()
             note_time(&self.now, now)
@@ -495,7 +496,7 @@ cdef class Line(Parser):
                 left = deadline - now
                 if not park_waits(park) or left <= 0 or not self.is_readable(fd):
                     break
-                note_time(&self.aside_until, now + ASIDE_NS)
+                note_time(&self.outbox.aside_until, now + ASIDE_NS)
                 with nogil:
                     fds[0].fd = fd
                     fds[1].fd = self.notify_fds[0]
@@ -524,9 +525,11 @@ cdef class Line(Parser):
             store_int(&self.borrowed, False)
             if self.is_readable(fd):
                 # Whoever waits is likely to do so again.
-                note_time(&self.aside_until, max(now, glance_time(&self.now)) + ASIDE_NS)
+                note_time(
+                    &self.outbox.aside_until, max(now, glance_time(&self.now)) + ASIDE_NS
+                )
             else:
-                note_time(&self.aside_until, 0)
+                note_time(&self.outbox.aside_until, 0)
                 if glance_int(&self.fd) >= 0:
                     self.outbox.wake()
             if load_int(&self.finished) and replace_int(&self.borrowed, False, True):
@@ -597,6 +600,7 @@ cdef bint wait_for_wake(
         return park_leave(park) if PARALLEL else False
     add_int(&outbox.parked, 1)
     try:
+        outbox.call_back()
         return park_wait(park, deadline)
     finally:
         add_int(&outbox.parked, -1)

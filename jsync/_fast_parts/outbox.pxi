@@ -80,6 +80,8 @@ cdef class Outbox:
     cdef unsigned long io_thread
     cdef Line line  # until it is closed for good
     cdef int parked  # threads that wait for what the I/O thread reads
+    cdef int64_t aside_until  # it leaves that to the thread that read last: see `Line`
+    cdef int aside  # whether it does in the poll that it is in
     cdef uint64_t out_msgs, out_bytes
     cdef uint64_t opened  # `connections`
     cdef size_t most_payload
@@ -1014,6 +1016,13 @@ cdef class Outbox:
             # back, since it takes itself off the list before it leaves.
             PyThread_release_lock(one.lock)
             one = one.next
+
+    cdef inline void call_back(self) noexcept:
+        """Have the I/O thread read: the caller waits for that, and reads nothing itself."""
+        cdef int64_t until = glance_time(&self.aside_until)
+        if until and (glance_int(&self.aside) or until > jsync_now()):
+            note_time(&self.aside_until, 0)
+            self.wake()
 
     cdef void wake(self) noexcept:
         """End the I/O thread's poll."""

@@ -501,6 +501,7 @@ cdef class AckWindow(AckSlots):
         """Wait in a crowd of the window, or make the calls that are due, outside of it."""
         if load_int(&self.untold) or load_int(&self.untimed):
             return self.call_from(here)
+        self.outbox.call_back()
         return crowd_wait(crowd, deadline, here, self)
 
     def take_done(self) -> list[tuple[PubAckFuture, "Sequence[object]", object]]:

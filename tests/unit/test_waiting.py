@@ -227,3 +227,24 @@ def test_a_full_mailbox_passes_messages_to_its_overflow_and_then_drops_them(
     assert [msg.data for msg in mailbox.take_rest()] == [b"0", b"1"]
     assert [msg.data for msg in overflow.take_rest()] == [b"2"]
     assert (mailbox.dropped, overflow.dropped) == (3, 2)
+
+
+def test_a_thread_that_waits_for_the_io_thread_calls_it_back_after_a_read(
+    wire: Wire,
+) -> None:
+    other = JetStreamMailbox(wire.outbox, SID + 1)
+    other.alone = False
+    wire.line.subscribe(SID + 1, other)
+
+    def calls_back() -> bool:
+        wire.far.sendall(MESSAGE)
+        assert wire.mailbox.next(10).data == b"x"
+        wire.has_woken_the_io_thread()
+        assert other.get(0.0001) is None
+        return wire.has_woken_the_io_thread()
+
+    # It leaves the socket alone for a moment, which is over early on a busy machine.
+    assert any(calls_back() for _ in range(50))
+    # Nobody has read since, so there is nothing to call it back from.
+    assert other.get(0.0001) is None
+    assert not wire.has_woken_the_io_thread()
