@@ -301,6 +301,22 @@ def test_it_goes_through_a_proxy_and_a_dialer(ws_server: LocalServer) -> None:
         assert works(nc)
 
 
+def test_an_encrypted_one_goes_through_an_http_proxy(
+    wss_server: LocalServer, certificates: Certificates
+) -> None:
+    trust = {"tls_ca": certificates.ca.cert}
+    with real_proxy("http") as port:
+        proxy = f"http://127.0.0.1:{port}"
+        with jsync.connect(url_of(wss_server), proxy=proxy, **trust) as nc:
+            assert nc.connected_url == url_of(wss_server)
+            assert works(nc)
+        # Nobody but the proxy leads there, and it passes TLS on as it is.
+        with pytest.raises(errors.TLSError, match="certificate"):
+            jsync.connect(url_of(wss_server), proxy=proxy)
+    with pytest.raises(errors.Error):
+        jsync.connect(url_of(wss_server), proxy=proxy, **trust)
+
+
 # The wrong port -----------------------------------------------------------------------
 
 
@@ -347,15 +363,28 @@ def test_a_cut_at_any_byte_of_the_handshake_ends_in_the_next_attempt(
                 wait_for(functools.partial(answers, nc), LONG)
 
 
-@pytest.mark.parametrize("compression", [True, False])
+@pytest.mark.parametrize("kind", ["ws", "compressed", "wss", "wss, compressed"])
 @pytest.mark.parametrize("to", ["client", "server"])
 def test_cuts_in_the_middle_of_frames_lose_no_acknowledged_message(
-    to: Side, compression: bool, own_server: StartServer
+    to: Side,
+    kind: str,
+    own_server: StartServer,
+    config: str,
+    certificates: Certificates,
 ) -> None:
-    server = own_server(config=listener(compressed=True))
-    with FaultProxy("127.0.0.1", port_of(server), scheme="ws") as proxy:
+    tls = config if "wss" in kind else ""
+    server = own_server(config=listener(tls, compressed=True))
+    options: dict[str, Any] = {"tls_ca": certificates.ca.cert} if tls else {}
+    scheme = url_of(server).partition(":")[0]
+    with FaultProxy("127.0.0.1", port_of(server), scheme=scheme) as proxy:
         events = Events()
-        with connect(proxy.url, events, ws_compression=compression) as nc:
+        with connect(
+            proxy.url,
+            events,
+            ws_compression="compressed" in kind,
+            reconnect_jitter_tls=0.01,
+            **options,
+        ) as nc:
             js = nc.jetstream(timeout=SOON)
             js.create_stream(name="KEPT", subjects=["kept"])
             acked = 0
@@ -394,10 +423,17 @@ def test_a_proxy_that_reads_slowly_gets_every_byte(ws_server: LocalServer) -> No
             assert subscription.next(SOON).data == block
 
 
-def test_a_silent_line_is_given_up(ws_server: LocalServer) -> None:
-    with FaultProxy("127.0.0.1", port_of(ws_server), scheme="ws") as proxy:
+@pytest.mark.parametrize("scheme", ["ws", "wss"])
+def test_a_silent_line_is_given_up(
+    scheme: str, request: pytest.FixtureRequest, certificates: Certificates
+) -> None:
+    server: LocalServer = request.getfixturevalue(f"{scheme}_server")
+    options: dict[str, Any] = {}
+    if scheme == "wss":
+        options = {"tls_ca": certificates.ca.cert, "reconnect_jitter_tls": 0.01}
+    with FaultProxy("127.0.0.1", port_of(server), scheme=scheme) as proxy:
         events = Events()
-        with connect(proxy.url, events, ping_interval=0.1) as nc:
+        with connect(proxy.url, events, ping_interval=0.1, **options) as nc:
             proxy.deaf("server")
             lost = events.wait("disconnect")
             assert isinstance(lost.__cause__, errors.StaleConnectionError)
@@ -406,18 +442,27 @@ def test_a_silent_line_is_given_up(ws_server: LocalServer) -> None:
             assert works(nc)
 
 
+@pytest.mark.parametrize("scheme", ["ws", "wss"])
 @pytest.mark.parametrize(
     "garbage", [b"\xff" * 40, b"\x82\x05HELLO", b"\x80\x01x", bytes(300)]
 )
 def test_garbage_ends_the_connection_and_the_next_one_works(
-    garbage: bytes, ws_server: LocalServer
+    garbage: bytes,
+    scheme: str,
+    request: pytest.FixtureRequest,
+    certificates: Certificates,
 ) -> None:
+    server: LocalServer = request.getfixturevalue(f"{scheme}_server")
+    options: dict[str, Any] = {}
+    if scheme == "wss":
+        options = {"tls_ca": certificates.ca.cert, "reconnect_jitter_tls": 0.01}
+
     def spoil(data: bytes, to: Side) -> bytes:
         return garbage + data if to == "client" else data
 
-    with FaultProxy("127.0.0.1", port_of(ws_server), scheme="ws") as proxy:
+    with FaultProxy("127.0.0.1", port_of(server), scheme=scheme) as proxy:
         events = Events()
-        with connect(proxy.url, events) as nc:
+        with connect(proxy.url, events, **options) as nc:
             proxy.rewrite(spoil)
             nc.publish("a")
             with pytest.raises(errors.Error):
