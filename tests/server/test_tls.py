@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import shutil
 import socket
 import ssl
@@ -11,9 +12,10 @@ import pytest
 import jsync
 from jsync import errors
 
-from ..proxy import FaultProxy
+from ..faults import Events, connect
+from ..proxy import FaultProxy, Side
 from ..servers import monitor, wait_for
-from .support import LONG, Recorder, Thread, black_hole, stranger, works
+from .support import LONG, SOON, Recorder, Thread, black_hole, stranger, works
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -375,3 +377,72 @@ def test_nothing_but_info_passes_in_the_clear(
     assert b"INFO" in passed
     for secret in ("t0ken", unique, "a secret", "another", "CONNECT", "PING"):
         assert secret.encode() not in passed
+
+
+# Through what misbehaves --------------------------------------------------------------
+
+
+def acked(js: jsync.JetStream, proxy: FaultProxy, to: Side) -> int:
+    """How many of forty publishes were acked, of which each was cut elsewhere."""
+    count = 0
+    for number in range(40):
+        proxy.cut_after(37 * number + 1, to)
+        with contextlib.suppress(errors.Error):
+            js.publish("kept", b"%04d" % number + bytes(number * 30))
+            count += 1
+    proxy.cut_after(1 << 40, to)
+    return count
+
+
+@pytest.mark.parametrize("to", ["client", "server"])
+@pytest.mark.parametrize("by", ["main thread", "thread"])
+def test_cuts_at_any_byte_lose_no_acknowledged_message(
+    by: str, to: Side, own_server: StartServer, certificates: Certificates
+) -> None:
+    server = own_server(config=certificates.server_config())
+    with FaultProxy("127.0.0.1", server.port, scheme="tls") as proxy:
+        events = Events()
+        with connect(
+            proxy.url,
+            events,
+            tls_ca=certificates.ca.cert,
+            reconnect_jitter_tls=0.01,
+        ) as nc:
+            js = nc.jetstream(timeout=SOON)
+            js.create_stream(name="KEPT", subjects=["kept"])
+            if by == "thread":
+                # One that waits for its answers encrypts and decrypts itself.
+                count = Thread(acked, js, proxy, to).result()
+            else:
+                count = acked(js, proxy, to)
+            wait_for(lambda: nc.is_connected, LONG)
+            assert events.of("disconnect")
+            assert works(nc)
+            assert js.stream("KEPT").info().state.messages >= count
+
+
+@pytest.mark.parametrize("by", ["main thread", "thread"])
+def test_a_changed_byte_ends_the_connection_and_the_next_one_works(
+    by: str, tls_server: LocalServer, certificates: Certificates
+) -> None:
+    def spoil(data: bytes, to: Side) -> bytes:
+        return data[:-1] + bytes([data[-1] ^ 1]) if to == "client" else data
+
+    def ask(nc: jsync.Connection) -> bool:
+        assert works(nc)
+        proxy.rewrite(spoil)
+        with pytest.raises(errors.ConnectionLostError):
+            nc.request("nobody", timeout=LONG)
+        proxy.rewrite(None)
+        return True
+
+    with FaultProxy("127.0.0.1", tls_server.port, scheme="tls") as proxy:
+        events = Events()
+        with connect(
+            proxy.url, events, tls_ca=certificates.ca.cert, reconnect_jitter_tls=0.01
+        ) as nc:
+            assert Thread(ask, nc).result() if by == "thread" else ask(nc)
+            lost = events.wait("disconnect")
+            assert isinstance(lost.__cause__, errors.TLSError)
+            events.wait("reconnect")
+            assert works(nc)
