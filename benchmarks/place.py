@@ -167,6 +167,13 @@ class Place:
         config = "allow_non_tls: true\n" + made.server_config()
         return self._serve(config), str(made.ca.cert)
 
+    @functools.cached_property
+    def websocket(self) -> LocalServer:
+        """A server that listens for WebSockets too, without TLS or compression."""
+        server = self._stack.enter_context(LocalServer(config=SERVER, websocket=True))
+        self._servers.append(server)
+        return server
+
     def distant(self, milliseconds: float) -> int:
         """The port of a line to the server that takes so long there and back."""
         if milliseconds not in self._distant:

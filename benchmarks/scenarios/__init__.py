@@ -25,6 +25,7 @@ from .service import SERVICES
 from .stalls import STALLS
 from .stream import AHEAD, SINGLE
 from .tls import TLS, TLS_REQUEST, TLS_STREAM
+from .websocket import WEBSOCKET, WEBSOCKET_REQUEST
 from .worker import WORKER, WORKER_PROCESSES
 from .writers import WRITE_LARGE
 
@@ -47,6 +48,8 @@ SCENARIOS: dict[str, Scenario] = {
     "tls": TLS,
     "tlsrequest": TLS_REQUEST,
     "tlsstream": TLS_STREAM,
+    "websocket": WEBSOCKET,
+    "websocketrequest": WEBSOCKET_REQUEST,
     "import": IMPORT,
     "fetch": FETCH,
     "fetchack": FETCH_ACK,
