@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import threading
 from typing import TYPE_CHECKING, TypeAlias
 
 from .measure import Result, report
@@ -57,6 +58,12 @@ def main(jobs: Mapping[str, Work]) -> None:
         job.add_argument("--hold", type=int, default=0, help="ms that C holds the GIL")
         job.add_argument("--others", type=int, default=0, help="idle subscriptions")
         job.add_argument("--ca")
+        job.add_argument("--thread", action="store_true", help="not the main thread")
         job.set_defaults(work=work)
     chosen = parser.parse_args()
-    report(chosen.work(chosen))
+    if not chosen.thread:
+        report(chosen.work(chosen))
+        return
+    thread = threading.Thread(target=lambda: report(chosen.work(chosen)))
+    thread.start()
+    thread.join()

@@ -50,6 +50,10 @@ def tls_request_jobs(place: Place) -> Iterator[tuple[str, Job]]:
 
     for name, command in place.clients("request", task, count, count, ca).items():
         yield name, functools.partial(place.run, command)
+        if name == "jsync":
+            # The main thread leaves TLS to the I/O thread.
+            command = [*command, "--thread"]
+            yield f"{name}, not the main thread", functools.partial(place.run, command)
 
 
 TLS_REQUEST = Scenario("TLS: `$JS.API.INFO`", LATENCIES, tls_request_jobs)
@@ -57,10 +61,14 @@ TLS_REQUEST = Scenario("TLS: `$JS.API.INFO`", LATENCIES, tls_request_jobs)
 BATCH = 500
 
 
-def consume(place: Place, client: str, stream: Held, ca: str | None) -> Result:
+# Behind the batch: whether to ack, and whether a handler gets the messages.
+JOBS = {"consume": (0, 1), "fetch": (0,)}
+
+
+def read(place: Place, job: str, client: str, stream: Held, ca: str | None) -> Result:
     def work(consumer: str) -> Result:
-        task = stream.server.url, stream.name, consumer, stream.count, BATCH, 0, 1
-        commands = place.clients("consume", lambda _: task, stream.count, ca=ca)
+        task = stream.server.url, stream.name, consumer, stream.count, BATCH
+        commands = place.clients(job, lambda _: task + JOBS[job], stream.count, ca=ca)
         return place.run(commands[client])
 
     return consumed(stream, work)
@@ -69,12 +77,13 @@ def consume(place: Place, client: str, stream: Held, ca: str | None) -> Result:
 def tls_stream_jobs(place: Place) -> Iterator[tuple[str, Job]]:
     server, ca = place.tls
     stream = held(place, 128, place.count(300_000), server=server)
-    for client in place.clients("consume", lambda n: (n,), stream.count):
-        for how, authority in (("TCP", None), ("TLS", ca)):
-            yield (
-                f"consume by {BATCH}, {client}, {how}",
-                functools.partial(consume, place, client, stream, authority),
-            )
+    for job in JOBS:
+        for client in place.clients(job, lambda n: (n,), stream.count):
+            for how, authority in (("TCP", None), ("TLS", ca)):
+                yield (
+                    f"{job} by {BATCH}, {client}, {how}",
+                    functools.partial(read, place, job, client, stream, authority),
+                )
     count = place.count(200_000)
     for how, authority in (("TCP", None), ("TLS", ca)):
         clients = place.clients(
@@ -91,7 +100,7 @@ def tls_stream_jobs(place: Place) -> Iterator[tuple[str, Job]]:
 
 
 TLS_STREAM = Scenario(
-    "With TLS and without: consume, 128 B, from memory, and publishers, to files",
+    "With TLS and without: consume and fetch, 128 B, from memory, and publishers, to files",
     RATES,
     tls_stream_jobs,
 )
