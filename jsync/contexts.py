@@ -83,7 +83,7 @@ def names(root: Path) -> list[str]:
 def selected(root: Path) -> str | None:
     """The context that is used when none is named, if there is one."""
     try:
-        return (root / "context.txt").read_text().strip() or None
+        return (root / "context.txt").read_text("utf-8").strip() or None
     except FileNotFoundError:
         return None
 
@@ -106,7 +106,7 @@ def select(root: Path, name: str | None) -> None:
 
 def _replace(path: Path, text: str) -> None:
     new = path.with_name(f"{path.name}.{os.getpid()}")
-    new.write_text(text)
+    new.write_text(text, "utf-8")
     new.chmod(0o600)
     new.replace(path)
 
@@ -372,7 +372,7 @@ def _check_there(name: str, path: str) -> None:
 def _seed(path: str) -> str:
     """The seed of an nkey, of a file."""
     try:
-        seed = Path(path).read_text().strip()
+        seed = Path(path).read_text("utf-8").strip()
     except OSError as error:
         raise ConfigError(f"nkey: {path}: {error.strerror}") from None
     except UnicodeDecodeError:

@@ -46,7 +46,7 @@ def read_config(path: Path, kind: type[Config]) -> Config:
     Raises `click.UsageError` for what is no JSON, `ConfigError` for a bad value.
     """
     try:
-        text = sys.stdin.read() if str(path) == "-" else path.read_text()
+        text = sys.stdin.read() if str(path) == "-" else path.read_text("utf-8")
         found = json.loads(text)
     except OSError as error:
         raise click.UsageError(words_of(error)) from None

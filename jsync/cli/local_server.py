@@ -66,7 +66,7 @@ def run(
     running = LocalServer(
         port=port or None,
         store_dir=store_dir,
-        config=None if config is None else config.read_text(),
+        config=None if config is None else config.read_text("utf-8"),
         jetstream=not no_jetstream,
         args=arguments,
     )
