@@ -214,6 +214,7 @@ class LocalServer:
             Error: The server is not running.
         """
         if sys.platform == "win32":
+            self._running_job()
             raise _no_signals("lame_duck")
         self._signal(signal.SIGUSR2)
 
@@ -231,6 +232,7 @@ class LocalServer:
             Error: The server is not running.
         """
         if sys.platform == "win32":
+            self._running_job()
             raise _no_signals("reload")
         if config is not None:
             self._config = config
@@ -288,7 +290,7 @@ class LocalServer:
         """The log of the server so far, over restarts too. Empty after `stop()`."""
         if self._directory is None:
             return ""
-        return (self._directory / "log").read_text(errors="replace")
+        return (self._directory / "log").read_text("utf-8", errors="replace")
 
     def _launch(self, binary: str, directory: Path) -> subprocess.Popen[bytes]:
         config = self._write_config(directory)
@@ -320,7 +322,8 @@ class LocalServer:
         )
         # In a string of this language a backslash escapes, so none is in the path.
         path.write_text(
-            f'ports_file_dir: "{directory.as_posix()}"\n{websocket}{self._config}\n'
+            f'ports_file_dir: "{directory.as_posix()}"\n{websocket}{self._config}\n',
+            "utf-8",
         )
         return path
 
@@ -332,7 +335,7 @@ class LocalServer:
             for path in directory.glob("*.ports"):
                 # The file is half written.
                 with contextlib.suppress(json.JSONDecodeError):
-                    self._listening = json.loads(path.read_text())
+                    self._listening = json.loads(path.read_text("utf-8"))
                     self._port = urlsplit(self._listening["nats"][0]).port
                     if self._websocket_port:
                         self._websocket_port = urlsplit(self.websocket_url).port or -1

@@ -6,13 +6,12 @@ import contextlib
 import functools
 import json
 import os
-import select
 import socket
-import struct
 import subprocess
 import threading
 import time
 from pathlib import Path
+from selectors import EVENT_WRITE, DefaultSelector
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -20,7 +19,7 @@ import pytest
 import jsync
 from jsync import errors
 
-from .proxy import payload_size
+from .proxy import LINGER_NOT, payload_size
 from .servers import wait_for
 
 if TYPE_CHECKING:
@@ -104,9 +103,9 @@ def is_stuck(connection: Connection) -> bool:
     stream = vars(connection._session.io)["_stream"]
     if stream is None:
         return False
-    poll = select.poll()
-    poll.register(stream.fd, select.POLLOUT)
-    return 0 < seen == unsent(connection) and not poll.poll(0)
+    with DefaultSelector() as selector:
+        selector.register(stream.fd, EVENT_WRITE)
+        return 0 < seen == unsent(connection) and not selector.select(0)
 
 
 def payloads(subscription: jsync.Subscription, count: int) -> list[bytes]:
@@ -202,8 +201,7 @@ class Peer:
 
     def reset(self) -> None:
         """Close, with a reset."""
-        linger = struct.pack("ii", 1, 0)
-        self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+        self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, LINGER_NOT)
         self.sock.close()
 
     def _read(self) -> None:

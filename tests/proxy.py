@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import select
 import socket
 import struct
 import sys
@@ -12,6 +11,7 @@ import threading
 import time
 from collections import deque
 from concurrent.futures import Future
+from selectors import EVENT_READ, EVENT_WRITE, DefaultSelector
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 if TYPE_CHECKING:
@@ -27,6 +27,9 @@ Ending: TypeAlias = Literal["reset", "fin"]
 SCHEME = "ws" if os.environ.get("JSYNC_TESTS_OVER") == "websocket" else "nats"
 
 CHUNK = 1 << 16
+
+LINGER_NOT = struct.pack("hh" if sys.platform == "win32" else "ii", 1, 0)
+"""SO_LINGER of a socket whose close is a reset."""
 BUFFER = 1 << 18
 """Bytes that one direction holds before the proxy stops reading."""
 DELAYED_BUFFER = 1 << 26
@@ -146,8 +149,7 @@ class Link:
         self.open = False
         for sock in self.sockets:
             if ending == "reset":
-                linger = struct.pack("ii", 1, 0)
-                sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, LINGER_NOT)
             else:
                 # With bytes left unread, close() would send a reset after all.
                 with contextlib.suppress(OSError):
@@ -330,34 +332,33 @@ class FaultProxy:
             self._links.clear()
 
     def _turn(self) -> None:
-        poll = select.poll()
-        poll.register(self._woken, select.POLLIN)
+        wanted = {self._woken.fileno(): EVENT_READ}
         if self._listener is not None:
-            poll.register(self._listener, select.POLLIN)
+            wanted[self._listener.fileno()] = EVENT_READ
         now = time.monotonic()
         later = []
         for link in self._links:
             events = {sock.fileno(): 0 for sock in link.sockets}
             for flow in link.flows:
                 if self._wants_more(flow):
-                    events[flow.source.fileno()] |= select.POLLIN
+                    events[flow.source.fileno()] |= EVENT_READ
                 due = flow.due()
                 if due is not None and due <= now:
-                    events[flow.target.fileno()] |= select.POLLOUT
+                    events[flow.target.fileno()] |= EVENT_WRITE
                 elif due is not None:
                     later.append(due - now)
-            for number, mask in events.items():
-                if mask:  # poll reports a hang-up even to those who ask for nothing
-                    poll.register(number, mask)
-        happened = dict(poll.poll(min(later) * 1000 if later else None))
+            wanted.update((number, mask) for number, mask in events.items() if mask)
+        with DefaultSelector() as selector:
+            for number, mask in wanted.items():
+                selector.register(number, mask)
+            happened = {
+                key.fd: mask for key, mask in selector.select(min(later, default=None))
+            }
         for link in list(self._links):
             for flow in link.flows:
-                if link.open and happened.get(flow.target.fileno(), 0) & ~select.POLLIN:
+                if link.open and happened.get(flow.target.fileno(), 0) & EVENT_WRITE:
                     self._write(link, flow)
-                if (
-                    link.open
-                    and happened.get(flow.source.fileno(), 0) & ~select.POLLOUT
-                ):
+                if link.open and happened.get(flow.source.fileno(), 0) & EVENT_READ:
                     self._read(link, flow)
         if self._listener is not None and self._listener.fileno() in happened:
             self._connect(self._listener)

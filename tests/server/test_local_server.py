@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from jsync import errors
 from jsync.server import LocalServer
 
 from ..servers import RawClient, monitor, wait_for
+from ..windows import WINDOWS, needs_fork, needs_shell, needs_signals, only_windows
 from .support import run_child
 
 if TYPE_CHECKING:
@@ -60,7 +62,8 @@ def test_the_repr_shows_the_state() -> None:
         server.resume()
         assert repr(server) == f"<LocalServer running {where}>"
         server.kill()
-        assert repr(server) == "<LocalServer ended, exit code -9>"
+        code = 1 if WINDOWS else -signal.SIGKILL
+        assert repr(server) == f"<LocalServer ended, exit code {code:d}>"
     assert repr(server) == "<LocalServer stopped>"
 
 
@@ -151,6 +154,7 @@ def test_a_bad_configuration_is_an_error_with_the_end_of_the_log() -> None:
     assert repr(server) == "<LocalServer stopped>"
 
 
+@needs_shell
 def test_a_server_that_is_not_ready_in_time_is_ended(tmp_path: Path) -> None:
     slow = tmp_path / "nats-server"
     slow.write_text("#!/bin/sh\necho here I am\nexec sleep 60\n")
@@ -199,6 +203,7 @@ def test_a_paused_server_can_be_stopped(own_server: StartServer) -> None:
     assert not server.is_running
 
 
+@needs_fork
 def test_a_forked_child_does_not_stop_the_server_of_its_parent() -> None:
     script = """
         import os
@@ -214,6 +219,7 @@ def test_a_forked_child_does_not_stop_the_server_of_its_parent() -> None:
     assert run_child(script).strip() == "True True"
 
 
+@needs_signals
 def test_clients_learn_of_lame_duck_mode(own_server: StartServer) -> None:
     server = own_server()
     with RawClient(server.url) as client:
@@ -224,6 +230,14 @@ def test_clients_learn_of_lame_duck_mode(own_server: StartServer) -> None:
     assert "lame duck" in server.log
 
 
+@only_windows
+def test_calls_that_need_signals_name_the_alternative(server: LocalServer) -> None:
+    for call in (server.reload, server.lame_duck):
+        with pytest.raises(errors.UnsupportedPlatformError, match=r"stop\(\)"):
+            call()
+
+
+@needs_signals
 def test_a_reload_takes_a_new_configuration(own_server: StartServer) -> None:
     server = own_server(config="max_payload: 2048")
     server.reload("max_payload: 1024")
@@ -237,6 +251,7 @@ def test_a_reload_takes_a_new_configuration(own_server: StartServer) -> None:
     assert is_reloaded()
 
 
+@needs_signals
 def test_a_refused_reload_changes_nothing(own_server: StartServer) -> None:
     server = own_server(config="max_payload: 2048")
     server.reload("max_payload: {")
@@ -255,6 +270,7 @@ def test_arguments_reach_the_server(
         assert client.info["server_name"] == "someone"
 
 
+@needs_signals
 def test_ctrl_c_in_the_terminal_does_not_reach_the_server(server: LocalServer) -> None:
     assert os.getpgid(server.pid) != os.getpgrp()
 
@@ -276,13 +292,17 @@ import os, sys, time
 from jsync.server import LocalServer
 server = LocalServer()
 server.start()
-print(server.url, os.path.dirname(server.log.split("configuration file: ")[1].split()[0]), flush=True)
+print(server.url, server._directory, flush=True)
 time.sleep(60)
 """
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
-def test_the_server_dies_with_its_parent(number: signal.Signals) -> None:
+# Windows has one way to end another process, and calls it SIGTERM.
+ENDINGS = ["SIGTERM"] if WINDOWS else ["SIGKILL", "SIGINT", "SIGTERM"]
+
+
+@pytest.mark.parametrize("name", ENDINGS)
+def test_the_server_dies_with_its_parent(name: str) -> None:
     # The parent may import jsync from the checkout that this test imports it from.
     root = Path(errors.__file__).parent.parent
     with subprocess.Popen(
@@ -292,15 +312,17 @@ def test_the_server_dies_with_its_parent(number: signal.Signals) -> None:
         cwd=root,
     ) as parent:
         assert parent.stdout is not None
-        url, directory = parent.stdout.readline().split()
+        url, directory = parent.stdout.readline().strip().split(" ", 1)
         RawClient(url).close()
-        parent.send_signal(number)
+        parent.send_signal(signal.Signals[name])
 
     def is_gone() -> bool:
         try:
             RawClient(url).close()
         except ConnectionError:
-            return not Path(directory).exists()
+            # On Windows nobody is left who could remove it.
+            return WINDOWS or not Path(directory).exists()
         return False
 
     wait_for(is_gone)
+    shutil.rmtree(directory, ignore_errors=True)
