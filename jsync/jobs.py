@@ -98,7 +98,8 @@ class Job:
 def _call(name: str, *args: Any, of: str = "kernel32") -> int:
     """Call a function of the system, which returns 0 if it fails, or not 0 in `ntdll`."""
     function = getattr(_windows.WinDLL(of, use_last_error=True), name)
-    function.restype = ctypes.c_long if of == "ntdll" else ctypes.c_void_p
+    handle = name.startswith("Create")
+    function.restype = ctypes.c_void_p if handle else ctypes.c_int
     result = function(
         *(ctypes.c_void_p(each) if isinstance(each, int) else each for each in args)
     )

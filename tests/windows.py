@@ -1,10 +1,19 @@
-"""What Windows lacks, by name: the only reasons for a test to be skipped there."""
+"""What Windows lacks, by name: the only reasons for a test to be skipped there.
+
+And what it has under other names.
+"""
 
 from __future__ import annotations
 
+import ctypes
 import sys
+from functools import partial
+from typing import TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 def _lacks(what: str) -> pytest.MarkDecorator:
@@ -17,3 +26,10 @@ needs_signals = _lacks("signals to other processes")
 needs_unix_sockets = _lacks("unix sockets in Python")
 needs_shell = _lacks("shell of POSIX")
 only_windows = pytest.mark.skipif(not WINDOWS, reason="it is about Windows")
+
+
+def sleep_with_the_gil(milliseconds: int) -> Callable[[], object]:
+    """A call that sleeps in C, and lets no other thread run Python meanwhile."""
+    if WINDOWS:
+        return partial(ctypes.PyDLL("kernel32").Sleep, milliseconds)
+    return partial(ctypes.PyDLL(None).usleep, milliseconds * 1000)

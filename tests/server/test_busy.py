@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import ctypes
 import time
 from typing import TYPE_CHECKING
 
@@ -8,6 +7,7 @@ import pytest
 
 import jsync
 
+from ..windows import sleep_with_the_gil
 from .support import Recorder
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ def busy_for(seconds: float) -> None:
 
 
 def hold_the_gil_for(seconds: float) -> None:
-    ctypes.PyDLL(None).usleep(int(seconds * 1e6))
+    sleep_with_the_gil(int(seconds * 1000))()
 
 
 @pytest.fixture
