@@ -34,6 +34,13 @@ pytestmark = pytest.mark.server
 
 SECRET = "open-sesame"
 
+# It expects the event loop that the main thread had before Python 3.14.
+PPROXY = """
+import asyncio, pproxy.server
+asyncio.set_event_loop(asyncio.new_event_loop())
+pproxy.server.main()
+"""
+
 
 @contextlib.contextmanager
 def proxy(*protocols: str, secret: str = "") -> Iterator[int]:
@@ -43,8 +50,8 @@ def proxy(*protocols: str, secret: str = "") -> Iterator[int]:
     url = f"{'+'.join(protocols)}://127.0.0.1:{port}"
     command = [
         sys.executable,
-        "-m",
-        "pproxy",
+        "-c",
+        PPROXY,
         "-l",
         url + (f"#{secret}" if secret else ""),
     ]
