@@ -427,6 +427,7 @@ def test_one_thread_at_a_time_reads_the_socket() -> None:
                     msg = mailbox.get(LONG)
                     assert msg is not None
                     assert msg.data == b"%d" % i
+                    cast("JetStreamMsg", msg).ack()  # the I/O thread sends it later
             finally:
                 over.set()
 
