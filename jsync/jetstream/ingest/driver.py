@@ -776,9 +776,12 @@ class FastIngest(Single, MessageAdder):
             self.abandon()
 
     def __del__(self) -> None:
-        with contextlib.suppress(Exception):
+        # As the interpreter ends, a free-threaded one has cleared the modules before.
+        try:
             if self._engine.state not in OVER:
                 self.abandon()
+        except Exception:  # noqa: BLE001, S110
+            pass
 
     def __repr__(self) -> str:
         if not hasattr(self, "_engine"):  # __init__ raised for an invalid option

@@ -302,9 +302,12 @@ class Publisher(Single):
         self._closed = True
 
     def __del__(self) -> None:
-        with contextlib.suppress(Exception):
+        # As the interpreter ends, a free-threaded one has cleared the modules before.
+        try:
             if not self._closed:
                 self._acks.forget()
+        except Exception:  # noqa: BLE001, S110
+            pass
 
     def __repr__(self) -> str:
         if not hasattr(self, "_window"):  # __init__ raised for an invalid option
