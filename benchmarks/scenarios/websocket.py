@@ -18,13 +18,17 @@ NOT_OVER_WEBSOCKET = {"nats.c", "natsio"}
 
 
 def commands(
-    place: Place, job: str, task: Callable[[str, int], tuple[object, ...]], *counts: int
+    place: Place,
+    job: str,
+    task: Callable[[str, int], tuple[object, ...]],
+    fast: int,
+    slow: int,
 ) -> Iterator[tuple[str, str, list[str]]]:
     """Each client that knows WebSocket, how it goes there, and its command."""
     server = place.websocket
     for how, url in (("TCP", server.url), ("WebSocket", server.websocket_url)):
         given = functools.partial(task, url)
-        for client, command in place.clients(job, given, *counts).items():
+        for client, command in place.clients(job, given, fast, slow).items():
             if client not in NOT_OVER_WEBSOCKET:
                 yield client, how, command
 

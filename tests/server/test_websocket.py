@@ -304,17 +304,17 @@ def test_it_goes_through_a_proxy_and_a_dialer(ws_server: LocalServer) -> None:
 def test_an_encrypted_one_goes_through_an_http_proxy(
     wss_server: LocalServer, certificates: Certificates
 ) -> None:
-    trust = {"tls_ca": certificates.ca.cert}
+    ca = certificates.ca.cert
     with real_proxy("http") as port:
         proxy = f"http://127.0.0.1:{port}"
-        with jsync.connect(url_of(wss_server), proxy=proxy, **trust) as nc:
+        with jsync.connect(url_of(wss_server), proxy=proxy, tls_ca=ca) as nc:
             assert nc.connected_url == url_of(wss_server)
             assert works(nc)
         # Nobody but the proxy leads there, and it passes TLS on as it is.
         with pytest.raises(errors.TLSError, match="certificate"):
             jsync.connect(url_of(wss_server), proxy=proxy)
     with pytest.raises(errors.Error):
-        jsync.connect(url_of(wss_server), proxy=proxy, **trust)
+        jsync.connect(url_of(wss_server), proxy=proxy, tls_ca=ca)
 
 
 # The wrong port -----------------------------------------------------------------------

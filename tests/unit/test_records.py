@@ -25,36 +25,30 @@ if TYPE_CHECKING:
 SID = 7
 
 
-class Ours(ssl.SSLObject):
-    """Notes which threads read and write, and does `inside` in the middle of it."""
+class Context(ssl.SSLContext):
+    """Knows which threads read and wrote, and has `inside` done in the middle of it."""
 
     readers: set[int]
     writers: set[int]
     inside: Callable[[], object] | None = None
 
+
+class Ours(ssl.SSLObject):
     def read(self, *arguments: Any) -> Any:
-        self.context.readers.add(threading.get_ident())
-        self._be_inside()
+        self._be_inside().readers.add(threading.get_ident())
         return super().read(*arguments)
 
     def write(self, data: Any) -> int:
-        self.context.writers.add(threading.get_ident())
-        self._be_inside()
+        self._be_inside().writers.add(threading.get_ident())
         return super().write(data)
 
-    def _be_inside(self) -> None:
-        act, self.context.inside = self.context.inside, None
+    def _be_inside(self) -> Context:
+        context = self.context
+        assert isinstance(context, Context)
+        act, context.inside = context.inside, None
         if act is not None:
             act()
-
-
-class Context(ssl.SSLContext):
-    sslobject_class = Ours
-
-    def __init__(self, protocol: int) -> None:
-        self.readers: set[int] = set()
-        self.writers: set[int] = set()
-        self.inside: Callable[[], object] | None = None
+        return context
 
 
 class Pair:
@@ -71,6 +65,8 @@ class Pair:
         near.setblocking(False)
         self.near, self.far = near, far
         self.context = Context(ssl.PROTOCOL_TLS_CLIENT)
+        self.context.sslobject_class = Ours
+        self.context.readers, self.context.writers = set(), set()
         self.context.maximum_version = newest
         self.context.load_verify_locations(certificates.ca.cert)
         theirs = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
