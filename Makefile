@@ -13,12 +13,13 @@ AVRO := .cache/spark-avro_2.13-4.1.1.jar
 SERVERS := $(foreach line,2.10 2.11 2.12 2.14.0 2.14 2.15,.cache/nats-server/$(line)/bin/nats-server)
 
 # The tests that go over WebSocket as they are: the others look at, or change, the bytes of
-# NATS on the line, or start servers of their own.
+# NATS on the line, or start servers of their own. Single tests that do are marked `line`.
 OVER_WEBSOCKET := $(addprefix tests/server/,$(addsuffix .py,\
-	consume/test_abandoned consume/test_ackless consume/test_arrow consume/test_ending consume/test_failures \
-	consume/test_handlers consume/test_workers subscribe/test_acks subscribe/test_delivery subscribe/test_push_consumer \
-	subscribe/test_queue_groups subscribe/test_statuses test_atomic_batch test_connection_events test_drain_close \
-	test_jetstream test_request test_requests test_stored_messages test_subscribe test_threads))
+	consume/test_abandoned consume/test_ackless consume/test_arrow consume/test_delivery consume/test_ending \
+	consume/test_failures consume/test_handlers consume/test_priority consume/test_reuse consume/test_workers \
+	subscribe/test_acks subscribe/test_delivery subscribe/test_push_consumer subscribe/test_queue_groups \
+	subscribe/test_statuses test_atomic_batch test_connection_events test_drain_close test_jetstream \
+	test_publish_options test_request test_requests test_stored_messages test_subscribe test_threads))
 
 .DEFAULT_GOAL := help
 .PHONY: help demo java tmux prometheus haproxy go jars servers quick quick-tests test bulk fault fault-spark websocket lint types unit docs dist bench bench-spark bench-scale bench-threads sanitize tsan fuzz clean
@@ -137,7 +138,7 @@ fault-spark: java $(VENV)/.test $(VENV)/.spark
 
 websocket: $(VENV)/.test
 	JSYNC_TESTS_OVER=websocket scripts/run-tests websocket $(VENV) -n 3 --dist loadfile \
-		-m 'not bulk and not fault' $(OVER_WEBSOCKET)
+		-m 'not bulk and not fault and not line' $(OVER_WEBSOCKET)
 
 lint: $(VENV)/.test
 	$(VENV)/bin/ruff check .

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Builds the extension with the address and undefined-behaviour sanitizers of gcc, in a
 # temporary copy. Runs tests/unit against it, except the tests of the project's own files,
-# which are not all copied, and two fault campaigns against real servers: kills, cuts,
-# garbage, slow lines.
+# which are not all copied, two fault campaigns against real servers: kills, cuts, garbage,
+# slow lines, and the tests of WebSocket and TLS.
 #
 #     tests/sanitize.sh [VENV] [pytest arguments]      VENV is .venv when not given
 set -euo pipefail
@@ -33,4 +33,5 @@ PYTHONMALLOC=malloc \
 PYTHONPATH=$copy \
     "$python" -m pytest tests/unit -m 'not tools' \
     tests/server/test_faults.py tests/server/test_wan_faults.py \
+    tests/server/test_websocket.py tests/server/test_tls.py \
     -q -p no:cacheprovider --capture=sys "${@:2}"
