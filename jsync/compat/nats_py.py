@@ -14,6 +14,7 @@ from ..core.closing import Unsubscribing
 from ..core.deadline import deadline_after
 from ..core.gate import Gate
 from ..core.session import ConnectionState
+from ..core.shared import finaliser
 from ..core.single import Single
 from ..errors import (
     APIError,
@@ -595,6 +596,7 @@ class PullSubscription(Unsubscribing, Single):
     def _delete(self) -> None:
         self._own.delete(lambda: self._consumer.delete(timeout=self._timeout))
 
+    @finaliser
     def __del__(self) -> None:
         own = getattr(self, "_own", None)
         # Else Ctrl-C came as it was made. Of a consumer that is ours the info is known.

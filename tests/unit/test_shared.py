@@ -10,6 +10,7 @@ from __future__ import annotations
 import gc
 import os
 import signal
+import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -498,3 +499,25 @@ def test_a_stop_from_any_thread_ends_the_wait_of_a_member() -> None:
 
     results = meet(ROUNDS, lambda number: members[number].stop(), read)
     assert all(results[1])
+
+
+def test_a_finaliser_does_nothing_once_python_is_ending() -> None:
+    program = """if True:
+        import os, sys
+        from jsync.core.shared import finaliser
+
+        class Told:
+            def __init__(self, name):
+                self.name = name
+
+            @finaliser
+            def __del__(self, write=os.write):
+                write(1, self.name)
+
+        Told(b"dropped ")
+        sys.kept = Told(b"kept to the end")  # the last module to be emptied
+    """
+    ended = subprocess.run(
+        [sys.executable, "-c", program], check=True, capture_output=True, timeout=120
+    )
+    assert (ended.stdout, ended.stderr) == (b"dropped ", b"")

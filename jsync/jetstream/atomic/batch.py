@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from ..._fast import AtomicAdder
 from ...core.deadline import deadline_after
+from ...core.shared import finaliser
 from ...core.single import Single
 from ...errors import AtomicBatchError, ConfigError, Error
 from .driver import AtomicDriver
@@ -254,6 +255,7 @@ class AtomicBatch(Single, AtomicAdder):
         else:
             self.discard()
 
+    @finaliser
     def __del__(self) -> None:
         # A stream has room for 50 open batches, and keeps a forgotten one for ten
         # seconds.

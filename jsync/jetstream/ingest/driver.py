@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, NoReturn, TypeAlias
 from ..._fast import BatchWriter, FastPubAck, Mailbox, MessageAdder
 from ...checks import callback as check_callback, count, span
 from ...core.session import ConnectionState, Interest
-from ...core.shared import RLock
+from ...core.shared import RLock, finaliser
 from ...core.single import Single
 from ...errors import (
     ConnectionClosedError,
@@ -775,6 +775,7 @@ class FastIngest(Single, MessageAdder):
             # The body raised or Ctrl-C came. Otherwise the ingest has already ended.
             self.abandon()
 
+    @finaliser
     def __del__(self) -> None:
         # As the interpreter ends, a free-threaded one has cleared the modules before.
         try:

@@ -6,7 +6,7 @@ import hashlib
 import io
 from typing import TYPE_CHECKING, BinaryIO
 
-from ...core.shared import RLock
+from ...core.shared import RLock, finaliser
 from ...errors import (
     ConfigError,
     DigestMismatchError,
@@ -507,6 +507,7 @@ class ObjectWriter(_File):
         self._check_open()
         return self
 
+    @finaliser
     def __del__(self) -> None:
         upload = getattr(self, "_upload", None)
         if upload is not None and not self.closed:

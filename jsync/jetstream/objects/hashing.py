@@ -7,6 +7,8 @@ import hashlib
 from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
+from ...core.shared import finaliser
+
 if TYPE_CHECKING:
     from ...core.callbacks import Spawner
     from ...core.requests import Data
@@ -73,5 +75,6 @@ class Hashing:
         if self._waiting is not None:
             self._waiting.put(None)
 
+    @finaliser
     def __del__(self) -> None:
         self.stop()

@@ -10,6 +10,7 @@ from ..._fast import Columns, RowsReader, arrow_schema, arrow_stream
 from ...checks import whole
 from ...core.closing import Closing
 from ...core.deadline import deadline_after
+from ...core.shared import finaliser
 from ...core.single import Single
 from ..pulls.engine import consume_limits
 from ..pulls.inbox import raise_failure
@@ -146,6 +147,7 @@ class ArrowReading(Closing, Single, RowsReader):
         if self._pull is not None:
             self._pull.stop()
 
+    @finaliser
     def __del__(self) -> None:
         pull = getattr(self, "_pull", None)
         if pull is not None:

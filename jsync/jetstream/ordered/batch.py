@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, cast
 
 from ..._fast import JetStreamMsg, Messages
 from ...core.closing import Closing
-from ...core.shared import RLock
+from ...core.shared import RLock, finaliser
 from ...core.single import Single
 from ...errors import (
     BlockingCallError,
@@ -346,6 +346,7 @@ class OrderedBatch(Closing, Single):
         """Leave the batch. Does not block, and a second call does nothing."""
         self._fetch.close()
 
+    @finaliser
     def __del__(self) -> None:
         fetch = getattr(self, "_fetch", None)
         if fetch is not None:  # None if Ctrl-C interrupted __init__

@@ -8,6 +8,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..._fast import Mailbox, Order, encode_publish
+from ...core.shared import finaliser
 from ...errors import (
     ConnectionLostError,
     Error,
@@ -247,6 +248,7 @@ class Place:
         with contextlib.suppress(ValueError):  # another thread was faster
             self._deletions.remove(deletion)
 
+    @finaliser
     def __del__(self) -> None:
         # Nobody reads any more. Without a connection we cannot delete the consumer, so
         # the server removes it after its inactive_threshold.

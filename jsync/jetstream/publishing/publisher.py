@@ -6,6 +6,7 @@ import contextlib
 from typing import TYPE_CHECKING
 
 from ...checks import callback, count, flag, seconds, span
+from ...core.shared import finaliser
 from ...core.single import Single
 from ...errors import ConfigError, Error, TimeoutError as LateError
 from .acks import PublisherAcks
@@ -301,6 +302,7 @@ class Publisher(Single):
         self._acks.end()
         self._closed = True
 
+    @finaliser
     def __del__(self) -> None:
         # As the interpreter ends, a free-threaded one has cleared the modules before.
         try:

@@ -12,7 +12,7 @@ from ...checks import seconds
 from ...core.backlog import next_of
 from ...core.callbacks import wrap
 from ...core.gate import Gate
-from ...core.shared import RLock
+from ...core.shared import RLock, finaliser
 from ...core.single import Single
 from ...errors import (
     BlockingCallError,
@@ -143,6 +143,7 @@ class Prefetched(Single, Generic[Item]):
     ) -> None:
         self._pull.stop()
 
+    @finaliser
     def __del__(self) -> None:
         pull = getattr(self, "_pull", None)
         if pull is not None:  # None if Ctrl-C interrupted __init__

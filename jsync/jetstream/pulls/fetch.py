@@ -6,6 +6,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, cast
 
 from ..._fast import JetStreamMsg, Messages
+from ...core.shared import finaliser
 from ...core.single import Single
 from ...errors import (
     ConnectionLostError,
@@ -225,6 +226,7 @@ class PullOfOne(SinglePull):
             else:
                 return msg or super().take()
 
+    @finaliser
     def __del__(self) -> None:
         inbox = getattr(self, "inbox", None)
         if inbox is not None:  # None if Ctrl-C interrupted __init__
@@ -303,6 +305,7 @@ class Batch(Single):
     ) -> None:
         self._pull.leave()
 
+    @finaliser
     def __del__(self) -> None:
         pull = getattr(self, "_pull", None)
         if pull is not None:  # None if Ctrl-C interrupted __init__

@@ -10,6 +10,7 @@ from ..._fast import JetStreamMsg, Messages
 from ...core.backlog import Backlog
 from ...core.callbacks import wrap
 from ...core.closing import Unsubscribing
+from ...core.shared import finaliser
 from ...errors import (
     BlockingCallError,
     ConfigError,
@@ -383,6 +384,7 @@ class PushSubscription(Unsubscribing, Backlog[JetStreamMsg]):
             return
         self._wait_handled(deadline, timeout)
 
+    @finaliser
     def __del__(self) -> None:
         # Without a callback nobody can read the subscription any more. With one it
         # continues.

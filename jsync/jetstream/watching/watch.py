@@ -8,6 +8,7 @@ from ..._fast import EntryIterator
 from ...checks import seconds
 from ...core.closing import Stopping
 from ...core.deadline import deadline_after
+from ...core.shared import finaliser
 from ...core.single import Single
 from ...errors import (
     SubscriptionClosedError,
@@ -174,6 +175,7 @@ class Watching(Stopping, Single, Generic[Item]):
         """
         self._changes.stop(seconds(timeout, "timeout"))
 
+    @finaliser
     def __del__(self) -> None:
         changes = getattr(self, "_changes", None)
         if changes is not None:  # None if Ctrl-C interrupted __init__
