@@ -15,6 +15,9 @@ cdef enum:
     # last message waits for the GIL.
     MOST_ENDINGS = 64
     ENDINGS_NS = 1_000_000
+    # Without a GIL Python frees an object on the thread that made it. Messages that others
+    # have dropped are freed when that thread is back in Python, after so many bytes.
+    BREATH_BYTES = 256 * 1024
     # So long the I/O thread leaves the socket to who read it last: a script that asks again
     # at once finds it free.
     ASIDE_NS = 200_000
@@ -24,6 +27,7 @@ cdef enum:
     WAITED_FOR_NS = LAZY_NS - ASIDE_NS
 
 cdef int64_t LONGEST_POLL_NS = 3_600_000_000_000
+cdef int64_t BREATH_NS = 1_000_000_000  # and so soon
 
 
 @cython.final
@@ -314,8 +318,11 @@ cdef class Line(Parser):
         cdef int64_t until = <int64_t>(deadline * 1e9), aside, pause, now
         cdef pollfd fds[2]
         cdef int ready = 0
+        cdef size_t got = 0
         cdef bint more = False, can_write = False, secure, gone
         store_int(&self.deciding, False)
+        if PARALLEL:
+            until = min(until, jsync_now() + BREATH_NS)
         # There may be events already, of a thread that read in this one's place.
         while (
             not self.events and not load_int(&self.interrupted)
@@ -369,7 +376,7 @@ cdef class Line(Parser):
                 if not self.direct:
                     self.events.append((EVENT_READABLE, None))
                 elif not self.receiving:
-                    self.receive()
+                    got += self.receive()
                 else:
                     with nogil:  # held up in the middle of it, for no longer than it takes
                         jsync_poll(fds, 0, 1_000_000)
@@ -378,6 +385,8 @@ cdef class Line(Parser):
             if not self.direct and (can_write or more):
                 self.events.append((EVENT_WRITABLE, None))
             if self.now >= until or (self.ended and ready == 0):
+                break
+            if PARALLEL and got >= BREATH_BYTES:
                 break
         store_int(&self.interrupted, False)
         events = self.take_events()
@@ -400,8 +409,8 @@ cdef class Line(Parser):
             left = aside
         return max(0, min(left, LONGEST_POLL_NS))
 
-    cdef int receive(self) except -1:
-        """Receive, parse and deliver what has come, up to a bound."""
+    cdef Py_ssize_t receive(self) except -1:
+        """Receive, parse and deliver what has come, up to a bound: so many bytes."""
         cdef ssize_t n
         cdef size_t got = 0, space
         cdef int error
@@ -437,7 +446,7 @@ cdef class Line(Parser):
         finally:
             self.receiving = False
         self.answer()
-        return 0
+        return got
 
     cdef size_t room_for_records(self) except 0:
         """Make room for what they hold; so many bytes of them may come."""
