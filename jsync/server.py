@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
-    from .jobs import Job
+    from ._jobs import Job
 
-# Windows has job objects in place of all this: see `jobs`.
+# Windows has job objects in place of all this: see `_jobs`.
 #
 # The shell becomes nats-server, so its pid is the server's pid. It leaves a watchdog
 # behind that reads our end of a pipe. A line means that the server has stopped. The end
@@ -301,7 +301,7 @@ class LocalServer:
         self._owner = os.getpid()
         with (directory / "log").open("ab") as log:
             if sys.platform == "win32":
-                from .jobs import Job  # noqa: PLC0415 (of Windows)
+                from ._jobs import Job  # noqa: PLC0415 (of Windows)
 
                 self._job = Job([*command, *self._args], log)
                 return self._job.process

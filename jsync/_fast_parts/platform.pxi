@@ -212,6 +212,10 @@ cdef extern from *:
     #endif
     #ifdef JSYNC_INTERLOCKED
     #include <intrin.h>
+    #ifdef __GNUC__  /* of mingw-w64, whose intrin.h has all but this one */
+    #define _InterlockedCompareExchange8(at, value, was) \\
+        __sync_val_compare_and_swap((at), (was), (value))
+    #endif
     #define JSYNC_1(at) ((volatile char*)(at))
     #define JSYNC_4(at) ((volatile long*)(at))
     #define JSYNC_8(at) ((volatile __int64*)(at))

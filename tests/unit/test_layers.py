@@ -63,7 +63,7 @@ DOORS = {
         "worker.process",
         "worker.supervisor",
     },
-    "subprocess": {"cli.doctor", "contexts", "jobs", "server", "worker.supervisor"},
+    "subprocess": {"_jobs", "cli.doctor", "contexts", "server", "worker.supervisor"},
     "random": {
         "cli.templates",
         "core.io_thread",
