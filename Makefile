@@ -22,7 +22,7 @@ OVER_WEBSOCKET := $(addprefix tests/server/,$(addsuffix .py,\
 	test_publish_options test_request test_requests test_stored_messages test_subscribe test_threads))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo java tmux prometheus haproxy go jars servers quick quick-tests test bulk fault fault-spark websocket lint types unit docs dist bench bench-spark bench-scale bench-threads sanitize tsan fuzz clean
+.PHONY: help demo java tmux prometheus haproxy go jars servers quick quick-tests test bulk fault fault-spark websocket lint types unit docs dist bench bench-spark bench-scale bench-threads sanitize tsan wine fuzz clean
 
 help:
 	@echo 'make demo      336,776 flights into JetStream and out again, by Spark too where Java is'
@@ -42,6 +42,7 @@ help:
 	@echo 'make dist      sdist, wheel, their checks, and the tests on the installed wheel'
 	@echo 'make sanitize  the unit tests and two fault campaigns under ASAN and UBSAN'
 	@echo 'make tsan      the tests in which threads meet, under ThreadSanitizer, without the GIL'
+	@echo 'make wine      tests on a Windows Python, under wine: 2 minutes, and 5 more once'
 	@echo 'make fuzz      a bounded run of the fuzzer'
 
 $(VENV)/bin/python:
@@ -183,6 +184,11 @@ sanitize: $(VENV)/.test
 tsan: TSAN_PYTHON ?= $(firstword $(wildcard .pythons/*-tsan/bin/python3))
 tsan: $(VENV)/.test
 	tests/tsan.sh "$(TSAN_PYTHON)" $(VENV)
+
+# Not Windows: see docs/guides/windows.md.
+wine: $(VENV)/.test
+	@scripts/need-wine
+	tests/wine.sh $(VENV)
 
 fuzz: $(VENV)/.test
 	PYTHON=$(abspath $(VENV))/bin/python tests/fuzz/run.sh .cache/fuzz -runs=200000

