@@ -777,12 +777,9 @@ class FastIngest(Single, MessageAdder):
 
     @finaliser
     def __del__(self) -> None:
-        # As the interpreter ends, a free-threaded one has cleared the modules before.
-        try:
+        with contextlib.suppress(Exception):
             if self._engine.state not in OVER:
                 self.abandon()
-        except Exception:  # noqa: BLE001, S110
-            pass
 
     def __repr__(self) -> str:
         if not hasattr(self, "_engine"):  # __init__ raised for an invalid option

@@ -304,12 +304,9 @@ class Publisher(Single):
 
     @finaliser
     def __del__(self) -> None:
-        # As the interpreter ends, a free-threaded one has cleared the modules before.
-        try:
+        with contextlib.suppress(Exception):
             if not self._closed:
                 self._acks.forget()
-        except Exception:  # noqa: BLE001, S110
-            pass
 
     def __repr__(self) -> str:
         if not hasattr(self, "_window"):  # __init__ raised for an invalid option
