@@ -70,7 +70,7 @@ cdef bint read_ack(
         and next_number(&p, end, &ack.consumer_sequence)
         and next_number(&p, end, &ack.timestamp)
         and next_number(&p, end, &ack.pending)
-        and p == end + 1  # what stands behind is looked at below
+        and p == end + 1  # the rest is checked below
     ):
         return True
     if not (

@@ -1,7 +1,7 @@
 # Columns in the Arrow C data interface, through the PyCapsule interface.
 # https://arrow.apache.org/docs/format/CDataInterface.html
 #
-# What is handed out refers to a chunk alone. To release it takes no GIL, and what is taken
+# An exported array refers to its chunk alone. To release it takes no GIL, and a part taken
 # out of it, a child for one, lives on by itself.
 
 from cpython.pycapsule cimport PyCapsule_GetPointer, PyCapsule_IsValid, PyCapsule_New
@@ -81,7 +81,7 @@ cdef enum:
     MOST_BUFFERS = 3
     MOST_CHILDREN = 5
 
-cdef struct SchemaRoom:  # what a schema needs of its own
+cdef struct SchemaRoom:  # the memory that a schema owns
     ArrowSchema children[MOST_CHILDREN]
     ArrowSchema* pointers[MOST_CHILDREN]
 

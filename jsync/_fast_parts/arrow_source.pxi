@@ -231,7 +231,7 @@ cdef tuple OPTION_COLUMNS = (
 
 cdef enum:
     MOST_OPTIONS = 6
-    LONGEST_TTL = 9223372036  # seconds: what Go counts in nanoseconds
+    LONGEST_TTL = 9223372036  # seconds: the most that Go counts in nanoseconds
 
 
 @cython.final

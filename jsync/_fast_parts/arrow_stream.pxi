@@ -31,7 +31,7 @@ cdef class ArrowStream:
     cdef object error      # why reading failed
     cdef bytes text        # of that error,
     cdef const char* last_error  # for C
-    cdef object interrupt  # Ctrl-C or the like, for the user
+    cdef object interrupt  # Ctrl-C or another exception of a signal handler, for the user
     cdef bint raised       # and whether it was raised; a finaliser may have lost it
 
     @staticmethod
@@ -45,7 +45,7 @@ cdef class ArrowStream:
         while self.next == NULL:
             self.batch = next(self.batches, None)
             if self.batch is None:
-                return 0  # what is released already is the end
+                return 0  # a stream that is released is at its end
             self.next = self.batch.first
         if not make_batch(out, self.next, &self.shape):
             raise MemoryError
@@ -110,7 +110,7 @@ cdef int raise_interrupt(void* waiting) except -1:
 
 
 cdef int stream_schema(ArrowArrayStream* out, ArrowSchema* schema) noexcept nogil:
-    # Nothing of it ever changes, so that this needs no GIL.
+    # A chunk never changes, so this needs no GIL.
     cdef Shape* shape = &(<ArrowStream><PyObject*>out.private_data).shape
     return 0 if make_batch_schema(schema, shape) else ERROR_MEMORY
 
@@ -177,7 +177,7 @@ cdef void release_stream_now(ArrowArrayStream* out) noexcept with gil:
 
 
 cdef void release_stream(ArrowArrayStream* out) noexcept nogil:
-    # At the end of the interpreter nobody may take the GIL, and all is forgotten anyway.
+    # While the interpreter ends, no thread may take the GIL. The memory is freed with it.
     if not jsync_finalizing():
         release_stream_now(out)
     out.release = NULL

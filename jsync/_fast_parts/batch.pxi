@@ -1,4 +1,4 @@
-# Messages of atomic batches (ADR-50): encoded but for what is known when they are sent.
+# Messages of atomic batches (ADR-50): encoded but for the parts known at the send.
 
 cdef bytes NO_HEADERS = b"NATS/1.0\r\n\r\n"
 
@@ -206,7 +206,7 @@ cdef class AtomicAdder:
     cdef readonly BatchMessages _messages
     cdef readonly Turn _turn
     cdef Outbox outbox
-    cdef uint64_t flowing  # on which connection of the outbox; 0: each has to be looked at
+    cdef uint64_t flowing  # the connection of the outbox; 0: check each message
 
     def __init__(self, messages: BatchMessages, outbox: Outbox) -> None:
         self._messages = messages

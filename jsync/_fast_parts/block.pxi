@@ -4,7 +4,7 @@ cdef enum:
     VIEW_BYTES = 4096  # copying less costs less than a view
 
 # Frames in a row of one kind. A lasting frame that was not sent whole when the connection
-# broke is sent again on the next one; any other would come late, and is dropped there.
+# broke is retried on the next one; any other would come late, and is dropped.
 cdef struct Run:
     size_t end
     bint lasting

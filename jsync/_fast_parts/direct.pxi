@@ -1,4 +1,4 @@
-# Answers to direct gets (ADR-31): what the headers say that the server has added.
+# Answers to direct gets (ADR-31): the headers that the server has added.
 
 cdef enum:
     ADDED_STREAM
@@ -174,7 +174,7 @@ cdef const char* read_added(bytes block, bint batched, Added* added) noexcept:
     line = added.found[ADDED_TIME]
     if not parse_time(line.value, line.value_size, &added.timestamp_us):
         return b"its time cannot be read"
-    # What is no number is read as 0; it does not go with the answer before it then.
+    # A header that is no number is read as 0, which never follows the answer before.
     if batched:
         line = added.found[ADDED_PENDING]
         if not parse_number(line.value, line.value_size, &added.pending):

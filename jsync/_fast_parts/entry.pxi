@@ -139,7 +139,7 @@ cdef class Initial:
 
     cdef int64_t missing
     cdef uint64_t least, last
-    cdef bint asked  # `last` is what the bucket ends at
+    cdef bint asked  # `last` is the last revision of the bucket
     cdef readonly bint done
 
     def __init__(self, expected: int, least: int = 0) -> None:

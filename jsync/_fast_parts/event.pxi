@@ -1,7 +1,7 @@
-# What the parser and the line tell the session of: `(Event, value)`.
+# Events that the parser and the line report to the session: `(Event, value)`.
 #
-# A message that a parser has for nobody is no Event but the plain string `MSG`: tuples of
-# strings and messages the collector forgets, and of what may be in a cycle it does not.
+# A message without a subscription is no Event but the plain string `MSG`: tuples of
+# strings and messages are untracked by the collector, unlike those that may be in a cycle.
 
 
 class Event(StrEnum):

@@ -1,4 +1,4 @@
-# The failures of a publisher that nobody may have seen.
+# The failures of a publisher that its user may not have seen.
 
 cdef enum:
     MOST_FAILURES = 1000  # kept for the error of `flush`; further ones are counted
@@ -12,7 +12,7 @@ cdef class Failures:
     cdef list futures
     cdef size_t seen    # of them, by now
     cdef size_t unkept  # failures past MOST_FAILURES
-    cdef uint64_t epoch  # how often they were taken: what was counted before is told
+    cdef uint64_t epoch  # how often they were taken: failures counted before are reported
 
     def __cinit__(self):
         self.futures = []

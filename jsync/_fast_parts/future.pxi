@@ -29,17 +29,17 @@ cdef class PubAckFuture:
     cdef uint64_t number  # in the order of publishing, from 1
     cdef int64_t due      # the ack is late then
     cdef int64_t sent     # when the message was last written
-    cdef int64_t again_at  # when it is to be sent again; 0: it does not wait for that
+    cdef int64_t again_at  # when to retry it; 0: it waits for no retry
     cdef object refusal   # the error that answered the last sending
     cdef uint64_t epoch   # of the window's failures, when it failed
     cdef uint32_t slot
-    cdef uint32_t retries, refusals  # for want of a stream; for other reasons
+    cdef uint32_t retries, refusals  # because no stream answered; for other reasons
     # Bytes, not `bint`: thousands of futures wait at a time, and each has to be read.
     cdef uint8_t finished
     cdef uint8_t seen     # the caller has been given the error
     cdef uint8_t unsent   # to be sent again now
     cdef uint8_t doubtful  # a sending had no answer, and another one followed
-    cdef uint8_t busy     # the server was too busy for it: what is new waits
+    cdef uint8_t busy     # the server was too busy for it: new messages wait
     cdef uint8_t kept     # among the window's failures; else it was only counted there
     # An ack of the usual form is its stream and sequence until somebody asks for it.
     cdef str stream
@@ -107,7 +107,7 @@ cdef class PubAckFuture:
         """Return False."""
         return False
 
-    @cython.annotation_typing(False)  # what is no number has an error of ours
+    @cython.annotation_typing(False)  # our own error for a value that is no number
     def result(self, timeout: "Seconds | None" = None) -> object:
         """Block until the message is stored, or publishing has failed.
 
@@ -216,7 +216,7 @@ cdef class PubAckFuture:
                     f"no ack for the message to {self.subject!r} within "
                     f"{seconds(timeout, 'timeout')} s: still pending"
                 )
-            # While reconnecting nobody else looks at the clock.
+            # While reconnecting no other thread checks the deadlines.
             self.window.wait_among(&self.waiting, min(deadline, self.due), here)
             self.window.fail_late(jsync_now())
         return 0

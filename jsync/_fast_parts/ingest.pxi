@@ -14,7 +14,7 @@ cdef const char* OPERATIONS = b".0.$FI.1.$FI.2.$FI.3.$FI.4.$FI"
 
 cdef struct Kept:  # a message that is not acknowledged
     PyObject* subject
-    PyObject* data  # NULL: let go of, and cannot be sent again
+    PyObject* data  # NULL: released, and cannot be retried
     PyObject* block  # the header block, or NULL
     size_t size  # of headers and payload
     int operation
@@ -135,10 +135,10 @@ cdef class BatchWriter:
     cdef unsigned long owner  # the thread that may be waiting
     cdef bint writing
     cdef object subject  # the last one that was looked at
-    cdef Publish* rows  # `CHUNK_ROWS` of them, for `write_many`; NULL until that
+    cdef Publish* rows  # `CHUNK_ROWS` of them, for `write_many`; NULL before its first call
     cdef Kept* kept
     cdef size_t capacity, head, count  # of those not acknowledged
-    cdef size_t dropped  # the first so many of them have been let go of
+    cdef size_t dropped  # how many of the first are released
     cdef size_t kept_bytes, keep, window
     cdef readonly size_t under_way
     """Bytes of headers and payloads that are not acknowledged."""
@@ -359,7 +359,7 @@ cdef class BatchWriter:
         for i in range(n):
             block = <bytes>(<list>blocks)[i]
             self.check_size(<bytes>payloads[i], block)
-            # A header of one's own may be one too.
+            # A header of the user may be one too.
             PyBytes_AS_STRING(ids)[i] = all_ids or block is not None and has_msg_id(block)
         return ids
 
@@ -571,7 +571,7 @@ cdef class BatchWriter:
         while self.kept_bytes > self.keep:
             slot = &self.kept[(self.head + self.dropped) & (self.capacity - 1)]
             one = slot[0]
-            # Marked before anything is let go, which may run other code.
+            # Marked before any reference is dropped, which may run other code.
             slot.data = NULL
             self.dropped += 1
             self.let_go(&one)
@@ -581,7 +581,7 @@ cdef class BatchWriter:
         cdef Kept one
         while n:
             n -= 1
-            # Off the list before anything is let go, which may run other code.
+            # Off the list before any reference is dropped, which may run other code.
             one = self.kept[self.head]
             self.head = (self.head + 1) & (self.capacity - 1)
             self.count -= 1

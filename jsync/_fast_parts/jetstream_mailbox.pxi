@@ -1,4 +1,4 @@
-# Where the messages of a consumer wait: besides what a mailbox does, those of pulls give
+# The mailbox of a consumer. Beside the work of a plain mailbox, those of pulls give
 # credit, those of pushes have the server's words among them, some have to come in an order,
 # and some are taken as rows.
 
@@ -331,7 +331,7 @@ cdef class JetStreamMailbox(Mailbox):
     cdef int deliver(self, Msg msg, Line line) except -1:
         cdef Trail trail
         note_time(&self.arrived, line.now)
-        # What was stored has a subject to ack to, whatever its publisher put into it.
+        # A stored message has a subject to ack to, even if its publisher set another.
         if msg.reply_size == 0 and msg.is_status():
             line.events.append((EVENT_STATUS, (self, msg)))
             return 0

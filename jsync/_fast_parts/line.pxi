@@ -1,4 +1,4 @@
-# The I/O thread's turn: poll without the GIL, carry out what was written, and then, in
+# The I/O thread's turn: poll without the GIL, send the written bytes, and then, in
 # one call with the GIL held, receive, parse, deliver and wake. Nothing can pre-empt that
 # with a mailbox in hand, and beside a busy thread it pays for the GIL once a turn.
 #
@@ -11,15 +11,15 @@ cdef enum:
     # busy threads each further turn would have to wait for the GIL as long again.
     TURN_BYTES = 8 * 1024 * 1024
     TURN_NS = 4_000_000
-    # Ended mailboxes are told of in company: nobody waits for that, but the reader of the
+    # Ended mailboxes are reported in batches. No thread waits but the reader of the
     # last message waits for the GIL.
     MOST_ENDINGS = 64
     ENDINGS_NS = 1_000_000
     # Without a GIL Python frees an object on the thread that made it. Messages that others
     # have dropped are freed when that thread is back in Python, after so many bytes.
     BREATH_BYTES = 256 * 1024
-    # So long the I/O thread leaves the socket to who read it last: a script that asks again
-    # at once finds it free.
+    # For this time the I/O thread leaves the socket to its last reader: a script that asks
+    # again at once finds it free.
     ASIDE_NS = 200_000
     # And so much longer while that thread still waits: acks that wait need no wake-up then.
     # When it has just left, what nobody waits for may have to wait for both, a millisecond.
@@ -53,7 +53,7 @@ cdef class Line(Parser):
     cdef dict sinks
     cdef list endings  # as `events`, but they may wait for company
     cdef Py_ssize_t ended  # how many
-    cdef object pings  # who waits for the PONGs to come, in order; None: nobody
+    cdef object pings  # the waiters for the next PONGs, in order; None: no waiter
     cdef int keep_alives  # `unanswered`
     # `sink` is that of this sid, if nothing was subscribed or unsubscribed since.
     cdef uint64_t cached_sid
@@ -378,7 +378,7 @@ cdef class Line(Parser):
                 elif not self.receiving:
                     got += self.receive()
                 else:
-                    with nogil:  # held up in the middle of it, for no longer than it takes
+                    with nogil:  # interrupted in the middle, only until it has finished
                         jsync_poll(fds, 0, 1_000_000)
             if gone and not self.events:
                 self.events.append((EVENT_BROKEN, self.outbox.what_failed()))
@@ -440,7 +440,7 @@ cdef class Line(Parser):
                 elif not self.unseal(n):
                     break
                 if <size_t>n < space:
-                    break  # that was all; if not, the next poll says so
+                    break  # no more bytes are there; if there are, the next poll tells
         except ProtocolError as fault:
             self.events.append((EVENT_BROKEN, fault))
         finally:

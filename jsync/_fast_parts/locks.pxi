@@ -1,4 +1,4 @@
-# What takes the place of the GIL on a build without one: sections and atomics.
+# Sections and atomics: they replace the GIL on a build without one.
 #
 # With a GIL all of it compiles to nothing, or to the plain load or store.
 

@@ -35,11 +35,11 @@ cdef class Mailbox(Sink):
 
     cdef PyObject** ring  # a power of two; NULL until the first message
     cdef size_t capacity, head, count
-    cdef size_t controls  # how many of what is here are no messages
+    cdef size_t controls  # how many of the items are no messages
     cdef Seat seat
     cdef Seat* seats  # that one, or several
     cdef int readers
-    cdef int self_reading  # its only reader reads the socket itself, if nobody else waits
+    cdef int self_reading  # its only reader reads the socket, if no other waits
     cdef Outbox outbox
     cdef object error
     cdef public uint64_t sid
@@ -193,7 +193,7 @@ cdef class Mailbox(Sink):
         finally:
             leave(&here)
 
-    # What a mailbox of another kind does otherwise --------------------------------------
+    # Points that a mailbox of another kind overrides ------------------------------------
 
     cdef Msg take(self):
         """The next message; None when there is none."""
@@ -314,7 +314,7 @@ cdef class Mailbox(Sink):
             self.count -= 1
         self.held = 0
 
-    # What comes -----------------------------------------------------------------------
+    # Arrivals ---------------------------------------------------------------------------
 
     cdef int deliver(self, Msg msg, Line line) except -1:
         note_time(&self.arrived, line.now)
@@ -390,7 +390,7 @@ cdef class Mailbox(Sink):
             check_may_wait(self.outbox)
             # The messages at hand are done: their acks need not wait for company. Another
             # thread may run meanwhile, so look again: from the look to the parking none
-            # may, or what it brings would wake nobody.
+            # may, or its messages would wake no reader.
             held = False
             if glance_time(&self.outbox.lazy_since) and not flushed:
                 held = glance_int(&self.brisk) and self.keeps_acks()
@@ -504,7 +504,7 @@ cdef class Mailbox(Sink):
         while taken:
             self.push(taken.pop())
 
-    @cython.annotation_typing(False)  # what is no number has an error of ours
+    @cython.annotation_typing(False)  # our own error for a value that is no number
     def next(self, timeout: float | None = None) -> Msg:
         return self.take_next(timeout)
 

@@ -89,7 +89,7 @@ cdef class Msg:
         )
 
     cdef inline size_t payload_size(self) noexcept:
-        # None in what a subclass made without __init__.
+        # None in an object that a subclass created without __init__.
         return PyBytes_GET_SIZE(self.payload) if self.payload is not None else 0
 
     cdef inline size_t wire_size(self) noexcept:

@@ -50,7 +50,7 @@ cdef class Messages:
                 if error is not None:
                     raise fresh(error)
                 raise StopIteration
-            # What came in the meantime, a heartbeat perhaps, has put it off.
+            # An arrival in the meantime, a heartbeat perhaps, has moved the deadline.
             if jsync_now() >= self.until(begun):
                 self.owner.waited()
                 begun = jsync_now()

@@ -65,7 +65,7 @@ cdef class Order:
 
     def take_passed_over(self) -> tuple[int, int]:
         """Messages and bytes passed over since the last call."""
-        # First: what is passed over from here on is told again, if only half is taken now.
+        # First: messages skipped from here on are reported again if half is taken now.
         store_int(&self.told, False)
         return swap_size(&self.passed_over, 0), swap_size(&self.passed_over_bytes, 0)
 

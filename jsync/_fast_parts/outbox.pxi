@@ -1,9 +1,9 @@
-# The write buffer of a connection: who may write, when it leaves, what survives a loss.
+# The write buffer of a connection: who may write, when bytes leave, what survives a loss.
 #
 # A lone write leaves at once, on the calling thread, by a send that neither blocks nor
 # drops the GIL. Under load, when the last write was less than QUIET_NS ago, writes are
 # appended and the I/O thread, which needs no GIL for it, carries them out. Acks are
-# appended and wait for company, for a millisecond at most.
+# appended and sent in batches, after a millisecond at most.
 #
 # Over TLS the thread that sends encrypts, so that records leave in their order.
 
@@ -78,15 +78,15 @@ cdef class Outbox:
     cdef object error
     cdef object fault  # why sending failed, where no number says it
     cdef unsigned long io_thread
-    cdef Line line  # until it is closed for good
-    cdef int parked  # threads that wait for what the I/O thread reads
+    cdef Line line  # until it is closed
+    cdef int parked  # threads that wait for bytes that the I/O thread reads
     cdef int64_t aside_until  # it leaves that to the thread that read last: see `Line`
     cdef int aside  # whether it does in the poll that it is in
     cdef uint64_t out_msgs, out_bytes
     cdef uint64_t opened  # `connections`
     cdef size_t most_payload
-    cdef list acks  # of the one message made by hand that has this; else None
-    cdef public object requester  # until it is closed for good
+    cdef list acks  # of the one message made by its user that has this outbox; else None
+    cdef public object requester  # until it is closed
     """Sends a request for `JetStreamMsg.ack_sync`: `(subject, data, timeout) -> Msg`."""
 
     def __cinit__(self):
@@ -169,7 +169,7 @@ cdef class Outbox:
         pthread_mutex_unlock(&self.mutex)
         return messages, size
 
-    # The connection's side: what the line is --------------------------------------
+    # The connection's side: the state of the line ---------------------------------------
 
     def serve(self, max_payload: int) -> None:
         """Remember what the server said of itself."""
@@ -242,7 +242,7 @@ cdef class Outbox:
         cdef Py_ssize_t size = PyBytes_GET_SIZE(first)
         cdef char* room
         self.lock_settled()
-        # Nothing is in `drain` while holding, so what goes there goes first.
+        # `drain` is empty while holding, so these bytes are sent first.
         room = block_room(&self.drain, size, False) if size else <char*>1
         if room != NULL:
             memcpy(room, PyBytes_AS_STRING(first), size)
@@ -516,7 +516,7 @@ cdef class Outbox:
 
     # How a frame is written: `write_frame`, or its three steps, `begin`, `put` and
     # `finish`. In between the mutex is held, and nothing may be done there that raises,
-    # drops a reference or runs code of Python's: what a frame needs is looked up before.
+    # drops a reference or runs Python code: the parts of a frame are looked up before.
 
     cdef inline bint write_frame(
         self, const Publish* frame, Claim claim, Leave leave
@@ -660,7 +660,7 @@ cdef class Outbox:
         """The I/O thread's turn; True when it should come back at once."""
         cdef bint more = False
         pthread_mutex_lock(&self.mutex)
-        # From here on whoever writes what may wait is seen before the poll, or wakes it.
+        # From here on, a write of delayed bytes is seen before the poll, or wakes it.
         note_time(&self.looked_after, NEVER)
         if self.is_due(writable, now):
             if self.kicked:
@@ -928,7 +928,7 @@ cdef class Outbox:
         while True:
             self.settle()
             pthread_mutex_lock(&self.mutex)
-            if not self.is_busy():  # nobody has begun one in between
+            if not self.is_busy():  # no thread has begun a send in between
                 return 0
             pthread_mutex_unlock(&self.mutex)
 
@@ -1026,7 +1026,7 @@ cdef class Outbox:
 
     cdef void wake(self) noexcept:
         """End the I/O thread's poll."""
-        if PARALLEL:  # `close` lets go of the descriptor
+        if PARALLEL:  # `close` closes the descriptor
             pthread_mutex_lock(&self.mutex)
             if self.wake_fd >= 0:
                 notify(self.wake_fd)

@@ -33,7 +33,7 @@ cdef int remember_main_thread() except -1:
 
 remember_main_thread()
 
-cdef enum:  # what a park waits for, without a GIL: see `Park.waiting`
+cdef enum:  # the event that a park waits for, without a GIL: see `Park.waiting`
     AWAKE
     ASLEEP   # on the lock
     POLLING  # in a poll, for `notify_fd`
@@ -42,7 +42,7 @@ cdef enum:  # what a park waits for, without a GIL: see `Park.waiting`
 
 cdef struct Park:
     PyThread_type_lock lock  # held, so that acquiring it waits; a wake-up releases it
-    int waiting              # only who changes it from not 0 releases the lock
+    int waiting              # only the thread that changes it from not 0 releases the lock
     bint reading             # it waits in a poll, and for this instead of the lock:
     int notify_fd            # -1 while the waiting thread itself may be the waker
 
@@ -154,7 +154,7 @@ cdef bint park_leave(Park* park) noexcept:
         return False
     if PARALLEL:
         park_settle(park)
-    PyThread_acquire_lock_timed(park.lock, 0, 0)  # take back what the waker released
+    PyThread_acquire_lock_timed(park.lock, 0, 0)  # take the waker's release back
     return True
 
 

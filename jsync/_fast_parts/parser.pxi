@@ -29,10 +29,10 @@ cdef class Parser:
     cdef size_t block_size, total, have  # have: of total + 2, the CRLF included
     cdef bint in_payload
 
-    cdef Outbox outbox  # what messages answer through
+    cdef Outbox outbox  # messages answer through this one
     cdef uint64_t in_msgs, in_bytes
     cdef Frames frames  # of a WebSocket, if the stream comes in such
-    cdef object inflate  # what a part of a compressed message holds; None: none comes
+    cdef object inflate  # decompresses a part of a message; None: no part is compressed
 
     def __cinit__(self):
         self.events = []
@@ -48,7 +48,7 @@ cdef class Parser:
     def __dealloc__(self):
         PyMem_RawFree(self.buffer)
 
-    # What a subclass decides: which messages are wanted, and where they go. --------
+    # Decided by a subclass: which messages are wanted, and where they go. ---------------
 
     cdef Wanted wanted(self, uint64_t sid) noexcept:
         return PLAIN
@@ -109,7 +109,7 @@ cdef class Parser:
         cdef Frames* frames = &self.frames
         cdef bint inflates = self.inflate is not None
         cdef bytes held
-        if inflates:  # what the frames hold takes their place
+        if inflates:  # the content of the frames takes their place
             held = PyBytes_FromStringAndSize(s, n)
             s = PyBytes_AS_STRING(held)
         end = s + n

@@ -1,4 +1,4 @@
-# Acks of the usual form, which are read without decoding JSON, and what they are acks of.
+# Acks of the usual form, which are read without decoding JSON, and their messages.
 
 
 cdef size_t plain_ack(const char* s, size_t n, uint64_t* sequence) noexcept:

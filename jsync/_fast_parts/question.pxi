@@ -1,4 +1,4 @@
-# A request that is asked again and again: its frame is made once, and so is where the
+# A request that is sent many times: its frame is made once, and so is the place where the
 # answer comes.
 
 

@@ -1,4 +1,4 @@
-# What waits for an answer: Waiter, and Replies, which finds it.
+# Waiter, which waits for an answer, and Replies, which finds it.
 
 @cython.final
 cdef class Waiter(Sink):
@@ -8,9 +8,9 @@ cdef class Waiter(Sink):
     cdef Outbox outbox
     cdef object result
     cdef object error
-    cdef int claimed  # by the one who sets or fails it
-    cdef int occupied  # by one who waits, without a GIL
-    cdef int settled  # and this is for those who wait
+    cdef int claimed  # by the thread that sets or fails it
+    cdef int occupied  # by a waiting thread, without a GIL
+    cdef int settled  # and this is for waiting threads
     cdef readonly str subject
     cdef bint local  # no message of the server brings it
 
@@ -161,7 +161,7 @@ cdef class Replies(Sink):
             if sink is not None:
                 deliver_to(<Sink>sink, msg, line)
                 if isinstance(sink, Waiter):
-                    if PARALLEL:  # the one who asked may have done so
+                    if PARALLEL:  # the requesting thread may have done so
                         self.waiting.pop(token, None)
                     else:
                         del self.waiting[token]

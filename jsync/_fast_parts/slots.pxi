@@ -109,7 +109,7 @@ cdef class AckSlots(Sink):
         self.free = at
         self.waiting -= 1
         self.bytes -= future.cost()
-        Py_DECREF(future)  # the slot's; who calls has one
+        Py_DECREF(future)  # the slot's; the caller has its own
 
     @cython.final
     cdef int give_back(self, uint32_t at) except -1:

@@ -1,8 +1,8 @@
-# What a subject may be, and numbers as NATS writes them.
+# The rules of subjects, and numbers as NATS writes them.
 
 from cpython.unicode cimport PyUnicode_AsUTF8AndSize
 
-# A server closes the connection of who sends more than 4096 bytes of subject, reply, queue
+# A server closes a connection that sends more than 4096 bytes of subject, reply, queue
 # and numbers in one command: its max_control_line, which it does not announce.
 cdef enum:
     LONGEST_SUBJECT = 4000  # an inbox of ours fits beside it

@@ -59,7 +59,7 @@ cdef enum Opcode:
     PONGED = 10
 
 # Ours, on their way out. The bytes of NATS stay where they are until they have been sent,
-# so that it is known what was: a frame is a copy of some of them.
+# so that their content is known: a frame is a copy of some of them.
 cdef struct Wire:
     bint on, masked
     char* data

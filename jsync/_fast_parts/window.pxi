@@ -1,4 +1,4 @@
-# Publishing ahead of the acks: the window, and what becomes of its messages.
+# Publishing ahead of the acks: the window, and the outcome of its messages.
 
 cdef enum:
     RETRY_SLACK_NS = 10_000_000  # messages that are due so soon are sent again together
@@ -11,11 +11,11 @@ cdef class AckWindow(AckSlots):
     cdef Outbox outbox
     cdef int64_t ack_timeout, stall_timeout
     cdef readonly bint resend
-    cdef bint paused                # not connected, or what was lost is being sent again
+    cdef bint paused                # not connected, or lost messages are being retried
     cdef bint resending, timed
     cdef uint32_t busy              # messages that wait since the server was too busy
     cdef int64_t busy_until         # the end of the wait that they share
-    cdef int64_t retry_due          # when `retry` has something to do; NEVER: nothing
+    cdef int64_t retry_due          # when `retry` has work; NEVER: none
     cdef uint64_t retry_attempts
     cdef int64_t retry_wait
     cdef uint64_t acked, lapsed, doubled  # `acknowledged`, `failed`, `duplicates`
@@ -517,7 +517,7 @@ cdef class AckWindow(AckSlots):
         finally:
             leave(&here)
 
-    # What becomes of them: told by the I/O thread, or by who waits ----------------------
+    # Outcomes: reported by the I/O thread, or by a waiting thread -----------------------
 
     cdef int fail_late(self, int64_t now) except -1:
         cdef PubAckFuture future
@@ -709,7 +709,7 @@ cdef class AckWindow(AckSlots):
                     return False
                 if self.flushing == NULL or mark < self.flush_mark:
                     self.flush_mark = mark
-                # While reconnecting nobody else looks at the clock.
+                # While reconnecting no other thread checks the deadlines.
                 self.wait_among(&self.flushing, min(
                     deadline, (<PubAckFuture>self.slots[self.first].future).due
                 ), &here)
