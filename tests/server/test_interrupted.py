@@ -100,6 +100,17 @@ def ends_of_with(code: CodeType) -> frozenset[int]:
     return frozenset(found)
 
 
+@cache
+def returns(code: CodeType) -> frozenset[int]:
+    """Where `code` returns a local variable: no `except` covers that either."""
+    pairs = itertools.pairwise(dis.get_instructions(code))
+    return frozenset(
+        then.offset
+        for first, then in pairs
+        if first.opname.startswith("LOAD_FAST") and then.opname == "RETURN_VALUE"
+    )
+
+
 def interrupted_before(
     instruction: int, files: set[str], call: Callable[[], object]
 ) -> bool:
@@ -111,7 +122,8 @@ def interrupted_before(
         if frame.f_code.co_filename not in files:
             return None
         frame.f_trace_opcodes = True
-        if event == "opcode" and frame.f_lasti not in ends_of_with(frame.f_code):
+        code, at = frame.f_code, frame.f_lasti
+        if event == "opcode" and at not in ends_of_with(code) | returns(code):
             left -= 1
             if left < 0:
                 interrupt()

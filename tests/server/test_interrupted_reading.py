@@ -9,7 +9,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import jsync
-from jsync.jetstream.ordered import arrow as ordered_arrow, driver
+from jsync.jetstream.ordered import (
+    arrow as ordered_arrow,
+    batch as ordered_batch,
+    driver,
+)
 from jsync.jetstream.ordered.place import Place
 from jsync.jetstream.pulls import (
     arrow as pulls_arrow,
@@ -299,6 +303,27 @@ def test_ctrl_c_at_any_instruction_of_stop_leaves_the_rest_to_the_next_read(
             if not messages.closed:
                 messages.stop()
     assert instruction > 30
+    assert got == list(range(len(got)))
+
+
+def test_ctrl_c_at_any_instruction_of_an_ordered_fetch_repeats_and_loses_no_message(
+    server: LocalServer, numbers: str
+) -> None:
+    got: list[int] = []
+    batches: list[jsync.OrderedBatch] = []  # Ctrl-C in a finaliser is another matter
+    with jsync.connect(server.url) as nc:
+        consumer = nc.jetstream().stream(numbers).ordered_consumer()
+
+        def read() -> None:
+            batches.append(consumer.fetch(3, timeout=SOON))
+            got.extend(int(msg.data) for msg in batches[-1])
+
+        for instruction in itertools.count():
+            if not interrupted_before(instruction, {str(ordered_batch.__file__)}, read):
+                break
+            batches.clear()
+            read()
+    assert instruction > 200
     assert got == list(range(len(got)))
 
 

@@ -158,10 +158,9 @@ class OrderedFetch:
                 return None
             try:
                 self._go_on(pull)
-            except BaseException as error:
+            except Exception as error:
                 self._turn(FetchState.ENDED)
-                if isinstance(error, Exception):
-                    self.error = error
+                self.error = error
                 raise
         return None
 
@@ -270,7 +269,7 @@ class OrderedFetch:
     def _go_back(self, last: JetStreamMsg | None) -> None:
         """Have the next read begin after `last`, the last message that the user has."""
         start = self._start if last is None else last.metadata.stream_sequence
-        self._place.cursor.rewind(start)
+        self._place.cursor.return_to(start)
         self._place.retire()
 
     def abandon(self) -> None:

@@ -289,6 +289,12 @@ class Cursor:
         self.position = min(self.position, sequence)
         self.name = None
 
+    def return_to(self, sequence: int) -> None:
+        """The user has the messages up to `sequence`, and no later ones: read on there."""
+        self.position = sequence
+        self._read = max(self._read, sequence)
+        self.name = None
+
     def stopped(self, why: str, span: Range) -> Step:
         """The order has stopped, see `_fast.Order`."""
         if why == "gap":
