@@ -183,22 +183,24 @@ def test_a_delay_is_added_and_keeps_the_order(line: Line) -> None:
     line.proxy.delay(0)
     line.client.sendall(b" four")
     assert receive(line.server, 18) == b"one two three four"
-    assert 0.1 <= time.monotonic() - start < 1
-    start = time.monotonic()
+    assert time.monotonic() - start >= 0.1
+
+
+def test_a_delay_is_one_way(line: Line) -> None:
+    line.proxy.delay(3600, "server")
     line.server.sendall(b"quick")
     assert receive(line.client, 5) == b"quick"
-    assert time.monotonic() - start < 0.1
 
 
 def test_a_delay_does_not_limit_the_bytes_under_way(line: Line) -> None:
     line.proxy.delay(0.2)
     start = time.monotonic()
-    data = b"x" * 20_000_000
+    data = b"x" * 20_000_000  # one read of the proxy every 0.2 seconds takes a minute
     sender = threading.Thread(target=line.client.sendall, args=(data,))
     sender.start()
     assert receive(line.server, len(data)) == data
     sender.join()
-    assert time.monotonic() - start < 2
+    assert time.monotonic() - start < 30
 
 
 @pytest.mark.parametrize("to", ["client", "server"])
