@@ -125,7 +125,7 @@ def test_single_messages_are_all_stored_by_a_busy_server(busy: LocalServer) -> N
             for number in range(EACH - 3):
                 publisher.publish("s", body(writer, number))
             for number in range(EACH - 3, EACH):
-                js.publish("s", body(writer, number))
+                js.publish("s", body(writer, number), timeout=LONG)
 
     stored, _ = written_at_once(busy.url, write)
     assert sorted(stored) == EVERYTHING

@@ -410,10 +410,15 @@ def test_an_on_error_that_raises_ends_nothing(
 
     publish(js, stream, 1, 2, 3)
     with app.start(nc) as running:
-        wait_for(lambda: settled(js, stream))
-        figures = running.report().consumers[f"{stream.name}.w"]
+
+        def figures() -> tuple[int, int]:
+            found = running.report().consumers[f"{stream.name}.w"]
+            return found.dropped, found.timeouts
+
+        # Each message ends, and both attempts of the first are late: others may be, too.
+        wait_for(lambda: settled(js, stream) and figures() >= (3, 2))
         go.set()
-    assert (figures.dropped, figures.timeouts) == (3, 2)
+    assert figures()[0] == 3
 
 
 def test_logs_name_the_message_in_hand(
