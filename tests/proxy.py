@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import selectors
 import socket
 import struct
 import sys
@@ -11,7 +12,7 @@ import threading
 import time
 from collections import deque
 from concurrent.futures import Future
-from selectors import EVENT_READ, EVENT_WRITE, DefaultSelector
+from selectors import EVENT_READ, EVENT_WRITE
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 if TYPE_CHECKING:
@@ -28,6 +29,8 @@ SCHEME = "ws" if os.environ.get("JSYNC_TESTS_OVER") == "websocket" else "nats"
 
 CHUNK = 1 << 16
 
+SELECTOR = getattr(selectors, "PollSelector", selectors.SelectSelector)
+"""It opens no file, so tests can count those of a client."""
 LINGER_NOT = struct.pack("hh" if sys.platform == "win32" else "ii", 1, 0)
 """SO_LINGER of a socket whose close is a reset."""
 BUFFER = 1 << 18
@@ -348,7 +351,7 @@ class FaultProxy:
                 elif due is not None:
                     later.append(due - now)
             wanted.update((number, mask) for number, mask in events.items() if mask)
-        with DefaultSelector() as selector:
+        with SELECTOR() as selector:
             for number, mask in wanted.items():
                 selector.register(number, mask)
             happened = {
