@@ -113,13 +113,17 @@ def test_messages_reported_stored_outlive_the_leader(
         with contextlib.suppress(errors.PublisherError):
             publisher.close()
         stored = Counter(held(js, unique))
-        failed = [data for data, future in futures if future.exception() is not None]
+        failed = {
+            data: error
+            for data, future in futures
+            if (error := future.exception()) is not None
+        }
         acked = {data for data, future in futures if future.exception() is None}
         assert acked <= set(stored)
         assert set(stored) <= acked | set(failed)
         assert max(stored.values()) == 1
         if resend:
-            assert not failed
+            assert failed == {}
         with contextlib.suppress(errors.TimeoutError):
             js.delete_stream(unique)
 
