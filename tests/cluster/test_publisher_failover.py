@@ -78,8 +78,13 @@ def test_messages_reported_stored_outlive_the_leader(
         )
         # What is on its way to a leader that steps down is never answered.
         ack_timeout = LONG if resend else 2.0
+        # An election may take longer than two tries, which are the default.
         publisher = js.publisher(
-            window=200, resend=resend, ack_timeout=ack_timeout, stall_timeout=LONG
+            window=200,
+            resend=resend,
+            ack_timeout=ack_timeout,
+            stall_timeout=LONG,
+            retry_attempts=-1,
         )
 
         def publish() -> None:
