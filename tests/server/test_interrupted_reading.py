@@ -97,6 +97,15 @@ SCRIPT = """
                 sent += 1
                 os.kill(os.getpid(), signal.SIGINT)
 
+    def raise_once(*_):
+        # A signal may be late: it must not end the script while nothing is read.
+        global reading
+        if reading:
+            reading = False
+            raise KeyboardInterrupt
+
+    signal.signal(signal.SIGINT, raise_once)
+
     def extend(messages):
         global interrupts, reading
         while True:
