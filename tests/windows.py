@@ -16,16 +16,17 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-def _lacks(what: str) -> pytest.MarkDecorator:
-    return pytest.mark.skipif(sys.platform == "win32", reason=f"Windows has no {what}")
-
-
 WINDOWS = sys.platform == "win32"
+
+
+def _lacks(what: str) -> pytest.MarkDecorator:
+    return pytest.mark.skipif(WINDOWS, reason=f"Windows has no {what}")
+
+
 needs_fork = _lacks("fork")
 needs_signals = _lacks("signals to other processes")
 needs_unix_sockets = _lacks("unix sockets in Python")
 needs_shell = _lacks("shell of POSIX")
-only_windows = pytest.mark.skipif(not WINDOWS, reason="it is about Windows")
 
 
 def sleep_with_the_gil(milliseconds: int) -> Callable[[], object]:
