@@ -19,6 +19,9 @@ from ..errors import ConfigError
 from .codec import Codec, codec_of, did_you_mean
 from .since import OLDEST, Line, Since
 
+# The field that names the thing, for a name that is given without its keyword.
+_NAMING = ("durable_name", "name", "bucket")
+
 
 class Field(NamedTuple):
     """What a model has to know of one of its fields."""
@@ -167,10 +170,11 @@ class Model(msgspec.Struct, metaclass=ModelMeta, kw_only=True, frozen=True, eq=F
         """
         if config is None:
             return cls._from_keywords(fields)
-        if isinstance(config, str) and "name" in cls.__struct_fields__:
+        naming = [name for name in _NAMING if name in cls.__struct_fields__]
+        if isinstance(config, str) and naming:
             raise ConfigError(
-                f"{config!r} is not a {cls.__name__}: give each field by its name, as in "
-                f"name={config!r}"
+                f"expected a configuration, not {config!r}: give each field by its name, "
+                f"as in {naming[0]}={config!r}"
             )
         if fields:
             raise ConfigError(
@@ -183,7 +187,10 @@ class Model(msgspec.Struct, metaclass=ModelMeta, kw_only=True, frozen=True, eq=F
             return cls._from_keywords(config)
         as_dict = getattr(config, "as_dict", None)
         if as_dict is None or isinstance(config, type):
-            raise ConfigError(f"a {cls.__name__}, not {config!r}")
+            raise ConfigError(
+                f"expected a configuration, not {config!r}: pass {cls.__name__}(...), a "
+                "mapping, or each field by its name"
+            )
         # nats-py's dict still contains enums.
         return cls.read(msgspec.to_builtins(as_dict()), strict=True)._checked()
 

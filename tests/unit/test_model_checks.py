@@ -11,6 +11,7 @@ import nats.js.api as nats_py
 import numpy
 import pytest
 
+from jsync import KeyValueConfig, ObjectStoreConfig
 from jsync.errors import ConfigError
 from jsync.models import (
     ConsumerConfig,
@@ -216,9 +217,12 @@ def test_configurations_of_nats_py_are_understood() -> None:
         ({"metadata": {"a": 1}}, "metadata: Expected str, got int"),
         ({"mirror": {"nme": "B"}}, "mirror: StreamSource has no field 'nme'; did you"),
         ({"mirror": {}}, "mirror: name: missing"),
-        ({"mirror": "B"}, "mirror: 'B' is not a StreamSource: give each field"),
-        ({"mirror": StreamSource}, "mirror: a StreamSource, not <class"),
-        ({"mirror": Placement()}, r"mirror: a StreamSource, not Placement\(\)"),
+        (
+            {"mirror": "B"},
+            "mirror: expected a configuration, not 'B': .* as in name='B'",
+        ),
+        ({"mirror": StreamSource}, r"mirror: .*, not <class .*: pass StreamSource\("),
+        ({"mirror": Placement()}, r"mirror: .*, not Placement\(\): pass StreamS"),
         ({"mirror": StreamSource(name="a.b")}, "mirror: name: 'a.b' may not contain"),
         ({"sources": [{"name": "B", "filter_subject": "a b"}]}, "sources: filter_subj"),
         ({"sources": {"name": "B"}}, "sources: a list, not dict"),
@@ -290,15 +294,26 @@ def test_a_configuration_and_keywords_exclude_each_other(
         StreamConfig.of(config, {"max_age": 1})
 
 
-@pytest.mark.parametrize("fields", [{}, {"subjects": ["a.>"]}])
-def test_the_error_of_a_bare_name_suggests_a_keyword(fields: dict[str, Any]) -> None:
-    with pytest.raises(ConfigError, match=r"'A' is not a StreamConfig: .* name='A'"):
-        StreamConfig.of("A", fields)
+@pytest.mark.parametrize("fields", [{}, {"metadata": {"a": "b"}}])
+@pytest.mark.parametrize(
+    ("kind", "keyword"),
+    [
+        (StreamConfig, "name"),
+        (ConsumerConfig, "durable_name"),
+        (KeyValueConfig, "bucket"),
+        (ObjectStoreConfig, "bucket"),
+    ],
+)
+def test_the_error_of_a_bare_name_suggests_a_keyword(
+    kind: type[Model], keyword: str, fields: dict[str, Any]
+) -> None:
+    with pytest.raises(ConfigError, match=f"not 'A': .* as in {keyword}='A'"):
+        kind.of("A", fields)
 
 
 @pytest.mark.parametrize("config", [1, ConsumerConfig(), nats_py.StreamConfig])
 def test_an_object_that_is_no_configuration_is_rejected(config: object) -> None:
-    with pytest.raises(ConfigError, match="a StreamConfig, not "):
+    with pytest.raises(ConfigError, match=r"not .*: pass StreamConfig\(\.\.\.\)"):
         StreamConfig.of(config, {})
 
 
