@@ -151,8 +151,9 @@ def test_the_version_is_the_packages() -> None:
 def test_a_mistake_in_the_command_line_is_two() -> None:
     plain = Jsync()
     for command, words in (
-        (["strim"], "No such command 'strim'"),
-        (["stream", "lss"], "No such command 'lss'"),
+        (["strim"], "No such command 'strim'. Did you mean 'stream'"),
+        (["stream", "inof"], "No such command 'inof'. Did you mean 'info'?"),
+        (["stream", "zzz"], "No such command 'zzz'.\n"),
         (["stream", "create", "A", "--max-mgs", "1"], "--max-msgs"),
         (["stream", "info"], "Missing argument 'STREAM'"),
         (["--timeout", "soon", "stream", "ls"], "not a duration"),
