@@ -1,8 +1,8 @@
-"""336,776 flights into JetStream and out again: `make demo`.
+"""Publish 336,776 flights to JetStream and consume them again: `make demo`.
 
-Every flight that left New York in 2013 is published as a JSON message to
-`flights.<carrier>.<origin>`, each confirmed by the stream, and then consumed, each with
-an ack, through a durable consumer.
+The program publishes every flight that left New York in 2013 as a JSON message to
+`flights.<carrier>.<origin>` and waits for the ack of the stream. Then it consumes all flights
+through a durable consumer and acknowledges each one.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ Flight = dict[str, str | int | None]
 
 
 class Departure(msgspec.Struct):
-    """What the consumer wants of a flight; msgspec skips the rest."""
+    """The fields of a flight that the consumer needs. msgspec skips the others."""
 
     carrier: str
     dep_delay: int | None
 
 
 PUBLISHERS = 8
-"""Threads that publish on the one connection, each waiting for the ack of its message."""
+"""The number of threads that share one connection. Each waits for the ack of its message."""
 
 
 def read_flights(path: str) -> Iterator[Flight]:
@@ -61,7 +61,7 @@ def read_value(text: str) -> str | int | None:
 
 
 def publish(js: jsync.JetStream, flights: list[Flight], progress: Progress) -> float:
-    """Publish every flight and wait for each to be stored; the seconds it took."""
+    """Publish every flight, wait until each is stored, and return the seconds it took."""
     task = progress.add_task("publishing", total=len(flights))
     encode = msgspec.json.Encoder().encode
 
@@ -83,7 +83,11 @@ def publish(js: jsync.JetStream, flights: list[Flight], progress: Progress) -> f
 def consume(
     worker: jsync.Consumer, count: int, progress: Progress
 ) -> tuple[dict[str, list[int]], int, float]:
-    """Fetch and ack every flight; departure delays by carrier, the count, the seconds."""
+    """Fetch and ack every flight.
+
+    Returns:
+        The departure delays by carrier, the number of flights and the seconds it took.
+    """
     task = progress.add_task("consuming", total=count)
     decode = msgspec.json.Decoder(Departure).decode
     delays: dict[str, list[int]] = defaultdict(list)
@@ -91,11 +95,11 @@ def consume(
     begin = perf_counter()
     while consumed < count:
         before = consumed
-        # Not more than there are: the server would wait for the rest until the timeout.
+        # A fetch of more messages than there are left would wait until its timeout.
         with worker.fetch(min(5000, count - consumed), timeout=10) as batch:
             for msg in batch:
                 flight = decode(msg.data)
-                if flight.dep_delay is not None:  # it was not cancelled
+                if flight.dep_delay is not None:  # the flight was not cancelled
                     delays[flight.carrier].append(flight.dep_delay)
                 msg.ack()
                 consumed += 1
@@ -128,7 +132,7 @@ def main(path: str) -> None:
         published_in = publish(js, flights, progress)
         worker = stream.create_consumer(durable_name="worker", max_ack_pending=20_000)
         delays, consumed, consumed_in = consume(worker, len(flights), progress)
-        nc.flush()  # the last acks have been read by the server
+        nc.flush()  # wait until the server has read the last acks
         stored = stream.info().state.messages
         info = worker.info()
 

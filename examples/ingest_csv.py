@@ -1,8 +1,8 @@
-"""A CSV file into a stream by fast ingest, a message for each row.
+"""Write the rows of a CSV file to a stream by fast ingest, one message for each row.
 
     python examples/ingest_csv.py FILE.csv
 
-`jsync ingest` does this without a program, and more: it goes on where it was cut off.
+`jsync ingest` does this without a program. It can also resume an interrupted file.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ def main(path: str) -> None:
         stream = js.create_stream(
             name="FLIGHTS", subjects=["flights.*.*"], allow_batched=True
         )
-        # The block ends when all is stored, and raises if that is not certain.
+        # The block ends when the stream has stored every row. Otherwise it raises an error.
         with js.fast_ingest() as ingest:
             for number, row in enumerate(csv.DictReader(file), 1):
                 ingest.add(
                     f"flights.{row['carrier']}.{row['origin']}",
                     encode(row),
-                    msg_id=f"{path}:{number}",  # sent twice, it is stored once
+                    msg_id=f"{path}:{number}",  # a row that is sent twice is stored once
                 )
         print(f"{ingest.pub_ack.count} rows sent")
         info = stream.info(subjects_filter="flights.UA.*")

@@ -1,8 +1,8 @@
-"""Keys and values on a stream: the last message of each subject is the value of a key.
+"""A key-value store on a stream: the last message of each subject is the value of a key.
 
     python examples/last_values.py
 
-Put, get, compare and set, watch, history, delete. Needs nats-server 2.11.
+Shows put, get, compare-and-set, watch, history and delete. Needs nats-server 2.11.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ URL = os.environ.get("NATS_URL", "nats://127.0.0.1:4222")
 
 
 def get(stream: jsync.Stream, key: str) -> tuple[bytes | None, int]:
-    """The value and its revision; None and 0 where there is none."""
+    """Return the value of a key and its revision, or None and 0 if the key does not exist."""
     try:
         found = stream.get_message(last_by_subject=f"lamp.{key}")
     except MessageNotFoundError:
@@ -28,7 +28,11 @@ def get(stream: jsync.Stream, key: str) -> tuple[bytes | None, int]:
 def put(
     js: jsync.JetStream, key: str, value: bytes, revision: int | None = None
 ) -> int:
-    """Set it, with a `revision` only if nobody has meanwhile; the new revision."""
+    """Set the value of a key, and return its new revision.
+
+    Args:
+        revision: Set the value only if this is still the revision of the key.
+    """
     ack = js.publish(f"lamp.{key}", value, expected_last_subject_sequence=revision)
     return ack.seq
 
@@ -39,7 +43,7 @@ def main() -> None:
         stream = js.create_stream(
             name="LAMPS",
             subjects=["lamp.*"],
-            max_msgs_per_subject=3,  # values kept for each key
+            max_msgs_per_subject=3,  # the stream keeps 3 values of each key
             allow_direct=True,
         )
         changes: list[str] = []
@@ -58,7 +62,7 @@ def main() -> None:
             try:
                 put(js, "hall", b"dimmed", revision=first)
             except WrongLastSequenceError:
-                print("somebody was quicker; now it is", get(stream, "hall")[0])
+                print("another program was faster, the value is", get(stream, "hall")[0])
             seen.wait(10)
         print("watched:", ", ".join(changes))
         print("all:", {m.subject: m.data for m in stream.get_last_messages("lamp.*")})

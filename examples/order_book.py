@@ -1,9 +1,9 @@
-"""An order book: what belongs together is stored together, or not at all.
+"""An order book: one atomic batch stores all messages of a trade, or none of them.
 
     python examples/order_book.py
 
-Each trade takes from one account and gives to another, in one atomic batch, which the
-stream refuses if either balance has changed meanwhile. Needs nats-server 2.12.
+Each trade moves an amount from one account to another. The stream rejects the batch if either
+balance has changed in the meantime. Needs nats-server 2.12.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ NAMES = ("ann", "bob", "cay")
 
 
 def balance(stream: jsync.Stream, name: str) -> tuple[int, int]:
-    """What an account holds, and the revision of that."""
+    """Return the balance of an account and its revision."""
     try:
-        # Of the leader: a replica may be a moment behind.
+        # Read from the leader, because a replica can be a moment behind.
         found = stream.get_message(last_by_subject=f"book.balance.{name}", direct=False)
     except MessageNotFoundError:
         return 0, 0
@@ -29,7 +29,11 @@ def balance(stream: jsync.Stream, name: str) -> tuple[int, int]:
 
 
 def trade(js: jsync.JetStream, seller: str, buyer: str, amount: int) -> bool:
-    """Move an amount; False when the seller has too little. Tries until nobody interferes."""
+    """Move an amount between accounts. Retry until no other trade interferes.
+
+    Returns:
+        False if the seller has too little.
+    """
     stream = js.stream("BOOK")
     while True:
         (has, revision), (gets, other) = balance(stream, seller), balance(stream, buyer)
@@ -49,7 +53,7 @@ def trade(js: jsync.JetStream, seller: str, buyer: str, amount: int) -> bool:
                 )
                 batch.add(f"book.trades.{seller}.{buyer}", b"%d" % amount)
         except WrongLastSequenceError:
-            continue  # somebody traded meanwhile: look again
+            continue  # another trade changed a balance: read both again
         return True
 
 

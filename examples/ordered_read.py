@@ -1,9 +1,10 @@
-"""A stream read as a log: in exact order, each message once, and again from where one was.
+"""Read a stream like a log: in order, each message once, and later from where you stopped.
 
-    python examples/ordered_read.py      readings, their means, and what comes later
+    python examples/ordered_read.py
 
-An ordered consumer needs neither acks nor a name, and survives lost connections and
-servers. The place to go on from is a sequence that you keep yourself.
+The program publishes readings, prints their means, and then reads only the new message. An
+ordered consumer needs no acks and no name. It survives lost connections and server restarts.
+Your program keeps the sequence to resume from.
 """
 
 from __future__ import annotations
@@ -17,7 +18,11 @@ URL = os.environ.get("NATS_URL", "nats://127.0.0.1:4222")
 
 
 def read(stream: jsync.Stream, place: int) -> tuple[dict[str, list[float]], int]:
-    """All from sequence `place` to the present end, and the place behind it."""
+    """Read from sequence `place` to the current end.
+
+    Returns:
+        The values by subject, and the sequence to resume from.
+    """
     values: dict[str, list[float]] = defaultdict(list)
     log = stream.ordered_consumer(opt_start_seq=place, filter_subjects="readings.*")
     with log.messages(until_end=True) as messages:

@@ -1,10 +1,10 @@
-"""A service: requests answered by whichever of its instances is free.
+"""A service: any free instance answers a request.
 
-    python examples/service.py           until Ctrl-C
-    python examples/service.py --once    asks itself, and ends
+    python examples/service.py           runs until Ctrl-C
+    python examples/service.py --once    sends itself requests, then exits
 
-Core NATS, without a stream: a request that nobody answers fails at once. `jsync service ls`
-and `nats micro ls` find it.
+Services use core NATS, without a stream. A request fails at once if no instance is running.
+`jsync service ls` and `nats micro ls` list the service.
 """
 
 from __future__ import annotations
@@ -29,7 +29,10 @@ class Answer(msgspec.Struct):
 
 
 def mean(question: Question) -> Answer:
-    """Called on threads of the service, four at a time."""
+    """Return the mean.
+
+    The service calls this function on its threads, up to four at a time.
+    """
     if not question.numbers:
         raise ServiceError(400, "no numbers")
     return Answer(sum(question.numbers) / len(question.numbers))
@@ -39,7 +42,7 @@ def ask(nc: jsync.Connection, numbers: list[float]) -> str:
     try:
         return str(nc.services.call("mean", Question(numbers), reply_type=Answer))
     except ServiceError as error:
-        return f"refused: {error.description}"
+        return f"rejected: {error.description}"
 
 
 def main(*, once: bool) -> None:
@@ -55,7 +58,7 @@ def main(*, once: bool) -> None:
         try:
             ask(nc, [1])
         except NoRespondersError:
-            print("nobody answers any more")
+            print("the service has stopped")
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
-"""A task queue in the manner of Celery, in a hundred lines: for Django, Flask or a script.
+"""A task queue like Celery in a hundred lines, for Django, Flask or a script.
 
-    python examples/tasks.py worker      in as many processes as you like
+    python examples/tasks.py worker      runs a worker: start as many as you like
     python examples/tasks.py             queues three tasks and waits for their results
-    python examples/tasks.py --once      does both, one after the other
+    python examples/tasks.py --once      queues the tasks, then runs them itself
 
-Web servers fork: the connection is made when it is first used, one for each process.
+Web servers fork. Each process therefore opens its own connection when it first needs one.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Call(msgspec.Struct):
 
 @functools.cache
 def connection(pid: int) -> jsync.Connection:
-    """That of the process with this id; a forked child makes its own."""
+    """Return the connection of the process with this id. A forked child opens its own."""
     nc = jsync.connect(URL, name=f"tasks of {pid}")
     js = nc.jetstream()
     js.create_stream(name="TASKS", subjects=["tasks.*"], retention="workqueue")
@@ -50,13 +50,13 @@ def jetstream() -> jsync.JetStream:
 
 
 class Result:
-    """What a task comes to, for who has queued it."""
+    """The result of a queued task."""
 
     def __init__(self, key: str) -> None:
         self.key = key
 
     def get(self, timeout: float = 10) -> Any:
-        """Block until it is there."""
+        """Block until the result is there, and return it."""
         results = jetstream().ordered_consumer(
             "RESULTS", filter_subjects=f"results.{self.key}"
         )
@@ -64,7 +64,7 @@ class Result:
 
 
 class Task:
-    """A function that can be called here, or queued: `task.delay(...)`."""
+    """A function that you can call directly, or queue with `task.delay(...)`."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self.function = function
@@ -75,14 +75,14 @@ class Task:
         return self.function(*args)
 
     def delay(self, *args: Any) -> Result:
-        """Queue a call; returns once the stream has it."""
+        """Queue a call. Returns once the stream has stored it."""
         call = msgspec.json.encode(Call(self.name, list(args)))
         ack = jetstream().publish(f"tasks.{self.name}", call)
         return Result(str(ack.seq))
 
 
 def work(tasks: int | None = None) -> None:
-    """Do what is queued, for ever or so many tasks."""
+    """Run queued tasks: `tasks` of them, or forever."""
     js = jetstream()
     worker = js.stream("TASKS").create_consumer(durable_name="workers", max_deliver=3)
     with worker.messages(max_messages=10, stop_after=tasks) as messages:
@@ -95,10 +95,10 @@ def work(tasks: int | None = None) -> None:
             js.publish(
                 f"results.{msg.metadata.stream_sequence}", msgspec.json.encode(value)
             )
-            msg.ack_sync()  # now the queue has forgotten it, for certain
+            msg.ack_sync()  # wait until the task has left the queue
 
 
-# What an application has --------------------------------------------------------------
+# The tasks of an application ---------------------------------------------------------
 
 
 @Task

@@ -1,11 +1,12 @@
-"""A worker: a function that is called with each order, with retries and dead letters.
+"""A worker: jsync calls a function for each order, with retries and dead letters.
 
-    python examples/worker.py                  until Ctrl-C or SIGTERM
-    python examples/worker.py --once           until there is nothing left to do
+    python examples/worker.py                  runs until Ctrl-C or SIGTERM
+    python examples/worker.py --once           runs until no orders are left
     cd examples && jsync worker worker:app --processes 4 --http 127.0.0.1:8080
 
-What fails is delivered again, later each time, and becomes a dead letter after five times.
-As many of these as you like share the work.
+If the function fails, the server delivers the order again, each time after a longer delay.
+After five attempts the order becomes a dead letter. You can run several workers, which share
+the orders.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ app = jsync.Worker(
 
 @app.handle("orders.*", consumer="charging", time_limit=60)
 def charge(order: Order, msg: jsync.JetStreamMsg) -> None:
-    """Called for each order; what it raises is a failure."""
+    """Charge an order. The worker retries the order if this function raises an exception."""
     attempt = msg.metadata.num_delivered
     if order.id == 2 and attempt == 1:
         print(f"order {order.id}: the bank does not answer, attempt {attempt}")
@@ -45,8 +46,8 @@ def charge(order: Order, msg: jsync.JetStreamMsg) -> None:
 
 
 def once(nc: jsync.Connection, js: jsync.JetStream) -> None:
-    """Three orders, and something that is none."""
-    logging.disable()  # of the two failures that are to be seen here
+    """Publish three orders and one malformed message, then wait until all are handled."""
+    logging.disable()  # hide the two failures that this example causes
     for number in (1, 2, 3):
         js.publish("orders.new", msgspec.json.encode(Order(number, number * 9.5)))
     js.publish("orders.new", b"hello")

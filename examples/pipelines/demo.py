@@ -1,8 +1,9 @@
-"""Flights through JetStream and Spark: the end of `make demo`, where there is a Java.
+"""Send flights through JetStream and Spark: the last part of `make demo`, with Java.
 
-The three pipelines beside this file, one after the other, on a server of their own: the rows of
-a CSV file into a stream; that into Parquet by day, and delays by carrier and hour into another
-stream; and a report from both. What came out is held against what went in.
+Runs the three pipelines beside this file on its own server, one after the other. The first
+writes the rows of a CSV file to a stream. The second writes that stream to Parquet by day,
+and the delays by carrier and hour to another stream. The third makes a report from both. Then
+the program compares the output with the input.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ HOUR = tuple[str, str, int]
 
 
 class Delays(msgspec.Struct):
-    """What a message of DELAYS says, of what is checked here."""
+    """The fields of a DELAYS message that this program checks."""
 
     carrier: str
     date: str

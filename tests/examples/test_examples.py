@@ -136,9 +136,9 @@ def test_a_stream_is_read_as_a_log(server: LocalServer) -> None:
 def test_a_service_answers(server: LocalServer) -> None:
     assert run(server, "service.py", "--once") == [
         "Answer(mean=3.0)",
-        "refused: no numbers",
+        "rejected: no numbers",
         "2 requests, 1 errors",
-        "nobody answers any more",
+        "the service has stopped",
     ]
 
 
@@ -146,7 +146,7 @@ def test_the_last_message_of_a_subject_is_the_value_of_a_key(
     server: LocalServer,
 ) -> None:
     assert run(server, "last_values.py") == [
-        "somebody was quicker; now it is b'off'",
+        "another program was faster, the value is b'off'",
         "watched: lamp.kitchen=on, lamp.hall=on, lamp.hall=off",
         "all: {'lamp.kitchen': b'on', 'lamp.hall': b'off'}",
         "history of the hall: [b'on', b'off']",

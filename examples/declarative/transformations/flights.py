@@ -1,6 +1,6 @@
-"""Bronze, silver and gold: flights of a stream as tables, and their delays as another stream.
+"""Read a stream of flights into bronze, silver and gold tables, and write two other streams.
 
-FLIGHTS -> bronze -> silver -> days      a table of Parquet
+FLIGHTS -> bronze -> silver -> days      a table in Parquet
                   |         -> DELAYS    a stream, exactly once
                   -> DEAD                a stream, exactly once
 """
@@ -28,7 +28,7 @@ def to_stream(name: str, **options: Any) -> None:
 
 @dp.table
 def bronze() -> DataFrame:
-    """The messages as they are: the only read of the stream."""
+    """Return the raw messages. No other table reads the stream."""
     return (
         spark.readStream.format("jetstream")
         .option("nats.servers", SERVERS)
@@ -49,7 +49,7 @@ def parsed() -> DataFrame:
 
 @dp.table
 def silver() -> DataFrame:
-    """The flights: a row for each message that is one."""
+    """Return one row for each message that is a flight."""
     flights = parsed().where("flight.carrier is not null")
     return flights.select(
         "sequence", "flight.*", fn.to_date("flight.time_hour").alias("date")
@@ -61,7 +61,7 @@ to_stream("DEAD", subject="dead.flights")
 
 @dp.append_flow(target="dead")
 def malformed() -> DataFrame:
-    """All other messages, for `jsync dead`."""
+    """Return the messages that are not flights. `jsync dead` lists them."""
     return (
         parsed()
         .where("flight.carrier is null")
@@ -76,7 +76,7 @@ def malformed() -> DataFrame:
 
 @dp.materialized_view
 def days() -> DataFrame:
-    """The days: computed from all flights at each run."""
+    """Return the figures of each day, computed again from all flights in each run."""
     flights = spark.read.table("silver")
     return flights.groupBy("date").agg(
         fn.count("*").alias("flights"),
@@ -90,8 +90,9 @@ to_stream("DELAYS")
 
 @dp.append_flow(target="delays")
 def hours() -> DataFrame:
-    """The delays of each carrier and hour, when no more flights of that hour come."""
-    # In SQL: `withWatermark` would have to know the table, which is not there yet.
+    """Return the delays of each carrier and hour, once its last flights are in."""
+    # This is SQL because `withWatermark` needs an existing table, and `silver` does not exist
+    # yet.
     return spark.sql(
         """
         with hours as (
