@@ -62,7 +62,7 @@ def main() -> None:
             try:
                 put(js, "hall", b"dimmed", revision=first)
             except WrongLastSequenceError:
-                print("another program was faster, the value is", get(stream, "hall")[0])
+                print("another program was faster:", get(stream, "hall")[0])
             seen.wait(10)
         print("watched:", ", ".join(changes))
         print("all:", {m.subject: m.data for m in stream.get_last_messages("lamp.*")})

@@ -146,7 +146,7 @@ def test_the_last_message_of_a_subject_is_the_value_of_a_key(
     server: LocalServer,
 ) -> None:
     assert run(server, "last_values.py") == [
-        "another program was faster, the value is b'off'",
+        "another program was faster: b'off'",
         "watched: lamp.kitchen=on, lamp.hall=on, lamp.hall=off",
         "all: {'lamp.kitchen': b'on', 'lamp.hall': b'off'}",
         "history of the hall: [b'on', b'off']",
