@@ -1,7 +1,7 @@
-"""Bytes to messages, in one process: `pytest benchmarks/bench_parse.py`.
+"""Measure the parser in one process: `pytest benchmarks/bench_parse.py`.
 
-The time of a run is for 1000 messages, so a figure in microseconds reads as nanoseconds a
-message.
+One run parses 1000 messages. A figure in microseconds for a run is therefore the time of one
+message in nanoseconds.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def bench_feed_headers(benchmark: BenchmarkFixture, size: int) -> None:
 @pytest.mark.parametrize("jetstream", [False, True], ids=["Msg", "JetStreamMsg"])
 @pytest.mark.parametrize("size", SIZES)
 def bench_line(benchmark: BenchmarkFixture, size: int, jetstream: bool) -> None:
-    """Parsed, delivered to a mailbox, and taken by its reader."""
+    """Parse messages, deliver them to a mailbox, and take them as its reader."""
     outbox = Outbox()
     line = Line(outbox, -1)
     mailbox = JetStreamMailbox(outbox, 7) if jetstream else Mailbox(outbox, 7)
@@ -65,7 +65,7 @@ def bench_line(benchmark: BenchmarkFixture, size: int, jetstream: bool) -> None:
 
 
 def bench_line_from_socket(benchmark: BenchmarkFixture) -> None:
-    """The same with the system calls: poll, receive, parse, deliver; 128 bytes."""
+    """Measure the same with system calls (poll and receive), for messages of 128 bytes."""
     ours, theirs = socket.socketpair()
     wake, other_end = os.pipe()
     outbox = Outbox()
@@ -73,7 +73,7 @@ def bench_line_from_socket(benchmark: BenchmarkFixture) -> None:
     line.subscribe(7, mailbox)
     for end in (ours, theirs):
         end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
-    count = 100  # what a socket pair holds at once, on every machine
+    count = 100  # the number of frames that fit into a socket pair on every machine
     chunk = frames(128, count)
     line.open(ours.fileno(), direct=True)
 
@@ -95,7 +95,7 @@ def bench_line_from_socket(benchmark: BenchmarkFixture) -> None:
 
 
 def bench_read_headers(benchmark: BenchmarkFixture) -> None:
-    """One block of three."""
+    """Parse one block of three headers."""
     benchmark(parse_headers, HEADERS)
 
 

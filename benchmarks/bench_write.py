@@ -1,7 +1,7 @@
-"""Encoding and appending, in one process: `pytest benchmarks/bench_write.py`.
+"""Measure encoding and appending in one process: `pytest benchmarks/bench_write.py`.
 
-The time of a run is for 1000 messages, so a figure in microseconds reads as nanoseconds a
-message. The socket's far end is a thread that throws away what comes.
+One run handles 1000 messages. A figure in microseconds for a run is therefore the time of one
+message in nanoseconds. A thread reads the far end of the socket and discards the bytes.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ HEADERS = {"Nats-Msg-Id": "7f3a9c52", "Content-Type": "application/json"}
 
 
 class Connected:
-    """An outbox on a socket pair, its I/O thread, and a far end that drops what comes."""
+    """An outbox on a socket pair, its I/O thread, and a thread that discards the bytes."""
 
     def __init__(self) -> None:
         self._ours, self._theirs = socket.socketpair()
@@ -86,7 +86,10 @@ class Connected:
 
 @pytest.mark.parametrize("size", [16, 128, 1024, 16384])
 def bench_publish(benchmark: BenchmarkFixture, size: int) -> None:
-    """Encoded and appended; I/O thread and caller send. Of the large ones: copied."""
+    """Encode and append messages.
+
+    The I/O thread and the caller send them. Large payloads are copied.
+    """
     payload = b"x" * size
     with Connected() as connected:
         outbox = connected.outbox
@@ -114,26 +117,26 @@ def bench_publish_with_headers(benchmark: BenchmarkFixture) -> None:
 
 @pytest.mark.parametrize("size", [16, 128, 1024, 16384])
 def bench_encode(benchmark: BenchmarkFixture, size: int) -> None:
-    """One PUB."""
+    """Encode one PUB."""
     benchmark(encode_publish, "orders.eu.new", b"x" * size)
 
 
 def bench_encode_headers(benchmark: BenchmarkFixture) -> None:
-    """One block of two."""
+    """Encode one block of two headers."""
     benchmark(encode_headers, HEADERS)
 
 
 def bench_message_size(benchmark: BenchmarkFixture) -> None:
-    """As the server counts it: what `max_bytes` is held against."""
+    """Compute the size of a message as the server counts it for `max_bytes`."""
     block = encode_headers(HEADERS)
     benchmark(message_size, "orders.eu.new", "_INBOX.reply", block, b"x" * 128)
 
 
 def bench_ack(benchmark: BenchmarkFixture) -> None:
-    """1000 acks; the messages are parsed outside the clock."""
+    """Send 1000 acks. The clock does not include parsing the messages."""
     with Connected() as connected:
         outbox = connected.outbox
-        # A line of its own: the other one belongs to its thread.
+        # A line belongs to the thread that runs it, so this benchmark makes another one.
         line, mailbox = Line(outbox, -1), JetStreamMailbox(outbox, 7)
         line.subscribe(7, mailbox)
         chunk = frames(128, COUNT)

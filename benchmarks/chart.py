@@ -84,13 +84,13 @@ def panels_of(
 
 
 def is_possible(document: dict[str, Any]) -> bool:
-    """Whether there is something to draw, and matplotlib to draw it with."""
+    """Return whether the document has figures and matplotlib is installed."""
     found = importlib.util.find_spec("matplotlib") is not None
     return found and bool(panels_of(document, PANELS))
 
 
 def values(document: dict[str, Any], panel: Panel) -> dict[str, list[float]]:
-    """Of each client: median, least and most."""
+    """Return the median, minimum and maximum of each client."""
     rows = document["scenarios"].get(panel.scenario, {}).get("rows", {})
     found = {}
     for client, names in CLIENTS.items():
@@ -107,7 +107,7 @@ def draw(document: dict[str, Any], directory: Path, name: str) -> None:
 
     The background is transparent in `name`-front-dark.svg, and the text is light.
     """
-    # Not needed to run the benchmarks.
+    # Imported here because the benchmarks run without matplotlib.
     import matplotlib as mpl  # noqa: PLC0415
 
     mpl.use("Agg")

@@ -1,14 +1,13 @@
-"""jsync beside its peers: `python -m benchmarks.compare [--rounds 3] [--only read,...]`.
+"""Compare jsync with other clients: `python -m benchmarks.compare [--only read,...]`.
 
-Every figure is the median over several rounds, and in each round all peers do the same job
-one after the other, so that a machine that is busy with something else is so for all of
-them; ratios are taken within a round. Writes a table, JSON and a chart to
-`benchmarks/results/`.
+Every figure is the median over several rounds (`--rounds`, 3 by default). In each round all peers
+do the same job, one after the other, so other load on the machine affects all of them. Ratios are
+taken within a round. The program writes a table, JSON and a chart to `benchmarks/results/`.
 
-Peers are built when first needed, into `.cache/`: bare sockets and nats.c, where a newer
-library than the system's is unpacked with apt if there is one; nats.go and orbit.go where
-there is a Go toolchain; natsio where there is a Python that it runs on. nats-py comes with
-the group `bench`. What could not be had is told in the results.
+The program builds each peer into `.cache/` when it is first needed. Bare sockets and nats.c need a
+C compiler. If apt has a newer nats.c than the system, that one is unpacked. nats.go and orbit.go
+need a Go toolchain. natsio needs a Python version that it supports. nats-py comes with the group
+`bench`. The results list the peers that were left out.
 """
 
 from __future__ import annotations
@@ -31,8 +30,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.compare")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--only", default="", help=", ".join(SCENARIOS))
-    parser.add_argument("--scale", type=float, default=1.0, help="of all the counts")
-    parser.add_argument("--name", default="latest", help="of the files in results/")
+    parser.add_argument(
+        "--scale", type=float, default=1.0, help="factor for all counts"
+    )
+    parser.add_argument(
+        "--name", default="latest", help="name of the files in results/"
+    )
     options = parser.parse_args()
     wanted = [name for name in options.only.split(",") if name] or list(SCENARIOS)
     if unknown := set(wanted) - set(SCENARIOS):

@@ -1,4 +1,4 @@
-"""Bytes as a server would send them, for the benchmarks of the parser."""
+"""Frames as a server sends them, for the benchmarks of the parser."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ HEADERS = (
 
 
 def frames(size: int, count: int, *, ack: bool = True, headers: bool = False) -> bytes:
-    """So many messages of `size` bytes, as a consumer's pull delivers them."""
+    """Return `count` messages of `size` bytes, as a pull consumer delivers them."""
     payload, made = b"x" * size, []
     for i in range(1, count + 1):
         reply = ACK % (1_000_000 + i, i, count - i) + b" " if ack else b""

@@ -1,4 +1,4 @@
-"""Where the jobs run: servers, processes, and what machine this is."""
+"""The servers and processes of the jobs, and the facts about this machine."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 REPOSITORY = Path(__file__).parent.parent
 
-# A reader that is slower than the publisher must not be cut off as a slow consumer.
+# The server must not cut off a reader that is slower than the publisher as a slow consumer.
 SERVER = 'max_pending: 4GB\nwrite_deadline: "120s"\n'
 
 JOBS = {"publish", "read", "request", "fetch", "consume", "next", "ordered"}
@@ -40,7 +40,7 @@ NATSIO_JOBS = STREAM_JOBS | KV_JOBS | OBJECT_JOBS | {"serve"}
 NATSPY_JOBS = NATSIO_JOBS - {"consume", "objectopen"}
 NATSC_JOBS = STREAM_JOBS | {"consumers", "readmany", "atomic"}
 LIMIT = 180
-"""Seconds after which a peer is ended that has not told what it found."""
+"""The time in seconds after which the runner kills a peer that has not reported a result."""
 
 PURE_PYTHON = {"natsio", "nats-py"}
 NATSGO_JOBS = NATSC_JOBS | KV_JOBS | OBJECT_JOBS | {"ingest", "serve"}
@@ -51,7 +51,7 @@ class PeerError(Exception):
 
 
 class Peer:
-    """A process that speaks as `bench.h` says."""
+    """A process that speaks the protocol of `bench.h`."""
 
     def __init__(self, command: list[str], server_cpu: Callable[[], float]) -> None:
         self.command = command
@@ -104,7 +104,7 @@ class Peer:
 
 
 class Place:
-    """The servers, started when first asked for, and ended with the block."""
+    """The servers. Each starts when it is first needed and ends with the `with` block."""
 
     def __init__(self, programs: Programs, scale: float) -> None:
         self.raw = str(programs.raw)
@@ -122,7 +122,7 @@ class Place:
         self._stack = ExitStack()
         self._load = os.getloadavg()[0]
         self.failures: dict[str, str] = {}
-        """Jobs that a peer could not do, and why; the other rounds still count."""
+        """The jobs that a peer could not do, and the reasons. Other rounds still count."""
 
     def __enter__(self) -> Self:
         return self
@@ -136,7 +136,7 @@ class Place:
         self._stack.close()
 
     def count(self, wanted: int) -> int:
-        """So many, scaled, but not fewer than 100 unless fewer are wanted."""
+        """Scale the number of messages, but return at least 100, unless fewer are wanted."""
         return max(min(100, wanted), int(wanted * self._scale))
 
     def _serve(self, config: str = "") -> LocalServer:
@@ -150,7 +150,7 @@ class Place:
 
     @functools.cached_property
     def large(self) -> LocalServer:
-        """One for a stream so large that it would weigh on the other jobs."""
+        """A server for a large stream, which would slow down the other jobs."""
         return self._serve()
 
     @functools.cached_property
@@ -159,8 +159,8 @@ class Place:
 
     @functools.cached_property
     def tls(self) -> tuple[LocalServer, str]:
-        """A server that offers TLS, and the file of the authority to trust."""
-        # Its certificates are those of the tests, which need `cryptography`.
+        """A server that offers TLS, and the file of the CA to trust."""
+        # The certificates are those of the tests, which need `cryptography`.
         from tests.certificates import make_certificates  # noqa: PLC0415
 
         made = make_certificates(self.directory)
@@ -169,13 +169,13 @@ class Place:
 
     @functools.cached_property
     def websocket(self) -> LocalServer:
-        """A server that listens for WebSockets too, without TLS or compression."""
+        """A server that also listens for WebSocket connections, without TLS or compression."""
         server = self._stack.enter_context(LocalServer(config=SERVER, websocket=True))
         self._servers.append(server)
         return server
 
     def distant(self, milliseconds: float) -> int:
-        """The port of a line to the server that takes so long there and back."""
+        """Return the port of a proxy to the server that adds this round-trip time."""
         if milliseconds not in self._distant:
             one_way = int(milliseconds * 500)
             line = program(self.delay, self.server.port, one_way)
@@ -184,7 +184,7 @@ class Place:
         return self._distant[milliseconds]
 
     def server_cpu(self) -> float:
-        """Processor seconds that the servers have used; 0 where that cannot be told."""
+        """Return the CPU seconds of the servers, or 0 if the system does not report them."""
         return sum(map(_cpu_seconds, self._servers))
 
     @contextlib.contextmanager
@@ -196,7 +196,7 @@ class Place:
             peer.end()
 
     def run(self, command: list[str]) -> dict[str, float]:
-        """A peer that needs nobody else."""
+        """Run a peer that needs no other process."""
         with self.peer(command) as peer:
             peer.await_ready()
             peer.go()
@@ -210,9 +210,14 @@ class Place:
         slow: int | None = None,
         ca: str | None = None,
     ) -> dict[str, list[str]]:
-        """One job for every client that is here and knows it; `task` is given a count.
+        """Return the command of each available client that supports the job.
 
-        The ones in pure Python do `slow` messages instead of `fast`, or are left out.
+        Args:
+            job: The name of the job.
+            task: Returns the arguments of the job for a number of messages.
+            fast: The number of messages for compiled clients.
+            slow: The number for clients in pure Python. None leaves them out.
+            ca: The file of the CA, for TLS.
         """
         more = ("--ca", ca) if ca else ()
         given = (job, *task(fast), *more)
@@ -286,7 +291,7 @@ def _output(command: list[str]) -> str:
 
 
 def _cpu_seconds(server: LocalServer) -> float:
-    """Of all its threads, by the clock that Linux has for each process."""
+    """Return the CPU time of all threads of a server, from its process clock on Linux."""
     if sys.platform != "linux":
         return 0.0
     clock = (~server.pid << 3) | 2

@@ -1,4 +1,4 @@
-"""From the rounds to medians, bars, a table and JSON."""
+"""Turn the rounds into medians, bars, a table and JSON."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ CLIENTS = ("nats.go", "nats.c", "orbit.go", "natsio", "nats-py")
 MORE_IS_BETTER = {"thousand/s"}
 COMPARED = {"thousand/s", "CPU, us each", "p50, us", "p99, us"}
 CLOSE = 1.03
-"""What is nearer than this is not called a loss."""
+"""A smaller ratio than this is not reported as a loss."""
 
 
 def _variant(row: str) -> str:
-    """What is left of a row's name without that of the client: "consume by 500, TLS"."""
+    """Return the name of a row without the name of its client: "consume by 500, TLS"."""
     for client in ("jsync", *CLIENTS):
         if client in row:
             return row.replace(client, "*").lower()
@@ -53,7 +53,10 @@ def _variant(row: str) -> str:
 
 
 def _losses(rows: dict[str, dict[str, list[float]]]) -> list[str]:
-    """Where another client is ahead of jsync doing the same, or its plainest way to."""
+    """Return the figures in which another client beats jsync.
+
+    Each client is compared with the same variant of jsync, or with the first row of jsync.
+    """
     mine = [name for name in rows if "jsync" in name]
     losses = []
     for peer, row in rows.items():
@@ -72,7 +75,7 @@ def _losses(rows: dict[str, dict[str, list[float]]]) -> list[str]:
 
 
 def _rows(scenario: Scenario, rounds: list[Round]) -> dict[str, dict[str, list[float]]]:
-    """For each peer and column: median, least and most."""
+    """Return the median, minimum and maximum for each peer and column."""
     rows: dict[str, dict[str, list[float]]] = {}
     for peer in dict.fromkeys(peer for turn in rounds for peer in turn):
         results = [turn[peer] for turn in rounds if peer in turn]
@@ -92,7 +95,7 @@ def _bar(bar: Bar, rounds: list[Round]) -> dict[str, Any]:
     for turn in rounds:
         try:
             values.append(bar.value(turn))
-        except KeyError:  # a peer that was left out
+        except KeyError:  # this peer was left out
             continue
     if not values:
         return {"text": bar.text, "limit": bar.limit, "value": None, "met": None}
@@ -108,7 +111,7 @@ def _bar(bar: Bar, rounds: list[Round]) -> dict[str, Any]:
 
 
 def write(document: dict[str, Any], directory: Path, name: str) -> str:
-    """Write all the files; the text of the Markdown one."""
+    """Write all files, and return the text of the Markdown file."""
     directory.mkdir(exist_ok=True)
     (directory / f"{name}.json").write_text(json.dumps(document, indent=1) + "\n")
     text = _markdown(document)
@@ -123,14 +126,14 @@ def _markdown(document: dict[str, Any]) -> str:
     lines = ["# jsync beside its peers", ""]
     lines += [f"- {name}: {value}" for name, value in document["facts"].items()]
     lines += [
-        f"- medians of {document['rounds']} rounds, peers interleaved; in parentheses the "
-        "least and the most; CPU is user and system time of the whole client process",
+        f"- medians of {document['rounds']} rounds, peers interleaved, with the minimum "
+        "and the maximum in parentheses. CPU is user and system time of the whole client process",
     ]
     lines += [f"- left out: {why}" for why in document["left_out"]]
     lines += ["", "| bar | wanted | measured | |", "|---|---|---|---|"]
     for scenario in document["scenarios"].values():
         lines += [_bar_line(bar) for bar in scenario["bars"]]
-    lines += ["", "## Where jsync is behind another client", ""]
+    lines += ["", "## Where another client is ahead of jsync", ""]
     for scenario in document["scenarios"].values():
         if scenario["losses"]:
             lines.append(f"- {scenario['title']}")

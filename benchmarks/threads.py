@@ -1,14 +1,14 @@
-"""Threads of one process, with the GIL and without: `python -m benchmarks.threads`.
+"""Compare threads of one process with the GIL and without: `python -m benchmarks.threads`.
 
-1, 2 and 4 threads read a stream, each with a consumer of its own, on one connection or on
-one each. They take the messages raw, or have a handler of pure Python: JSON into a dict, and
-20 µs of work. Beside them `consume(workers=n)`, and processes. On a free-threaded Python each
-case runs with the GIL, too.
+1, 2 and 4 threads read a stream, each with its own consumer. They share one connection or
+have one each. They take the messages raw, or run a handler in pure Python that decodes JSON
+and works for 20 µs. `consume(workers=n)` and separate processes are measured for comparison.
+On a free-threaded Python each case also runs with the GIL.
 
-Every figure is the median over rounds, and ratios are taken within a round, in which all
-cases run one after the other. `cores` is CPU time by wall time: on a machine that is busy with
-something else it says more than the rate. The end tells whether two threads have at least
-1.7 times the rate of one.
+Every figure is the median over rounds. Ratios are taken within a round, in which all cases
+run one after the other. `cores` is CPU time divided by wall time: on a busy machine it tells
+more than the rate. At the end the program says whether two threads have at least 1.7 times
+the rate of one.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def cases() -> Iterator[Case]:
 
 
 def loops_of_work() -> int:
-    """How many turns of `work` take 20 µs of CPU here."""
+    """Return the number of turns of `work` that take 20 µs of CPU on this machine."""
     turns, best = 2000, float("inf")
     for _ in range(20):
         begin = time.thread_time_ns()
@@ -101,7 +101,7 @@ def consume(
 
 
 def measure(url: str, case: Case, count: int) -> None:
-    """Run one case in this process, and tell the rate and the CPU time as JSON."""
+    """Run one case in this process, and print the rate and the CPU time as JSON."""
     turns = loops_of_work()
 
     def handle(data: bytes) -> None:
@@ -143,7 +143,7 @@ def measure(url: str, case: Case, count: int) -> None:
 
 
 def run(url: str, case: Case, count: int) -> dict[str, float]:
-    """Run a case in processes of its own; its rate, and the cores that it used."""
+    """Run a case in separate processes, and return its rate and the cores that it used."""
     processes = [
         subprocess.Popen(
             [
@@ -179,7 +179,11 @@ def run(url: str, case: Case, count: int) -> dict[str, float]:
 
 
 def tell(rounds: list[dict[Case, dict[str, float]]]) -> bool:
-    """Print the table; whether two threads with handlers reach the bar without a GIL."""
+    """Print the table.
+
+    Returns:
+        Whether two threads with handlers reach the bar without a GIL.
+    """
     print(f"{'case':22}{'GIL':>4}{'threads':>9}{'rate/s':>11}{'by one':>9}{'cores':>8}")
     passed = True
     for case in rounds[0]:

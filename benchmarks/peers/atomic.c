@@ -2,7 +2,7 @@
  *
  *   atomic PORT SUBJECT SIZE COUNT BATCH
  *
- * Each batch is sent at once, and the answer to its commit awaited before the next.
+ * It sends each batch at once, and waits for the reply to the commit before the next batch.
  */
 #include "bench.h"
 

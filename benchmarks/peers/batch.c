@@ -2,8 +2,8 @@
  *
  *   batch PORT SUBJECT SIZE COUNT FLOW OUTSTANDING
  *
- * It waits for the first answer, keeps to the window that the server grants, and ends with
- * an end of batch whose answer it awaits. Answers are searched for their numbers alone.
+ * It waits for the first reply and keeps to the window that the server grants. At the end it
+ * commits the batch and waits for that reply. It reads only the numbers in replies.
  */
 #include "bench.h"
 
@@ -30,7 +30,7 @@ int main(int argc, char **v) {
     if (fd < 0 || connect(fd, (struct sockaddr *)&address, sizeof address)) fail("connect");
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
 
-    /* The server knows a batch by this token alone. */
+    /* The server identifies a batch by this token alone. */
     char prefix[64], hello[256];
     sprintf(prefix, "_INBOX.raw%019lld", (long long)now_ns());
     char *payload = calloc(1, size + 1);

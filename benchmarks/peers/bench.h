@@ -1,4 +1,4 @@
-/* What every peer in C needs: clocks, percentiles, and the protocol with the runner.
+/* Clocks, percentiles, and the protocol with the runner, for every peer in C.
  *
  * A peer sets itself up, prints "ready", waits for a line on stdin, works, and prints one
  * line of JSON. */
@@ -18,7 +18,7 @@ static inline int64_t now_ns(void) {
     return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
-/* Processor time of all threads, user and system, in seconds. */
+/* CPU time of all threads, user and system, in seconds. */
 static inline double cpu_seconds(void) {
     struct rusage u;
     getrusage(RUSAGE_SELF, &u);
@@ -53,7 +53,7 @@ static inline double percentile(const double *sorted, long n, double p) {
     return n ? sorted[i] : 0;
 }
 
-/* `"<name>_p50": ..., "<name>_p99": ...`; sorts in place. */
+/* `"<name>_p50": ..., "<name>_p99": ...`. Sorts in place. */
 static inline void print_percentiles(const char *name, double *us, long n) {
     qsort(us, n, sizeof *us, compare_doubles);
     printf("\"%s_p50\": %.2f, \"%s_p99\": %.2f", name, percentile(us, n, 0.5), name,

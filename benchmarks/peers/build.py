@@ -1,6 +1,6 @@
-"""Builds the peers that are not in Python, and the environment of the one that is.
+"""Build the peers that are not in Python, and a virtual environment for natsio.
 
-What is needed for that is looked for; without it a peer is left out, and a line says why.
+If a tool is missing, its peer is left out and the results say why.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ NATSIO_PYTHONS = ("3.13", "3.14", "3.15")
 
 
 class Programs:
-    """The compiled peers: `natsc`, `natsgo` and `natsio` may be None: not to be had."""
+    """The compiled peers. `natsc`, `natsgo` and `natsio` are None if they cannot be built."""
 
     def __init__(self) -> None:
         self.left_out: list[str] = []
         CACHE.mkdir(parents=True, exist_ok=True)
         compiler = shutil.which(os.environ.get("CC", "cc"))
         if compiler is None:
-            raise SystemExit("no C compiler: the far ends of all the jobs are in C")
+            raise SystemExit("no C compiler: every job needs programs in C")
         self._compiler = compiler
         self.raw = self._needed("raw")
         self.pull = self._needed("pull")
@@ -53,7 +53,7 @@ class Programs:
         return program
 
     def _natsc(self) -> Path | str:
-        """With the newest library that can be had, else with the system's."""
+        """Build with the newest nats.c of apt, otherwise with the library of the system."""
         directory = CACHE / "nats.c"
         archive = directory / "libnats_static.a"
         if not archive.exists() and shutil.which("apt-get"):
@@ -83,7 +83,7 @@ class Programs:
         return built if isinstance(built, Path) else f"{built} (libnats-dev)"
 
     def _build(self, name: str, flags: Sequence[str | Path]) -> Path | str:
-        """The program, or the compiler's first complaint."""
+        """Return the program, or the first error of the compiler."""
         source, program = SOURCES / f"{name}.c", CACHE / name
         if _is_newer(program, source, SOURCES / "bench.h"):
             return program
@@ -95,7 +95,7 @@ class Programs:
 def _natsgo() -> Path | str:
     go = shutil.which("go") or shutil.which("/usr/local/go/bin/go")
     if go is None:
-        return "no Go toolchain here"
+        return "no Go toolchain found"
     module, program = SOURCES / "go", CACHE / "natsgo"
     if _is_newer(program, *module.glob("*.go"), module / "go.mod"):
         return program
@@ -103,7 +103,7 @@ def _natsgo() -> Path | str:
 
 
 def _natsio() -> Path | str:
-    """The Python of an environment that has it."""
+    """Return the Python of an environment with natsio, or the reason that there is none."""
     environment = CACHE / NATSIO.replace("==", "-")
     program = environment / "bin" / "python"
     if (environment / "ready").exists():
@@ -134,7 +134,7 @@ def _is_newer(program: Path, *sources: Path) -> bool:
 
 
 def _run(command: Sequence[str | Path], made: Path = CACHE) -> Path | str:
-    """What it made, or its first complaint."""
+    """Run a command. Return the path `made`, or the first line of the error."""
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode == 0:
         return made

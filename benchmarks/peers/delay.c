@@ -1,9 +1,10 @@
-/* A line of some length: passes bytes on, in both directions, so much later.
+/* A proxy that adds a delay: it forwards bytes in both directions, MICROSECONDS later.
  *
- *   delay PORT MICROSECONDS      one way, to PORT on loopback; prints the port it listens on
+ *   delay PORT MICROSECONDS      delay of one way to PORT on loopback
  *
- * For each direction of a connection one thread reads and stamps, and another sends when the
- * time has come, so that order and throughput stay. What is under way is not bounded.
+ * It prints the port that it listens on. For each direction of a connection one thread reads and
+ * stamps the bytes, and another sends them when their time has come. Order and throughput stay
+ * the same. The number of bytes in flight is not bounded.
  */
 #include "bench.h"
 

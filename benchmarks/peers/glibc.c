@@ -1,6 +1,6 @@
-/* What an archive that was compiled with a newer glibc asks for, by its names there.
+/* Functions that an archive compiled with a newer glibc needs, under their names in that glibc.
  *
- * To be compiled as C99: for later standards glibc's own headers use the new names. */
+ * Compile this file as C99: for later standards the headers of glibc use the new names. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>

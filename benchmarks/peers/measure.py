@@ -1,4 +1,4 @@
-"""What every peer in Python needs: the twin of `bench.h`."""
+"""Clocks, memory and the protocol with the runner, for peers in Python (the twin of `bench.h`)."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ now = time.monotonic_ns
 
 
 def cpu_seconds() -> float:
-    """Processor time of all threads, user and system."""
+    """Return the CPU time of all threads, user and system."""
     usage = resource.getrusage(resource.RUSAGE_SELF)
     return usage.ru_utime + usage.ru_stime
 
 
 def peak_mib() -> float:
-    """The most memory that this process has had."""
+    """Return the peak memory of this process in MiB."""
     status = Path("/proc/self/status")
-    if status.exists():  # Linux, whose ru_maxrss begins with that of the parent
+    if status.exists():  # on Linux, ru_maxrss starts at the value of the parent process
         most = status.read_text().partition("VmHWM:")[2].split(maxsplit=1)[0]
         return int(most) / 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1 << 20)
 
 
 def resident() -> int:
-    """Bytes of memory that this process has now; 0 where that cannot be told."""
+    """Return the resident memory of this process in bytes, or 0 if the system does not report it."""
     pages = Path("/proc/self/statm")
     if not pages.exists():
         return 0
@@ -42,7 +42,7 @@ def resident() -> int:
 
 
 def await_go() -> None:
-    """Tell the runner that everything is set up, and wait until it says go."""
+    """Tell the runner that this peer is ready, and wait for its "go"."""
     sys.stdout.write("ready\n")
     sys.stdout.flush()
     if not sys.stdin.readline():
@@ -64,7 +64,7 @@ def rate(count: int, begin: int, cpu: float) -> Result:
 
 
 def percentiles(name: str, nanoseconds: list[int]) -> Result:
-    """Their p50 and p99 in microseconds."""
+    """Return the p50 and p99 of durations, in microseconds."""
     ordered = sorted(nanoseconds)
     last = len(ordered) - 1
     return {
@@ -80,9 +80,11 @@ def sleep_until(moment: int) -> None:
 
 
 class Busy:
-    """So many threads that do nothing but hold the GIL as long as they may.
+    """Threads that hold the GIL as long as they can, to disturb a benchmark.
 
-    With `hold`, one more that stays in C with the GIL held, `hold` milliseconds at a time.
+    Args:
+        threads: The number of threads that compute in Python.
+        hold: If given, one more thread holds the GIL in C, for `hold` milliseconds at a time.
     """
 
     def __init__(self, threads: int, hold: int = 0) -> None:
@@ -98,7 +100,8 @@ class Busy:
             turns += 1
 
     def _hold(self, milliseconds: int) -> None:
-        usleep = ctypes.PyDLL(None).usleep  # what a PyDLL calls keeps the GIL
+        # functions called through PyDLL keep the GIL
+        usleep = ctypes.PyDLL(None).usleep
         while self._running:
             usleep(milliseconds * 1000)
 
@@ -107,7 +110,7 @@ class Busy:
 
 
 def in_threads(count: int, work: Callable[[], None]) -> None:
-    """Do `work` in `count` threads at once; in this one when it is the only one."""
+    """Run `work` in `count` threads at once. With one, run it in this thread."""
     if count == 1:
         work()
         return

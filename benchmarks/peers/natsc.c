@@ -1,4 +1,4 @@
-/* nats.c doing what the other peers do.
+/* Run the jobs of the comparison with nats.c.
  *
  *   natsc publish URL SUBJECT SIZE COUNT THREADS
  *   natsc read URL SUBJECT SIZE COUNT
@@ -15,7 +15,7 @@
  *   natsc atomic URL SUBJECT SIZE COUNT CHUNK
  *   natsc version
  *
- * Behind them `--ca FILE`, for TLS.
+ * Add `--ca FILE` at the end for TLS.
  */
 #include "bench.h"
 
@@ -131,7 +131,7 @@ static void read_many(char **v) {
     print_rate(each * subscriptions, (now_ns() - begin) / 1e9, cpu_seconds() - cpu);
 }
 
-/* One thing after the other, a tenth as often before to warm up: rate and latency. */
+/* Do one thing repeatedly, after a tenth as many to warm up, and measure rate and latency. */
 static void timed(long count, void (*one)(void *), void *closure) {
     double *us = malloc(count * sizeof *us);
     double cpu = 0;
@@ -292,7 +292,7 @@ static void next(char **v) {
     timed(atol(v[3]), fetch_one, pulled(jetstream(dial(v[0])), v[1], v[2]));
 }
 
-/* What the callbacks of one or several subscriptions have to take in. */
+/* The messages that the callbacks of one or several subscriptions must receive. */
 static struct {
     pthread_mutex_t lock;
     pthread_cond_t changed;

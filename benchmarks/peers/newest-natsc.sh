@@ -3,7 +3,7 @@
 #
 #   newest-natsc.sh DIRECTORY
 #
-# The one of a stable release is years old, and has no asynchronous pull.
+# The version in a stable release is years old, and has no asynchronous pull.
 set -eu
 directory=$1
 cd "$(mkdir -p "$directory" && cd "$directory" && pwd)"
@@ -22,6 +22,6 @@ END
 apt-get -qq -c apt/apt.conf update
 apt-get -qq -c apt/apt.conf download libnats-dev
 dpkg-deb -x libnats-dev_*.deb .
-# What the library's archive wants at run time, of this system's own.
+# Take the run-time dependencies of the archive from this system.
 find usr/lib -name libnats_static.a -exec ln -sf {} . \;
 rm -rf apt libnats-dev_*.deb

@@ -1,4 +1,7 @@
-"""Microseconds a message of parsing alone: `python -m benchmarks.peers.parse CASE`."""
+"""Measure parsing alone, in microseconds per message:
+
+`python -m benchmarks.peers.parse CASE`.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ SECONDS = 0.5
 
 
 def feed(chunk: bytes) -> Callable[[], object]:
-    """`Parser.feed`, which also builds an event for each message."""
+    """Measure `Parser.feed`, which also builds an event for each message."""
     parser = Parser()
     return lambda: parser.feed(chunk)
 
@@ -28,7 +31,7 @@ def feed(chunk: bytes) -> Callable[[], object]:
 def line(
     chunk: bytes, use: Callable[[JetStreamMsg], object] | None = None
 ) -> Callable[[], object]:
-    """As a connection does it: parsed, delivered to a mailbox, and taken from there."""
+    """Measure the path of a connection: parse, deliver to a mailbox, and take from there."""
     outbox = Outbox()
     reader = Line(outbox, -1)
     mailbox = JetStreamMailbox(outbox, 7)
@@ -49,7 +52,7 @@ def line(
 
 
 def natspy(chunk: bytes) -> Callable[[], object]:
-    """The parser of nats-py on its own, with a client that drops what it is given."""
+    """Measure the parser of nats-py alone, with a client that discards its messages."""
     from nats.protocol.parser import Parser as TheirParser  # noqa: PLC0415
 
     class Client:

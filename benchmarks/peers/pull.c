@@ -1,10 +1,10 @@
 /* Bare sockets that pull from a JetStream consumer: the ceilings of consuming.
  *
- *   pull consume PORT STREAM CONSUMER COUNT WINDOW ACK   asks again when half is left
- *   pull next PORT STREAM CONSUMER COUNT [EACH]          one message a pull, its latency;
+ *   pull consume PORT STREAM CONSUMER COUNT WINDOW ACK   pulls again when half is left
+ *   pull next PORT STREAM CONSUMER COUNT [EACH]          latency of pulls of one message
  *                                                        EACH 1: a reply subject for each
  *
- * Frames are found, as they have to be, but nothing is made of them.
+ * They find the frames, but make no messages of them.
  */
 #include "bench.h"
 
@@ -47,7 +47,7 @@ static void dial(const char *port) {
     have = 0;
 }
 
-static int each; /* whether each pull has a reply subject of its own */
+static int each; /* whether each pull has another reply subject */
 
 static void pull(const char *stream, const char *consumer, long batch) {
     static long number;

@@ -1,15 +1,15 @@
-/* Bare sockets: the ceilings that clients are held against, and the far ends that feed
- * them. No client library, no parsing beyond what the job needs.
+/* Bare sockets: the upper limits for the clients, and the far ends that send them messages.
+ * They use no client library, and parse no more than the job needs.
  *
- *   raw publish PORT SUBJECT SIZE COUNT     prebuilt chunks, until the PONG behind them
- *   raw spread PORT SUBJECT SIZE COUNT N    to SUBJECT.0 and so on to N, in turn
+ *   raw publish PORT SUBJECT SIZE COUNT     prebuilt chunks, until the PONG after them
+ *   raw spread PORT SUBJECT SIZE COUNT N    to SUBJECT.0 up to N, in turn
  *   raw read PORT SUBJECT SIZE COUNT        reads and counts bytes
  *   raw pushed PORT SUBJECT COUNT           counts messages whose lengths differ
- *   raw echo PORT SUBJECT                   answers requests until it is ended
- *   raw request PORT SUBJECT SIZE COUNT     one at a time, its latency
+ *   raw echo PORT SUBJECT                   answers requests until it is killed
+ *   raw request PORT SUBJECT SIZE COUNT     one at a time: latency
  *   raw lone PORT COUNT INTERVAL_US SIZE    one stamped publish each interval
- *   raw source SIZE COUNT                   is a server itself: sends prebuilt messages
- *   raw sink COUNT                          is a server itself: stamps what arrives
+ *   raw source SIZE COUNT                   acts as a server: sends prebuilt messages
+ *   raw sink COUNT                          acts as a server: stamps the arrivals
  */
 #include "bench.h"
 
@@ -41,7 +41,7 @@ static void send_all(int fd, const char *data, size_t size) {
 
 static void send_text(int fd, const char *text) { send_all(fd, text, strlen(text)); }
 
-/* Reads until what has come ends with PONG: only used while nothing else can come. */
+/* Reads until the input ends with PONG. Use it only while the server sends nothing else. */
 static void await_pong(int fd) {
     char buffer[65536];
     size_t have = 0;
@@ -120,8 +120,8 @@ static void publish(char **v) {
     send_publishes(fd, chunk, frame, in_chunk, atol(v[3]));
 }
 
-/* Numbers with leading zeros would be other subjects, so frames differ in length: whole
- * rounds of them are sent. */
+/* Numbers with leading zeros would be other subjects, so frames differ in length. The program
+ * sends whole rounds of them. */
 static void spread(char **v) {
     int fd = dial(v[0]), size = atoi(v[2]);
     long subjects = atol(v[4]), filled = 0;
@@ -154,7 +154,7 @@ static void read_and_count(char **v) {
     print_rate(count, (now_ns() - begin) / 1e9, cpu_seconds() - cpu);
 }
 
-/* The next line in `b` after `*at`, or NULL; moves `*at` behind it. */
+/* The next line in `b` after `*at`, or NULL; moves `*at` past it. */
 static char *next_line(char *b, size_t have, size_t *at) {
     char *line = b + *at;
     char *end = memchr(line, '\n', have - *at);
@@ -164,7 +164,7 @@ static char *next_line(char *b, size_t have, size_t *at) {
     return line;
 }
 
-/* Reads messages of any length, and nothing of them but how long they are. */
+/* Reads messages of any length, and of each only its length. */
 static void count_messages(char **v) {
     char text[256];
     int fd = dial(v[0]);
@@ -227,7 +227,7 @@ static void echo(char **v) {
             size_t size;
             if (sscanf(line, "MSG %255s %31s %255s %zu", subject, sid, reply, &size) != 4)
                 continue;
-            if (have - at < size + 2) {  /* not all here: put the line back */
+            if (have - at < size + 2) {  /* incomplete: put the line back */
                 line[strlen(line)] = '\r';
                 at = start;
                 break;

@@ -1,7 +1,7 @@
-"""A stream into a pyarrow table: `python -m benchmarks.peers.use_arrow JOB URL STREAM`.
+"""Read a stream into a pyarrow table: `python -m benchmarks.peers.use_arrow JOB URL STREAM`.
 
-`columns` has jsync make the columns; `objects` makes them of messages, with the times that
-`metadata.timestamp` gives; `cheapest` with those that cost least, `timestamp_ns`.
+With `columns`, jsync makes the columns. With `objects`, the program makes them from messages with
+the times of `metadata.timestamp`. With `cheapest`, it uses the cheapest times, `timestamp_ns`.
 """
 
 from __future__ import annotations
@@ -57,7 +57,8 @@ def main() -> None:
     job, url, name = sys.argv[1:]
     with jsync.connect(url) as nc:
         stream = nc.jetstream().stream(name)
-        pa.table({"n": [0]})  # the first one looks for pandas, and imports it: 0.2 s
+        # the first table looks for pandas and imports it, which takes 0.2 s
+        pa.table({"n": [0]})
         await_go()
         cpu, begin = cpu_seconds(), now()
         if job == "columns":

@@ -1,7 +1,7 @@
-"""jsync doing what the other peers do: `python -m benchmarks.peers.use_jsync JOB ...`.
+"""Run the jobs of the comparison with jsync: `python -m benchmarks.peers.use_jsync JOB ...`.
 
-Arguments as in `jobs.py`, and behind them options: `--busy N` runs N pure Python threads
-beside, `--hold MS` one that holds the GIL in C, `--ca FILE` is for TLS.
+The arguments are those in `jobs.py`, followed by options. `--busy N` starts N threads that
+compute in Python, `--hold MS` starts one that holds the GIL in C, and `--ca FILE` is for TLS.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def read(options: argparse.Namespace) -> Result:
 
 
 def read_many(options: argparse.Namespace) -> Result:
-    """The messages come to many subscriptions in turn."""
+    """Read messages that arrive for many subscriptions in turn."""
     each, size = options.count // options.subscriptions, 0
     with connect(options) as nc:
         subscriptions = [
@@ -149,7 +149,7 @@ def lone(options: argparse.Namespace) -> Result:
 def fetch(options: argparse.Namespace) -> Result:
     done, size = 0, 0
     with connect(options) as nc:
-        # By its names at run time, so that this file works before JetStream is there.
+        # The names are resolved at run time, so this file also works without JetStream.
         js: Any = nc.jetstream()
         consumer = js.stream(options.stream).consumer(options.consumer)
         await_go()
@@ -166,7 +166,7 @@ def fetch(options: argparse.Namespace) -> Result:
 
 
 def consume(options: argparse.Namespace) -> Result:
-    """Pulls of `batch` that overlap; each message to a handler, or to a loop."""
+    """Consume by overlapping pull requests for `batch` messages, with a handler or a loop."""
     if options.handler:
         return handle(options, [options.consumer])
     left, size = options.count, 0
@@ -187,12 +187,12 @@ def consume(options: argparse.Namespace) -> Result:
 
 
 def consumers(options: argparse.Namespace) -> Result:
-    """Several on one connection, the messages divided evenly."""
+    """Consume with several consumers on one connection, which share the messages evenly."""
     return handle(options, [f"{options.consumer}{n}" for n in range(options.consumers)])
 
 
 def handle(options: argparse.Namespace, names: list[str]) -> Result:
-    """`consume` with a handler for each of the consumers."""
+    """Run `consume` with a handler for each of the consumers."""
     each, ack, size = options.count // len(names), options.ack, 0
 
     def handler(msg: jsync.JetStreamMsg) -> None:
@@ -222,7 +222,7 @@ def handle(options: argparse.Namespace, names: list[str]) -> Result:
 
 
 def ordered(options: argparse.Namespace) -> Result:
-    """A stream from its first message to its last."""
+    """Read a stream from its first message to its last."""
     count, size = 0, 0
     with connect(options) as nc:
         consumer = nc.jetstream().ordered_consumer(options.stream)
@@ -238,7 +238,7 @@ def ordered(options: argparse.Namespace) -> Result:
 
 
 def push(options: argparse.Namespace) -> Result:
-    """A stream from its first message to its last, as the server pushes it."""
+    """Read a stream from its first message to its last with a push consumer."""
     left, size = options.count, 0
     with connect(options) as nc:
         await_go()
@@ -278,7 +278,11 @@ def next_message(options: argparse.Namespace) -> Result:
 
 
 def publisher(options: argparse.Namespace) -> Result:
-    """Ahead of the acks: each by itself, with headers (-1), or `chunk` at once."""
+    """Publish without waiting for each ack.
+
+    A `chunk` of 0 publishes messages one by one, -1 one by one with headers, and a larger one
+    `chunk` messages at once.
+    """
     count, subject, payload = options.count, options.subject, b"x" * options.size
     with connect(options) as nc:
         js = nc.jetstream()
@@ -302,7 +306,11 @@ def publisher(options: argparse.Namespace) -> Result:
 
 
 def ingest(options: argparse.Namespace) -> Result:
-    """A fast ingest: each by itself, with headers (-1), or `chunk` at once."""
+    """Publish by fast ingest.
+
+    A `chunk` of 0 adds messages one by one, -1 one by one with headers, and a larger one
+    `chunk` messages at once.
+    """
     count, subject, payload = options.count, options.subject, b"x" * options.size
     flow, outstanding = options.flow, options.outstanding
     with connect(options) as nc:
@@ -327,7 +335,7 @@ def ingest(options: argparse.Namespace) -> Result:
 
 
 def atomic(options: argparse.Namespace) -> Result:
-    """Atomic batches of `chunk` messages: at once, or added one by one (-1)."""
+    """Publish atomic batches of `chunk` messages, at once or one by one (-1)."""
     size, payload = abs(options.chunk), b"x" * options.size
     batches = options.count // size
     with connect(options) as nc:
@@ -356,7 +364,7 @@ def key(number: int) -> str:
 
 
 def timed(count: int, one: Callable[[int], object]) -> Result:
-    """One after the other, each timed; a tenth as many before that."""
+    """Call `one` again and again and time each call, after a tenth as many calls to warm up."""
     latencies = []
     await_go()
     for i in range(count // 10):
@@ -383,7 +391,7 @@ def kv_get(options: argparse.Namespace) -> Result:
 
 
 def kv_many(options: argparse.Namespace) -> Result:
-    """Gets of so many keys at once; each time a tenth of them one by one for comparison."""
+    """Get all keys at once. Each time, get a tenth of them one by one for comparison."""
     keys = [key(i) for i in range(options.keys)]
     calls, some = options.count // options.keys, keys[: options.keys // 10]
     seconds = cpu = 0.0
@@ -419,7 +427,7 @@ def kv_keys(options: argparse.Namespace) -> Result:
 
 
 def kv_watch(options: argparse.Namespace) -> Result:
-    """All that is in a bucket when the watch begins."""
+    """Read all values that a bucket holds when the watch begins."""
     with connect(options) as nc:
         bucket = nc.jetstream().key_value(options.bucket)
         await_go()
@@ -435,7 +443,7 @@ def kv_watch(options: argparse.Namespace) -> Result:
 
 
 def kv_ordered(options: argparse.Namespace) -> Result:
-    """The same messages by an ordered consumer."""
+    """Read the same messages with an ordered consumer."""
     with connect(options) as nc:
         js = nc.jetstream()
         await_go()
@@ -453,10 +461,10 @@ def kv_ordered(options: argparse.Namespace) -> Result:
 
 
 def kv_live(options: argparse.Namespace) -> Result:
-    """Reads of a live view, and the memory that it takes."""
+    """Measure reads from a live view, and its memory."""
     with connect(options) as nc:
         bucket = nc.jetstream().key_value(options.bucket)
-        with bucket.live("none"):  # what is loaded once is no part of it
+        with bucket.live("none"):  # exclude memory that is allocated only once
             before = resident()
         await_go()
         cpu, begin = cpu_seconds(), now()
@@ -475,7 +483,7 @@ def kv_live(options: argparse.Namespace) -> Result:
 
 
 def reading(values: Mapping[str, bytes], keys: list[str]) -> float:
-    """Microseconds a read, once the keys themselves have been touched."""
+    """Return the microseconds per read. The hashes of the keys are computed before."""
     for name in keys:
         hash(name)
     begin = now()
@@ -485,7 +493,7 @@ def reading(values: Mapping[str, bytes], keys: list[str]) -> float:
 
 
 class Order(msgspec.Struct):
-    """The payload of the messages that a worker gets."""
+    """The payload of the messages for a worker."""
 
     id: int
     customer: str
@@ -493,10 +501,10 @@ class Order(msgspec.Struct):
 
 
 def work(options: argparse.Namespace) -> Result:
-    """A worker, to `count` messages, or until nothing has come for a second.
+    """Run a worker until `count` messages are done, or no message has come for a second.
 
-    The handler computes for `spin` microseconds. With `plain` it is called by `consume`,
-    and acks by itself.
+    The handler computes for `spin` microseconds. With `plain`, `consume` calls the handler,
+    which acknowledges the messages itself.
     """
     count, wanted, enough = 0, options.count, threading.Event()
     spin = options.spin * 1000
@@ -542,17 +550,17 @@ def work(options: argparse.Namespace) -> Result:
                     still += 1
                 else:
                     last, seen, still = now(), count, 0
-            # The wait for one more is not counted.
+            # Do not count the final second of waiting.
             took = {"count": count, "seconds": (last - begin) / 1e9}
             return rate(count, begin, cpu) | took
 
 
 QUIET = 50
-"""Looks of 20 ms without a message, after which there are no more."""
+"""The number of checks without a message, 20 ms apart, after which the worker stops."""
 
 
 def member(options: argparse.Namespace) -> Result:
-    """Be a member of the group `g` until nothing has come for a second."""
+    """Be a member of the group `g` until no message has come for a second."""
     seconds, count = options.sleep / 1e6, 0
     with connect(options) as nc:
         group = nc.jetstream().consumer_group(options.stream, "g")
@@ -567,15 +575,16 @@ def member(options: argparse.Namespace) -> Result:
                     msg.ack()
                     count, last = count + 1, now()
             except jsync.errors.TimeoutError:
-                # The wait for one more is not counted.
+                # Do not count the final second of waiting.
                 took = {"count": count, "seconds": (last - begin) / 1e9}
                 return rate(count, begin, cpu) | took
 
 
 def regroup(options: argparse.Namespace) -> Result:
-    """Add a member to three, and drop it, again and again while all of them work."""
+    """Add a fourth member to three and drop it, repeatedly, while all of them work."""
     seconds = options.sleep / 1e6
-    first: dict[tuple[str, int], int] = {}  # of a member since the change
+    # by member and partition: the first message after the change
+    first: dict[tuple[str, int], int] = {}
     partition_of: dict[str, int] = {}
     pauses: dict[str, list[int]] = {"add": [], "drop": []}
     with connect(options) as nc, ExitStack() as stack:
@@ -626,7 +635,7 @@ def regroup(options: argparse.Namespace) -> Result:
 
 
 def serve(options: argparse.Namespace) -> Result:
-    """Echo after `delay` microseconds, until a message on `<subject>.stop`."""
+    """Run a service that echoes after `delay` microseconds, until a message on `<subject>.stop`."""
     seconds = options.delay / 1e6
     with connect(options) as nc, nc.service("bench", "1.0.0") as service:
 
@@ -646,7 +655,7 @@ def serve(options: argparse.Namespace) -> Result:
 
 
 def object_job(options: argparse.Namespace, kind: str) -> Result:
-    """Objects of one store put, got whole, or opened for their first byte."""
+    """Put objects into a store, get them whole, or open them and read the first byte."""
     payload, latencies = b"x" * options.size, []
     with connect(options) as nc:
         files = nc.jetstream().object_store(options.stream)

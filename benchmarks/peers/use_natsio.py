@@ -1,6 +1,7 @@
-"""natsio doing what the other peers do: `python -m benchmarks.peers.use_natsio JOB ...`.
+"""Run the jobs of the comparison with natsio: `python -m benchmarks.peers.use_natsio JOB
+...`.
 
-It needs a newer Python than jsync, so it has an environment of its own.
+natsio needs a newer Python than jsync, so it runs in another virtual environment.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ async def connect(options: argparse.Namespace) -> Any:
 
 
 async def go() -> None:
-    """Like `await_go`, with the loop running meanwhile."""
+    """Wait as `await_go` does, while the event loop runs."""
     await asyncio.get_running_loop().run_in_executor(None, await_go)
 
 
@@ -220,7 +221,7 @@ async def kv_watch(options: argparse.Namespace) -> Result:
 
 
 async def serve(options: argparse.Namespace) -> Result:
-    """Echo after `delay` microseconds, until a message on `<subject>.stop`."""
+    """Run a service that echoes after `delay` microseconds, until a message on `<subject>.stop`."""
     seconds = options.delay / 1e6
     async with await connect(options) as nc:
         tasks: set[asyncio.Task[None]] = set()
@@ -247,7 +248,7 @@ async def serve(options: argparse.Namespace) -> Result:
 
 
 async def object_job(options: argparse.Namespace, kind: str) -> Result:
-    """Objects of one store put, got whole, or opened for their first byte."""
+    """Put objects into a store, get them whole, or open them and read the first byte."""
     payload, latencies = b"x" * options.size, []
     async with await connect(options) as nc:
         files = await nc.jetstream().object_store(options.stream)

@@ -1,4 +1,4 @@
-"""nats-py doing what the other peers do: `python -m benchmarks.peers.use_natspy JOB ...`."""
+"""Run the jobs of the comparison with nats-py: `python -m benchmarks.peers.use_natspy JOB ...`."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ async def connect(options: argparse.Namespace) -> Any:
 
 
 async def go() -> None:
-    """Like `await_go`, with the loop running meanwhile."""
+    """Wait as `await_go` does, while the event loop runs."""
     await asyncio.get_running_loop().run_in_executor(None, await_go)
 
 
@@ -50,7 +50,8 @@ async def read(options: argparse.Namespace) -> Result:
     await nc.flush()
     await go()
     begin, cpu, busy = 0, cpu_seconds(), Busy(0)
-    async for msg in messages.messages:  # the cheapest of its three ways to read
+    # the cheapest of three ways to read with nats-py
+    async for msg in messages.messages:
         if left == count:
             begin, busy = now(), Busy(options.busy)
         size += len(msg.data)
@@ -108,8 +109,8 @@ async def lone(options: argparse.Namespace) -> Result:
     moment = start = now()
     for _ in range(options.count):
         moment += interval
-        # A blocking pause, or the loop's timer of 1 ms would set the pace; its flusher
-        # gets a turn of its own behind each publish.
+        # Sleep without the event loop, because its timer of 1 ms would limit the rate. The flusher
+        # of nats-py gets a turn after each publish.
         sleep_until(moment)
         begin = now()
         await nc.publish("bench.lone", b"%019d" % begin + padding)
@@ -305,7 +306,7 @@ async def kv_watch(options: argparse.Namespace) -> Result:
 
 
 async def serve(options: argparse.Namespace) -> Result:
-    """Echo after `delay` microseconds, until a message on `<subject>.stop`."""
+    """Run a service that echoes after `delay` microseconds, until a message on `<subject>.stop`."""
     seconds = options.delay / 1e6
     nc = await connect(options)
     service = await nats.micro.add_service(nc, name="bench", version="1.0.0")
@@ -344,7 +345,7 @@ async def object_job(options: argparse.Namespace, kind: str) -> Result:
         if kind == "put":
             await files.put("object", payload)
         else:
-            # Without a file to write to it copies all of it for each chunk.
+            # Without a file to write to, nats-py copies the whole object for each chunk.
             target = io.BytesIO()
             await files.get("object", writeinto=target)
             assert len(target.getvalue()) == options.size

@@ -1,9 +1,9 @@
-/* A bare socket that publishes into a stream ahead of the acks, with prebuilt frames.
+/* A bare socket that publishes into a stream without waiting for each ack, by prebuilt frames.
  *
  *   window PORT SUBJECT SIZE COUNT WINDOW
  *
- * Each of WINDOW frames has a reply subject of its own, as long as those of jsync, in the inbox
- * of the process; acks are counted, not read.
+ * Each of WINDOW frames has another reply subject in the inbox of the process, as long as those
+ * of jsync. The program counts acks and does not read them.
  */
 #include "bench.h"
 

@@ -1,4 +1,4 @@
-"""What is compared, with whom, and which bars it is held to."""
+"""The scenarios of the comparison, their peers and their bars."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A stream into a table of pyarrow: by columns from the wire, and by objects."""
+"""Read a stream into a pyarrow table, as columns from the wire and as objects."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Atomic batches (ADR-50), into streams in files and in memory."""
+"""Publish atomic batches (ADR-50) into streams in files and in memory."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ BATCH = 1000
 
 
 def stored(place: Place, storage: str, command: list[str]) -> Result:
-    """A publisher with a new stream, which holds all of it in the end."""
+    """Run a publisher with a new stream, and check that the stream holds every message."""
     with jsync.connect(place.server.url) as nc:
         config = {"name": STREAM, "subjects": [SUBJECT], "storage": storage}
         api(nc, f"STREAM.CREATE.{STREAM}", {**config, "allow_atomic": True})

@@ -1,4 +1,4 @@
-"""The same with a server that is far away: 2 and 20 ms there and back."""
+"""Consume, publish and ingest with a server that has a round-trip time of 2 or 20 ms."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a message costs when there are many of them, or many subscriptions."""
+"""The cost of a message with many messages, or with many subscriptions."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def idle_jobs(place: Place) -> Iterator[tuple[str, Job]]:
 
 
 IDLE = Scenario(
-    "Core messages to one subscription of so many, 128 B",
-    [*RATES, Column("MiB at most", key("peak_mib"))],
+    "Core messages to one of many subscriptions, 128 B",
+    [*RATES, Column("peak MiB", key("peak_mib"))],
     idle_jobs,
     [
         Bar(
@@ -70,7 +70,7 @@ def spread_jobs(place: Place) -> Iterator[tuple[str, Job]]:
 
 
 SPREAD = Scenario(
-    "Core messages to so many subscriptions in turn, each read in turn, 128 B",
+    "Core messages to many subscriptions in turn, each read in turn, 128 B",
     RATES,
     spread_jobs,
     [
@@ -82,7 +82,7 @@ SPREAD = Scenario(
     ],
 )
 
-# How many there are ------------------------------------------------------------------
+# By number of messages ---------------------------------------------------------------
 
 BATCH = 500
 COUNTS = {"100 thousand": 100_000, "a million": 1_000_000, "ten million": 10_000_000}
@@ -104,8 +104,8 @@ def length_jobs(place: Place) -> Iterator[tuple[str, Job]]:
 
 
 LENGTH = Scenario(
-    f"Consume by {BATCH}, 16 B, stream in memory: jsync over so many messages",
-    [*RATES, Column("MiB at most", key("peak_mib"))],
+    f"Consume by {BATCH}, 16 B, stream in memory: jsync by number of messages",
+    [*RATES, Column("peak MiB", key("peak_mib"))],
     length_jobs,
     [
         Bar(
@@ -114,7 +114,7 @@ LENGTH = Scenario(
             lambda r: cpu(r["ten million"]) / cpu(r["100 thousand"]),
         ),
         Bar(
-            "ten million messages, most memory: to 100 thousand",
+            "ten million messages, peak memory: to 100 thousand",
             1.1,
             lambda r: r["ten million"]["peak_mib"] / r["100 thousand"]["peak_mib"],
         ),

@@ -1,4 +1,4 @@
-"""Consumer groups: the rate by members with a handler of 1 ms, and the pause at a change."""
+"""Consumer groups: the rate by number of members, and the pause after a change."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 KEYS = 1000
 PARTITIONS = 24
 WORK = 1000
-"""Microseconds of sleep in the handler."""
+"""The time in microseconds that the handler sleeps."""
 
 
 @contextmanager
 def grouped(place: Place, count: int, members: list[str]) -> Iterator[str]:
-    """The name of a stream with so many messages, all copied to its group `g`."""
+    """Yield the name of a stream with `count` messages, all copied to its group `g`."""
     name = f"G{time.monotonic_ns()}"
     with jsync.connect(place.server.url) as nc:
         js = nc.jetstream()

@@ -1,4 +1,4 @@
-"""Streams that are filled once, and consumers that are made for one job."""
+"""Streams that are filled once, and consumers that are created for one job."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from .scenario import Result
 
 FILLED_AT_ONCE = 128 << 20
-"""Bytes that the process which fills a stream prepares at a time."""
+"""The bytes that the process which fills a stream prepares at a time."""
 
 
 @dataclass(frozen=True)
 class Held:
-    """A stream and where it is."""
+    """A stream and its server."""
 
     server: LocalServer
     name: str
@@ -41,7 +41,7 @@ def held(
     server: LocalServer | None = None,
     storage: str = "memory",
 ) -> Held:
-    """A stream of `count` messages of `size` bytes, filled when first asked for."""
+    """Return a stream of `count` messages of `size` bytes, filled when first needed."""
     name = f"HELD-{storage}-{size}-{count}"
     stream = Held(server or place.server, name, count)
     subject = name.replace("-", ".").lower()
@@ -68,7 +68,7 @@ def consumed(
     consumers: int = 0,
     in_memory: bool = False,
 ) -> Result:
-    """`work(name)` with a durable consumer, or as many as are asked for, numbered."""
+    """Run `work(name)` with a new durable consumer, or with several that are numbered."""
     name = f"c{time.monotonic_ns()}"
     names = [f"{name}{number}" for number in range(consumers)] or [name]
     with ExitStack() as stack:
@@ -91,7 +91,11 @@ def consumed(
 
 
 def together(place: Place, commands: list[list[str]]) -> Result:
-    """Several processes at once: their messages, the slowest one's time, all their CPU."""
+    """Run several processes at once.
+
+    Returns:
+        The messages of all, the time of the slowest, and the CPU time of all.
+    """
     with ExitStack() as stack:
         peers = [stack.enter_context(place.peer(command)) for command in commands]
         for peer in peers:

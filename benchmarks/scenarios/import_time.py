@@ -1,4 +1,4 @@
-"""How long `import jsync` takes, and what comes with it."""
+"""The time of `import jsync`, and the modules that it loads."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from statistics import median
 
 from .scenario import Bar, Column, Result, Scenario, key
 
-# Not here: inspect, decimal and typing_extensions, which come with msgspec.
+# Not in this list: inspect, decimal and typing_extensions, because msgspec imports them.
 HEAVY = (
     *("asyncio", "ssl", "concurrent.futures", "multiprocessing", "unittest", "email"),
     *("http.client", "urllib.request", "xml", "ctypes", "sqlite3", "pydantic", "nats"),
@@ -21,7 +21,7 @@ _LOADED = "import sys; print(*[m for m in sys.argv[1:] if m in sys.modules])"
 
 
 def imported() -> Result:
-    """The medians of ten processes each, in turn, once the bytecode has been cached."""
+    """Return the medians of ten processes each, in turn, with cached bytecode."""
     with tempfile.TemporaryDirectory() as cache:
         environment = dict(os.environ, PYTHONPYCACHEPREFIX=cache)
         environment.pop("PYTHONDONTWRITEBYTECODE", None)

@@ -1,4 +1,4 @@
-"""Fast ingest (ADR-50) into a stream in files."""
+"""Publish by fast ingest (ADR-50) into a stream in files."""
 
 from __future__ import annotations
 

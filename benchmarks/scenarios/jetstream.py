@@ -1,4 +1,4 @@
-"""Durable consumers of a stream: fetch, consume, and one message at a time."""
+"""Read with durable consumers of a stream: fetch, consume, and one message at a time."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ BATCH = 2000
 def api(
     nc: jsync.Connection, subject: str, body: dict[str, object]
 ) -> dict[str, object]:
-    """Ask the server itself, so that the set-up owes nothing to what is measured."""
+    """Send an API request directly, so that the set-up does not use the measured code."""
     reply: dict[str, object] = json.loads(
         nc.request(f"$JS.API.{subject}", json.dumps(body).encode(), timeout=30).data
     )
@@ -34,7 +34,7 @@ def api(
 
 
 def fill(place: Place, count: int) -> None:
-    """Have the stream hold `count` messages of 128 bytes, in memory."""
+    """Fill the stream with `count` messages of 128 bytes, in memory."""
 
     def held() -> int:
         state = api(nc, f"STREAM.INFO.{STREAM}", {})["state"]
@@ -57,14 +57,15 @@ def fill(place: Place, count: int) -> None:
             f"STREAM.CREATE.{STREAM}",
             {"name": STREAM, "subjects": ["bench.js"], "storage": "memory"},
         )
-        # The server drops what a stream cannot take in at once: publish until it is full.
+        # The server drops messages that arrive too fast for the stream. Publish until it is
+        # full.
         while (missing := count - settled()) > 0:
             port, some = place.server.port, min(missing, 20_000)
             place.run(program(place.raw, "publish", port, "bench.js", 128, some))
 
 
 def fetched(place: Place, command: Callable[[str], list[str]], *, ack: bool) -> Result:
-    """A reader with a durable consumer of its own, made and removed for it."""
+    """Run a reader with a durable consumer that is created and deleted for this job."""
     consumer = f"c{time.monotonic_ns()}"
     with ExitStack() as stack:
         nc = stack.enter_context(jsync.connect(place.server.url))
@@ -116,7 +117,7 @@ FETCH_ACK = Scenario(
     fetch_jobs(ack=True),
 )
 
-# Pulls that overlap ------------------------------------------------------------------
+# Overlapping pull requests ----------------------------------------------------------
 
 RAW, MINE, ITERATED, FETCHED, PEER = (
     "raw socket that pulls",
@@ -257,7 +258,7 @@ CONSUME = {
     for window in (500, 5000)
 }
 
-# One message a pull ------------------------------------------------------------------
+# One message per pull request -------------------------------------------------------
 
 NEXT_C = "nats.c fetch(1)"
 
@@ -272,7 +273,8 @@ def next_jobs(place: Place) -> Iterator[tuple[str, Job]]:
 
     yield RAW, job(lambda c: program(place.pull, "next", port, STREAM, c, count))
     yield (
-        # As jsync does, so that a late status is not taken for that of another pull.
+        # As in jsync, so that a late status is not mistaken for the status of another pull
+        # request.
         "raw socket, a reply subject for each",
         job(lambda c: program(place.pull, "next", port, STREAM, c, count, 1)),
     )

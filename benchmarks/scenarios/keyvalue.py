@@ -1,4 +1,4 @@
-"""Key-value buckets: one key at a time, many, all of them, and a copy of all."""
+"""Key-value buckets: one key at a time, many keys, all keys, and a live copy."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def bucket(
     storage: str = "memory",
     server: LocalServer | None = None,
 ) -> str:
-    """The name of a bucket of so many keys, filled when first asked for."""
+    """Return the name of a bucket with this number of keys, filled when first needed."""
     name = f"BENCH-{storage}-{count}"
     with jsync.connect((server or place.server).url) as nc:
         js = nc.jetstream()
@@ -121,11 +121,11 @@ def keys_jobs(place: Place) -> Iterator[tuple[str, Job]]:
 
 KV_KEYS = Scenario(
     f"Key-value: the keys of a bucket, {ALL_KEYS:,} in memory; in pure Python {SLOW:,}",
-    [*RATES, Column("MiB at most", key("peak_mib"))],
+    [*RATES, Column("peak MiB", key("peak_mib"))],
     keys_jobs,
     [
         Bar(
-            f"keys, most memory: {ALL_KEYS:,} to {HELD:,}",
+            f"keys, peak memory: {ALL_KEYS:,} to {HELD:,}",
             1.1,
             lambda r: r["jsync"]["peak_mib"] / r[f"jsync, {HELD:,}"]["peak_mib"],
         ),

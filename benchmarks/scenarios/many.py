@@ -1,4 +1,4 @@
-"""Several consumers on one connection; several processes; where consumers are kept."""
+"""Several consumers on one connection, several processes, and where consumers are stored."""
 
 from __future__ import annotations
 

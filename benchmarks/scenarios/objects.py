@@ -1,4 +1,4 @@
-"""Objects into a store and out: large ones, small ones, and the first byte."""
+"""Put and get objects: large ones, small ones, and the time to the first byte."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LARGE, SMALL, HUGE = 256 * MIB, 1024, 1024 * MIB
 
 @contextmanager
 def store(place: Place, size: int | None) -> Iterator[None]:
-    """A store in files, with one object of so many bytes in it."""
+    """Create a store in files, with one object of `size` bytes if a size is given."""
     with jsync.connect(place.server.url) as nc:
         js = nc.jetstream(timeout=60)
         files = js.create_object_store(bucket=STORE)
@@ -56,12 +56,12 @@ def jobs(
 
 
 def seconds_each(result: Result) -> float:
-    """Milliseconds."""
+    """Return the milliseconds per object."""
     return result["seconds"] / result["count"] * 1e3
 
 
 def cpu_each(result: Result) -> float:
-    """Milliseconds of processor time."""
+    """Return the milliseconds of CPU time per object."""
     return result["cpu"] / result["count"] * 1e3
 
 
@@ -74,7 +74,7 @@ SOON = [Column("p50, us", key("latency_p50")), Column("p99, us", key("latency_p9
 
 
 def ratio(of: Callable[[Result], float]) -> Callable[[Round], float]:
-    """Of jsync to nats.go."""
+    """Return the ratio of jsync to nats.go."""
     return lambda results: of(results["jsync"]) / of(results["nats.go"])
 
 

@@ -1,4 +1,4 @@
-"""A stream from its first message to its last, in order."""
+"""Read a stream from its first message to its last, in order."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ def raw(place: Place, stream: Held) -> Result:
 
 def jobs(place: Place) -> Iterator[tuple[str, Job]]:
     url, stream = place.server.url, held(place, 128, place.count(HELD))
-    short = held(place, 128, place.count(SLOW))  # the pure Python ones read all of it
+    # clients in pure Python read all of this stream
+    short = held(place, 128, place.count(SLOW))
 
     def task(count: int) -> tuple[object, ...]:
         name = short.name if count == short.count else stream.name

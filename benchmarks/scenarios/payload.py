@@ -1,4 +1,4 @@
-"""The same with messages of other sizes: consuming, publishing, ahead of the acks."""
+"""Consume and publish messages of other sizes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ BATCH = 500
 
 
 def scaled(size: int, small: int) -> int:
-    """Fewer messages of the larger ones, so that each job takes about as long."""
+    """Return fewer messages for larger sizes, so that each job takes about as long."""
     return small if size < 1024 else small // 2 if size < 16384 else small // 15
 
 
@@ -92,7 +92,7 @@ PAYLOADS = {
     f"{key}{name}": Scenario(f"{title}, {text}", RATES, functools.partial(jobs, size))
     for key, title, jobs in (
         ("consume", f"JetStream consume by {BATCH}, stream in memory", consume_jobs),
-        ("publish", "Core publish, until the PONG behind the last", publish_jobs),
+        ("publish", "Core publish, until the PONG after the last", publish_jobs),
         ("ahead", f"Publisher, window {WINDOW}, stream in files", ahead_jobs),
         ("ingest", f"Fast ingest, flow {FLOW}, stream in files", ingest_jobs),
     )

@@ -1,4 +1,4 @@
-"""From `publish` to the socket, and to who reads it."""
+"""The way from `publish` to the socket, and to a reader."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def publish_jobs(place: Place) -> Iterator[tuple[str, Job]]:
 
 
 PUBLISH = Scenario(
-    "Core publish, 128 B, until the PONG behind the last",
+    "Core publish, 128 B, until the PONG after the last",
     RATES,
     publish_jobs,
     [
@@ -81,7 +81,7 @@ PUBLISH = Scenario(
 
 
 def lone(place: Place, command: Callable[[str, str], list[str]], count: int) -> Result:
-    """One write now and then, to a process that stamps what arrives: no server."""
+    """Publish one message at an interval, to a process that stamps arrivals: no server."""
     with place.peer(program(place.raw, "sink", count)) as sink:
         port = sink.line()
         result = place.run(command(port, f"nats://127.0.0.1:{port}"))

@@ -1,4 +1,4 @@
-"""A stream from its first message to its last, as the server pushes it (ADR-15)."""
+"""Read a stream from its first message to its last with a push consumer (ADR-15)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MINE, PEER = "jsync", "nats-py"
 
 
 def raw(place: Place, stream: Held) -> Result:
-    """A socket that counts: the consumer is made once it listens."""
+    """Run a socket that counts messages. The consumer is created once the socket listens."""
     name = f"c{time.monotonic_ns()}"
     subject = f"bench.push.{name}"
     config = {"name": name, "deliver_subject": subject, "ack_policy": "none"}

@@ -1,4 +1,4 @@
-"""From bytes to the message in hand."""
+"""The way from bytes on the socket to a message for the program."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ FAST, SLOW = 1_000_000, 100_000
 def fed(
     place: Place, command: list[str], size: int, count: int, port: int | None = None
 ) -> Result:
-    """A reader, and a raw publisher in a process of its own that is no limit."""
+    """Run a reader, and a raw publisher in another process that is never the bottleneck."""
     port = port or place.server.port
     with place.peer(command) as reader:
         reader.await_ready()
@@ -111,7 +111,7 @@ READ_SIZES = {
 
 
 def sourced(place: Place, command: Callable[[str], list[str]], count: int) -> Result:
-    """A reader straight behind a process that sends prebuilt messages: no server."""
+    """Run a reader against a process that sends prebuilt messages instead of a server."""
     with place.peer(program(place.raw, "source", 128, count)) as source:
         with place.peer(command(source.line())) as reader:
             reader.await_ready()

@@ -1,4 +1,4 @@
-"""From a request to its reply."""
+"""The way from a request to its reply."""
 
 from __future__ import annotations
 

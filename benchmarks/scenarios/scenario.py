@@ -1,4 +1,4 @@
-"""What a scenario is: jobs of several peers, what is shown of them, and the bars."""
+"""The parts of a scenario: the jobs of several peers, the columns of its table, and the bars."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Scenario:
     bars: list[Bar] = field(default_factory=list)
 
     def round(self, place: Place, turn: int) -> Round:
-        """Each peer once, in an order that turns, so that none always comes last."""
+        """Run each peer once. The order changes with the round, so no peer is always last."""
         jobs = list(self.jobs(place))
         first = turn % len(jobs)
         done: Round = {}
@@ -58,17 +58,17 @@ def key(name: str) -> Callable[[Result], float | None]:
 
 
 def rate(result: Result) -> float:
-    """Thousands a second."""
+    """Return thousands per second."""
     return result["count"] / result["seconds"] / 1000
 
 
 def cpu(result: Result) -> float:
-    """Microseconds of processor time each."""
+    """Return microseconds of CPU time per message."""
     return result["cpu"] / result["count"] * 1e6
 
 
 def server_cpu(result: Result) -> float | None:
-    """The same of the server."""
+    """Return microseconds of CPU time of the server per message."""
     spent = result.get("server_cpu")
     return spent / result["count"] * 1e6 if spent else None
 

@@ -1,4 +1,4 @@
-"""Services: requests to an echo, asked by nats.go so that the service alone differs."""
+"""Services: nats.go sends the requests to an echo, so only the service differs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ COLUMNS = [
 
 
 def served(place: Place, service: list[str], caller: list[str]) -> Result:
-    """The figures of the caller, with the processor time of the service."""
+    """Return the figures of the caller, with the CPU time of the service."""
     with place.peer(service) as peer:
         peer.await_ready()
         peer.go()

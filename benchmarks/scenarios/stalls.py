@@ -1,4 +1,4 @@
-"""Consuming beside threads of the same process that hold the GIL."""
+"""Consume while threads of the same process hold the GIL."""
 
 from __future__ import annotations
 

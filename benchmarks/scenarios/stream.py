@@ -1,4 +1,4 @@
-"""Into a stream in files: one message at a time, and ahead of the acks."""
+"""Publish into a stream in files: one message at a time, and without waiting for each ack."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ WINDOW = 4000
 def stored(
     place: Place, command: list[str], server: LocalServer | None = None
 ) -> Result:
-    """A publisher with a new stream, which holds all of it in the end."""
+    """Run a publisher with a new stream, and check that the stream holds every message."""
     return filled(place, functools.partial(place.run, command), server)
 
 
 def filled(place: Place, run: Job, server: LocalServer | None = None) -> Result:
-    """A job with a new stream, which holds all that it published in the end."""
+    """Run a job with a new stream, and check that the stream holds every message."""
     with jsync.connect((server or place.server).url) as nc:
         api(
             nc,

@@ -1,4 +1,4 @@
-"""The same over TLS."""
+"""The same jobs over TLS."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ TLS_REQUEST = Scenario("TLS: `$JS.API.INFO`", LATENCIES, tls_request_jobs)
 BATCH = 500
 
 
-# Behind the batch: whether to ack, and whether a handler gets the messages.
+# The arguments after the batch: whether to ack, and whether a handler gets the messages.
 JOBS = {"consume": (0, 1), "fetch": (0,)}
 
 

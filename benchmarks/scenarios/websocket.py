@@ -1,4 +1,4 @@
-"""The same over WebSocket, beside TCP to the same server."""
+"""The same jobs over WebSocket and over TCP, to the same server."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def commands(
     fast: int,
     slow: int,
 ) -> Iterator[tuple[str, str, list[str]]]:
-    """Each client that knows WebSocket, how it goes there, and its command."""
+    """Yield each client that supports WebSocket, its transport, and its command."""
     server = place.websocket
     for how, url in (("TCP", server.url), ("WebSocket", server.websocket_url)):
         given = functools.partial(task, url)

@@ -1,4 +1,4 @@
-"""`jsync.Worker` beside `consume`: its own cost, and several processes."""
+"""Compare `jsync.Worker` with `consume`: the added cost, and several processes."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 PAYLOAD = b'{"id": 4711, "customer": "someone", "amount": 12.5}'
 AHEAD = 2000
 SHARED = 500
-"""Messages ahead where several processes share them."""
+"""The prefetch of each process if several processes share the messages."""
 SPIN = 50
-"""Microseconds that a handler computes: without, the server alone would be measured."""
+"""The microseconds that a handler computes. Without it, the server would be the bottleneck."""
 ONE = "consume that acks"
 RAW = "a worker, bytes"
 TYPED = "a worker, JSON into a type"
@@ -31,7 +31,7 @@ TYPED = "a worker, JSON into a type"
 
 @contextmanager
 def orders(place: Place, count: int) -> Iterator[str]:
-    """The name of a stream with so many messages, and of its consumer."""
+    """Yield the name of a stream with `count` messages. Its consumer has the same name."""
     name = f"W{time.monotonic_ns()}"
     with jsync.connect(place.server.url) as nc:
         js = nc.jetstream()
@@ -46,14 +46,14 @@ def orders(place: Place, count: int) -> Iterator[str]:
 
 
 def alone(place: Place, count: int, ahead: int, *how: object) -> Result:
-    """One process reads all of them."""
+    """Run one process that reads all messages."""
     with orders(place, count) as name:
         task = "work", place.server.url, name, name, count, ahead, *how
         return place.run(use_jsync(*task))
 
 
 def several(place: Place, count: int, processes: int) -> Result:
-    """Processes share the messages of one consumer."""
+    """Run several processes that share the messages of one consumer."""
     with orders(place, count) as name:
         task = "work", place.server.url, name, name, 0, SHARED, 0, SPIN, 0
         return together(place, [use_jsync(*task)] * processes)

@@ -1,4 +1,4 @@
-"""Eight writers of large messages at once, into one stream in files."""
+"""Eight threads write large messages at once, into one stream in files."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 WRITERS = 8
 SIZE = 1_000_000
 WINDOW = 8
-"""Messages of a bare socket: as many as fit into the window of jsync, 8 MiB."""
+"""The number of messages of a bare socket that fit into the window of jsync, 8 MiB."""
 FLOW, OUTSTANDING = 4, 2
-"""The same window for a fast ingest; jsync asks for this flow by itself."""
+"""The same window for a fast ingest. jsync asks for this flow by itself."""
 
 
 def writers_jobs(place: Place) -> Iterator[tuple[str, Job]]:

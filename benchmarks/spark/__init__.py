@@ -1,1 +1,1 @@
-"""What the Spark data source costs beside jsync itself: `make bench-spark`."""
+"""The cost of the Spark data source compared with jsync itself: `make bench-spark`."""

@@ -1,4 +1,4 @@
-"""All of it: `python -m benchmarks.spark [messages [more messages]]`."""
+"""Run all Spark benchmarks: `python -m benchmarks.spark [messages [more messages]]`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One server, one Spark of two threads, and what is measured there."""
+"""One server, one Spark of two threads, and the measuring tools."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Row:
 
 @dataclass
 class Place:
-    """Where it all runs, for as long as the `with` block lasts."""
+    """The server and the Spark session of all benchmarks, for the time of a `with` block."""
 
     server: LocalServer = field(default_factory=LocalServer)
     rows: list[Row] = field(default_factory=list)
@@ -70,7 +70,7 @@ class Place:
         self._stack.close()
 
     def filled(self, name: str, count: int) -> jsync.Stream:
-        """A stream in files, of so many messages of 128 bytes."""
+        """Return a stream in files, with `count` messages of 128 bytes."""
         js = self.nc.jetstream()
         stream = js.create_stream(
             name=name, subjects=[f"{name}.>"], allow_batched=True, allow_direct=True
@@ -118,7 +118,10 @@ def timed(job: Callable[[], object]) -> float:
 def interleaved(
     rounds: int, jobs: Mapping[str, Callable[[], object]]
 ) -> dict[str, float]:
-    """The median seconds of each, which take turns so that none has the quiet hour."""
+    """Return the median seconds of each job.
+
+    The jobs take turns, so none gets all the quiet time.
+    """
     taken: dict[str, list[float]] = {name: [] for name in jobs}
     for _ in range(rounds):
         for name, job in jobs.items():
@@ -127,7 +130,7 @@ def interleaved(
 
 
 def workers_peak() -> int:
-    """The highest resident memory that a Python worker of Spark has had, in bytes."""
+    """Return the peak resident memory of the Python workers of Spark, in bytes."""
     peak = 0
     for status in Path("/proc").glob("[0-9]*/status"):
         try:
@@ -142,7 +145,7 @@ def workers_peak() -> int:
 
 
 def is_ours(pid: int) -> bool:
-    """Whether the process descends from this one."""
+    """Return whether the process is a descendant of this one."""
     while pid > 1:
         if pid == os.getpid():
             return True
@@ -151,7 +154,7 @@ def is_ours(pid: int) -> bool:
 
 
 def cpu_seconds() -> float:
-    """Of all processes below this one, with those that have ended."""
+    """Return the CPU seconds of all descendants of this process, running or ended."""
     found = 0
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
@@ -159,5 +162,5 @@ def cpu_seconds() -> float:
                 fields = stat.read_text().rpartition(")")[2].split()
                 found += sum(map(int, fields[11:15]))
         except OSError:
-            continue  # it has just ended
+            continue  # the process has just ended
     return found / TICKS

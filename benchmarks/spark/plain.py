@@ -1,4 +1,4 @@
-"""The data source that one would write at first: rows as tuples, by nats-py."""
+"""A first attempt at a data source, for comparison: rows as tuples, with nats-py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reading: into Spark's sink that drops everything, beside jsync on the same stream."""
+"""Read into the sink of Spark that discards rows, and compare with jsync on the same stream."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ MICRO_BATCHES = 20
 
 
 def columns(stream: jsync.Stream) -> None:
-    """jsync's own columnar read, of one thread."""
+    """Read columns with jsync itself, in one thread."""
     last = stream.cached_info.state.last_seq
     assert sum(len(batch) for batch in stream.read_arrow()) >= last
 
 
 def consume(stream: jsync.Stream, count: int) -> None:
-    """jsync's own objects, of one thread."""
+    """Read objects with jsync itself, in one thread."""
     reader = stream.create_consumer(ack_policy="none", mem_storage=True)
     with reader.messages(max_messages=5000, stop_after=count) as messages:
         assert sum(1 for _ in messages) == count
@@ -51,7 +51,7 @@ def drop(frame: DataFrame) -> None:
 
 
 def own_rows(place: Place, count: int) -> DataFrame:
-    """The same columns out of Spark itself: the most that a source can give."""
+    """Return the same columns made by Spark itself: the upper limit for any source."""
     return place.spark.range(0, count, 1, 1).selectExpr(
         "'READ' stream",
         "'READ.a' subject",
@@ -62,7 +62,7 @@ def own_rows(place: Place, count: int) -> DataFrame:
 
 
 def measure(place: Place, count: int, more: int) -> None:
-    """`count` messages, then `more`."""
+    """Measure with `count` messages, then with `more`."""
     stream = place.filled("READ", count)
     stream.info()
     place.spark.dataSource.register(PlainDataSource)
@@ -82,7 +82,7 @@ def measure(place: Place, count: int, more: int) -> None:
         "Spark's own rows": lambda: drop(own_rows(place, count)),
     }
     for job in jobs.values():
-        job()  # warm
+        job()  # warm up
     taken = interleaved(ROUNDS, jobs)
     rates = {name: count / seconds for name, seconds in taken.items()}
     rates["plain"] /= 10
@@ -106,7 +106,7 @@ def measure(place: Place, count: int, more: int) -> None:
 
 
 def growth(place: Place, seconds: float, count: int, more: int, memory: int) -> None:
-    """The rate and the memory when there is more to read."""
+    """Measure the rate and the memory with more messages to read."""
     stream = place.filled("LARGE", more)
     longer = median(timed(lambda: drop(frame(place, stream))) for _ in range(3))
     rate, marginal = count / seconds, (more - count) / (longer - seconds)
@@ -126,7 +126,7 @@ def growth(place: Place, seconds: float, count: int, more: int, memory: int) -> 
 
 
 def micro_batches(place: Place, stream: jsync.Stream) -> None:
-    """From a message published to the end of its batch, warm."""
+    """Measure the time from a published message to the end of its batch, warmed up."""
     js = place.nc.jetstream()
     query = (
         place.spark.readStream.format("jetstream")
@@ -156,5 +156,5 @@ def micro_batches(place: Place, stream: jsync.Stream) -> None:
 
 
 def batches_of(query: Any) -> int:
-    """How many batches with a row there have been."""
+    """Return the number of batches that had a row."""
     return sum(1 for progress in query.recentProgress if progress["numInputRows"])

@@ -1,8 +1,8 @@
-"""Rows read, grouped and written back at three sizes: `make bench-scale`.
+"""Read, group and write back rows at three sizes: `make bench-scale`.
 
-The marginal rate is that of the rows from one size to the next. It is also told in CPU
-seconds of Spark, its Python workers and the server, which other programs on the machine
-change less.
+The marginal rate is the rate of the rows that one size has more than the size before. The
+benchmark also reports it per CPU second of Spark, its Python workers and the server, because
+other programs on the machine affect CPU time less.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ if TYPE_CHECKING:
     import jsync
 
 MINUTES = 20
-"""The bar for all of it."""
+"""The maximum for the whole benchmark, in minutes."""
 WITHIN = 0.1
-"""The bar for the marginal rate of the largest size, beside the one before."""
+"""The allowed difference between the marginal rates of the largest size and the one before."""
 SIZES = (1_000_000, 3_000_000, 10_000_000)
 KEYS_PER_ROW = 10
-"""Rows of one group, and so the part of the rows that are written back."""
+"""The number of rows in a group. One row per group is written back."""
 CHUNK = 10_000
 
 
 @dataclass
 class Run:
-    """One size."""
+    """The figures of one size."""
 
     rows: int
     seconds: float
@@ -38,7 +38,7 @@ class Run:
 
 
 def numbered(place: Place, rows: int) -> jsync.Stream:
-    """A stream of so many rows, whose payload is the key of their group."""
+    """Return a stream of `rows` messages. The payload of each is the key of its group."""
     js = place.nc.jetstream()
     name = f"ROWS{rows}"
     stream = js.create_stream(name=name, subjects=[f"{name}.>"], allow_batched=True)
@@ -83,7 +83,7 @@ def measured(place: Place, rows: int) -> Run:
 def main(*sizes: int) -> None:
     begun = time.perf_counter()
     with Place() as place:
-        measured(place, 100_000)  # warm
+        measured(place, 100_000)  # warm up
         runs = [measured(place, rows) for rows in sorted(sizes or SIZES)]
     print("| rows | s | CPU s | marginal rows/s | marginal rows a CPU s | worker MiB |")
     print("|---|---|---|---|---|---|")

@@ -1,4 +1,7 @@
-"""A micro-batch of many small streams: `python -m benchmarks.spark.small`, one minute."""
+"""Measure a micro-batch of many small streams:
+
+`python -m benchmarks.spark.small`, one minute.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ SMALL_ROWS = 10
 
 
 def small_streams(place: Place) -> None:
-    """A micro-batch of many streams with few messages each, warm."""
+    """Measure a micro-batch of many streams with few messages each, warmed up."""
     js = place.nc.jetstream()
     names = [f"SMALL{number}" for number in range(SMALL_STREAMS)]
     for name in names:
@@ -36,7 +39,7 @@ def small_streams(place: Place) -> None:
             with js.publisher() as publisher:
                 for name in names:
                     publisher.publish_many(f"{name}.a", [b"one"] * SMALL_ROWS)
-            # Asking for the progress meanwhile would take a good part of a core.
+            # Asking for the progress in between would use much of a core.
             query.processAllAvailable()
             cpu.append(cpu_seconds() - used)
         progress: list[Any] = list(query.recentProgress)

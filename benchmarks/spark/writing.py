@@ -1,4 +1,4 @@
-"""Writing: a DataFrame into a stream, beside jsync's own fast ingest of the same rows."""
+"""Write a DataFrame into a stream, and compare with fast ingest of the same rows by jsync."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ROUNDS = 3
 
 
 def measure(place: Place, count: int) -> None:
-    """`count` rows; Spark has its own in memory before."""
+    """Measure `count` rows, which Spark caches in memory before."""
     rows = place.spark.range(0, count, 1, 2).selectExpr(
         f"'{'a' * SIZE}' data", "concat('n', id) msg_id"
     )
@@ -30,7 +30,7 @@ def measure(place: Place, count: int) -> None:
     plain, numbers = rows.drop("msg_id"), itertools.count()
 
     def into(job: Callable[[str], object]) -> Callable[[], None]:
-        """A job with a stream of its own, which it fills."""
+        """Run a job with a new stream, which the job fills."""
 
         def run() -> None:
             js = place.nc.jetstream()
@@ -64,7 +64,7 @@ def measure(place: Place, count: int) -> None:
         ),
     }
     for job in jobs.values():
-        job()  # warm
+        job()  # warm up
     taken = interleaved(ROUNDS, jobs)
     rates = {name: count / seconds for name, seconds in taken.items()}
     for name, rate in rates.items():
@@ -73,7 +73,7 @@ def measure(place: Place, count: int) -> None:
         ratio = rates[name] / rates["jsync's fast ingest"]
         what = f"{name} / jsync's fast ingest"
         place.report(what, f"{ratio:.2f}", f">= {bar}", ratio >= bar)
-    # What the ids themselves cost the server, whoever publishes.
+    # This ratio is the cost of message ids for the server, with any publisher.
     ratio = rates["jsync's, with ids"] / rates["jsync's fast ingest"]
     place.report("fast ingest with ids / without", f"{ratio:.2f}")
     rows.unpersist()

@@ -38,7 +38,7 @@ func fetch(t task) result {
 	return rate(done, begin, cpu)
 }
 
-// consume is Consume with a handler, or the iterator of Messages.
+// consume reads by Consume with a handler, or by the iterator of Messages.
 func consume(t task) result {
 	nc := t.connect()
 	consumer := t.consumer(t.jetstream(nc), t["consumer"])
@@ -64,7 +64,7 @@ func consume(t task) result {
 	return found
 }
 
-// consumers is several on one connection, the messages divided evenly.
+// consumers runs several on one connection, which share the messages evenly.
 func consumers(t task) result {
 	nc := t.connect()
 	js := t.jetstream(nc)
@@ -96,7 +96,7 @@ func handle(t task, nc *nats.Conn, all ...jetstream.Consumer) result {
 		left, size := each, 0
 		consuming, err := consumer.Consume(func(msg jetstream.Msg) {
 			if left == 0 {
-				return // a pull brings more than was wanted
+				return // the pull delivered more than needed
 			}
 			size += len(msg.Data())
 			if ack {

@@ -50,7 +50,7 @@ func read(t task) result {
 	return <-done
 }
 
-// readMany has the messages come to many subscriptions in turn.
+// readMany reads messages that arrive for many subscriptions in turn.
 func readMany(t task) result {
 	nc, subscriptions := t.connect(), t.number("subscriptions")
 	all, each, size := make([]*nats.Subscription, subscriptions), t.number("count")/subscriptions, 0

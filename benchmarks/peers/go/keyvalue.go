@@ -50,7 +50,7 @@ func kvKeys(t task) result {
 	return rate(count*passes, begin, cpu)
 }
 
-// kvWatch is all that is in a bucket when the watch begins.
+// kvWatch reads all values that a bucket holds when the watch begins.
 func kvWatch(t task) result {
 	bucket, count, passes := t.bucket(), t.number("count"), t.number("passes")
 	awaitGo()

@@ -1,8 +1,8 @@
-// nats.go, and orbit.go's batches, doing what the other peers do.
+// natsgo runs the jobs of the comparison with nats.go, and with the batches of orbit.go.
 //
 //	natsgo JOB ARGUMENTS [--ca FILE]
 //
-// Arguments as in natsc.c, or in use_jsync.py for the jobs that only that has. A job sets
+// The arguments are those of natsc.c, or of use_jsync.py for its other jobs. A job sets
 // itself up, prints "ready", waits for a line on stdin, works, and prints one line of JSON.
 package main
 
@@ -55,7 +55,7 @@ var jobs = map[string]job{
 	"objectopen": {"url stream size count", objects("open")},
 }
 
-// task is the arguments of a job by name.
+// task holds the arguments of a job by name.
 type task map[string]string
 
 func (t task) number(name string) int {
@@ -103,7 +103,7 @@ func awaitGo() {
 	}
 }
 
-// cpuSeconds is the processor time of all threads, user and system.
+// cpuSeconds returns the CPU time of all threads, user and system.
 func cpuSeconds() float64 {
 	var u syscall.Rusage
 	check(syscall.Getrusage(syscall.RUSAGE_SELF, &u))

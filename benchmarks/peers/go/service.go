@@ -21,7 +21,7 @@ func serve(t task) result {
 		check(request.Respond(request.Data()))
 	}
 	handler := answer
-	if t.number("workers") > 1 { // micro itself handles one request after the other
+	if t.number("workers") > 1 { // micro itself handles one request at a time
 		free := make(chan struct{}, t.number("workers"))
 		handler = func(request micro.Request) {
 			free <- struct{}{}
@@ -42,7 +42,7 @@ func serve(t task) result {
 	return rate(service.Stats().Endpoints[0].NumRequests, begin, cpu)
 }
 
-// call has many callers ask at a time, each one after the other, on a connection for eight.
+// call runs many callers, eight to a connection. Each sends one request at a time.
 func call(t task) result {
 	callers, payload, subject := t.number("callers"), t.payload(), t["subject"]
 	each := t.number("count") / callers

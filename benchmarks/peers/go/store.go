@@ -53,7 +53,7 @@ func ingest(t task) result {
 	return rate(count, begin, cpu)
 }
 
-// atomicBatches of `chunk` messages: at once, or added one by one (-1).
+// atomicBatches publishes atomic batches of `chunk` messages, at once or one by one (-1).
 func atomicBatches(t task) result {
 	nc, subject, payload := t.connect(), t["subject"], t.payload()
 	js, forever := t.jetstream(nc), context.Background()
@@ -84,7 +84,7 @@ func atomicBatches(t task) result {
 	return rate(batches*size, begin, cpu)
 }
 
-// objects of one store put, got whole, or opened for their first byte.
+// objects puts objects, gets them whole, or opens them and reads the first byte.
 func objects(kind string) func(task) result {
 	return func(t task) result {
 		js, forever := t.jetstream(t.connect()), context.Background()
