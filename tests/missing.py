@@ -1,7 +1,7 @@
-"""Libraries that have no wheel for this Python: a test that uses one is skipped.
+"""Skip the tests that use a library without a wheel for this Python.
 
-`JSYNC_TESTS_WITHOUT` names them, with blanks between. Nothing else is skipped: a library
-that is missing and not named there fails the tests that import it.
+`JSYNC_TESTS_WITHOUT` lists these libraries, separated by blanks. Tests that import any other
+missing library fail.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ import pytest
 
 
 class Missing(ModuleType):
-    """What `import` finds in place of a library: whoever uses it is skipped."""
+    """A stand-in for a missing library. Its use skips the test."""
 
     def __getattr__(self, name: str) -> Any:
-        # An import of a part of the library asks for its path. Others look for dunders that
-        # few modules have.
+        # An import of a submodule asks for `__path__`. Python asks for other dunders that few
+        # modules have.
         if name.startswith("__") and name != "__path__":
             raise AttributeError(name)
         pytest.skip(f"no {self.__name__} for this Python", allow_module_level=True)
 
 
 def leave_out(libraries: str) -> None:
-    """Have the libraries of these names found missing by tests, not by whoever imports them."""
+    """Replace these libraries, so that their use skips a test and no import fails."""
     for library in libraries.split():
         sys.modules[library] = Missing(library)
 

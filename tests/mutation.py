@@ -1,4 +1,4 @@
-"""JSON of a server, damaged in every way: what is read must bear all of it."""
+"""Damage the JSON of a server in every way, to check that its reader copes with it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from random import Random
 
 DEEP = "[" * 900 + "]" * 900
-"""Deep, but shallow enough to be decoded on some Pythons."""
+"""Nested deeply, but not too deeply for some Pythons to decode."""
 
 VALUES: list[Any] = [
     *(None, True, False, 0, 1, -1, 2**31, 2**53, 2**63, 2**64 - 1, 2**64, -(2**63)),
@@ -45,7 +45,7 @@ TEXTS = [
     *("NaN", "Infinity", "-Infinity", "1e400", "9" * 5000, "-0", "01", DEEP),
     *('{"a":' * 100_000, '"\\ud800"', '"\x01"', "'x'", "tru", ""),
 ]
-"""What no encoder writes."""
+"""Texts that no encoder writes."""
 _PLACE = "@@a place@@"
 
 
@@ -61,7 +61,7 @@ def _places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
 
 
 def mutated(document: Any, dice: Random) -> bytes:
-    """The document with up to four things wrong, as bytes."""
+    """Return the document with up to four mutations, as bytes."""
     document = copy.deepcopy(document)
     late: list[str] = []
     for _ in range(dice.randrange(5)):

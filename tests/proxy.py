@@ -1,4 +1,4 @@
-"""A TCP proxy that misbehaves when it is told to."""
+"""A TCP proxy that misbehaves on command."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ Side: TypeAlias = Literal["client", "server"]
 Sides: TypeAlias = Literal["client", "server", "both"]
 Ending: TypeAlias = Literal["reset", "fin"]
 
-# `make websocket` has the tests of other files go over WebSocket.
+# `make websocket` runs the tests of other files over WebSocket.
 SCHEME = "ws" if os.environ.get("JSYNC_TESTS_OVER") == "websocket" else "nats"
 
 CHUNK = 1 << 16
 
 SELECTOR = getattr(selectors, "PollSelector", selectors.SelectSelector)
-"""It opens no file, so tests can count those of a client."""
+"""This selector opens no file, so tests can count the open files of a client."""
 LINGER_NOT = struct.pack("hh" if sys.platform == "win32" else "ii", 1, 0)
-"""SO_LINGER of a socket whose close is a reset."""
+"""The SO_LINGER option of a socket whose close sends a reset."""
 BUFFER = 1 << 18
-"""Bytes that one direction holds before the proxy stops reading."""
+"""The number of bytes that one direction buffers before the proxy stops reading."""
 DELAYED_BUFFER = 1 << 26
-"""The same while it delays: what is under way on a long line is no back-pressure."""
+"""The same with a delay: bytes in flight on a long line cause no back-pressure."""
 
 
 class FrameTracker:
-    """Knows where in a NATS stream, in either direction, one frame ends and another begins."""
+    """Finds the ends of frames in a NATS stream of either direction."""
 
     def __init__(self) -> None:
         self._line = bytearray()
@@ -51,7 +51,7 @@ class FrameTracker:
         return not self._line and not self._payload
 
     def feed(self, data: bytes) -> int:
-        """Take the next bytes; return where in them the first frame ends, or -1."""
+        """Take the next bytes, and return the position where the first frame in them ends, or -1."""
         first = -1
         position = 0
         while position < len(data):
@@ -74,7 +74,7 @@ class FrameTracker:
 
 
 def payload_size(line: bytes) -> int:
-    """Return how many bytes belong to the frame after its first line."""
+    """Return the number of bytes of a frame after its first line."""
     words = line.split()
     carries = words and words[0].upper() in {b"MSG", b"HMSG", b"PUB", b"HPUB"}
     if carries and words[-1].isdigit():
@@ -85,16 +85,16 @@ def payload_size(line: bytes) -> int:
 def frame_filter(
     keeps: Callable[[bytes, Side], bool],
 ) -> Callable[[bytes, Side], bytes]:
-    """A hook for `rewrite` that passes on the frames that `keeps(frame, to)` is true for."""
+    """Return a hook for `rewrite` that forwards the frames for which `keeps(frame, to)` is true."""
     return frame_changer(lambda frame, to: frame if keeps(frame, to) else b"")
 
 
 def frame_changer(
     change: Callable[[bytes, Side], bytes],
 ) -> Callable[[bytes, Side], bytes]:
-    """A hook for `rewrite` that passes on `change(frame, to)` for each frame.
+    """Return a hook for `rewrite` that forwards `change(frame, to)` for each frame.
 
-    It is for one connection: what is left of a frame when that ends is given to the next.
+    Use a hook for one connection. It would prepend an incomplete frame to the next connection.
     """
     unread: dict[Side, bytes] = {"client": b"", "server": b""}
 
@@ -115,7 +115,7 @@ def frame_changer(
 
 
 class Flow:
-    """One direction of one connection: what was read from `source`, on its way to `target`."""
+    """One direction of one connection: bytes read from `source` and not yet sent to `target`."""
 
     def __init__(self, to: Side, source: socket.socket, target: socket.socket) -> None:
         self.to: Side = to
@@ -134,14 +134,14 @@ class Flow:
         self.size += len(data)
 
     def due(self) -> float | None:
-        """When the next bytes may leave, on the monotonic clock."""
+        """Return the time on the monotonic clock when the next bytes may leave."""
         if self.waiting:
             return self.waiting[0][0]
         return 0.0 if self.ending and not self.passed_on else None
 
 
 class Link:
-    """One connection of a client, and ours to the server for it."""
+    """A connection of a client and the proxy's connection to the server for it."""
 
     def __init__(self, client: socket.socket, server: socket.socket) -> None:
         self.sockets = (client, server)
@@ -154,7 +154,7 @@ class Link:
             if ending == "reset":
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, LINGER_NOT)
             else:
-                # With bytes left unread, close() would send a reset after all.
+                # With unread bytes, close() would send a reset.
                 with contextlib.suppress(OSError):
                     while sock.recv(CHUNK):
                         pass
@@ -162,11 +162,11 @@ class Link:
 
 
 class FaultProxy:
-    """A proxy on 127.0.0.1 in front of a NATS server, with one thread of its own.
+    """A proxy on 127.0.0.1 in front of a NATS server, with its own thread.
 
-    Every order below is in force when its call returns, and may come from any thread, the
-    `rewrite` hook included. `to="client"` means bytes on their way from the server to the
-    client. Where bytes are put between frames the stream must not be encrypted.
+    Every method takes effect before it returns. You may call the methods from any thread, and in
+    the `rewrite` hook. `to="client"` means bytes from the server to the client. Methods that
+    insert bytes between frames need an unencrypted stream.
     """
 
     def __init__(
@@ -177,7 +177,10 @@ class FaultProxy:
         scheme: str = SCHEME,
         receive_buffer: int | None = None,
     ) -> None:
-        """Listen at once. A small `receive_buffer`, in bytes, fills early when deaf."""
+        """Start to listen.
+
+        A small `receive_buffer`, in bytes, fills early when the proxy is deaf.
+        """
         self._bytes_to: dict[Side, int] = {"client": 0, "server": 0}
         self._connections = 0
         self._target = (target_host, target_port)
@@ -221,24 +224,24 @@ class FaultProxy:
 
     @property
     def bytes_to(self) -> dict[Side, int]:
-        """Bytes passed on so far in each direction, those of `inject` included."""
+        """Return the number of bytes forwarded so far in each direction, including injected ones."""
         self._settle()
         return dict(self._bytes_to)
 
     @property
     def connections(self) -> int:
-        """Connections seen so far, those included that the server refused."""
+        """Return the number of connections so far, including those that the server rejected."""
         self._settle()
         return self._connections
 
     @property
     def connected(self) -> int:
-        """Connections that are open now."""
+        """Return the number of open connections."""
         self._settle()
         return len(self._links)
 
     def close(self) -> None:
-        """Reset every connection and end the thread; blocks until it has ended."""
+        """Reset every connection and end the thread. Blocks until the thread has ended."""
         if self._closing:
             return
         self._closing = True
@@ -257,26 +260,26 @@ class FaultProxy:
         self._order(act)
 
     def cut_after(self, size: int, to: Side, ending: Ending = "reset") -> None:
-        """Pass on `size` more bytes in one direction, then end that connection.
+        """Forward `size` more bytes in one direction, then end that connection.
 
-        The count runs over all connections, and only the one that it ends on is cut.
+        The count includes all connections. The method cuts only the connection of the last byte.
         """
         self._order(lambda: self._allowance.update({to: (size, ending)}))
 
     def delay(self, seconds: float, to: Sides = "both") -> None:
-        """Let what is read from now on arrive so much later; order and throughput stay."""
+        """Delay the bytes that are read from now on. Order and throughput stay the same."""
         self._order(lambda: self._delay.update(dict.fromkeys(sides(to), seconds)))
 
     def deaf(self, origin: Sides = "both") -> None:
-        """Stop reading from that side; connections stay open and socket buffers fill."""
+        """Stop reading from that side. Connections stay open and socket buffers fill."""
         self._order(lambda: self._deaf.update(sides(origin)))
 
     def hear(self, origin: Sides = "both") -> None:
-        """Read again what `deaf` left waiting."""
+        """Read again from a side that `deaf` has stopped."""
         self._order(lambda: self._deaf.difference_update(sides(origin)))
 
     def refuse(self) -> None:
-        """Stop listening: new connections are refused, open ones go on."""
+        """Stop listening: new connections are refused, existing ones continue."""
         self._order(self._refuse)
 
     def accept(self) -> None:
@@ -284,7 +287,7 @@ class FaultProxy:
         self._order(self._listen)
 
     def inject(self, data: bytes, to: Side = "client") -> None:
-        """Put bytes into every open connection, at the next end of a frame."""
+        """Insert bytes into every open connection, at the next end of a frame."""
 
         def act() -> None:
             flows = [f for link in self._links for f in link.flows if f.to == to]
@@ -299,9 +302,9 @@ class FaultProxy:
         self._order(act)
 
     def rewrite(self, hook: Callable[[bytes, Side], bytes] | None) -> None:
-        """Let `hook(chunk, to)` decide what is passed on of each chunk read; None ends that.
+        """Forward `hook(chunk, to)` instead of each chunk that is read. None removes the hook.
 
-        It runs on the proxy's thread. Chunks end anywhere, not at the end of a frame.
+        The hook runs on the thread of the proxy. A chunk can end in the middle of a frame.
         """
 
         def act() -> None:
@@ -310,7 +313,7 @@ class FaultProxy:
         self._order(act)
 
     def _settle(self) -> None:
-        # Who has seen a byte arrive has a right to see it counted.
+        # A test that has seen a byte arrive must also find it in the counts.
         if not self._closing:
             self._order(lambda: None)
 
@@ -394,7 +397,7 @@ class FaultProxy:
             self._listener = None
 
     def _keep_port(self) -> None:
-        """Have the system give the port to nobody else while nobody listens."""
+        """Reserve the port while the proxy does not listen, so that no other program gets it."""
         if sys.platform == "linux" and self._placeholder is None:
             self._placeholder = socket.socket()
             self._placeholder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -417,7 +420,7 @@ class FaultProxy:
     def _connect(self, listener: socket.socket) -> None:
         try:
             client, _ = listener.accept()
-        except OSError:  # it has gone again
+        except OSError:  # the client has left already
             return
         self._connections += 1
         self._tune(client)
@@ -503,7 +506,7 @@ class FaultProxy:
         if all(flow.passed_on for flow in link.flows):
             self._end(link, "fin")
             return
-        with contextlib.suppress(OSError):  # gone already
+        with contextlib.suppress(OSError):  # already closed
             flow.target.shutdown(socket.SHUT_WR)
 
 
@@ -512,13 +515,13 @@ def sides(chosen: Sides) -> tuple[Side, ...]:
 
 
 class Frames:
-    """A `rewrite` hook that passes on whole frames, and of those to the client only some.
+    """A `rewrite` hook that forwards whole frames, and to the client only some of them.
 
-    For a single connection, and a stream that is not encrypted.
+    Use the hook for a single connection with an unencrypted stream.
     """
 
     def __init__(self, passes: Callable[[bytes], bool]) -> None:
-        """`passes(frame)` decides; it runs on the proxy's thread."""
+        """Make a hook. `passes(frame)` selects the frames, on the thread of the proxy."""
         self.passes = passes
         self._unread = b""
 

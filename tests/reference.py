@@ -1,8 +1,7 @@
-"""A slow, obvious, pure Python reading of what `jsync._fast` promises: the tests' oracle.
+"""A slow, obvious implementation of `jsync._fast` in pure Python, the oracle of the tests.
 
-Everything here starts again from the beginning of its input, and keeps no state but
-the bytes that are still to be read. Nothing of the extension is used, so that a mistake
-there is not repeated here.
+Each function starts from the beginning of its input and keeps only the bytes that are still to be
+read. Nothing of the extension is used here, so that a mistake there is not repeated.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ BLANKS = b" \t"
 
 
 def text(octets: bytes) -> str:
-    """What is not UTF-8 becomes lone surrogates: nothing that arrives is lost."""
+    """Decode UTF-8. Invalid bytes become lone surrogates, so no byte is lost."""
     return octets.decode("utf-8", "surrogateescape")
 
 
@@ -46,7 +45,7 @@ def octets(words: str) -> bytes:
 
 
 def is_text(words: str) -> bool:
-    """Whether `text` can have made it: a lone surrogate stands for a byte, or it cannot."""
+    """Return whether `text` can have made these words. Other lone surrogates stand for no byte."""
     try:
         octets(words)
     except UnicodeEncodeError:
@@ -67,7 +66,7 @@ def number(token: bytes | str) -> int | None:
 
 
 def parse_headers(block: bytes) -> tuple[int | None, str, dict[str, list[str]]]:
-    # Go, which the server and most clients are written in, ends a line at its LF too.
+    # The server and most clients are written in Go, which also ends a line at a lone LF.
     first, *lines = [line.removesuffix(b"\r") for line in block.split(b"\n")]
     if first[: len(VERSION)] != VERSION:
         raise ProtocolError("the header block does not begin with NATS/1.0")
@@ -86,7 +85,7 @@ def parse_headers(block: bytes) -> tuple[int | None, str, dict[str, list[str]]]:
 
 
 def parse_status(rest: bytes) -> tuple[int | None, str]:
-    """Read ` 503` or ` 404 No Messages`; the number has exactly three digits."""
+    """Read ` 503` or ` 404 No Messages`. The number has exactly three digits."""
     match = re.fullmatch(rb"[ \t]+([0-9]{3})([ \t].*)?", rest, re.DOTALL)
     if match is None or match[1] == b"000":
         return None, ""
@@ -104,7 +103,7 @@ def encode_headers(headers: Mapping[str, str | Iterable[str]]) -> bytes:
 
 
 def check_header_name(name: str) -> None:
-    # What textproto of Go, on the other side, takes for a name: a visible ASCII word.
+    # The textproto package of Go accepts only visible ASCII in a name.
     if not re.fullmatch(r"[!-9;-~]+", name):
         raise InvalidHeaderError("a header name is printable ASCII without a colon")
 
@@ -190,7 +189,7 @@ class Metadata:
 
     @property
     def timestamp(self) -> datetime:
-        """As far as a datetime goes: from the microsecond below, in UTC."""
+        """Return the time in UTC, rounded down to microseconds as for a datetime."""
         epoch = datetime(1970, 1, 1, tzinfo=UTC)
         return epoch + timedelta(microseconds=self.timestamp_ns // 1000)
 
@@ -236,7 +235,8 @@ class Message:
 
     @property
     def has_version(self) -> bool:
-        # The server relays any block that a client publishes: it must not break others.
+        # The server relays any block that a client publishes. An invalid one must not break
+        # others.
         return outcome(parse_headers, self.block) is not ProtocolError
 
     @property
@@ -274,7 +274,7 @@ CONTINUED, TEXT, BINARY, CLOSE, PING, PONG = 0, 1, 2, 8, 9, 10
 def framed(
     payload: bytes, opcode: int = BINARY, *, final: bool = True, bits: int = 0
 ) -> bytes:
-    """A frame of a server, which masks nothing. `bits` are further ones of its first byte."""
+    """Return a frame of a server, without a mask. `bits` are added to its first byte."""
     size = len(payload)
     if size < 126:
         length = bytes([size])
@@ -286,7 +286,7 @@ def framed(
 
 
 def unmasked(stream: bytes) -> list[tuple[int, bytes]]:
-    """The frames of a client: the first byte of each, and its payload."""
+    """Return the frames of a client: the first byte of each, and its payload."""
     found = []
     while stream:
         first, size, at = stream[0], stream[1] & 127, 2
@@ -304,12 +304,12 @@ def unmasked(stream: bytes) -> list[tuple[int, bytes]]:
 
 
 class FramedParser:
-    """Reads a stream of NATS that comes in the frames of a server, none compressed."""
+    """A parser of a NATS stream in uncompressed WebSocket frames of a server."""
 
     def __init__(self, max_message: int) -> None:
         self._inner = Parser(max_message)
         self._stream = b""
-        self._known = 0  # bytes of NATS seen so far
+        self._known = 0  # the bytes of NATS seen so far
         self._closed = False
 
     def feed(self, data: bytes | bytearray | memoryview) -> list[Frame]:
@@ -328,7 +328,7 @@ class FramedParser:
 
 
 def read_frames(stream: bytes) -> tuple[bytes, Error | None]:
-    """The bytes of NATS that have come, and what ends them: a fault, or a frame that closes."""
+    """Return the NATS bytes that have arrived, and the reason of their end: an error or a close."""
     plain, inside = b"", False
     while len(stream) >= 2:
         first, size, at = stream[0], stream[1] & 127, 2
@@ -364,7 +364,7 @@ def read_frames(stream: bytes) -> tuple[bytes, Error | None]:
 
 
 def take_frame(stream: bytes, max_message: int) -> tuple[Frame, int] | None:
-    """Take the first frame and say how long it is; None while it is not complete."""
+    """Return the first frame and its length, or None while the frame is incomplete."""
     line, newline, _ = stream.partition(b"\n")
     if len(line) > (MAX_CONTROL_LINE if line[:1] in (b"M", b"H") else MAX_OTHER_LINE):
         raise ProtocolError("the line is too long")
@@ -386,7 +386,7 @@ def take_frame(stream: bytes, max_message: int) -> tuple[Frame, int] | None:
 
 
 def split_line(line: bytes) -> tuple[bytes, bytes, bytes]:
-    """Split the op, the blank behind it, and the rest."""
+    """Split a line into the op, the blank after it, and the remaining bytes."""
     at = min(
         (line.find(blank) for blank in (b" ", b"\t") if blank in line),
         default=len(line),
@@ -434,7 +434,7 @@ OPERATIONS = {
 
 
 def operation_of(block: bytes) -> str:
-    """What a message with such headers does to its key; a value if nobody can read them."""
+    """Return the effect of a message on its key. Unreadable headers mean a put."""
     read = outcome(parse_headers, block)
     headers = {} if read is ProtocolError else read[2]
     for name, words in OPERATIONS.items():
@@ -444,7 +444,7 @@ def operation_of(block: bytes) -> str:
 
 
 def entry_of(message: Message, bucket: str, prefix: str) -> dict[str, Any]:
-    """The fields of the entry that a message of a consumer is."""
+    """Return the fields of the entry for a message of a consumer."""
     metadata = parse_ack_subject(message.reply or "")
     return {
         "bucket": bucket,
@@ -467,7 +467,14 @@ TIME = re.compile(
 
 
 def microseconds_of(words: str) -> int:
-    """RFC 3339 since 1970; raises `ValueError`, also for what no datetime can be."""
+    """Parse an RFC 3339 time.
+
+    Returns:
+        The microseconds since 1970.
+
+    Raises:
+        ValueError: The text is no such time, or the time does not fit into a datetime.
+    """
     parts = TIME.fullmatch(words)
     if parts is None:
         raise ValueError("no time")
@@ -484,7 +491,7 @@ def microseconds_of(words: str) -> int:
 
 
 def direct_answer(block: bytes, *, batched: bool) -> dict[str, Any] | None:
-    """What the server says of a message; None if it is not one of several as it should."""
+    """Return the fields of a direct-get reply, or None if a reply of a batch has no pending count."""
     read = outcome(parse_headers, block)
     if read is ProtocolError:
         raise ValueError("unreadable")
@@ -492,7 +499,7 @@ def direct_answer(block: bytes, *, batched: bool) -> dict[str, Any] | None:
     names = ADDED + (ADDED_TO_MANY if batched else ())
     if batched and "Nats-Num-Pending" not in headers:
         return None
-    # The server puts its own behind those of the message.
+    # The server appends its headers to those of the message.
     added = {name: headers[name].pop() for name in names if name in headers}
     if not set(ADDED) <= set(added):
         raise ValueError("not all of them")
@@ -515,7 +522,7 @@ def direct_answer(block: bytes, *, batched: bool) -> dict[str, Any] | None:
 
 
 def outcome(call: Callable[..., Any], *arguments: object) -> Any:
-    """What a call gives, or the class of the error of ours that it raises."""
+    """Return the result of a call, or the class of the jsync error that it raises."""
     try:
         return call(*arguments)
     except Error as error:
@@ -525,7 +532,7 @@ def outcome(call: Callable[..., Any], *arguments: object) -> Any:
 def outcomes(
     parser: Parser | FramedParser | _fast.Parser, pieces: Iterable[bytes]
 ) -> list[Any]:
-    """What each piece gave, in plain values, up to the first that was refused."""
+    """Return the result of each piece in plain values, up to the first rejected piece."""
     given: list[Any] = []
     for piece in pieces:
         given.append(outcome(lambda piece=piece: shown(parser.feed(piece))))
@@ -535,7 +542,7 @@ def outcomes(
 
 
 def shown(frames: Iterable[Frame]) -> list[Frame]:
-    """Say in plain values what frames hold, those of the oracle as those of jsync."""
+    """Turn the frames of the oracle or of jsync into plain values."""
     return [
         (op, (value[0], shown_message(value[1])) if op == "MSG" else shown_value(value))
         for op, value in frames

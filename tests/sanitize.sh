@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Builds the extension with the address and undefined-behaviour sanitizers of gcc, in a
-# temporary copy. Runs tests/unit against it, except the tests of the project's own files,
-# which are not all copied, two fault campaigns against real servers: kills, cuts, garbage,
-# slow lines, and the tests of WebSocket and TLS.
+# Build the extension with the address and undefined-behaviour sanitizers of gcc, in a temporary
+# copy, and run tests with it: tests/unit except the tests of the files of the project, which
+# are not all copied, two fault campaigns against real servers (kills, cuts, garbage, slow
+# lines), and the tests of WebSocket and TLS.
 #
-#     tests/sanitize.sh [VENV] [pytest arguments]      VENV is .venv when not given
+#     tests/sanitize.sh [VENV] [pytest arguments]      VENV defaults to .venv
 set -euo pipefail
 
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -15,17 +15,17 @@ trap 'rm -rf "$copy"' EXIT
 
 (cd "$root" && cp -r jsync tests setup.py pyproject.toml README.md LICENSE "$copy")
 cd "$copy"
-# What was built before is newer than its source and would be taken for this build.
+# An existing build is newer than its source, so the build would reuse it.
 rm -f jsync/_fast.c jsync/*.so
 
 JSYNC_DEBUG=1 CC=gcc LDSHARED="gcc -shared" \
 CFLAGS="-fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer" \
     "$python" setup.py --quiet build_ext --inplace
 
-# Python itself is not instrumented, so the runtimes have to be there before it is. Its
-# own allocator would hide most errors, and it leaves much for the exit to free. A
-# malloc too large is a MemoryError, as elsewhere. Reports are written past sys.stderr,
-# where only this kind of capturing lets them through.
+# Python itself is not instrumented, so the runtimes must be loaded before it. The allocator of
+# Python would hide most errors, and Python does not free all its memory at exit. A malloc that
+# is too large must be a MemoryError, as elsewhere. The sanitizers do not write to sys.stderr,
+# and only this kind of capturing shows their reports.
 LD_PRELOAD="$(gcc -print-file-name=libasan.so) $(gcc -print-file-name=libubsan.so)" \
 ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 \
 UBSAN_OPTIONS=print_stacktrace=1 \

@@ -1,4 +1,4 @@
-"""A cluster of nats-servers, and the questions that tests ask of their monitoring pages."""
+"""A cluster of nats-servers, and questions of the tests to their monitoring pages."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
-# No system hands these out by itself, so nobody takes one between our look and its use.
+# No system assigns these ports by itself, so none is taken between the check and its use.
 ROUTE_PORTS = range(20_000, 30_000)
 
 
 def free_port() -> int:
-    """Return a port that is free on 127.0.0.1, for what cannot choose one by itself.
+    """Return a free port on 127.0.0.1, for a server that cannot choose one by itself.
 
-    Routes cannot: each server of a JetStream cluster has to know the others' ports.
+    Routes are such a case: each server of a JetStream cluster must know the ports of the others.
     """
     while True:
         port = random.choice(ROUTE_PORTS)
@@ -41,7 +41,7 @@ def free_port() -> int:
 
 
 def monitor(server: LocalServer, page: str) -> dict[str, Any]:
-    """Return a page of the server's monitoring, `jsz?streams=1` for instance."""
+    """Return a page of the server's monitoring, such as `jsz?streams=1`."""
     where = urlsplit(server.monitoring_url or "").netloc
     with contextlib.closing(
         http.client.HTTPConnection(where, timeout=15)
@@ -52,7 +52,7 @@ def monitor(server: LocalServer, page: str) -> dict[str, Any]:
 
 
 class WebSocketServer(LocalServer):
-    """A server that gives tests the address of its WebSocket listener for its own."""
+    """A server that returns the address of its WebSocket listener as its address."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**{"websocket": True, **options})
@@ -67,10 +67,10 @@ class WebSocketServer(LocalServer):
 
 
 class RawClient:
-    """A NATS client of a few lines, so that these helpers are tested without jsync's own.
+    """A small NATS client, to test these helpers without jsync.
 
-    Every wait ends after half a minute with `TimeoutError`, or what `settimeout` says instead;
-    `ConnectionError` says that the server has closed.
+    Every wait ends with `TimeoutError` after half a minute, or after the time of `settimeout`.
+    `ConnectionError` means that the server has closed the connection.
     """
 
     def __init__(
@@ -113,7 +113,7 @@ class RawClient:
         self._socket.settimeout(seconds)
 
     def connect(self, **options: object) -> str:
-        """Send CONNECT and PING; return PONG, or the error in the server's words."""
+        """Send CONNECT and PING. Return PONG, or the error text of the server."""
         options = {"verbose": False, "lang": "raw", "protocol": 1, **options}
         self.send(f"CONNECT {json.dumps(options)}\r\nPING\r\n".encode())
         while (line := self.read_line()).startswith("INFO "):
@@ -124,7 +124,7 @@ class RawClient:
         self._socket.sendall(data)
 
     def read_line(self) -> str:
-        """Return the next line without its end. A PING of the server is answered."""
+        """Return the next line without its end. Answer PINGs of the server."""
         line = b"PING"
         while line == b"PING":
             while b"\r\n" not in self._unread:
@@ -138,7 +138,7 @@ class RawClient:
         return line.decode()
 
     def request(self, subject: str, payload: object = None) -> dict[str, Any]:
-        """Return the JSON reply to a JSON request, of the JetStream API for instance."""
+        """Return the JSON reply to a JSON request, for example to the JetStream API."""
         data = b"" if payload is None else json.dumps(payload).encode()
         self.send(b"SUB _INBOX.raw 1\r\nUNSUB 1 1\r\n")
         self.send(
@@ -151,16 +151,17 @@ class RawClient:
 
 
 class Cluster(LocalCluster):
-    """A cluster that tells tests which of its servers lead."""
+    """A cluster that tells tests which of its servers are leaders."""
 
     def meta_leader(self, timeout: float = 60) -> LocalServer:
-        """Return the server that leads JetStream's own affairs; blocks until there is one."""
+        """Return the meta leader of JetStream. Blocks until there is one."""
         return self._leader(self._meta_leader_name, timeout)
 
     def stream_leader(self, stream: str, timeout: float = 60) -> LocalServer:
-        """Return the server that leads a stream of the global account.
+        """Return the server that leads a stream of the global account. Blocks until there is one.
 
-        Blocks until there is one; `TimeoutError` after `timeout` seconds.
+        Raises:
+            TimeoutError: There is no leader after `timeout` seconds.
         """
 
         def leader_name(server: LocalServer) -> str:
@@ -176,7 +177,7 @@ class Cluster(LocalCluster):
     def _leader(
         self, leader_name: Callable[[LocalServer], str], timeout: float
     ) -> LocalServer:
-        """Return the server that takes itself for the leader: others may be behind."""
+        """Return the server that considers itself the leader, because others may be outdated."""
         found: list[LocalServer] = []
 
         def is_found() -> bool:
@@ -194,7 +195,11 @@ class Cluster(LocalCluster):
 
 
 def wait_for(condition: Callable[[], bool], timeout: float = 60) -> None:
-    """Block until `condition()` holds; `TimeoutError` after `timeout` seconds."""
+    """Block until `condition()` is true.
+
+    Raises:
+        TimeoutError: The condition is still false after `timeout` seconds.
+    """
     deadline = time.monotonic() + timeout
     while not condition():
         if time.monotonic() > deadline:
@@ -203,5 +208,5 @@ def wait_for(condition: Callable[[], bool], timeout: float = 60) -> None:
 
 
 def threads_since(before: set[threading.Thread]) -> set[threading.Thread]:
-    """Those begun after `before` was `set(threading.enumerate())`, and still there."""
+    """Return the threads that began after `before = set(threading.enumerate())` and still run."""
     return set(threading.enumerate()) - before

@@ -1,4 +1,4 @@
-"""What a stream holds, read back message by message, and held against what was reported."""
+"""Read the messages of a stream back, and compare them with the reported outcomes."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ logger = logging.getLogger("jsync.tests.stored")
 Verdict: TypeAlias = Literal["stored", "nothing", "unknown"]
 
 PATIENCE = 180.0
-"""Seconds until a cluster on a busy machine has done all that it was asked for."""
+"""The seconds that a cluster on a busy machine may take to finish its work."""
 
 NOT_STORED = (errors.APIError, errors.NoStreamResponseError)
-"""The errors of a publisher that mean that the message is not stored."""
+"""The errors of a publisher which mean that the message is not stored."""
 
 
 def stored(stream: jsync.Stream) -> list[jsync.JetStreamMsg]:
-    """Every message of the stream, in its order."""
+    """Return every message of the stream, in order."""
     messages: list[jsync.JetStreamMsg] = []
 
     def read() -> bool:
@@ -52,7 +52,7 @@ def stored(stream: jsync.Stream) -> list[jsync.JetStreamMsg]:
 
 
 def contents(stream: jsync.Stream) -> list[tuple[str, bytes]]:
-    """Subject, behind the stream's name, and payload of every message."""
+    """Return the subject, without the name of the stream, and the payload of every message."""
     return [
         (msg.subject.removeprefix(f"{stream.name}."), msg.data)
         for msg in stored(stream)
@@ -60,7 +60,7 @@ def contents(stream: jsync.Stream) -> list[tuple[str, bytes]]:
 
 
 def read_back(url: str, stream: str) -> list[bytes]:
-    """Every payload of the stream in its order, as another client, nats-py, reads it."""
+    """Return every payload of the stream in order, read by another client (nats-py)."""
 
     async def read_once() -> list[bytes]:
         nc = await nats.connect(url, allow_reconnect=False, connect_timeout=30)
@@ -92,7 +92,7 @@ def read_back(url: str, stream: str) -> list[bytes]:
 
 
 class Published:
-    """Numbers that `run` publishes until it is stopped, and the outcome of each."""
+    """A publisher of numbers that runs until it is stopped, and records each outcome."""
 
     def __init__(self, publisher: jsync.Publisher, subject: str) -> None:
         self._publisher, self._subject = publisher, subject
@@ -116,14 +116,14 @@ class Published:
 
     @property
     def done(self) -> int:
-        """How many messages have an outcome, up to the first that has none."""
+        """Return the number of messages with an outcome, up to the first without one."""
         futures = self.futures
         while self._done < len(futures) and futures[self._done].done():
             self._done += 1
         return self._done
 
     def check(self, found: Iterable[bytes]) -> Counter[type[Exception]]:
-        """Hold the outcomes against what the stream has; return the failures by type."""
+        """Compare the outcomes with the messages of the stream, and return the failures by type."""
         stored = Counter(found)
         outcomes = [future.exception(PATIENCE) for future in self.futures]
         acked = {b"%d" % n for n, error in enumerate(outcomes) if error is None}
@@ -148,19 +148,19 @@ class Published:
 
 
 class Received:
-    """A handler that acks, and knows which numbers have come."""
+    """A handler that acks, and records the numbers that have arrived."""
 
     def __init__(self) -> None:
         self.times: Counter[int] = Counter()
 
     def __call__(self, msg: jsync.JetStreamMsg) -> None:
         self.times[msg.metadata.stream_sequence] += 1
-        # An ack cannot be sent while there is no connection: the message comes again.
+        # Without a connection the ack fails, and the server delivers the message again.
         with contextlib.suppress(errors.ConnectionError):
             msg.ack()
 
     def check(self, consumer: jsync.Consumer) -> None:
-        """Wait until every message of the stream has come and every ack has arrived."""
+        """Wait until every message of the stream is delivered and acknowledged."""
 
         last = 0
 
@@ -182,26 +182,26 @@ class Received:
 
 
 class Ledger:
-    """Atomic batches, and what jsync has reported of each."""
+    """Atomic batches, and the reported result of each."""
 
     def __init__(self, subject: str) -> None:
         self._subject = subject
         self._batches: dict[int, tuple[int, Verdict]] = {}
         self.reasons: list[str] = []
-        """Why something cannot be known."""
+        """The reasons of unknown results."""
 
     def __len__(self) -> int:
         return len(self._batches)
 
     @property
     def verdicts(self) -> Counter[Verdict]:
-        """How often each was reported."""
+        """Return how often each result was reported."""
         return Counter(verdict for _, verdict in list(self._batches.values()))
 
     def publish(
         self, js: jsync.JetStream, count: int = 5, timeout: float = 5, **options: bool
     ) -> Verdict:
-        """Publish one batch, all at once or with these options of `atomic_batch`."""
+        """Publish one batch, at once or with these options of `atomic_batch`."""
         number = len(self._batches)
         rows = [(self._subject, b"%d.%d" % (number, i)) for i in range(count)]
 
@@ -244,7 +244,7 @@ class Ledger:
         return "stored"
 
     def check(self, stream: jsync.Stream) -> None:
-        """Each batch is in the stream whole and in a row, or not at all, as reported."""
+        """Check that each batch is in the stream whole and in a row, or not at all, as reported."""
         found: dict[int, list[tuple[int, int]]] = {}
         for msg in stored(stream):
             name, _, index = msg.data.partition(b".")

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Builds the extension with clang's ThreadSanitizer for a Python that has it too, in a
-# temporary copy, and runs the tests in which threads meet. A report fails the run. Those of
-# CPython itself that are known are in tests/tsan.txt.
+# Build the extension with the ThreadSanitizer of clang for a Python that has it too, in a
+# temporary copy, and run the tests in which threads share objects. A report fails the run.
+# tests/tsan.txt lists the known reports about CPython itself.
 #
-#     tests/tsan.sh PYTHON [VENV] [pytest arguments]      VENV is .venv when not given
+#     tests/tsan.sh PYTHON [VENV] [pytest arguments]      VENV defaults to .venv
 #
 # PYTHON is a CPython configured with `--disable-gil --with-thread-sanitizer`, which can
 # import pytest and msgspec. VENV has Cython and a nats-server.
@@ -12,7 +12,7 @@ set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
 python=${1:-}
 venv=$(cd "${2:-$root/.venv}" && pwd)
-# Addresses at random places do not fit into the sanitizer's map of a newer kernel's.
+# Randomized addresses of newer kernels do not fit into the memory map of the sanitizer.
 run() { PYTHONDONTWRITEBYTECODE=1 setarch --addr-no-randomize "$python" "$@"; }
 
 need() { echo "make tsan needs $1" >&2 && exit 1; }
@@ -33,7 +33,7 @@ trap 'rm -rf "$copy"' EXIT
 cd "$copy"
 rm -f jsync/_fast.c jsync/*.so
 
-# Any Python can make the C: the one under the sanitizer would need minutes for it.
+# Any Python can generate the C code. The sanitized one would need minutes.
 JSYNC_DEBUG=1 JSYNC_FREE_THREADED=1 "$venv/bin/python" setup.py --quiet --name >/dev/null
 "$cc" -fsanitize=thread -fno-omit-frame-pointer -O1 -g1 -fwrapv -w -fPIC -shared -pthread \
   -I"$include" -o "jsync/_fast$suffix" jsync/_fast.c

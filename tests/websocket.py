@@ -1,4 +1,4 @@
-"""The server's side of a WebSocket, by hand: scripts of a `FakeServer` that speak frames."""
+"""The server's side of a WebSocket: scripts of a `FakeServer` that send and read frames."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class WebSocketPeer:
         self.request = b""
         """The HTTP request."""
         self.frames: list[tuple[int, bytes]] = []
-        """All frames that came, control frames included: the first byte, the payload."""
+        """All frames received, including control frames: the first byte and the payload of each."""
         self._plain = b""
         while not self.request.endswith(b"\r\n\r\n"):
             self.request += self._received(1)
@@ -43,7 +43,7 @@ class WebSocketPeer:
         return dict(line.split(": ", 1) for line in lines)
 
     def accept(self, *lines: str) -> None:
-        """Answer that the WebSocket is made."""
+        """Accept the WebSocket."""
         key = self.fields["Sec-WebSocket-Key"].encode()
         digest = hashlib.sha1(key + b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11").digest()
         answer = [
@@ -56,7 +56,7 @@ class WebSocketPeer:
         self.peer.send("\r\n".join([*answer, "", ""]).encode())
 
     def handshake(self) -> None:
-        """Accept, and be a NATS server up to the PONG after CONNECT."""
+        """Accept, and act as a NATS server up to the PONG after CONNECT."""
         self.accept()
         self.send(b"INFO %s\r\n" % json.dumps(INFO).encode())
         assert self.line().startswith(b"CONNECT ")
@@ -67,7 +67,7 @@ class WebSocketPeer:
         self.peer.send(framed(data, opcode))
 
     def line(self) -> bytes:
-        """The next frame of NATS, wherever the frames of the WebSocket are cut."""
+        """Return the next frame of NATS, however the WebSocket frames divide the bytes."""
         while b"\n" not in self._plain:
             self.read()
         line = self._plain.partition(b"\n")[0]
@@ -107,5 +107,5 @@ class WebSocketPeer:
 
 
 def websocket(script: Callable[[WebSocketPeer], object]) -> Callable[[Peer], None]:
-    """A script of `FakeServer` for clients that ask for a WebSocket."""
+    """Return a script of `FakeServer` for clients that ask for a WebSocket."""
     return lambda peer: (script(WebSocketPeer(peer)), None)[1]

