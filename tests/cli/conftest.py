@@ -1,4 +1,4 @@
-"""What the tests of the command share."""
+"""Fixtures of the tests of the command."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ __all__ = ["js", "nc", "stream"]
 
 @pytest.fixture(autouse=True)
 def config_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where contexts are: nothing of the machine's own reaches a test."""
+    """The directory of contexts. No context of this machine reaches a test."""
     for name in [name for name in os.environ if name.startswith("NATS_")]:
         if name != "NATS_SERVER":
             monkeypatch.delenv(name)
-    monkeypatch.setenv("NATS_TIMEOUT", "30s")  # a busy machine is no failure
+    monkeypatch.setenv("NATS_TIMEOUT", "30s")  # a busy machine must not fail the test
     home = tmp_path / "config"
     monkeypatch.setenv("XDG_CONFIG_HOME", str(home))
     return home
@@ -32,5 +32,5 @@ def config_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def jsync(server: LocalServer) -> Jsync:
-    """The command, for the server that tests share."""
+    """The command, connected to the server that tests share."""
     return Jsync(server)

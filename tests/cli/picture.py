@@ -1,7 +1,7 @@
-"""The picture of `jsync top` in the documentation: `python -m tests.cli.picture`.
+"""Draw the picture of `jsync top` in the documentation: `python -m tests.cli.picture`.
 
-It starts a server with streams and consumers, measures them for half a minute, and has
-the command's own code draw the screen.
+The program starts a server with streams and consumers, measures them for half a minute, and draws
+the screen with the code of the command.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ RATES = {
     "INVOICES": 20,
     "RETURNS": 3,
 }
-"""Messages a second, on average."""
+"""Messages per second, on average."""
 WORKERS = {"CLICKS": 40, "ORDERS": 60, "PAYMENTS": 90, "SHIPMENTS": 90, "EMAIL": 90}
-"""Messages that a consumer of the stream handles in a tenth of a second, at most."""
+"""The maximum number of messages that a consumer of the stream handles in a tenth of a second."""
 SECONDS = 30
 
 
 def publish(nc: Connection, over: threading.Event) -> None:
-    """Publish in waves."""
+    """Publish at rates that rise and fall."""
     for turn in range(1_000_000):
         if over.wait(0.1):
             return
@@ -103,7 +103,7 @@ def main() -> None:
     facts = Facts(f"nats://127.0.0.1:4222  {version}", 1.0, None)
     console.print(draw(State(View.STREAMS), figures, facts, SIZE))
     drawn = console.export_svg(title="jsync top", theme=MONOKAI)
-    # A picture of a page loads nothing from elsewhere.
+    # A picture in a page must not load anything from other sites.
     drawn = re.sub(r"@font-face \{.*?\}\n?", "", drawn, flags=re.DOTALL)
     drawn = drawn.replace("Fira Code, monospace", "ui-monospace, monospace")
     lines = (line.rstrip() for line in drawn.splitlines())

@@ -1,4 +1,4 @@
-"""The command as a process of its own, which is fed, interrupted and killed."""
+"""Run the command as a separate process that tests feed, interrupt and kill."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LONG = 180.0
 
 
 class Process:
-    """`python -m jsync ...` for a server; killed when it is still there at the end."""
+    """A process `python -m jsync ...` for a server. It is killed if it still runs at the end."""
 
     def __init__(self, server: LocalServer, *arguments: str) -> None:
         self._process = subprocess.Popen(
@@ -28,7 +28,7 @@ class Process:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            bufsize=0,  # what `line` has not asked for is left to `finish`
+            bufsize=0,  # leaves the bytes that `line` has not read to `finish`
         )
         self._watchdog = threading.Timer(LONG, self._process.kill)
         self._watchdog.daemon = True
@@ -49,19 +49,19 @@ class Process:
         self._process.communicate()
 
     def feed(self, data: bytes) -> None:
-        """Give it something to read, and keep its input open."""
+        """Write to its input, and keep the input open."""
         assert self._process.stdin is not None
         self._process.stdin.write(data)
         self._process.stdin.flush()
 
     def line(self) -> str:
-        """The next line of its output."""
+        """Return the next line of its output."""
         assert self._process.stdout is not None
         return self._process.stdout.readline().decode()
 
     @property
     def unread(self) -> int:
-        """Bytes of its output that are in the pipe; the pipe of Linux holds 65,536."""
+        """The number of bytes of its output in the pipe. A pipe of Linux holds 65,536."""
         assert self._process.stdout is not None
         found = fcntl.ioctl(self._process.stdout, termios.FIONREAD, bytes(4))
         return int.from_bytes(found, sys.byteorder)
@@ -79,30 +79,30 @@ class Process:
         return self._process.pid
 
     def leave(self) -> None:
-        """Read no more of its output."""
+        """Stop reading its output."""
         assert self._process.stdout is not None
         self._process.stdout.close()
 
     def kill(self) -> None:
-        """End it at once (SIGKILL), and wait until it is gone."""
+        """Kill the process (SIGKILL), and wait until it has ended."""
         self._process.kill()
         self._process.wait()
 
     def interrupt(self) -> None:
-        """Ctrl-C."""
+        """Send Ctrl-C."""
         self._process.send_signal(signal.SIGINT)
 
     def wait(self) -> int:
-        """Wait for its end, and read nothing; the exit code."""
+        """Wait for its end without reading its output, and return the exit code."""
         return self._process.wait(LONG)
 
     def finish_raw(self) -> bytes:
-        """Wait for its end, which is a good one; what it wrote, as it stands."""
+        """Wait for its end, check that it succeeded, and return its output as bytes."""
         output, errors = self._process.communicate(timeout=LONG)
         assert (self._process.returncode, errors) == (0, b"")
         return output
 
     def finish(self) -> tuple[int, str, str]:
-        """Wait for its end; the exit code, and what it wrote."""
+        """Wait for its end, and return the exit code, the output and the errors."""
         output, errors = self._process.communicate(timeout=LONG)
         return self._process.returncode, output.decode(), errors.decode()

@@ -1,6 +1,6 @@
-"""The reference in docs/cli.md, from the commands themselves.
+"""Generate the reference in docs/cli.md from the commands themselves.
 
-`python -m tests.cli.reference` writes it into the page, below its heading.
+`python -m tests.cli.reference` writes the reference into the page, below its heading.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ HEADING = "## Every command"
 
 
 def reference() -> str:
-    """What stands below the heading."""
+    """Return the reference that belongs below the heading."""
     return "\n".join(_lines()) + "\n"
 
 
 def written() -> str:
-    """What does stand there."""
+    """Return the text that is below the heading now."""
     return PAGE.read_text().partition(f"{HEADING}\n\n")[2]
 
 

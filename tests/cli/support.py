@@ -1,4 +1,4 @@
-"""The command as tests run it: in this process, or as one of its own."""
+"""Run the command for tests, in this process or in another one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Ended(NamedTuple):
-    """What a command has written, and its exit code."""
+    """The output of a command, and its exit code."""
 
     code: int
     output: str
@@ -27,18 +27,18 @@ class Ended(NamedTuple):
 
     @property
     def rows(self) -> list[list[str]]:
-        """The lines of a table, without its headings."""
+        """Return the lines of a table, without its headings."""
         return [line.split("\t") for line in self.lines[1:]]
 
     @property
     def json(self) -> Any:
-        """The one document that was written."""
+        """Return the single document in the output."""
         assert self.code == 0, self.errors
         return json.loads(self.output)
 
     @property
     def documents(self) -> list[Any]:
-        """Those of a flow, one on each line."""
+        """Return the documents of a stream of JSON, one on each line."""
         return [json.loads(line) for line in self.lines]
 
 

@@ -1,4 +1,4 @@
-"""A terminal that tests type into and look at: tmux."""
+"""A terminal that tests type into and read: tmux."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ LONG = 120.0
 
 
 class Terminal:
-    """A bash in which `jsync` is the installed command, by default of 100 columns."""
+    """A bash in which `jsync` is the installed command, with 100 columns by default."""
 
     def __init__(self, columns: int = 100, rows: int = 30, **variables: str) -> None:
         if shutil.which("tmux") is None:
             raise RuntimeError("there is no tmux: scripts/need-tmux installs it")
-        # Not in the directory of a test, whose name can be too long for a socket.
+        # Do not use the directory of a test, because its name can be too long for a socket.
         self._size = ("-x", str(columns), "-y", str(rows))
         self._directory = tempfile.TemporaryDirectory(prefix="jsync-tmux-")
         scripts = Path(sys.executable).parent
@@ -80,12 +80,12 @@ class Terminal:
 
     @property
     def screen(self) -> str:
-        """What is to be seen, without the blanks at the ends."""
+        """Return the screen without the blanks at line ends."""
         lines = self._tmux("capture-pane", "-p").splitlines()
         return "\n".join(line.rstrip() for line in lines).rstrip()
 
     def type(self, text: str) -> None:
-        """Type a text, as it stands."""
+        """Type a text literally."""
         self._tmux("send-keys", "-l", text)
 
     def press(self, *keys: str) -> None:
@@ -93,26 +93,26 @@ class Terminal:
         self._tmux("send-keys", *keys)
 
     def resize(self, columns: int, rows: int) -> None:
-        """Give the terminal another size."""
+        """Change the size of the terminal."""
         self._tmux("resize-window", "-x", str(columns), "-y", str(rows))
 
     def clear(self) -> None:
-        """Have nothing on the screen but the prompt."""
+        """Clear the screen, except for the prompt."""
         self.press("C-l")
         self._await(lambda screen: screen == "$", "the prompt alone")
 
     def run(self, *words: str) -> None:
-        """Type a command on a clean screen, and Enter; its exit code comes behind it."""
+        """Type a command on a clear screen and press Enter. Its exit code is printed after it."""
         self.clear()
         self.type(f"{shlex.join(words)}; echo exit $?")
         self.press("Enter")
 
     def await_screen(self, words: str) -> str:
-        """Wait until the words are to be seen; the whole screen then."""
+        """Wait until the words are on the screen, and return the whole screen."""
         return self._await(lambda screen: words in screen, repr(words))
 
     def await_match(self, pattern: str) -> str:
-        """Wait until a pattern matches within a line; the whole screen then."""
+        """Wait until a pattern matches within a line, and return the whole screen."""
         found = re.compile(pattern, re.MULTILINE)
         return self._await(
             lambda screen: found.search(screen) is not None, repr(pattern)

@@ -1,4 +1,4 @@
-"""`jsync consumer`, `next`, `fetch` and `consume` against a real server."""
+"""Tests of `jsync consumer`, `next`, `fetch` and `consume` against a real server."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def fill(js: JetStream, stream: Stream, count: int) -> None:
 
 
 def wait_until_acknowledged(consumer: Consumer, sequence: int) -> None:
-    """The server handles acks a moment after it has read them."""
+    """Wait for the server to process the acks, which it does a moment after it has read them."""
     wait_for(lambda: consumer.info().ack_floor.stream_seq == sequence)
 
 

@@ -1,4 +1,4 @@
-"""The contexts of the nats command line tool, and its environment variables."""
+"""Tests of the contexts of the nats command line tool, and of its environment variables."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ..certificates import Certificates
     from ..conftest import StartServer
 
-# As natscontext of jsm.go 0.5, which the nats tool uses, writes it: every field.
+# Every field, as written by natscontext of jsm.go 0.5, which the nats tool uses.
 STORED = {
     "description": "",
     "url": "nats://127.0.0.1:4222",
@@ -54,7 +54,7 @@ STORED = {
 
 
 def store(home: Path, name: str, *, select: bool = False, **fields: Any) -> None:
-    """A context as the nats tool stores it."""
+    """Store a context as the nats tool does."""
     (home / "nats" / "context").mkdir(parents=True, exist_ok=True)
     path = home / "nats" / "context" / f"{name}.json"
     path.write_text(json.dumps(STORED | fields, indent=2))

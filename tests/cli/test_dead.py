@@ -1,4 +1,4 @@
-"""`jsync dead`: dead letters, listed, shown, replayed and dropped."""
+"""Tests of `jsync dead`: list, show, replay and drop dead letters."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def jsync(server: LocalServer) -> Jsync:
 def dead(
     js: library.JetStream, stream: library.Stream, unique: str
 ) -> Iterator[library.Stream]:
-    """Two dead letters, and a message that is none between them."""
+    """Two dead letters with another message between them."""
     subject = f"dead.{unique}"
     made = js.create_stream(name=f"{unique}DEAD", subjects=[subject], storage="memory")
     worker = stream.create_consumer(durable_name="w")

@@ -1,4 +1,4 @@
-"""docs/cli.md: its examples work, and it has every command, option and exit code."""
+"""Tests of docs/cli.md: its examples work, and it lists every command, option and exit code."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ..conftest import StartServer
 
 ELSEWHERE = ("pip ", "eval ")
-"""Begins what is not run here; the completion has a test with a real bash."""
+"""The beginnings of lines that are not run here. A test with a real bash runs the completion."""
 
 BLOCKS = re.findall(r"^```sh\n(.*?)^```", PAGE.read_text(), re.DOTALL | re.MULTILINE)
 
@@ -56,7 +56,7 @@ def test_the_examples_of_the_page_work(
 
 
 def run(line: str) -> str:
-    """A line of the page: pipes and files are the shell's, `jsync` runs in this process."""
+    """Run a line of the page. The shell provides pipes and files, `jsync` runs in this process."""
     data = b""
     for part in line.split(" | "):
         command, _, path = part.partition(" > ")

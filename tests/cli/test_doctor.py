@@ -1,4 +1,4 @@
-"""`jsync doctor`: what it finds, and when that is a failure."""
+"""Tests of `jsync doctor`: its findings, and those that make it fail."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ REMOTE = ("server", "tls", "jetstream", "permissions")
 
 
 def found(ended: Ended) -> dict[str, list[str]]:
-    """State, words and advice of each part."""
+    """Return the state, words and advice of each part."""
     return {part: [state, *rest] for state, part, *rest in map(split, ended.lines)}
 
 

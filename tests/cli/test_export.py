@@ -1,4 +1,4 @@
-"""`jsync export` against a real server."""
+"""Tests of `jsync export` against a real server."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def test_an_invalid_export_is_rejected_in_one_line(jsync: Jsync, unique: str) ->
 
 @pytest.fixture
 def half_a_megabyte(js: JetStream, stream: Stream) -> Stream:
-    """More than a pipe holds."""
+    """A stream with more data than a pipe holds."""
     with js.publisher() as publisher:
         for _ in range(500):
             publisher.publish(f"{stream.name}.x", b"x" * 1000)

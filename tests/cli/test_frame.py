@@ -1,4 +1,4 @@
-"""What all commands have in common."""
+"""Tests of the behaviour that all commands share."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def test_the_version_is_the_packages() -> None:
     assert Jsync()("--version").output == f"jsync, version {__version__}\n"
 
 
-# How it ends --------------------------------------------------------------------------
+# Exit codes and errors ------------------------------------------------------------------
 
 
 def test_a_mistake_in_the_command_line_is_two() -> None:
@@ -253,7 +253,7 @@ def test_a_list_that_is_not_complete_is_written_before_it_fails(
 
 
 def told_bash(monkeypatch: pytest.MonkeyPatch, line: str) -> list[str]:
-    """What bash is told for a line whose last word is not finished: `KIND,VALUE`."""
+    """Return the completions for bash of a line whose last word is incomplete: `KIND,VALUE`."""
     monkeypatch.setenv("_JSYNC_COMPLETE", "bash_complete")
     monkeypatch.setenv("COMP_WORDS", line)
     monkeypatch.setenv("COMP_CWORD", str(len(line.split(" ")) - 1))
@@ -261,7 +261,7 @@ def told_bash(monkeypatch: pytest.MonkeyPatch, line: str) -> list[str]:
 
 
 def completed(monkeypatch: pytest.MonkeyPatch, line: str) -> list[str]:
-    """The values alone."""
+    """Return the completed values without their kinds."""
     return [each.split(",")[1] for each in told_bash(monkeypatch, line)]
 
 
@@ -339,7 +339,7 @@ def test_names_of_files_are_left_to_the_shell(
 
 
 def test_fish_shows_the_whole_line_of_help(monkeypatch: pytest.MonkeyPatch) -> None:
-    # Its script has to end the kind, and nothing else, at a comma.
+    # The script must split at the first comma only, which ends the kind.
     assert 'string split --max 1 ","' in Jsync()("completion", "fish").output
     monkeypatch.setenv("_JSYNC_COMPLETE", "fish_complete")
     monkeypatch.setenv("COMP_WORDS", "jsync str")

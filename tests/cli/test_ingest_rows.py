@@ -1,4 +1,4 @@
-"""What files become: rows, subjects and message ids. No server."""
+"""Tests of turning files into rows, subjects and message ids, without a server."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_a_row_of_csv_is_an_object_of_texts(tmp_path: Path) -> None:
         {"id": "007", "name": "a\nb"},
         {"id": "1.50", "name": "NA"},
     ]
-    # Where each begins: a quoted line break takes a line as well.
+    # These are the first lines of the rows: a quoted line break counts as a line, too.
     assert [row.number for row in rows if isinstance(row, Row)] == [2, 5]
 
 

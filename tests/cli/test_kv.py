@@ -1,4 +1,4 @@
-"""`jsync kv` against a real server."""
+"""Tests of `jsync kv` against a real server."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def test_an_edit_changes_only_the_named_fields_and_shows_the_result(
     jsync: Jsync, js: package.JetStream, kv: package.KeyValue
 ) -> None:
     name = kv.bucket
-    js.update_stream(name=f"KV_{name}", max_msgs=1000)  # is no field of a bucket
+    js.update_stream(name=f"KV_{name}", max_msgs=1000)  # not a setting of a bucket
     dry = jsync("kv", "edit", name, "--history", "9", "--dry-run", "--json")
     assert dry.json == {"history": {"from": 5, "to": 9}}
     unforced = jsync("kv", "edit", name, "--history", "9")

@@ -1,4 +1,4 @@
-"""`jsync pub`, `sub`, `request` and `reply` against a real server."""
+"""Tests of `jsync pub`, `sub`, `request` and `reply` against a real server."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.server
 def begun(
     jsync: Jsync, server: LocalServer, *arguments: str, subjects: tuple[str, ...]
 ) -> Thread[Ended]:
-    """A command that subscribes, on a thread of its own, once it is subscribed."""
+    """Start a command that subscribes, on another thread, and wait until it has subscribed."""
     thread = Thread(lambda: jsync(*arguments))
     for subject in subjects:
         page = f"subsz?subs=1&test={subject}"

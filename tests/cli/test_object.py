@@ -1,4 +1,4 @@
-"""`jsync object` against a real server."""
+"""Tests of `jsync object` against a real server."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_files_are_put_got_and_deleted(
     assert jsync("object", "ls", store, "-n").lines == ["dir/in.bin"]
     shown = dict(jsync("object", "info", store, "dir/in.bin").rows)
     assert shown["size"] == "500000"
-    assert jsync("object", "get", store, "dir/in.bin").code == 2  # in.bin is there
+    assert jsync("object", "get", store, "dir/in.bin").code == 2  # in.bin exists
     got = jsync("object", "get", store, "dir/in.bin", "-O", "out.bin")
     assert "500,000 bytes" in got.output
     assert (tmp_path / "out.bin").read_bytes() == noise(500_000)

@@ -1,4 +1,4 @@
-"""Reports, pages, the account, events, round trips and contexts, by a real server."""
+"""Tests of reports, pages, account, events, round trips and contexts, with a real server."""
 
 from __future__ import annotations
 

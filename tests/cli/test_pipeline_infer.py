@@ -1,4 +1,4 @@
-"""`jsync pipeline infer`: the schema of a stream's payloads."""
+"""Tests of `jsync pipeline infer`, which prints the schema of a stream's payloads."""
 
 from __future__ import annotations
 

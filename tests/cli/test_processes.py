@@ -1,4 +1,4 @@
-"""The command as shells run it: pipes, signals, exit codes."""
+"""Tests of the command in a shell: pipes, signals and exit codes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SCRIPT = Path(sys.executable).with_name("jsync")
 
 
 def shell(server: LocalServer, line: str) -> subprocess.CompletedProcess[bytes]:
-    """A line in bash, where `jsync` is the installed command."""
+    """Run a line in bash, where `jsync` is the installed command."""
     return subprocess.run(
         [
             "bash",

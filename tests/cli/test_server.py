@@ -1,4 +1,4 @@
-"""`jsync server`: the commands for users of the system account."""
+"""Tests of `jsync server`, the commands for users of the system account."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`jsync service`: ls, info, stats, ping and serve, against a real server."""
+"""Tests of `jsync service`: ls, info, stats, ping and serve, against a real server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What strangers have written, on a terminal: it is shown, and never obeyed."""
+"""Tests that the command escapes the words of strangers, so a terminal does not obey them."""
 
 from __future__ import annotations
 
@@ -39,13 +39,14 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.server
 
 EVIL = "\x1b]0;PWNED\x07\x1b[2J\x1b[38;5;199m\x9b5n\u202e\u2066\x7f\x08\u200b"
-"""Sets the title, clears the screen, colors, asks for the cursor, and turns text round."""
+"""Sets the title, clears the screen, colors, asks for the cursor and reverses the text."""
 EVIL_TOKEN = EVIL.encode() + b"\xff\x9b"
-"""As a token of a subject; its end is not UTF-8."""
+"""The same as a token of a subject. Its end is not UTF-8."""
 
 OURS = re.compile(
-    rb"\x1b\[(?:[0-9]|[0-9][0-9])?(?:;[0-9]{1,2})?m"  # bold, colors of click and rich
-    rb"|\x1b\[\?25[hl]|\x1b\[[0-9]?[AK]|\r"  # the cursor of a bar
+    # bold, and the colors of click and rich
+    rb"\x1b\[(?:[0-9]|[0-9][0-9])?(?:;[0-9]{1,2})?m"
+    rb"|\x1b\[\?25[hl]|\x1b\[[0-9]?[AK]|\r"  # the cursor movements of a progress bar
 )
 CONTROLS = re.compile(
     "[\x00-\x09\x0b-\x1f\x7f-\x9f\u200b\u200e\u200f\u202a-\u202e\u2066-\u2069\udc80-\udcff]"
@@ -53,14 +54,14 @@ CONTROLS = re.compile(
 
 
 def harmless(written: bytes) -> None:
-    """Nothing is left that a terminal obeys, but for what jsync itself draws."""
+    """Check that the output has no control sequences except those of jsync itself."""
     left = OURS.sub(b"", written).decode(errors="surrogateescape")
     assert not CONTROLS.findall(left), written
     assert b"Traceback" not in written, written
 
 
 class Screen:
-    """A pseudo-terminal, and all that was written to it."""
+    """A pseudo-terminal, and all output that was written to it."""
 
     def __init__(self) -> None:
         self._ours, theirs = os.openpty()
@@ -89,7 +90,7 @@ class Screen:
 def run_on_terminal(
     monkeypatch: pytest.MonkeyPatch, *arguments: str
 ) -> tuple[int, bytes]:
-    """The exit code of a command, and all that its terminal got."""
+    """Run a command on a terminal. Return its exit code, and all output to the terminal."""
     screen = Screen()
     with monkeypatch.context() as patch:
         patch.setattr("sys.stdout", screen.file)
@@ -108,7 +109,7 @@ FORMS = [
 
 
 def send(url: str, subject: bytes, reply: bytes = b"") -> None:
-    """A message that is hostile all over, by a client that checks nothing."""
+    """Send a message with hostile words in every part, by a client that checks nothing."""
     block = b"NATS/1.0\r\nColour: " + EVIL_TOKEN + b"\r\n\r\n"
     with socket.create_connection(("127.0.0.1", urlsplit(url).port or 0)) as peer:
         assert peer.recv(65536).startswith(b"INFO")
@@ -128,7 +129,7 @@ def send(url: str, subject: bytes, reply: bytes = b"") -> None:
 
 @contextmanager
 def sending(url: str, subject: bytes, reply: bytes = b"") -> Iterator[None]:
-    """Hostile messages, until the end of the block."""
+    """Send hostile messages until the end of the block."""
     over = threading.Event()
 
     def run() -> None:
@@ -148,7 +149,7 @@ def sending(url: str, subject: bytes, reply: bytes = b"") -> Iterator[None]:
 def hostile(
     server: LocalServer, stream: Stream, monkeypatch: pytest.MonkeyPatch
 ) -> str:
-    """The name of a stream of which every part is hostile."""
+    """The name of a stream with hostile words in every part."""
     monkeypatch.setenv("NATS_URL", server.url)
     send(server.url, f"{stream.name}.".encode() + EVIL_TOKEN)
     stream.update(description=EVIL, metadata={EVIL: EVIL})
@@ -199,7 +200,7 @@ def test_messages_that_arrive_live_cannot_command_a_terminal(
 def hostile_bucket(
     server: LocalServer, js: JetStream, unique: str, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[str]:
-    """The name of a bucket of which every part is hostile."""
+    """The name of a bucket with hostile words in every part."""
     monkeypatch.setenv("NATS_URL", server.url)
     kv = js.create_key_value(
         bucket=unique, history=5, description=EVIL, metadata={EVIL: EVIL}
@@ -207,7 +208,7 @@ def hostile_bucket(
     kv.put("k", EVIL.encode())
     kv.put("k", EVIL_TOKEN)
     kv.put("k", EVIL.encode())
-    # nats-server finds no subject with DEL in it by a filter.
+    # A filter of nats-server does not match a subject that contains DEL.
     key = EVIL_TOKEN.replace(b"\x7f", b"")
     send(server.url, f"$KV.{unique}.".encode() + key)
     yield unique
@@ -282,7 +283,7 @@ def test_live_screens_cannot_command_a_terminal(
     harmless(written)
 
 
-# A server that is hostile itself -------------------------------------------------------
+# A hostile server -----------------------------------------------------------------------
 
 NOW = "2026-01-01T00:00:00Z"
 STREAM_INFO: dict[str, Any] = {
@@ -386,7 +387,7 @@ SYSTEM_SERVER: dict[str, Any] = {
 
 
 def saved_stream(directory: Path) -> Path:
-    """A backup that a stranger made."""
+    """A backup from a stranger."""
     directory.mkdir()
     config = {"name": EVIL, "subjects": [EVIL], "description": EVIL, EVIL: EVIL}
     document = {"config": config, "state": {EVIL: EVIL}}
@@ -397,7 +398,7 @@ def saved_stream(directory: Path) -> Path:
 
 
 def infos(subject: str, payload: bytes) -> list[Said]:
-    """Answers that are hostile wherever a server has words."""
+    """Return replies with hostile words wherever a server can send words."""
     verb = ".".join(subject.removeprefix("$JS.API.").split(".")[:3])
     page = {"total": 1, "offset": 0, "limit": 256, "missing": [EVIL]}
     document: dict[str, Any] = {"success": True, "purged": 1, "paused": True}
@@ -451,7 +452,7 @@ def infos(subject: str, payload: bytes) -> list[Said]:
 
 
 def refusals(subject: str, payload: bytes) -> list[Said]:
-    """Nothing but errors, with hostile words."""
+    """Return only errors, with hostile words."""
     error = {"code": 400, "err_code": 10000, "description": EVIL}
     return [Said(json.dumps({"error": error}).encode())]
 
@@ -571,13 +572,13 @@ ARGUMENTS: dict[str, list[list[str]]] = {
     "completion": [["bash"], ["zsh"], ["fish"]],
 }
 OWN_SERVER = {"demo", "server run"}
-"""These connect to nothing but a server of their own."""
+"""These commands connect to a server of their own only."""
 ENDLESS = {"reply", "service serve"}
-"""They wait for what this server does not send; the messages above have `reply`."""
+"""These commands wait for messages that this server does not send. A test above covers `reply`."""
 
 
 OWN_HANDLERS = {"worker"}
-"""It runs handlers until a signal. What it writes are logs."""
+"""This command runs handlers until a signal. Its output is logs."""
 
 
 def test_every_command_is_run_against_a_hostile_server() -> None:
@@ -695,10 +696,10 @@ def test_names_that_a_shell_would_run_are_not_completed(
     assert not re.search("[\x1b$;`\u202e]|file,b|a b", offered)
 
 
-# One door ------------------------------------------------------------------------------
+# A single way to write ------------------------------------------------------------------
 
 DOORS = {"output.py", "console.py", "__init__.py"}
-"""`__init__` has one sentence of its own, for a system without click."""
+"""The modules that may write. `__init__` prints one sentence, on systems without click."""
 WRITES = {
     "echo",
     "echo_via_pager",
@@ -712,7 +713,7 @@ LOOKS = {"isatty", "flush", "fileno"}
 
 
 def writes(tree: ast.AST) -> Iterator[str]:
-    """What a module does with the terminal by itself."""
+    """Yield the ways in which a module writes to the terminal directly."""
     looked_at = set()
     for node in ast.walk(tree):
         match node:

@@ -1,4 +1,4 @@
-"""`jsync stream` against a real server."""
+"""Tests of `jsync stream` against a real server."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_a_stream_is_created_from_the_info_of_another(
 
 
 def created_as(jsync: Jsync, unique: str) -> str:
-    """What `info --json` says of it, to make the same of."""
+    """Return the output of `info --json`, to create a stream like it."""
     return jsync("stream", "info", f"{unique}C", "--json").output
 
 

@@ -1,4 +1,4 @@
-"""Templates of `jsync pub`, `request` and `reply`: `{{Count}}` and the others."""
+"""Tests of the templates of `jsync pub`, `request` and `reply`: `{{Count}}` and the others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What people see and are asked at a terminal."""
+"""Tests of the output and the questions that people see at a terminal."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_tables_are_drawn_and_messages_shown_as_they_come(
     assert "─────" in table
     assert f"{name}" in table
 
-    terminal.run("jsync", "pub", f"{name}.a")  # nobody waits for input here
+    terminal.run("jsync", "pub", f"{name}.a")  # no prompt waits for input here
     terminal.await_screen("exit 0")
     assert stream.info().state.messages == 1
 

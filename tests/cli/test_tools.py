@@ -1,4 +1,4 @@
-"""`jsync demo`, `bench` and `pipeline`, and the progress bar on a terminal."""
+"""Tests of `jsync demo`, `bench` and `pipeline`, and of the progress bar on a terminal."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.server
 
 
 def on_terminal(*arguments: str) -> tuple[int, str]:
-    """Run the command with a terminal for its output; the exit code and what it shows."""
+    """Run the command with a terminal for its output, and return the exit code and the output."""
     ours, its = pty.openpty()
     with subprocess.Popen(
         [sys.executable, "-m", "jsync", *arguments],
@@ -39,7 +39,7 @@ def on_terminal(*arguments: str) -> tuple[int, str]:
         while True:
             try:
                 part = os.read(ours, 1 << 16)
-            except OSError:  # the other side has gone
+            except OSError:  # the other side has closed
                 break
             if not part:
                 break

@@ -1,4 +1,4 @@
-"""`jsync top`: rates, keys, the screen, and the terminal that it leaves behind."""
+"""Tests of `jsync top`: rates, keys, the screen, and the state of the terminal afterwards."""
 
 from __future__ import annotations
 
@@ -269,7 +269,7 @@ def filled(own: LocalServer) -> Iterator[JetStream]:
 def test_streams_and_consumers_are_shown_as_they_change(
     own: LocalServer, filled: JetStream
 ) -> None:
-    # A shell that is given COLUMNS and LINES hands them on, and they do not follow a resize.
+    # A shell that gets COLUMNS and LINES exports them, and they do not change with a resize.
     given = {"COLUMNS": "80", "LINES": "24"}
     with Terminal(80, 24, NATS_URL=own.url, **given) as terminal:
         terminal.run("jsync", "top", "--interval", "200ms")
@@ -344,7 +344,7 @@ def test_two_hundred_streams_scroll(own: LocalServer, filled: JetStream) -> None
 
 
 class Watched:
-    """`jsync top` on a terminal of 80 columns, of which every byte is kept."""
+    """`jsync top` on a terminal of 80 columns. The test keeps every byte of the output."""
 
     def __init__(self, url: str, *arguments: str) -> None:
         ours, theirs = pty.openpty()
@@ -383,7 +383,7 @@ class Watched:
         self._process.send_signal(number)
 
     def end(self) -> int:
-        """Wait for its end; the exit code."""
+        """Wait for its end, and return the exit code."""
         try:
             return self._process.wait(LONG)
         finally:

@@ -1,4 +1,4 @@
-"""Durations, sizes and times as people write them."""
+"""Tests of durations, sizes and times as people write them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`jsync worker`: processes that are begun, watched, replaced and ended."""
+"""Tests of `jsync worker`, which starts, watches, replaces and ends processes."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def handle(order: Order) -> None:
 
 
 class Running:
-    """A supervisor at work in a directory, and what it says over HTTP."""
+    """A running supervisor in a directory, and its HTTP answers."""
 
     def __init__(self, process: Process, port: int, directory: Path) -> None:
         self.process = process
@@ -50,7 +50,7 @@ class Running:
         self._directory = directory
 
     def get(self, path: str) -> tuple[int, str]:
-        """The status and the body; 0 while nobody answers."""
+        """Return the status and the body, or 0 if no process answers."""
         try:
             with urllib.request.urlopen(
                 f"http://127.0.0.1:{self._port}{path}"
@@ -71,7 +71,7 @@ class Running:
 
     @property
     def done(self) -> list[tuple[int, int]]:
-        """The numbers that were handled, and the pids that did it."""
+        """Return the handled numbers, each with the pid that handled it."""
         path = self._directory / "done"
         lines = path.read_text().splitlines() if path.exists() else []
         return [(int(line.split()[0]), int(line.split()[1])) for line in lines]
@@ -98,7 +98,7 @@ def running(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[Running]:
-    """Two processes that are ready."""
+    """A worker with two processes that are ready."""
     (tmp_path / "an_app.py").write_text(APP.format(stream=stream.name))
     monkeypatch.chdir(tmp_path)
     port = free_port()

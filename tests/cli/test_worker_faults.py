@@ -1,4 +1,4 @@
-"""SIGKILLs of the server, of the supervisor and of its processes lose nothing."""
+"""Tests that SIGKILLs of the server, of the supervisor and of its processes lose no message."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.server
 
 KILLS = int(os.environ.get("JSYNC_FAULT_KILLS", "20"))
-"""Of each kind."""
+"""The number of kills of each kind."""
 BATCH = 60
-"""Messages between two kills; one of ten fails every time."""
+"""The number of messages between two kills. One in ten fails every time."""
 
 APP = """
 import jsync
@@ -52,7 +52,7 @@ def children(process: subprocess.Popen[bytes]) -> list[int]:
 
 
 class Campaign:
-    """A server, a worker of two processes, and a publisher that never gives up."""
+    """A server, a worker of two processes, and a publisher that retries forever."""
 
     def __init__(self, server: LocalServer, nc: jsync.Connection) -> None:
         self.server = server
@@ -62,7 +62,7 @@ class Campaign:
         self.start()
 
     def start(self) -> None:
-        # To a file: a pipe that nobody reads would stop the worker.
+        # Log to a file, because a full pipe without a reader would stop the worker.
         with open("log", "ab") as log:
             self.process = subprocess.Popen(
                 [
@@ -74,7 +74,7 @@ class Campaign:
             )
 
     def end(self) -> None:
-        """End the supervisor at once."""
+        """Kill the supervisor."""
         self.process.kill()
         self.process.wait()
 
@@ -104,7 +104,7 @@ class Campaign:
                 wait_for(lambda: f"process {pid} has ended" in Path("log").read_text())
 
     def is_ready(self) -> bool:
-        """Whether both processes are. One that is killed before is a crash loop."""
+        """Return whether both processes are ready. A kill before that counts as a crash loop."""
         url = f"http://127.0.0.1:{self.port}/readyz"
         try:
             with urllib.request.urlopen(url) as found:

@@ -1,4 +1,4 @@
-"""The commands there are, those below others too."""
+"""Find every command, including nested ones."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def commands() -> dict[str, click.Command]:
-    """Every command that does something, by its words: `stream create`."""
+    """Return every command that can be run, by its words: `stream create`."""
     return dict(_below(app, ()))
 
 

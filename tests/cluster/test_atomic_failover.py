@@ -1,4 +1,4 @@
-"""Atomic batches to a replicated stream while leaders change, and servers stop and die."""
+"""Tests of atomic batches to a replicated stream while leaders change, and servers stop and die."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ LONG = 120.0
 
 @pytest.fixture
 def whole(cluster: Cluster) -> Iterator[Cluster]:
-    """The cluster, with all its servers before and after."""
+    """The cluster. All servers run before and after the test."""
     cluster.start()
     yield cluster
     cluster.start()
@@ -92,7 +92,7 @@ def holds(stream: jsync.Stream, count: int) -> bool:
 def publish_while(
     nc: jsync.Connection, stream: jsync.Stream, disturb: Callable[[], None], rounds: int
 ) -> Ledger:
-    """Publish batches while `disturb` is called again and again."""
+    """Publish batches while `disturb` is called repeatedly."""
     ledger = Ledger(f"{stream.name}.1")
     js = nc.jetstream()
     stop = threading.Event()
@@ -156,12 +156,12 @@ def test_servers_that_are_killed_leave_all_or_nothing_and_it_is_reported_so(
     check(whole, stream, ledger)
 
 
-# What was sent to a server that stops for a while and then goes on ----------------------
+# Batches sent to a server that is paused and resumed ------------------------------------
 
 
 @pytest.fixture
 def follower(whole: Cluster, stream: jsync.Stream) -> Iterator[LocalServer]:
-    """A server that leads nothing; it runs again at the end."""
+    """A server that leads nothing. It runs again at the end."""
     leaders = (whole.stream_leader(stream.name), whole.meta_leader())
     follower = next(server for server in whole.servers if server not in leaders)
     yield follower
@@ -170,7 +170,7 @@ def follower(whole: Cluster, stream: jsync.Stream) -> Iterator[LocalServer]:
 
 @pytest.fixture
 def through(whole: Cluster, follower: LocalServer) -> Iterator[jsync.Connection]:
-    """A connection to that server, which soon notices when it stops."""
+    """A connection to that server, which soon notices if the server stops."""
     others = [server.url for server in whole.servers if server is not follower]
     with jsync.connect(
         [follower.url, *others],
@@ -193,7 +193,7 @@ def test_a_commit_that_comes_late_is_refused_once_it_was_said_not_to_be_stored(
         batch.commit(f"{stream.name}.2", b"late")
     assert batch.resolve() is None
     follower.resume()
-    # What had come to it goes on its way before what is said to it now.
+    # The server processes the bytes that it received before, then this message.
     with jsync.connect(follower.url, connect_timeout=LONG) as again:
         again.jetstream(timeout=LONG).publish(f"{stream.name}.3", b"after")
     wait_for(lambda: holds(stream, 1), LONG)
@@ -220,11 +220,11 @@ def test_a_batch_that_may_still_come_cannot_be_known_until_it_has(
         other.flush()
         with pytest.raises(errors.UnclearCommitError, match="still be under way"):
             caught.value.resolve()
-        # What was asked with has gone again, and is not in the way.
+        # The batch that `resolve` used for its question is gone, and does not interfere.
         assert advisories.next(LONG).batch == caught.value.batch
         follower.resume()
         time.sleep(1)
-        # It mostly has come now, and jsync would have been wrong to call it refused.
+        # The commit usually has arrived now. jsync would have been wrong to report it as rejected.
         led = other.jetstream(timeout=LONG).stream(stream.name)
         with contextlib.suppress(errors.UnclearCommitError):
             if (ack := caught.value.resolve()) is not None:

@@ -1,4 +1,4 @@
-"""Consuming from a replicated stream while leaders change and servers die."""
+"""Tests of consuming from a replicated stream while leaders change and servers die."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ QUICK: dict[str, Any] = {"expires": 2.0, "idle_heartbeat": 0.5, "max_messages": 
 LONG = 120.0
 ALARM = 2 * QUICK["idle_heartbeat"]
 ELECTION = 30.0
-"""Seconds after which the servers have a new leader, or have noticed that they lost one."""
+"""The seconds until the servers have a new leader, or have noticed that they lost one."""
 SLACK = 30.0
 FORGOTTEN = 30.0
-"""Seconds before a message comes again of which the ack may be forgotten.
+"""The seconds before a redelivery in which the cluster can lose an ack.
 
-A server that dies forgets those of its last moments; those that nobody took, while there
-was no leader, are known by the `ack_wait`.
+A server that dies loses the acks of its last moments. Acks sent while there is no leader are lost,
+too, and the redelivery comes after `ack_wait`.
 """
 
 logger = logging.getLogger("jsync.tests.consume")
@@ -48,27 +48,27 @@ both_faces = pytest.mark.parametrize("face", ["messages", "consume"])
 
 @pytest.fixture
 def whole(cluster: Cluster) -> Iterator[Cluster]:
-    """The cluster, with all its servers before and after."""
+    """The cluster. All servers run before and after the test."""
     cluster.start()
     yield cluster
     cluster.start()
 
 
 class Load:
-    """A replicated stream that is published to, and a consumer of it that is read."""
+    """A replicated stream with a publisher, and a consumer that reads it."""
 
     def __init__(self, cluster: Cluster, name: str, face: str) -> None:
         self.cluster = cluster
         self.name = name
         self.stored: list[int] = []
         self.seen: dict[int, int] = {}
-        """How often each has come."""
+        """The number of deliveries of each message."""
         self.again: list[tuple[float, float]] = []
-        """Of what came although it had been acked: when it was, and when it came."""
+        """The times of the ack and of the redelivery of each message redelivered after an ack."""
         self.troubles: list[float] = []
-        """When servers were killed, or a leader stepped down."""
+        """The times when servers were killed or a leader stepped down."""
         self.latency = 0.0
-        """The longest time that something lay in the stream before it came."""
+        """The longest time between storing a message and its delivery."""
         self._acked: dict[int, float] = {}
         self._stored_at: dict[int, float] = {}
         self.told = Recorder()
@@ -86,7 +86,7 @@ class Load:
         self.writer = self._running.enter_context(connect(cluster.urls, Events()))
         self.reader = self._running.enter_context(connect(cluster.urls, self.events))
         self._retry(self._create)
-        # It gets the stream's replicas.
+        # The consumer gets the replicas of the stream.
         self.consumer: jsync.Consumer = self._retry(
             lambda: self.reader.jetstream().create_consumer(
                 name, durable_name="worker", ack_wait=3, max_ack_pending=1000
@@ -128,7 +128,7 @@ class Load:
             self._running.close()
 
     def _retry(self, call: Any) -> Any:
-        """Call until the cluster is fit for it."""
+        """Retry the call until the cluster can answer it."""
         result: list[Any] = []
 
         def works() -> bool:
@@ -145,7 +145,8 @@ class Load:
         number, now = int(msg.data), monotonic()
         if number in self._acked:
             self.again.append((self._acked[number], now))
-        elif number in self._stored_at:  # else it has come before its ack to the writer
+        # otherwise the message came before the ack to its publisher
+        elif number in self._stored_at:
             self.latency = max(self.latency, now - self._stored_at[number])
         self.seen[number] = self.seen.get(number, 0) + 1
         msg.ack()
@@ -163,19 +164,19 @@ class Load:
                 errors.TimeoutError,
                 errors.APIError,
             ):
-                continue  # the same again: its id makes that safe
+                continue  # retry the same message, which is safe because of its id
             self._stored_at[number] = monotonic()
             self.stored.append(number)
             number += 1
 
     def goes_on(self, count: int = 100) -> None:
-        """Block until so many more have been stored, and seen."""
+        """Block until `count` more messages have been stored and received."""
         stored = len(self.stored) + count
         wait_for(lambda: len(self.stored) >= stored, LONG)
         wait_for(lambda: self.stored[stored - 1] in self.seen, LONG)
 
     def settle(self) -> None:
-        """End the publishing; block until all that was stored is seen and acked."""
+        """Stop publishing, and block until all stored messages are received and acknowledged."""
         self._stop.set()
         self._publishing.result()
         wait_for(lambda: self.seen.keys() >= set(self.stored), LONG)
@@ -186,7 +187,7 @@ class Load:
 
         wait_for(is_done, LONG)
         assert not self.work.closed
-        # What was told on the way is what ADR-37 and the newer statuses name.
+        # The reported errors are those of ADR-37 and the newer statuses.
         while self.told.waiting:
             error = self.told.get()
             assert isinstance(
@@ -211,7 +212,7 @@ class Load:
         assert self.latency <= ALARM + ELECTION + SLACK
 
     def leader(self) -> LocalServer:
-        """The server that takes itself for the consumer's leader."""
+        """The server that considers itself the leader of the consumer."""
         found: list[LocalServer] = []
 
         def is_found() -> bool:
@@ -233,7 +234,7 @@ class Load:
         return ""
 
     def step_down(self) -> None:
-        """Have another server lead the consumer."""
+        """Make another server the leader of the consumer."""
         before = self.leader()
         self.troubles.append(monotonic())
         subject = f"$JS.API.CONSUMER.LEADER.STEPDOWN.{self.name}.worker"

@@ -26,14 +26,14 @@ pytestmark = pytest.mark.cluster
 
 @pytest.fixture(scope="module")
 def lent(cluster: Cluster) -> Iterator[Cluster]:
-    """The cluster, which is given back with JetStream ready."""
+    """The cluster. JetStream is ready again at the end."""
     yield cluster
     cluster.start()
 
 
 @pytest.fixture
 def whole(lent: Cluster) -> Iterator[Cluster]:
-    """The cluster, with all its servers. JetStream may not be ready: that takes long."""
+    """The cluster, with all its servers. JetStream may not be ready, because that takes long."""
     for server in lent.servers:
         server.start()
     for server in lent.servers:
@@ -45,7 +45,7 @@ def whole(lent: Cluster) -> Iterator[Cluster]:
 
 
 def announces(server: LocalServer, count: int) -> bool:
-    """Whether it knows that many servers, itself included."""
+    """Return whether the server announces this number of servers, including itself."""
     with RawClient(server.url) as client:
         return len(client.info.get("connect_urls", ())) == count
 
@@ -130,9 +130,9 @@ def test_clients_of_a_killed_server_spread_over_those_that_are_left(
 
 
 def is_of_two_connections(numbers: list[int]) -> bool:
-    """Whether each connection's numbers are in order.
+    """Return whether the numbers of each connection are in order.
 
-    What was sent right before a loss may arrive after what was sent next.
+    Messages sent just before a connection was lost can arrive after those sent next.
     """
     ends = [-1, -1]
     for number in numbers:
@@ -201,7 +201,7 @@ def test_killing_the_server_under_load_neither_doubles_nor_reorders(
         assert is_of_two_connections(numbers)
         assert numbers[0] == 0
         assert numbers[-1] == count - 1
-        # What the killed server had read and not routed on, or not read.
+        # The killed server had not read, or not forwarded, the missing messages.
         assert len(numbers) > count / 2
 
 

@@ -31,7 +31,7 @@ COUNT = 40_000
 
 @pytest.fixture
 def js(whole: Cluster, unique: str) -> Iterator[JetStream]:
-    """A context with a replicated stream of this test's own."""
+    """A context with a replicated stream for this test alone."""
     whole.wait_until_ready()
     with connect(whole.urls, Events()) as nc:
         js = nc.jetstream(timeout=20)
@@ -43,7 +43,7 @@ def js(whole: Cluster, unique: str) -> Iterator[JetStream]:
 
 
 def step_down(js: JetStream, stream: str) -> None:
-    """Have the leader step down; without one that is refused, or not answered."""
+    """Ask the leader to step down. Without a leader the request fails or gets no reply."""
     with contextlib.suppress(jsync.errors.APIError, jsync.errors.TimeoutError):
         js._api.request(f"STREAM.LEADER.STEPDOWN.{stream}", timeout=2)
 
@@ -63,7 +63,7 @@ def test_leaders_that_step_down_lose_and_double_nothing(
     while not thread.ended and changes < 8:
         step_down(js, unique)
         changes += 1
-        # Sometimes again while the new leader is being greeted, sometimes later.
+        # Step down sometimes right after the new leader has started, and sometimes later.
         acked = ingest.acked + (0, 2000)[changes % 2]
         wait_for(lambda: thread.ended or ingest.acked > acked)  # noqa: B023
     thread._future.result(60)
@@ -120,7 +120,7 @@ def test_a_killed_leader_leaves_every_message_that_was_reported_stored(
     whole: Cluster, js: JetStream, unique: str, ids: bool
 ) -> None:
     payloads = numbers(COUNT)
-    # Connected elsewhere, so that the stream's leader alone goes away.
+    # Connect to another server, so that only the leader of the stream goes away.
     leader = whole.stream_leader(unique)
     url = next(server.url for server in whole.servers if server is not leader)
     with connect(url, Events(), ignore_discovered_servers=True) as nc:

@@ -1,4 +1,4 @@
-"""Replicated buckets, while replicas are behind, leaders change and servers die."""
+"""Tests of replicated buckets while replicas are behind, leaders change and servers die."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ LOG = logging.getLogger(__name__)
 
 @pytest.fixture
 def whole(cluster: Cluster) -> Iterator[Cluster]:
-    """The cluster, with all its servers before and after."""
+    """The cluster. All servers run before and after the test."""
     cluster.start()
     yield cluster
     cluster.start()
@@ -50,7 +50,7 @@ def bucket(js: jsync.JetStream, unique: str) -> Iterator[jsync.KeyValue]:
 
 
 def test_initial_entries_hold_the_earlier_puts(bucket: jsync.KeyValue) -> None:
-    # The consumer may be on a replica that has not heard of the value yet.
+    # The consumer can be on a replica that does not have the value yet.
     for number in range(60):
         revision = bucket.put(f"k.{number}")
         with bucket.watch(f"k.{number}", on_error=Recorder()) as watch:

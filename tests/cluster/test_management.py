@@ -1,4 +1,4 @@
-"""Management on a cluster: replicas, servers that are gone, and leaders that change."""
+"""Tests of management on a cluster: replicas, lost servers and changing leaders."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LONG = 120.0
 
 @pytest.fixture
 def whole(cluster: Cluster) -> Iterator[Cluster]:
-    """The cluster, with all its servers before and after."""
+    """The cluster. All servers run before and after the test."""
     cluster.start()
     yield cluster
     cluster.start()
@@ -46,7 +46,7 @@ def test_every_operation_works_on_replicas(whole: Cluster, unique: str) -> None:
         assert info.cluster is not None
         assert len(info.cluster.replicas or ()) == 2
         assert [found.name for found in js.streams(subject=f"{unique}.*")] == [unique]
-        # A replica may be a moment behind; what it does not have the leader has.
+        # A replica can be a moment behind. jsync then asks the leader for the message.
         assert [stream.get_message(n).sequence for n in range(1, 7)] == [*range(1, 7)]
         wait_for(lambda: len(list(stream.get_messages(batch=4))) == 6)
         stream.delete_message(1)
@@ -124,7 +124,7 @@ def test_a_list_names_the_servers_that_did_not_answer_at_its_end(
         with pytest.raises(errors.IncompleteListError) as raised:
             next(iterator)
         assert set(raised.value.missing) == missing
-        # Their names are known all the same.
+        # The server still lists the names of the missing streams.
         assert list(js.stream_names(subject=subject)) == sorted(lone | replicated)
         whole.start()
         for name in lone | replicated:
@@ -132,7 +132,10 @@ def test_a_list_names_the_servers_that_did_not_answer_at_its_end(
 
 
 def pulled(consumer: jsync.Consumer) -> jsync.JetStreamMsg:
-    """The next message; a server hears of a new consumer elsewhere a moment later."""
+    """Return the next message.
+
+    A server knows a consumer that another server created a moment later.
+    """
     got: list[jsync.JetStreamMsg] = []
 
     def is_pulled() -> bool:
@@ -145,7 +148,7 @@ def pulled(consumer: jsync.Consumer) -> jsync.JetStreamMsg:
 
 
 def is_there(js: jsync.JetStream, name: str) -> bool:
-    """Whether it has a leader again."""
+    """Return whether the stream has a leader again."""
     try:
         js.stream(name, timeout=2)
     except errors.Error:

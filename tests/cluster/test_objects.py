@@ -1,4 +1,4 @@
-"""Replicated stores, while replicas are behind, leaders change and servers die."""
+"""Tests of replicated stores while replicas are behind, leaders change and servers die."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ MIB = 1 << 20
 
 @pytest.fixture
 def whole(cluster: Cluster) -> Iterator[Cluster]:
-    """The cluster, with all its servers before and after."""
+    """The cluster. All servers run before and after the test."""
     cluster.start()
     yield cluster
     cluster.start()
@@ -49,7 +49,7 @@ def files(js: jsync.JetStream, unique: str) -> Iterator[jsync.ObjectStore]:
 
 
 def read(files: jsync.ObjectStore, name: str) -> bytes:
-    """The object, once a replica that is behind has it, too."""
+    """Return the object, once a replica that is behind also has it."""
     found: list[bytes] = []
 
     def is_there() -> bool:

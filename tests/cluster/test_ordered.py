@@ -1,4 +1,4 @@
-"""Ordered consumers of a replicated stream while leaders change and servers die."""
+"""Tests of ordered consumers of a replicated stream while leaders change and servers die."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ LOST = (
 
 @pytest.fixture
 def whole(cluster: Cluster) -> Iterator[Cluster]:
-    """The cluster, with all its servers before and after."""
+    """The cluster. All servers run before and after the test."""
     cluster.start()
     yield cluster
     cluster.start()
@@ -57,7 +57,7 @@ def reader(whole: Cluster) -> Iterator[jsync.Connection]:
 
 
 def patiently(call: Callable[[], Any]) -> Any:
-    """Call until the cluster is fit for it."""
+    """Retry the call until the cluster can answer it."""
     result: list[Any] = []
 
     def works() -> bool:
@@ -86,7 +86,7 @@ def stream(writer: jsync.Connection, unique: str) -> Iterator[str]:
 
 
 def publish(writer: jsync.Connection, stream: str, count: int) -> None:
-    """Store the numbers that follow those that are stored."""
+    """Store the next `count` numbers."""
     js = writer.jetstream(timeout=2)
     first = patiently(lambda: js.stream(stream)).info().state.last_seq
     for number in range(first, first + count):
@@ -98,7 +98,7 @@ def take(messages: jsync.MessagesContext, count: int) -> list[int]:
 
 
 def host(cluster: Cluster, stream: str) -> LocalServer:
-    """The server that the one consumer of the stream is on."""
+    """Return the server that hosts the only consumer of the stream."""
     found: list[LocalServer] = []
 
     def has_it(server: LocalServer) -> bool:

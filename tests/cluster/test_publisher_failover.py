@@ -1,4 +1,4 @@
-"""A publisher into a replicated stream while its leader changes and servers die."""
+"""Tests of a publisher into a replicated stream while its leader changes and servers die."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ Result = TypeVar("Result")
 
 @pytest.fixture
 def whole(cluster: Cluster) -> Iterator[Cluster]:
-    """The cluster, with all its servers before and after."""
+    """The cluster. All servers run before and after the test."""
     cluster.start()
     yield cluster
     cluster.start()
 
 
 def answered(call: Callable[[], Result]) -> Result:
-    """What the call returns, once the cluster is fit for it: some requests are lost."""
+    """Retry the call until the cluster answers it, and return the result."""
     results: list[Result] = []
 
     def works() -> bool:
@@ -50,7 +50,7 @@ def answered(call: Callable[[], Result]) -> Result:
 
 
 def held(js: jsync.JetStream, name: str) -> list[bytes]:
-    """Every payload of the stream."""
+    """Return every payload of the stream."""
 
     def read() -> list[bytes]:
         stream = js.stream(name)
@@ -76,9 +76,9 @@ def test_messages_reported_stored_outlive_the_leader(
         answered(
             lambda: js.create_stream(name=unique, subjects=[unique], num_replicas=3)
         )
-        # What is on its way to a leader that steps down is never answered.
+        # A leader that steps down never answers the messages on their way to it.
         ack_timeout = LONG if resend else 2.0
-        # An election may take longer than two tries, which are the default.
+        # An election can take longer than two attempts, the default.
         publisher = js.publisher(
             window=200,
             resend=resend,
@@ -96,7 +96,7 @@ def test_messages_reported_stored_outlive_the_leader(
                 futures.append((data, future))
 
         def go_on() -> None:
-            """Until a good deal more is stored."""
+            """Wait until many more messages are stored."""
             before = len(futures)
             wait_for(lambda: len(futures) > before + 2000, LONG)
             wait_for(futures[before + 1000][1].done, LONG)
@@ -135,7 +135,7 @@ def test_messages_reported_stored_outlive_the_leader(
 
 @contextlib.contextmanager
 def under_way(cluster: Cluster, stream: str) -> Iterator[None]:
-    """Messages of the stream reach its leader, and are not stored until the end."""
+    """Keep the messages that reach the leader of the stream from being stored until the end."""
     leader = cluster.stream_leader(stream)
     followers = [server for server in cluster.servers if server is not leader]
     for follower in followers:
@@ -170,7 +170,7 @@ def test_a_message_sent_again_waits_until_its_first_copy_is_stored(
                 nc.flush(LONG)
                 proxy.cut()
                 wait_for(lambda: nc.stats().out_messages > 2 * len(ids))
-                # The answers to these are that their first copies are in process.
+                # The replies to these messages say that their first copies are in process.
                 nc.flush(LONG)
             for future in futures:
                 future.result(LONG)

@@ -1,4 +1,4 @@
-"""Push subscriptions on a replicated stream while leaders change and servers die."""
+"""Tests of push subscriptions on a replicated stream while leaders change and servers die."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ LONG = 120.0
 
 @pytest.fixture
 def whole(cluster: Cluster) -> Iterator[Cluster]:
-    """The cluster, with all its servers before and after."""
+    """The cluster. All servers run before and after the test."""
     cluster.start()
     yield cluster
     cluster.start()
@@ -53,7 +53,7 @@ def stream(writer: jsync.Connection, unique: str) -> Iterator[str]:
 
 
 def steps_down(writer: jsync.Connection, stream: str, consumer: str) -> bool:
-    """Have the leader of a consumer step down; whether it does."""
+    """Ask the leader of a consumer to step down, and return whether it does."""
     subject = f"$JS.API.CONSUMER.LEADER.STEPDOWN.{stream}.{consumer}"
     with contextlib.suppress(errors.TimeoutError, errors.NoRespondersError):
         reply = writer.request(subject, timeout=2)

@@ -1,4 +1,4 @@
-"""What a cluster adds to replies is read whole."""
+"""Tests that jsync reads all fields that a cluster adds to replies."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_clusters_are_read_whole(cluster: Cluster, unique: str) -> None:
         ):
             assert info.cluster is not None
             assert info.cluster.leader
-            if nc.server_info.api_lvl:  # Since 2.11.9.
+            if nc.server_info.api_lvl:  # since 2.11.9
                 assert info.cluster.leader_since is not None
             assert not info.cluster.extra
             assert len(info.cluster.replicas or ()) == 2

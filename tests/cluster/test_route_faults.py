@@ -1,4 +1,4 @@
-"""Routes between servers that are cut, throttled and half open, while leaders change."""
+"""Tests of routes between servers that are cut, throttled and half open, while leaders change."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ pytestmark = [pytest.mark.cluster, pytest.mark.fault]
 logger = logging.getLogger("jsync.tests.routes")
 
 RATE = 200_000
-"""Bytes a second that a throttled route carries."""
+"""The number of bytes per second that a throttled route carries."""
 
 
 class RoutedCluster(Cluster):
-    """Three servers that reach each other through a proxy for each direction."""
+    """Three servers that reach each other through one proxy for each direction."""
 
     def __init__(self) -> None:
         ports = [free_port() for _ in range(3)]
@@ -53,7 +53,7 @@ class RoutedCluster(Cluster):
                 for (source, _), proxy in self.proxies.items()
                 if source == here
             ]
-            # Gossip would lead the servers past the proxies: nobody listens there.
+            # Gossip would lead the servers past the proxies, so they advertise a closed port.
             args = [
                 *("-n", f"node-{here + 1}", "-m", "-1", "--cluster_name", "jsync"),
                 *("--cluster", f"nats://127.0.0.1:{port}"),
@@ -68,11 +68,11 @@ class RoutedCluster(Cluster):
             proxy.close()
 
     def route(self, one: int, other: int) -> list[FaultProxy]:
-        """The proxies of the route between two servers: either may have made it."""
+        """Return the proxies of the route between two servers. Either server may have opened it."""
         return [self.proxies[one, other], self.proxies[other, one]]
 
     def carries(self, one: int, other: int) -> bool:
-        """Whether two servers are connected, by way of the proxies."""
+        """Return whether two servers are connected through the proxies."""
         return any(proxy.connected for proxy in self.route(one, other))
 
 
@@ -89,7 +89,7 @@ def throttle(data: bytes, to: Side) -> bytes:
 
 @contextlib.contextmanager
 def harmed(proxies: list[FaultProxy], harm: str) -> Iterator[None]:
-    """Routes that are cut, throttled, or carry bytes in one direction only."""
+    """Cut or throttle routes, or let them carry bytes in one direction only."""
     with ExitStack() as repairs:
         for proxy in proxies:
             if harm == "cut":

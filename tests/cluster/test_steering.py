@@ -1,4 +1,4 @@
-"""Leaders step down and servers leave, in a cluster with a system account."""
+"""Tests of stepping leaders down and removing servers, in a cluster with a system account."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_leaders_step_down_and_a_server_that_is_gone_is_removed(
 
 
 def led(led: jsync.Stream | jsync.Consumer) -> str:
-    """The name of the leader; empty while there is none, since nobody answers then."""
+    """Return the name of the leader, or an empty name while there is none and requests fail."""
     try:
         cluster = led.info(timeout=1).cluster
     except errors.Error:
@@ -108,7 +108,7 @@ def peers(admin: jsync.Connection) -> set[str]:
 
 
 def removed(system: jsync.system.System, name: str) -> bool:
-    """Remove a server, once the leader has noticed that it is gone."""
+    """Remove a server, once the leader has noticed that the server is gone."""
     try:
         system.remove_server(name)
     except errors.Error:
