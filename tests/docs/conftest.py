@@ -1,4 +1,4 @@
-"""What is here needs the group `docs`."""
+"""The tests of this directory need the group `docs`."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The tables and the tree of docs/errors.md, from the docstrings of the errors.
+"""Generate the tables and the tree of docs/errors.md from the docstrings of the errors.
 
-Where a class stands is the page's affair; a new one gets a row, `| `NewError` |`, by hand,
-and `python -m tests.docs.error_tables` writes the rest.
+For a new class, add a row `| `NewError` |` to the page where you want it. `python -m
+tests.docs.error_tables` then writes the other cells.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ ROW = re.compile(r"^\| `(\w+)` \|.*$", re.MULTILINE)
 
 
 def row(name: str) -> str:
-    """Its line: the name, the server's codes if there are any, cause and cure."""
+    """Return the row of an error: its name, the codes of the server if any, and its docstring."""
     kind = getattr(errors, name)
     words = " ".join(inspect.cleandoc(kind.__doc__).split()).replace("|", r"\|")
     if not issubclass(kind, errors.APIError):
@@ -30,13 +30,13 @@ def row(name: str) -> str:
 
 
 def renewed(page: str) -> str:
-    """The page with every row, and the tree, as they have to be."""
+    """Return the page with current rows and tree."""
     page = ROW.sub(lambda found: row(found[1]), page)
     return TREE.sub(lambda _: tree(), page)
 
 
 def tree() -> str:
-    """The one of the docstring, as it stands there between the words around it."""
+    """Return the tree from the docstring of the module."""
     words = inspect.cleandoc(errors.__doc__ or "")
     return words[words.index("Error\n") : words.index("All of them")].rstrip() + "\n"
 

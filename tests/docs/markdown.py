@@ -1,4 +1,4 @@
-"""The pages of the documentation, and the blocks of code in them."""
+"""The pages of the documentation, and their blocks of code."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 OUTPUT = 'text title="output"'
-"""What the block before it prints, all of it."""
+"""A block with this info is the whole output of the block before it."""
 
 FENCE = re.compile(
     r"^(?P<indent> *)```(?P<info>.*)\n(?P<text>(?:.*\n)*?)(?P=indent)```$", re.MULTILINE
@@ -26,16 +26,16 @@ TITLE = re.compile(r'title="(?P<title>.*?)"')
 
 @dataclass(frozen=True)
 class Block:
-    """What stands between two fences."""
+    """The text between two fences."""
 
     page: Path
     line: int
-    """Where its text begins, from 1."""
+    """The number of its first line, from 1."""
     info: str
-    """The language, and what else stands behind the opening fence."""
+    """The language, and the other words of the opening fence."""
     text: str
     output: str | None
-    """What it prints, when the page says so."""
+    """The output that the page shows for this block, if any."""
 
     @property
     def language(self) -> str:
@@ -43,18 +43,18 @@ class Block:
 
     @property
     def title(self) -> str | None:
-        """The file that it is, when it is one."""
+        """The name of the file that the block shows, if any."""
         found = TITLE.search(self.info)
         return found and found["title"]
 
     @property
     def is_script(self) -> bool:
-        """Whether it has to be the main program of a process."""
+        """Whether the block must run as the main program of a process."""
         return '__name__ == "__main__"' in self.text
 
     @property
     def is_tests(self) -> bool:
-        """Whether it is for pytest."""
+        """Whether the block is for pytest."""
         return "\ndef test_" in self.text
 
     def __str__(self) -> str:

@@ -1,6 +1,6 @@
-"""The notebook of the documentation, run from its first cell to its last.
+"""Run the notebook of the documentation from its first cell to its last.
 
-python -m tests.docs.notebook      run it, and keep what its cells show in its file
+python -m tests.docs.notebook      run the notebook, and store its outputs in its file
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from .markdown import ROOT
 NOTEBOOK = ROOT / "docs/guides/notebook.ipynb"
 
 SECONDS = 120
-"""How long a cell may take: most of it is the import of matplotlib."""
+"""The time limit of a cell in seconds. Most of the time is the import of matplotlib."""
 
 
 def stored() -> nbformat.NotebookNode:
-    """The notebook with the outputs that its file has."""
+    """Return the notebook with the outputs in its file."""
     notebook: nbformat.NotebookNode = nbformat.reads(NOTEBOOK.read_text(), as_version=4)
     return notebook
 
 
 def executed(url: str) -> nbformat.NotebookNode:
-    """Run the notebook against the server at `url`; return it with its outputs."""
+    """Run the notebook against the server at `url`, and return it with its outputs."""
     notebook = stored()
     client = NotebookClient(notebook, timeout=SECONDS, record_timing=False)
     client.execute(env=os.environ | {"NATS_URL": url})
@@ -35,7 +35,7 @@ def executed(url: str) -> nbformat.NotebookNode:
 
 
 def texts(notebook: nbformat.NotebookNode) -> list[list[str]]:
-    """For each cell of code its outputs as text: a picture by the name of its type."""
+    """Return the outputs of each code cell as text. A picture is the name of its type."""
     return [
         [
             output.get("text")

@@ -1,4 +1,4 @@
-"""Runs a block of code as a reader would: against a server, and with its own output."""
+"""Run a block of code as a reader would, against a server, and capture its output."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from .markdown import Block
 
 SECONDS = 180
-"""How long a block may take; each takes well below one."""
+"""The time limit of a block in seconds. Each takes much less than one."""
 
 
 def run(block: Block, urls: Mapping[str, str]) -> str:
-    """Run it with the real `urls` in the place of those that the page names; its output."""
+    """Run a block with `urls` instead of the addresses on the page, and return its output."""
     code = block.text
     for named, real in urls.items():
         code = code.replace(named, real)
@@ -34,7 +34,7 @@ def run(block: Block, urls: Mapping[str, str]) -> str:
 
 
 def run_here(code: str, block: Block) -> str:
-    """In a namespace of its own; the lines of its errors are those of the page."""
+    """Run code in a new namespace. The line numbers of its errors are those of the page."""
     compiled = compile("\n" * (block.line - 1) + code, str(block.page), "exec")
     output = io.StringIO()
     with contextlib.redirect_stdout(output):
@@ -43,7 +43,7 @@ def run_here(code: str, block: Block) -> str:
 
 
 def run_tests(code: str) -> str:
-    """As a file that pytest is given; what it says of it is no output of the page's."""
+    """Run code as a test file of pytest. The output of pytest is not compared with the page."""
     with tempfile.TemporaryDirectory() as directory:
         file = Path(directory) / "test_page.py"
         file.write_text(code)
@@ -54,7 +54,7 @@ def run_tests(code: str) -> str:
 
 
 def run_script(code: str) -> str:
-    """As the main program of a process, which may say nothing on stderr."""
+    """Run code as the main program of a process, which must not write to stderr."""
     return run_process("-W", "error", "-c", code)
 
 
@@ -72,16 +72,17 @@ def run_process(*arguments: str) -> str:
 
 
 def jsync_commands(shell: str) -> list[str]:
-    """The lines that are commands of jsync, or end in one.
+    """Return the lines that are commands of jsync, or end in one.
 
-    What installs is not run, nor is `jsync server`: the one that is here stands for it.
+    Lines that install packages are not run. `jsync server` is not run either, because the server
+    of the tests replaces it.
     """
     lines = shell.replace("\\\n", "").splitlines()
     return [line for line in lines if re.search(r"(^|\| )jsync (?!server)", line)]
 
 
 def run_command(line: str) -> str:
-    """A line as a shell runs it, with the `jsync` of this Python; its output."""
+    """Run a line in a shell with the `jsync` of this Python, and return its output."""
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     process = subprocess.run(
         line,

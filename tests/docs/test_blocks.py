@@ -1,4 +1,4 @@
-"""Every block of code in README and docs is run, and prints what the page says."""
+"""Tests that every code block in README and docs runs and prints the output on the page."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ ELSEWHERE = {
     "docs/guides/spark.md": "spark",
     "docs/cli.md": "cli",
 }
-"""Pages whose code needs more than a server, and which tests run it."""
+"""Pages whose code needs more than a server, and the tests that run it."""
 
 NOT_RUN = {"text", "json", "yaml"}
-"""What is no code: pictures, what something prints, and the files of other programs."""
+"""Blocks that are not code: pictures, output, and the files of other programs."""
 
 
 def runs(block: Block) -> bool:

@@ -1,4 +1,4 @@
-"""The page on Celery: its files are run by a real worker, as its commands say."""
+"""Tests of the page on Celery: a real worker runs its files with the commands of the page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tests that the documentation names are there, and every clause has one."""
+"""Tests that the tests named in the documentation exist, and that every clause has one."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ CONFORMANCE = {
     },
     "conformance-groups.md": {"pcgroups": 35},
 }
-"""The documents of each page, and how many clauses of each it has at least."""
+"""The documents of each page, with the minimum number of clauses of each."""
 NODE = re.compile(r"`((?:[\w./-]+/)?test_\w+\.py)::(\w+)`")
 
 
 @cache
 def tests_of(path: str) -> set[str]:
-    """The tests in a file below `tests/`, as pytest names them without parameters."""
+    """Return the tests in a file below `tests/`, by their pytest names without parameters."""
     tree = ast.parse((ROOT / "tests" / path).read_text())
     return {
         node.name
@@ -49,7 +49,7 @@ def tests_of(path: str) -> set[str]:
 
 
 def rows(text: str) -> Iterator[list[str]]:
-    """The cells of each row of its tables, but for heads and rules."""
+    """Yield the cells of each table row, without headings and rules."""
     for line in text.splitlines():
         if line.startswith("| ") and not line.startswith("| clause |"):
             yield [cell.strip() for cell in line.strip("|").split(" | ")]

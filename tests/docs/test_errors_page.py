@@ -1,4 +1,4 @@
-"""The page of errors leaves none out, and says what the docstrings say."""
+"""Tests that the page of errors lists every error with the words of its docstring."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page on moving from nats-py: its examples run, and its tables leave nothing out."""
+"""Tests of the page on moving from nats-py: its examples run, and its tables are complete."""
 
 from __future__ import annotations
 
@@ -54,11 +54,11 @@ THINGS: dict[str, Any] = {
     "msg": jsync.JetStreamMsg,
     "metadata": jsync.Metadata,
 }
-"""What the names on the page are; `sub` is what its section is about."""
+"""The objects behind the names on the page. `sub` is the subject of its section."""
 
 
 def rows(title: str) -> Iterator[tuple[str, list[str]]]:
-    """Of a table: what nats-py has, and the pieces of code that stand for it."""
+    """Yield the rows of a table: the name in nats-py, and the code that replaces it."""
     for line in SECTIONS[title].splitlines():
         if line.startswith("| `"):
             theirs, ours, _ = line.strip("|").split("|")

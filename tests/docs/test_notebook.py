@@ -1,4 +1,4 @@
-"""The notebook runs against a real server, and shows what its file says."""
+"""Tests that the notebook runs against a real server and gives the outputs in its file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What README and docs point to is there, and the reference leaves no public name out."""
+"""Tests that links of README and docs are valid, and the reference lists every public name."""
 
 from __future__ import annotations
 

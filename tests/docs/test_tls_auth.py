@@ -1,4 +1,4 @@
-"""The page on TLS and authentication runs, each block against a server that asks for that."""
+"""Tests that run each block of the page on TLS and authentication against a suitable server."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ accounts { APP {
     ]
 } }
 """
-"""What the page says that an application has to be allowed, and no more."""
+"""The only permissions that an application needs, according to the page."""
 
 
 def test_the_examples_of_the_page_work(
@@ -64,7 +64,7 @@ def test_the_examples_of_the_page_work(
             stream = nc.jetstream().create_stream(name="ORDERS", subjects=["orders.>"])
             stream.create_consumer(durable_name="worker")
             nc.jetstream().publish("orders.new", b"{}")
-        # One of its own, since the page counts the streams of the account.
+        # This server is not shared, because the page counts the streams of the account.
         jwt = running.enter_context(LocalServer(config=account.operator.config))
         urls = {
             "tls://nats.example.com:4222": tls_server.url,

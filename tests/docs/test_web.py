@@ -1,4 +1,4 @@
-"""The page on web frameworks: its files are a project, and that is run by the real ones."""
+"""Tests of the page on web frameworks: its files form a project that real frameworks run."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ broker_transport_options = {
 }
 """,
 }
-"""What a project has beside the files of the page."""
+"""The files of a project that are not on the page."""
 
 
 class Project:
@@ -64,7 +64,7 @@ class Project:
     def __init__(self, directory: Path, server: LocalServer) -> None:
         self.directory = directory
         self.ends = contextlib.ExitStack()
-        """What ends the processes that have not ended by themselves."""
+        """Kills the processes that have not ended by themselves."""
         self.environment = os.environ | {
             "NATS_URL": server.url,
             "DJANGO_SETTINGS_MODULE": "settings",
@@ -72,7 +72,7 @@ class Project:
         }
 
     def start(self, *command: str, apart: bool = False) -> subprocess.Popen[str]:
-        """A Python process; `apart` is in a group that it leads."""
+        """Start a Python process. With `apart` it leads a new process group."""
         process = subprocess.Popen(
             [sys.executable, *command],
             start_new_session=apart,
@@ -196,7 +196,7 @@ def test_celery_publishes_from_the_processes_of_its_pool(
 ) -> None:
     (command,) = (block.text.split() for block in PAGE if block.language == "sh")
     project.run("import tasks\nfor order in range(4): tasks.ship.delay(order)")
-    # What they are without is to wait for other workers.
+    # Without these options the worker waits for other workers.
     alone = ["--without-mingle", "--without-gossip", "--without-heartbeat"]
     worker = project.start("-m", *command, *alone, apart=True)
     try:
@@ -206,7 +206,8 @@ def test_celery_publishes_from_the_processes_of_its_pool(
         )
     finally:
         with contextlib.suppress(ProcessLookupError):
-            os.killpg(worker.pid, signal.SIGKILL)  # its own end takes it five seconds
+            # a graceful end would take five seconds
+            os.killpg(worker.pid, signal.SIGKILL)
         _, errors = worker.communicate(timeout=SECONDS)
     assert stream.info().state.messages == 4, errors
     assert {message.data for message in map(stream.get_message, range(1, 5))} == {

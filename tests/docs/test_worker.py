@@ -1,4 +1,4 @@
-"""The page on workers: its file is run by `jsync worker`, as its commands say."""
+"""Tests of the page on workers: `jsync worker` runs its file with the commands of the page."""
 
 from __future__ import annotations
 

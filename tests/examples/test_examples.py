@@ -1,4 +1,4 @@
-"""Every program in `examples/` runs, and says what it should."""
+"""Tests that every program in `examples/` runs and prints the expected lines."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ FLIGHTS = Path(__file__).parents[1] / "cli" / "flights.csv"
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[LocalServer]:
-    """One for all of them: each has streams of its own, as their readers expect."""
+    """A server for all examples. Each example uses other streams."""
     with LocalServer() as server:
         yield server
 
@@ -51,7 +51,7 @@ def start(server: LocalServer, name: str, *arguments: object) -> subprocess.Pope
 
 
 def run(server: LocalServer, name: str, *arguments: object) -> list[str]:
-    """Run one to its end, which has to be a good one; the lines it writes."""
+    """Run an example, check that it succeeds, and return the lines of its output."""
     with start(server, name, *arguments) as process:
         try:
             output, errors = process.communicate(timeout=60)
@@ -163,7 +163,7 @@ def test_trades_are_atomic(server: LocalServer) -> None:
 
 
 def test_every_example_is_run() -> None:
-    # The pipelines by tests/spark, the flights by `make demo`.
+    # tests/spark runs the pipelines, and `make demo` runs the flights.
     elsewhere = {"flights.py"}
     here = Path(__file__).read_text()
     examples = {path.name for path in EXAMPLES.glob("*.py")} - elsewhere

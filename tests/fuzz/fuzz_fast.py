@@ -1,10 +1,10 @@
-"""Feeds what libFuzzer makes up to jsync._fast, and to the oracle, and compares.
+"""Feed the inputs of libFuzzer to jsync._fast and to the oracle, and compare the results.
 
     python -m tests.fuzz.fuzz_fast [libFuzzer options] CORPUS
 
-`tests/fuzz/run.sh` builds the extension with coverage and sanitizers and runs this.
-With `--write-seeds CORPUS` it writes the inputs to begin with. With `JSYNC_FUZZ=crash`
-in the environment the oracle is left out: many more inputs, looking for crashes alone.
+`tests/fuzz/run.sh` builds the extension with coverage and sanitizers and runs this program. With
+`--write-seeds CORPUS` it writes the initial inputs. With `JSYNC_FUZZ=crash` in the environment it
+does not ask the oracle. It then tries many more inputs, and finds only crashes.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ STATUS = b"NATS/1.0 404 No Messages\r\n\r\n"
 V1 = b"$JS.ACK.ORDERS.worker.1.20.3.1760000000123456789.42"
 V2 = b"$JS.ACK.hub.hash.ORDERS.worker.1.20.3.1760000000123456789.42.random"
 SEEDS = [
-    # The first byte says whom to ask; to the parser go up to seven cuts, then the bytes.
+    # The first byte selects the tested function. For the parser, up to seven cuts follow, then the
+    # stream.
     b"\0\0PING\r\nPONG\r\n+OK\r\n",
     b"\0\2\x20\x80" + b'INFO {"max_payload":1048576}\r\nPING\r\n',
     b"\0\1\x40-ERR 'Authorization Violation'\r\n",
@@ -51,12 +52,12 @@ SEEDS = [
     b"\1NATS/1.0 100 Idle Heartbeat\r\nNats-Last-Consumer: 7\r\n\r\n",
     b"\2" + V1,
     b"\2" + V2,
-    # To the reader of entries an ack subject, a zero, and a header block.
+    # For the reader of entries, an ack subject, a zero byte and a header block follow.
     b"\3" + V1 + b"\0" + BLOCK,
     b"\3" + V1 + b"\0NATS/1.0\r\nKV-Operation: DEL\r\n\r\n",
     b"\3" + V2 + b"\0NATS/1.0\r\nNats-Marker-Reason: MaxAge\r\n\r\n",
     b"\4" + DIRECT,
-    # To the parser of a WebSocket likewise, in frames.
+    # For the parser of a WebSocket, cuts and a stream in frames follow.
     b"\5\0" + reference.framed(b"PING\r\n") + reference.framed(b"+OK\r\n", 1),
     b"\5\3\x20\x60\xf0"
     + reference.framed(b"MSG a.b 1 200\r\nhel", final=False)
@@ -68,7 +69,7 @@ SEEDS = [
 
 
 def pieces_of(data: bytes) -> list[bytes]:
-    """Cut as the input says: a count, so many positions in 1/256, then the stream."""
+    """Cut a stream as the input says: a count, that number of positions in 1/256, the stream."""
     count = data[0] & 7 if data else 0
     positions, stream = data[1 : 1 + count], data[1 + count :]
     cuts = sorted(position * len(stream) // 255 for position in positions)
@@ -89,7 +90,7 @@ def expected_ack_subject(subject: str) -> tuple[Any, ...]:
 
 
 def entry_frame(message: Message) -> bytes:
-    """What brings it to a subscription of sid 1."""
+    """Return the frame that delivers the message to the subscription with sid 1."""
     sizes = len(message.block), len(message.block) + len(message.data)
     head = b"HMSG %b 1 %b %d %d\r\n" % (
         *(reference.octets(message.subject), reference.octets(message.reply or "")),
@@ -99,7 +100,7 @@ def entry_frame(message: Message) -> bytes:
 
 
 def read_entries(messages: list[Message], prefix: str) -> list[Any]:
-    """Their entries as plain fields, or the error of each that is none."""
+    """Return the entries as plain fields, or the error of each invalid message."""
     outbox = _fast.Outbox()
     line, mailbox = _fast.Line(outbox, -1), _fast.JetStreamMailbox(outbox, 1)
     line.subscribe(1, mailbox)
@@ -118,7 +119,7 @@ def read_entries(messages: list[Message], prefix: str) -> list[Any]:
 
 
 def entry_messages(data: bytes) -> list[Message]:
-    """One that any reader can read, and one as the input says; none if no such can come."""
+    """Return one valid message, and one made from the input. Return none for impossible inputs."""
     reply, _, block = data.partition(b"\0")
     if not reply or reply.split() != [reply] or len(data) > MAX_MESSAGE:
         return []
@@ -127,7 +128,7 @@ def entry_messages(data: bytes) -> list[Message]:
 
 
 def read_answer(block: bytes, *, batched: bool) -> Any:
-    """What the extension reads in an answer to a direct get, as plain fields."""
+    """Return the fields that the extension reads from the reply to a direct get."""
     frame = b"HMSG i 1 %d %d\r\n%b\r\n" % (len(block), len(block), block)
     [(_, (_, msg))] = _fast.Parser().feed(frame)
     answer = _fast.read_direct(msg, batched=batched)
@@ -142,7 +143,7 @@ def answer_or_error(read: Callable[..., Any], block: bytes, *, batched: bool) ->
 
 
 def ask(data: bytes, *, compare: bool = True) -> None:
-    """Ask jsync, and then the oracle, what one input means."""
+    """Let jsync interpret one input, then the oracle, and compare."""
     target, data = data[0] % 6 if data else 0, data[1:]
     given: Any
     expected: Any

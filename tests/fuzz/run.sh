@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# Fuzzes jsync._fast: coverage-guided, with the address and undefined-behaviour
-# sanitizers, against the oracle in tests/reference.py.
+# Fuzz jsync._fast against the oracle in tests/reference.py. The fuzzer is guided by coverage, and
+# uses the address and undefined-behaviour sanitizers.
 #
-#     tests/fuzz/run.sh WORK [libFuzzer options]      -runs=100000 for instance
-#     tests/fuzz/run.sh WORK crash-...                one input again, of those in WORK
+#     tests/fuzz/run.sh WORK [libFuzzer options]      such as -runs=100000
+#     tests/fuzz/run.sh WORK crash-...                run one input of WORK again
 #
-# WORK keeps what should last: a venv, the build, the corpus, and inputs that failed.
-# Needs clang (Debian: clang libclang-rt-dev; CLANG names another) and PyPI.
-# JSYNC_FUZZ=crash leaves the oracle out: more inputs, looking for crashes alone.
+# WORK keeps a virtual environment, the build, the corpus, and inputs that failed.
+# Needs clang (Debian: clang libclang-rt-dev; set CLANG for another one) and PyPI.
+# JSYNC_FUZZ=crash leaves the oracle out. It tries more inputs, and finds only crashes.
 set -euo pipefail
 
 root=$(cd "$(dirname "$0")/../.." && pwd)
@@ -23,7 +23,7 @@ command -v "$clang" >/dev/null || {
 
 if [ ! -x "$python" ]; then
     "${PYTHON:-python3}" -m venv "$work/venv"
-    # What jsync needs, without jsync: that is built below.
+    # The dependencies of jsync. jsync itself is built below.
     "$python" -c 'import sys, tomllib
 needed = tomllib.load(sys.stdin.buffer)
 print(*needed["project"]["dependencies"], *needed["build-system"]["requires"], sep="\n")
@@ -37,12 +37,12 @@ mkdir -p "$work/build" "$work/corpus"
 cd "$work/build"
 rm -f jsync/_fast.c jsync/*.so
 
-# Without pointer-overflow: what Cython generates adds 0 to NULL, which C23 allows.
+# Without pointer-overflow, because the code of Cython adds 0 to NULL, which C23 allows.
 JSYNC_DEBUG=1 CC=$clang LDSHARED="$clang -shared" \
 CFLAGS="-fsanitize=fuzzer-no-link,address,undefined -fno-sanitize=pointer-overflow -fno-sanitize-recover=undefined -fno-omit-frame-pointer" \
     "$python" setup.py --quiet build_ext --inplace
 
-# The runtime of the sanitizer and libFuzzer have to be there before Python is.
+# The runtime of the sanitizer and libFuzzer must be loaded before Python.
 runtime=$("$python" -c "import atheris; print(atheris.path())")/asan_with_fuzzer.so
 fuzz() {
     LD_PRELOAD=$runtime \
@@ -53,12 +53,12 @@ fuzz() {
         nice "$python" -m tests.fuzz.fuzz_fast "$@"
 }
 
-cd "$work"  # where the inputs that fail are written
+cd "$work"  # libFuzzer writes failing inputs here
 fuzz --write-seeds "$work/corpus"
 if [ -f "${!#}" ]; then
     fuzz "${@:2}"
     exit
 fi
-# A leak of 50 bytes an input passes the bound on memory in ten million.
+# A leak of 50 bytes per input exceeds this memory limit after ten million inputs.
 fuzz -dict="$work/build/tests/fuzz/nats.dict" -max_len=512 -rss_limit_mb=512 \
     -print_final_stats=1 "${@:2}" "$work/corpus"

@@ -1,4 +1,4 @@
-"""The Go program that uses nats.go, built here once and asked line by line."""
+"""Build a Go program that uses nats.go, and send it requests line by line."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PROGRAM = SOURCES.parent.parent.parent / ".cache" / "interop" / "peer"
 
 
 def toolchain() -> str:
-    """The `go` command."""
+    """Return the path of the `go` command."""
     known = ("go", "/usr/local/go/bin/go", f"{sys.prefix}/bin/go")
     go = next(filter(None, map(shutil.which, known)), None)
     assert go is not None, (
@@ -31,7 +31,7 @@ def toolchain() -> str:
 
 
 def build() -> Path:
-    """The program; needs Go, whose module proxy has nats.go."""
+    """Build the program. Needs Go and its module proxy."""
     newest = max(path.stat().st_mtime for path in SOURCES.iterdir())
     if not PROGRAM.exists() or PROGRAM.stat().st_mtime < newest:
         PROGRAM.parent.mkdir(parents=True, exist_ok=True)
@@ -40,7 +40,7 @@ def build() -> Path:
 
 
 def nats_command() -> Path:
-    """The `nats` command; the first time Go builds it, which takes minutes."""
+    """Return the `nats` command. The first call builds it with Go, which takes minutes."""
     program = PROGRAM.parent / f"natscli-{NATSCLI}" / "nats"
     if not program.exists():
         package = f"github.com/nats-io/natscli/nats@{NATSCLI}"
@@ -57,7 +57,7 @@ def _run(command: list[str], environment: dict[str, str] | None = None) -> None:
 
 
 class GoClient:
-    """nats.go, in a process of its own."""
+    """A process with nats.go."""
 
     def __init__(self, url: str) -> None:
         self._process = subprocess.Popen(
@@ -65,7 +65,10 @@ class GoClient:
         )
 
     def ask(self, op: str, **request: Any) -> dict[str, Any]:
-        """Have one operation done; the answer has its `error`, if there was one."""
+        """Run one operation, and return the reply.
+
+        A failed operation has an `error` in its reply.
+        """
         if "value" in request:
             request["value"] = base64.b64encode(request["value"]).decode()
         assert self._process.stdin is not None

@@ -1,4 +1,4 @@
-"""Backups of the `nats` command and of jsync, restored by each other."""
+"""Tests that the `nats` command and jsync restore each other's backups."""
 
 from __future__ import annotations
 

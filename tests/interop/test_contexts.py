@@ -1,4 +1,4 @@
-"""Contexts that the `nats` command has made, read by jsync."""
+"""Tests that jsync reads contexts that the `nats` command has made."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.server
 
 @pytest.fixture(autouse=True)
 def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make an empty home for both programs."""
+    """Make an empty home directory for both programs."""
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
 

@@ -1,4 +1,4 @@
-"""Counters of jsync and of orbit.go are the same counters."""
+"""Tests that jsync and orbit.go share counters."""
 
 from __future__ import annotations
 

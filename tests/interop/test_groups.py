@@ -1,7 +1,7 @@
-"""Consumer groups of jsync and of orbit.go: members of both in one group.
+"""Tests of consumer groups with members of jsync and of orbit.go.
 
-The Go program has version 0.1 of orbit.go's `pcgroups`. The format of 0.2 is held by the
-unit tests.
+The Go program uses version 0.1 of the `pcgroups` of orbit.go. The unit tests cover the format of
+version 0.2.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ KEYS = [f"k{number}" for number in range(24)]
 
 
 class Handled(NamedTuple):
-    """A message, and when it was handled, by the clock that both programs share."""
+    """A message, and the time when it was handled, by the clock that both programs share."""
 
     begun: int
     ended: int
@@ -42,7 +42,7 @@ class Handled(NamedTuple):
 
 
 class Log:
-    """What members of both languages have handled."""
+    """The messages that members of both languages have handled."""
 
     def __init__(self, go: GoClient) -> None:
         self._go = go
@@ -74,7 +74,7 @@ class Log:
         return {one.subject for one in self.all() if one.by == name}
 
     def numbers(self, subject: str) -> list[int]:
-        """The messages of a key, each where it was handled first."""
+        """Return the messages of a key, in the order in which they were first handled."""
         own = sorted(one for one in self.all() if one.subject == subject)
         return list(dict.fromkeys(one.number for one in own))
 
@@ -87,7 +87,7 @@ class Log:
 
 
 def ask(go: GoClient, op: str, **group: Any) -> Any:
-    """What the Go program told of an operation; its error fails the test."""
+    """Run an operation of the Go program, and return its result. An error fails the test."""
     answer = go.ask(f"group_{op}", group=group)
     assert "error" not in answer, answer
     return answer.get("told")
@@ -171,7 +171,7 @@ def test_a_group_of_orbit_go_has_members_of_both(
         publish(js, orders, range(10, 20))
         log.await_numbers(orders, 20)
         assert member.partitions == ()
-        # The Go program changes them, and ours follows.
+        # The Go program changes the members, and the jsync member follows.
         ask(go, "drop", **where, members=["go"])
         ask(go, "add", **where, members=["py"])
         publish(js, orders, range(20, 30))
@@ -248,7 +248,7 @@ def test_an_instance_of_jsync_takes_over_from_one_of_orbit_go(
         format="0.1",
     )
     where = {"stream": orders, "name": "g", "member": "m"}
-    # Version 0.1 has an ack wait of 6 seconds at least.
+    # Version 0.1 has a minimum ack wait of 6 seconds.
     with GoClient(server.url) as go, group.join("m", ack_wait=6) as member:
         log = Log(go)
         ask(go, "join_elastic", **where, sleep=1)
@@ -264,7 +264,7 @@ def test_an_instance_of_jsync_takes_over_from_one_of_orbit_go(
 
 
 def stepped(js: jsync.JetStream, stream: str, log: Log) -> bool:
-    """Whether ours is served now: a message decides it."""
+    """Publish a message, and return whether the jsync member has received messages."""
     js.publish(f"{stream}.{KEYS[0]}", b"99")
     return bool(log.by("py"))
 

@@ -1,4 +1,4 @@
-"""Buckets of jsync, of nats-py and of nats.go are the same buckets."""
+"""Tests that jsync, nats-py and nats.go share buckets."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def bucket(nc: jsync.Connection, unique: str) -> Iterator[jsync.KeyValue]:
 
 
 def as_go_has_it(fields: dict[str, Any]) -> dict[str, Any]:
-    """A configuration in the JSON of nats.go: other names, and nanoseconds."""
+    """Return a configuration in the JSON of nats.go, which has other names and nanoseconds."""
     names = {"replicas": "num_replicas"}
     durations = {"ttl", "limit_marker_ttl"}
     return {
@@ -127,7 +127,7 @@ def test_a_bucket_is_the_same_stream_as_nats_go_makes_it(
         nc.flush()
         go.ask("create_bucket", config=as_go_has_it(fields))
         theirs = json.loads(asked.next().data)
-        # The server may refuse it: what it was asked is compared.
+        # The server may reject the request. The test compares only the request.
         with contextlib.suppress(errors.BucketNotFoundError):
             nc.jetstream().delete_key_value("B")
         with contextlib.suppress(errors.APIError):
@@ -179,7 +179,8 @@ def test_we_read_a_bucket_of_nats_go(
     assert sorted(bucket.keys()) == sorted(set(KEYS) - {"a", "9"})
     theirs = go.ask("history", bucket=unique, key="a")["entries"]
     assert entries_of(bucket.history("a")) == theirs
-    again = nc.jetstream().create_key_value(**config)  # the same: nothing is changed
+    # the same configuration changes nothing
+    again = nc.jetstream().create_key_value(**config)
     revision = again.create("a", b"again")
     answer = go.ask("update", bucket=unique, key="a", value=b"more", last=revision)
     assert bucket.get("a").revision == answer["revision"]
@@ -204,7 +205,7 @@ def test_nats_go_creates_after_our_delete_and_we_after_theirs(
 
 
 def theirs(server: LocalServer, work: Callable[[Any], Awaitable[Any]]) -> Any:
-    """Run `work` with the JetStream context of nats-py and return what it returns."""
+    """Run `work` with the JetStream context of nats-py, and return its result."""
 
     async def main() -> Any:
         nc = await nats.connect(server.url, connect_timeout=10)

@@ -1,4 +1,4 @@
-"""jsync and nats-py, the official asyncio client, read what the other has written."""
+"""Tests that jsync and nats-py, the official asyncio client, read each other's data."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ PAYLOADS = [
 
 
 def theirs(server: LocalServer, work: Callable[[Any], Awaitable[Any]]) -> Any:
-    """Run `work` with a nats-py connection and return what it returns."""
+    """Run `work` with a nats-py connection, and return its result."""
 
     async def main() -> Any:
         nc = await nats.connect(server.url, connect_timeout=10)

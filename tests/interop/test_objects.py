@@ -1,4 +1,4 @@
-"""Stores of jsync, of nats-py and of nats.go are the same stores."""
+"""Tests that jsync, nats-py and nats.go share object stores."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def as_go_has_it(fields: dict[str, Any]) -> dict[str, Any]:
 
 
 def as_go_says_it(info: jsync.ObjectInfo) -> dict[str, Any]:
-    """An info as the Go program tells its own."""
+    """Return an object info in the form in which the Go program reports its own."""
     return {
         "name": info.name,
         "bucket": info.bucket,
@@ -108,7 +108,7 @@ def test_a_store_is_the_same_stream_as_nats_go_makes_it(
         nc.flush()
         go.ask("create_store", store=as_go_has_it(fields))
         go_asked = json.loads(asked.next().data)
-        # The server may refuse it: what it was asked is compared.
+        # The server may reject the request. The test compares only the request.
         with contextlib.suppress(errors.BucketNotFoundError):
             nc.jetstream().delete_object_store("B")
         with contextlib.suppress(errors.APIError):
@@ -152,7 +152,8 @@ def test_we_read_objects_of_nats_go(
         "create_store", store={"bucket": unique, "storage": "memory"}
     )
     files = js.object_store(unique)
-    js.create_object_store(bucket=unique, storage="memory")  # the same: nothing changes
+    # the same configuration changes nothing
+    js.create_object_store(bucket=unique, storage="memory")
     words = {
         "description": "words",
         "headers": {"One": ["1"], "Two": ["2", "3"]},
@@ -226,7 +227,7 @@ def test_nats_py_reads_our_objects(
         assert (got[name].data or b"") == noise(size)
         assert got[name].info.digest == files.info(name).digest
     assert got["link"].data == noise(1)
-    # nats-py lists deleted objects, too.
+    # This option of nats-py lists deleted objects, too.
     every = files.list(include_deleted=True)
     assert {info.name for info in listed} == {info.name for info in every}
 
@@ -242,7 +243,7 @@ def test_we_read_objects_of_nats_py(
         await store.put("gone", b"1")
         await store.delete("gone")
         await store.put("former", b"12345")
-        # nats-py refuses each rename.
+        # nats-py rejects every rename, so this is an update with the same name.
         meta = nats.js.api.ObjectMeta(name="former", description="other")
         await store.update_meta("former", meta)
 
@@ -273,7 +274,7 @@ def test_the_configuration_of_nats_py_is_taken_as_it_is(
 
 
 def nats_command_says(server: LocalServer, *words: str) -> str:
-    """What `nats object ...` writes."""
+    """Return the output of `nats object ...`."""
     ran = subprocess.run(
         [nats_command(), "--server", server.url, "object", *words],
         env={**os.environ, "HOME": str(nats_command().parent)},

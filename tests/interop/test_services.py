@@ -1,4 +1,4 @@
-"""Services of jsync, of nats-py and of nats.go find each other, and answer each other."""
+"""Tests that services and clients of jsync, nats-py and nats.go find and answer each other."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def nc(server: LocalServer) -> Iterator[jsync.Connection]:
 
 @pytest.fixture
 def ours(nc: jsync.Connection, unique: str) -> Iterator[jsync.Service]:
-    """A service of jsync: `<name>.total`, which is typed, and `<name>.no`, an error."""
+    """A service of jsync with the typed endpoint `<name>.total`, and `<name>.no`, which fails."""
     with nc.service(
         unique,
         "1.2.0",
@@ -96,7 +96,7 @@ def test_nats_go_reads_all_that_our_service_tells(
     assert info["description"] == "of jsync"
     assert [e["queue_group"] for e in info["endpoints"]] == ["q", "own"]
     stats = ours.stats().to_wire()
-    # nats.go reads the time, and writes it again.
+    # nats.go parses the time and formats it again.
     assert read["STATS"] == stats
     assert [e["num_requests"] for e in stats["endpoints"]] == [1, 1]
     assert [e["num_errors"] for e in stats["endpoints"]] == [0, 1]
@@ -169,7 +169,7 @@ def test_both_share_the_requests_of_one_queue_group(
 
 
 def nats_micro(server: LocalServer, *arguments: str) -> str:
-    """What `nats micro` writes."""
+    """Return the output of `nats micro`."""
     command = [str(nats_command()), "--server", server.url, "--no-context", "micro"]
     return subprocess.run(
         [*command, *arguments],
@@ -260,7 +260,7 @@ def test_we_find_and_call_a_service_of_nats_py(
 
 
 async def serving(other: Any, name: str, use: Callable[[], object]) -> None:
-    """Have a service of nats-py at work while `use` runs on a thread."""
+    """Run a service of nats-py while `use` runs on a thread."""
 
     async def echo(request: TheirRequest) -> None:
         await request.respond(request.data)

@@ -1,4 +1,4 @@
-"""jsync and nats-py share consumers of the subscribe workflow."""
+"""Tests that jsync and nats-py share the consumers of the subscribe workflow."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_members_of_a_queue_group_are_of_both_clients(
         while len(handled) + len(ours) < 60:
             assert asyncio.get_running_loop().time() < deadline
             await asyncio.sleep(0.005)
-        await other.flush()  # the last acks too
+        await other.flush()  # including the last acks
         return handled
 
     handled = theirs(server, work)
@@ -73,7 +73,7 @@ def test_members_of_a_queue_group_are_of_both_clients(
     assert ours
     wait_for(lambda: stream.consumer("q").cached_info.num_ack_pending == 0)
     members[0].unsubscribe()
-    # Only who has created the consumer deletes it, and nats-py never does.
+    # Only the client that created a consumer deletes it, and nats-py never does.
     assert list(stream.consumer_names()) == ([] if first == "jsync" else ["q"])
 
 

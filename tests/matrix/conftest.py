@@ -1,4 +1,4 @@
-"""The tests here run against a server of each line that jsync works with."""
+"""Fixtures with a server of each release line that jsync supports."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session", params=LINES)
 def server(request: pytest.FixtureRequest) -> Iterator[LocalServer]:
-    """A server of each line, which the tests of this directory share."""
+    """A server of each release line, shared by the tests of this directory."""
     with LocalServer(binary=binary_of(request.param), args=["-m", "-1"]) as server:
         yield server
 
@@ -47,7 +47,7 @@ def js(nc: jsync.Connection) -> jsync.JetStream:
 
 @pytest.fixture
 def line(nc: jsync.Connection, request: pytest.FixtureRequest) -> Line:
-    """The line of `server`."""
+    """The release line of `server`."""
     line = line_of_server(nc.server_info)
     assert line == as_line(nc.server_info.version)
     return line

@@ -1,4 +1,4 @@
-"""A leaf node before the server that has JetStream."""
+"""A leaf node in front of a server with JetStream."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def leaf_before(front: str, behind: str) -> Iterator[jsync.JetStream]:
-    """JetStream of line `behind`, through a leaf node of line `front` that has none."""
+    """Yield the JetStream of line `behind`, through a leaf node of line `front` without JetStream."""
     address = f"127.0.0.1:{free_port()}"
     with hub_of(behind, address), leaf_of(front, address) as leaf:
         with jsync.connect(leaf.url) as nc:
@@ -29,10 +29,10 @@ def leaf_before(front: str, behind: str) -> Iterator[jsync.JetStream]:
 
 
 def hub_of(line: str, address: str, *, advertise: bool = True) -> LocalServer:
-    """A server with the JetStream domain `hub`, to which leaf nodes connect.
+    """Return a server with the JetStream domain `hub`, to which leaf nodes connect.
 
-    One that does not advertise tells them no other way to itself than theirs, a proxy's
-    for instance.
+    Without `advertise`, the hub does not tell leaf nodes its own address. They then keep the given
+    one, for example that of a proxy.
     """
     hidden = "" if advertise else ", no_advertise: true"
     return LocalServer(
@@ -42,7 +42,7 @@ def hub_of(line: str, address: str, *, advertise: bool = True) -> LocalServer:
 
 
 def leaf_of(line: str, address: str) -> LocalServer:
-    """A leaf node of that hub, without JetStream."""
+    """Return a leaf node of that hub, without JetStream."""
     return LocalServer(
         binary=binary_of(line),
         jetstream=False,
@@ -54,7 +54,7 @@ def leaf_of(line: str, address: str) -> LocalServer:
 
 
 def answers(js: jsync.JetStream) -> bool:
-    """Whether the leaf knows of the hub's JetStream by now."""
+    """Return whether the leaf node knows the JetStream of the hub already."""
     try:
         js._api.request("INFO")
     except errors.JetStreamNotEnabledError:

@@ -1,4 +1,4 @@
-"""The lines of nats-server that jsync works with, and where their last releases are."""
+"""The release lines of nats-server that jsync supports, and the paths of their last releases."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SERVERS = Path(__file__).parents[2] / ".cache" / "nats-server"
 
 
 def binary_of(line: str) -> Path:
-    """The nats-server of that line. The tests fail without it: nothing is skipped."""
+    """Return the path of the nats-server of that line. If it is missing, the tests fail."""
     binary = SERVERS / line / "bin" / "nats-server"
     if not binary.is_file():
         pytest.fail(

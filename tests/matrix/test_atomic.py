@@ -1,4 +1,4 @@
-"""What differs between servers in atomic batches, and servers that have none of them."""
+"""Tests of atomic batches on servers that differ in them or do not support them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def stream(js: jsync.JetStream, line: Line, unique: str) -> jsync.Stream:
-    """A stream that takes batches, where its server knows what they are."""
+    """A stream that accepts atomic batches, if the server supports them."""
     atomic = {"allow_atomic": True} if line >= (2, 12) else {}
     return js.create_stream(
         name=unique, subjects=[f"{unique}.>"], storage="memory", **atomic

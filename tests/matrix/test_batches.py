@@ -1,4 +1,4 @@
-"""Batches (ADR-50) on servers of all lines: they work, or the server is said to lack them."""
+"""Tests of batches (ADR-50) on all release lines: they work, or jsync reports an old server."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def stream(js: jsync.JetStream, line: Line, unique: str) -> jsync.Stream:
-    """A stream with what batches its server knows."""
+    """A stream with the kinds of batches that its server supports."""
     fields: dict[str, Any] = {}
     if line >= (2, 12):
         fields["allow_atomic"] = True

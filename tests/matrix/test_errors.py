@@ -1,4 +1,4 @@
-"""What the servers of all lines refuse, and the error that it becomes."""
+"""Tests of the rejected requests of all release lines, and of the jsync error for each."""
 
 from __future__ import annotations
 
@@ -293,7 +293,7 @@ def test_requests_that_the_server_cannot_read_raise_bad_request(
 
 @pytest.fixture(scope="module", params=LINES)
 def limited(request: pytest.FixtureRequest) -> Iterator[LocalServer]:
-    """A server of each line with an account that has little, and one without JetStream."""
+    """A server of each line with an account that has low limits, and one without JetStream."""
     with LocalServer(binary=binary_of(request.param), config=ACCOUNTS) as server:
         yield server
 

@@ -1,4 +1,4 @@
-"""Fast ingest, which came with 2.14: older servers take its messages for plain publishes."""
+"""Tests of fast ingest (since 2.14): older servers treat its messages as plain publishes."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def add(ingest: FastIngest, subject: str, payloads: list[bytes], how: str) -> No
 def test_a_stream_that_answers_nothing_is_asked_by_ping_only_where_that_is_not_stored(
     js: JetStream, line: Line, unique: str
 ) -> None:
-    """With `no_ack` the start has no answer."""
+    """With `no_ack` the stream does not reply to the start."""
     allowed = {"allow_batched": True} if line >= NEW else {}
     make_stream(js, unique, no_ack=True, **allowed)
     ingest = js.fast_ingest(ack_timeout=1.0)
@@ -115,7 +115,7 @@ def test_no_stream_is_no_stream_on_any_server(
             there.fast_ingest().add(f"{unique}.a")
 
 
-# 2.14.0 to 2.14.2 do not always say that a batch is over, and then keep it for ever.
+# 2.14.0 to 2.14.2 do not always report the end of a batch, and then keep the batch forever.
 
 
 @pytest.fixture(params=["2.14.0", "2.14", "2.15"])

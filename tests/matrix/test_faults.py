@@ -1,4 +1,4 @@
-"""Servers of each line that are killed, and a leaf whose line to its hub is cut."""
+"""Tests with killed servers of each line, and with a cut connection from a leaf to its hub."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_a_domain_beyond_a_cut_leaf_loses_and_doubles_nothing(
         consumer = js.create_consumer(
             unique, durable_name="worker", ack_wait=2, max_ack_pending=2000
         )
-        # The line that is cut is not the client's own: a message is lost in silence.
+        # The cut connection is not that of the client, so messages are lost without an error.
         publisher = js.publisher(
             window=500, resend=resend, ack_timeout=LONG if resend else 2.0
         )

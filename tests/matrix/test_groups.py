@@ -1,4 +1,4 @@
-"""Consumer groups on each line of servers."""
+"""Tests of consumer groups on each release line."""
 
 from __future__ import annotations
 

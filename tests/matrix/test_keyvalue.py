@@ -1,4 +1,4 @@
-"""Buckets on each line of servers."""
+"""Tests of buckets on each release line."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def test_keys_are_locked_where_the_server_can(
         with bucket.lock("a", ttl=4) as lock:
             token, first = lock.token, bucket.get("a").revision
             with bucket.watch("a", updates_only=True) as watch:
-                assert watch.next(LONG).revision > first  # it is renewed
+                assert watch.next(LONG).revision > first  # jsync renews the lock
             assert lock.held
         with bucket.lock("a", ttl=4, timeout=LONG) as lock:
             assert lock.token > token

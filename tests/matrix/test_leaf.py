@@ -1,4 +1,4 @@
-"""The server connected to is a leaf, and JetStream is on another one, older or newer."""
+"""Tests through a leaf node, with JetStream on an older or newer server."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_an_old_server_beyond_a_new_leaf_is_recognised_when_it_refuses_a_field()
         ) as refusal:
             js.create_stream(name="A", allow_batched=True)
         assert isinstance(refusal.value.__cause__, errors.InvalidJSONError)
-        # What is wrong with JSON that every server knows is none of the versions' doing.
+        # Errors in JSON fields that every server knows are not due to the version of the server.
         with pytest.raises(errors.InvalidJSONError):
             js.create_stream(name="A", allow_atomic=True, extra={"new": True})
 

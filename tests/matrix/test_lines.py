@@ -1,4 +1,4 @@
-"""The servers are what they are taken for, and never missed in silence."""
+"""Tests that each server has the expected version, and that a missing server fails the tests."""
 
 from __future__ import annotations
 

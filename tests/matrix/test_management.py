@@ -1,4 +1,4 @@
-"""Streams, their messages and their consumers are managed on servers of all lines."""
+"""Tests of the management of streams, messages and consumers on each release line."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def needing(since: Line, line: Line, feature: str) -> Iterator[None]:
-    """What is done here works from `since` on; servers before that are said to lack it."""
+    """Expect the block to work from `since` on, and to fail on older servers because they lack it."""
     if line >= since:
         yield
         return
@@ -48,7 +48,7 @@ def stream(js: jsync.JetStream, unique: str) -> jsync.Stream:
 def test_required_fields_are_named_for_servers_that_ignore_them(
     nc: jsync.Connection, js: jsync.JetStream, unique: str
 ) -> None:
-    """Create a stream with the fewest fields a server takes, then again with jsync."""
+    """Create a stream with the fewest fields that a server accepts, then again with jsync."""
     bare = json.dumps({"name": unique, "subjects": [f"{unique}.>"]}).encode()
     nc.request(f"$JS.API.STREAM.CREATE.{unique}", bare, timeout=LONG)
     created = js.stream(unique)
@@ -216,6 +216,6 @@ def test_a_pinned_client_is_unpinned(
 
 
 def pinned(consumer: jsync.Consumer) -> str:
-    """The id of the client that its only priority group serves."""
+    """Return the id of the client that the only priority group serves."""
     (group,) = consumer.info().priority_groups or []
     return group.pinned_client_id or ""

@@ -1,7 +1,8 @@
-"""Every field of every configuration, against a server of each line.
+"""Tests of every field of every configuration, against a server of each line.
 
-What a server is too old for is refused before it is sent; sent all the same, the server
-refuses or ignores it, so that what jsync knows of versions is seen to be right.
+If the server is too old for a field, jsync rejects the field before it sends anything. The tests
+then send the field anyway. The server must reject or ignore it, which shows that jsync knows the
+right version.
 """
 
 from __future__ import annotations
@@ -147,7 +148,7 @@ STREAMS: dict[str, dict[str, Any]] = {
     "persist_mode": {"persist_mode": "async"},
     "allow_batched": {"allow_batched": True},
 }
-"""A stream for each field; `%` at the start of a string stands for the test's unique name."""
+"""A stream for each field. `%` at the start of a string stands for a unique name of the test."""
 
 CONSUMERS: dict[str, dict[str, Any]] = {
     "a name of the server's": {"name": None},
@@ -216,9 +217,9 @@ CONSUMERS: dict[str, dict[str, Any]] = {
 
 
 def refused_or_ignored(create: Callable[[], dict[str, Any]], config: Model) -> bool:
-    """Whether a server does not do as `config` says.
+    """Return whether a server rejects or ignores `config`.
 
-    Since 2.12 they refuse fields that they do not know, and words always.
+    Servers reject unknown fields since 2.12, and unknown words always.
     """
     try:
         reply = create()
@@ -252,7 +253,7 @@ def test_a_stream_is_as_it_was_configured(
     assert config.differences(info.config) == {}
     assert info.config.differences(config) == {}
 
-    # What the server says of it can be sent back: create is idempotent, update too.
+    # The reply can be sent back: creating and updating with it changes nothing.
     assert create_stream(nc, info.config)["config"] == reply["config"]
     assert js.create_stream(info.config).config == info.config
     updated = ask(nc, f"STREAM.UPDATE.{unique}", info.config.to_wire())
@@ -287,7 +288,9 @@ def test_a_consumer_is_as_it_was_configured(
     assert info.config.differences(config) == {}
     assert_nothing_is_lost(ConsumerInfo, ask(nc, f"CONSUMER.INFO.{unique}.{info.name}"))
     if info.config.name is None:
-        return  # The server has one that it has named itself for another one.
+        # The server has named this consumer, so creating it again would make another
+        # one.
+        return
     again = create_consumer(nc, unique, info.config)
     assert again["config"] == reply["config"]
     assert_nothing_is_lost(ConsumerInfo, again)
@@ -338,7 +341,7 @@ def test_the_info_shows_that_a_stream_is_sealed(
     assert_nothing_is_lost(StreamInfo, reply)
     info = StreamInfo.from_wire(reply)
     assert info.config.sealed
-    # Sealing takes other things along.
+    # Sealing a stream changes these fields, too.
     assert sealed.differences(info.config).keys() <= {
         *("deny_delete", "deny_purge", "discard", "allow_rollup_hdrs"),
     }
@@ -347,7 +350,7 @@ def test_the_info_shows_that_a_stream_is_sealed(
 def test_an_update_leaves_the_nanoseconds_of_others_alone(
     nc: jsync.Connection, unique: str
 ) -> None:
-    # The server refuses another opt_start_time, were it by a nanosecond.
+    # The server rejects another opt_start_time, even if it differs by a nanosecond.
     create_stream(nc, StreamConfig(name=unique))
     wire = {
         "name": "d",

@@ -1,4 +1,4 @@
-"""Every reply of a server of each line is read whole, and written as it came."""
+"""Tests that jsync reads every reply of each line completely, and writes it back unchanged."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_mirrors_and_sources_are_read_whole(nc: jsync.Connection, unique: str) -
     assert 0 <= copied.active < LONG
     reply = ask(nc, f"STREAM.INFO.{sources}")
     assert_nothing_is_lost(StreamInfo, reply)
-    # In any order.
+    # The sources can be in any order.
     infos = {info.name: info for info in StreamInfo.from_wire(reply).sources or ()}
     copied, never = infos[origin], infos["FAR"]
     assert copied.lag == 0
@@ -94,7 +94,7 @@ def test_mirrors_and_sources_are_read_whole(nc: jsync.Connection, unique: str) -
     assert never.external == far.external
     assert never.active is not None
     assert never.active < 0
-    # In a page of the list as well.
+    # The list has the same fields.
     page = ask(nc, "STREAM.LIST", {"subject": f"{unique}.>"})
     for stream in page["streams"]:
         assert_nothing_is_lost(StreamInfo, stream)
@@ -122,7 +122,7 @@ def test_the_state_of_a_consumer_is_read_whole(
     assert (info.num_ack_pending, info.num_pending) == (1, 1)
     assert info.delivered.last_active is not None
 
-    # A push consumer with a listener.
+    # A push consumer with a subscriber.
     nc.subscribe(f"{unique}-deliver")
     push = ConsumerConfig(name="push", deliver_subject=f"{unique}-deliver")
     nc.flush()

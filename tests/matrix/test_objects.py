@@ -1,4 +1,4 @@
-"""Stores on each line of servers."""
+"""Tests of object stores on each release line."""
 
 from __future__ import annotations
 

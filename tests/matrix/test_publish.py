@@ -1,4 +1,4 @@
-"""Publishing with every option: the server does as it is told, or is said to be too old."""
+"""Tests of publishing with every option: the server obeys it, or jsync reports an old server."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ OPTIONS: dict[str, PublishOptions] = {
 
 
 def on(name: str, options: PublishOptions) -> dict[str, Any]:
-    """The options on a stream of that name."""
+    """Return the options for a stream of that name."""
     return {
         option: value.replace("%", name) if isinstance(value, str) else value
         for option, value in options.items()
@@ -75,7 +75,7 @@ def on(name: str, options: PublishOptions) -> dict[str, Any]:
 
 @pytest.fixture
 def stream(js: jsync.JetStream, line: Line, unique: str) -> jsync.Stream:
-    """A stream set up for all that its server has, with one message; no counters."""
+    """A stream with every feature of its server except counters, and with one message."""
     fields: dict[str, Any] = {"subjects": [f"{unique}.>"], "allow_rollup_hdrs": True}
     if line >= (2, 11):
         fields["allow_msg_ttl"] = True
@@ -88,7 +88,7 @@ def stream(js: jsync.JetStream, line: Line, unique: str) -> jsync.Stream:
 
 @pytest.fixture
 def counters(js: jsync.JetStream, line: Line, unique: str) -> str:
-    """A stream for counters, if its server has some; its name."""
+    """The name of a stream, with counters if the server supports them."""
     name = f"{unique}C"
     fields = {"allow_msg_counter": True} if line >= (2, 12) else {}
     js.create_stream(name=name, subjects=[f"{name}.>"], **fields)
@@ -187,7 +187,7 @@ def test_a_stream_rejects_options_that_it_does_not_allow_but_an_old_server_store
         with pytest.raises(errors.UnsupportedFeatureError):
             js.publish(f"{unique}.a", **options)
         assert stream.info().state.messages == 0
-        # Why jsync has to refuse it by itself.
+        # The server ignores the header, so jsync must reject the option itself.
         nc.request(f"{unique}.a", headers={header: value}, timeout=LONG)
         assert stream.info().state.messages == 1
         return

@@ -1,4 +1,4 @@
-"""Messages are pulled in every way, from servers of all lines."""
+"""Tests of all ways to pull messages, on each release line."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def test_a_deleted_consumer_ends_its_readers(
     running = consumer.consume(lambda msg: msg.ack())
     messages = consumer.messages()
     batch = consumer.fetch(1000, timeout=LONG)
-    # A pull that the server has not taken yet is lost with its consumer.
+    # If the server has not yet received a pull request, the request is lost with its consumer.
     wait_for(lambda: consumer.info().num_waiting == 3)
     js.delete_consumer(consumer.stream_name, consumer.name)
     with pytest.raises(errors.ConsumerDeletedError):
@@ -143,7 +143,7 @@ def test_a_priority_group_is_served_or_the_server_is_too_old(
     since = (2, 12) if policy == "prioritized" else (2, 11)
     if line >= since:
         stream.create_consumer(name="g", priority_groups=["a"], priority_policy=policy)
-    # One that is bound knows nothing of its consumer.
+    # `js.consumer` does not ask the server about the consumer.
     consumer = js.consumer(stream.name, "g")
     what = "priorities of pulls" if "priority" in options else "priority groups"
     with needing(since, line, what):
@@ -170,7 +170,7 @@ def test_a_stream_is_read_in_order(js: jsync.JetStream, stream: jsync.Stream) ->
         for msg in messages:
             seen.append(int(msg.data))
             if len(seen) == 30:
-                # It is made anew, from where it was.
+                # jsync creates the consumer again, from the next message.
                 for name in stream.consumer_names():
                     js.delete_consumer(stream.name, name)
     assert seen == list(range(60))

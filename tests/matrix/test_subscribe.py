@@ -1,4 +1,4 @@
-"""The subscribe workflow of ADR-15 with servers of all lines."""
+"""Tests of the subscribe workflow of ADR-15 on each release line."""
 
 from __future__ import annotations
 

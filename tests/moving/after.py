@@ -1,8 +1,8 @@
-"""Fulfil the orders of a shop: the program of before.py, moved from nats-py to jsync.
+"""Process the orders of a shop: the program of before.py, moved from nats-py to jsync.
 
     python after.py nats://127.0.0.1:4222 monday
 
-It answers requests for prices, publishes the orders of a day, works through them with two
+The program answers requests for prices, publishes the orders of a day, processes them with two
 workers that share the stock in a key-value bucket, and prints a report in JSON.
 """
 
@@ -60,7 +60,7 @@ def set_up(nc: jsync.Connection, day: str) -> Shop:
         max_age=7 * 24 * 3600,
         duplicate_window=120,
     )
-    # Made by itself, the consumer outlasts the subscriptions of the workers.
+    # A consumer that is created explicitly outlives the subscriptions of the workers.
     js.create_consumer(
         "SHOP",
         durable_name="fulfilment",
@@ -82,7 +82,7 @@ def set_up(nc: jsync.Connection, day: str) -> Shop:
 
 
 def answer_prices(shop: Shop) -> None:
-    """Answer requests for a price, one of any number of instances."""
+    """Answer requests for a price. You can run several instances."""
 
     def quote(msg: jsync.Msg) -> None:
         price = PRICES.get(msg.data.decode())
@@ -97,7 +97,7 @@ def answer_prices(shop: Shop) -> None:
 
 
 def follow_discount(shop: Shop) -> jsync.Watch:
-    """Keep the discount current, as somebody changes it in the bucket."""
+    """Keep the discount up to date with the bucket."""
 
     def changed(entry: jsync.Entry) -> None:
         if entry.operation in ("DEL", "PURGE"):
@@ -113,7 +113,7 @@ def follow_discount(shop: Shop) -> jsync.Watch:
 
 
 def take_orders(shop: Shop) -> int:
-    """Publish the orders of the day; the ids make it safe to do it twice."""
+    """Publish the orders of the day. Because of the ids you can run this twice."""
     duplicates = 0
     for _ in range(2):
         for number, (item, count) in enumerate(ORDERS):
@@ -142,7 +142,7 @@ def reserve(shop: Shop, item: str, count: int) -> bool:
         try:
             shop.stock.update(item, b"%d" % left, last=entry.revision)
         except WrongRevisionError:
-            continue  # another worker was quicker
+            continue  # another worker was faster
         return True
 
 
@@ -175,7 +175,7 @@ def fulfil(shop: Shop, msg: jsync.JetStreamMsg) -> None:
 
 
 def work(shop: Shop) -> None:
-    """Fulfil orders until none is left."""
+    """Process orders until none is left."""
     sub = shop.js.pull_subscribe_bind("fulfilment", "SHOP")
     while True:
         try:

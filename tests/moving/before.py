@@ -1,8 +1,8 @@
-"""Fulfil the orders of a shop: a program on nats-py, as it was before it moved to jsync.
+"""Process the orders of a shop: a program on nats-py, before its move to jsync.
 
     python before.py nats://127.0.0.1:4222 monday
 
-It answers requests for prices, publishes the orders of a day, works through them with two
+The program answers requests for prices, publishes the orders of a day, processes them with two
 workers that share the stock in a key-value bucket, and prints a report in JSON.
 """
 
@@ -66,7 +66,7 @@ async def set_up(nc: Client, day: str) -> Shop:
 
 
 async def answer_prices(shop: Shop) -> None:
-    """Answer requests for a price, one of any number of instances."""
+    """Answer requests for a price. You can run several instances."""
 
     async def quote(msg: Msg) -> None:
         price = PRICES.get(msg.data.decode())
@@ -81,7 +81,7 @@ async def answer_prices(shop: Shop) -> None:
 
 
 async def follow_discount(shop: Shop) -> None:
-    """Keep the discount current, as somebody changes it in the bucket."""
+    """Keep the discount up to date with the bucket."""
     watcher = await shop.settings.watch("discount")
     try:
         async for entry in watcher:
@@ -98,7 +98,7 @@ async def follow_discount(shop: Shop) -> None:
 
 
 async def take_orders(shop: Shop) -> int:
-    """Publish the orders of the day; the ids make it safe to do it twice."""
+    """Publish the orders of the day. Because of the ids you can run this twice."""
     duplicates = 0
     for _ in range(2):
         for number, (item, count) in enumerate(ORDERS):
@@ -127,7 +127,7 @@ async def reserve(shop: Shop, item: str, count: int) -> bool:
         try:
             await shop.stock.update(item, b"%d" % left, last=entry.revision)
         except KeyWrongLastSequenceError:
-            continue  # another worker was quicker
+            continue  # another worker was faster
         return True
 
 
@@ -160,7 +160,7 @@ async def fulfil(shop: Shop, msg: Msg) -> None:
 
 
 async def work(shop: Shop) -> None:
-    """Fulfil orders until none is left."""
+    """Process orders until none is left."""
     config = ConsumerConfig(
         ack_policy=AckPolicy.EXPLICIT, ack_wait=30, max_deliver=5, max_ack_pending=100
     )

@@ -1,4 +1,4 @@
-"""A program on nats-py is moved to jsync, and does what it did."""
+"""Tests that a program moved from nats-py to jsync does the same."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ DAYS = ("monday", "tuesday")
 
 
 def run(program: str, server: LocalServer, day: str) -> str:
-    """Run one to its good end; the report that it prints."""
+    """Run a program, check that it succeeds, and return the report that it prints."""
     process = subprocess.run(
         [sys.executable, str(HERE / f"{program}.py"), server.url, day],
         capture_output=True,
@@ -39,9 +39,9 @@ def run(program: str, server: LocalServer, day: str) -> str:
 
 
 def stored(server: LocalServer) -> list[tuple[str, str, float]]:
-    """The messages of the shop, by subject, day and total.
+    """Return the messages of the shop, by subject, day and total.
 
-    Which order gets the last pieces of an item is up to the workers.
+    The workers decide which order gets the last pieces of an item.
     """
     with jsync.connect(server.url) as nc:
         stream = nc.jetstream().stream("SHOP")

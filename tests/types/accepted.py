@@ -1,6 +1,6 @@
-"""What users write, as type checkers see it: accepted, and of the type they are told.
+"""Code of users that type checkers must accept, with the types that they must infer.
 
-Never run: `make types` has mypy and pyright read it. `refused.py` is the other half.
+This file never runs: `make types` checks it with mypy and pyright. `refused.py` is the other half.
 """
 
 from __future__ import annotations

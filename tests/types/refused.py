@@ -1,6 +1,6 @@
-"""What users must not write, as type checkers see it: each line is an error to both.
+"""Code that type checkers must reject: each line is an error for mypy and for pyright.
 
-An error that is none any more makes its comment an unused one, which is an error in turn.
+If a line is no longer an error, its comment is unused, which is an error as well.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-// Counters as orbit.go has them.
+// Counters of orbit.go.
 package main
 
 import (

@@ -1,4 +1,4 @@
-// Members of consumer groups as orbit.go runs them.
+// Members of consumer groups of orbit.go.
 package main
 
 import (
@@ -13,7 +13,7 @@ import (
 	"github.com/synadia-io/orbit.go/pcgroups"
 )
 
-// What a group's operation needs, and what a member has handled since it was asked last.
+// The arguments of a group operation, and the messages a member has handled since the last request.
 type group struct {
 	Stream   string                   `json:"stream"`
 	Name     string                   `json:"name"`
@@ -26,7 +26,7 @@ type group struct {
 	Sleep    int                      `json:"sleep"` // of the handler, in milliseconds
 }
 
-// handled is a message that a member has handled, and when: Unix nanoseconds.
+// handled is a message that a member has handled, with the time in Unix nanoseconds.
 type handled struct {
 	Subject string `json:"subject"`
 	Data    string `json:"data"`
@@ -81,7 +81,7 @@ func doGroup(ctx context.Context, js jetstream.JetStream, op string, g group) (t
 		err = pcgroups.DeleteElastic(ctx, js, g.Stream, g.Name)
 	case "delete_static":
 		err = pcgroups.DeleteStatic(ctx, js, g.Stream, g.Name)
-	case "join_elastic": // its watch of the configuration ends with the context
+	case "join_elastic": // the watch of the configuration ends with the context
 		ctx = context.Background()
 		members[g.Member], err = pcgroups.ElasticConsume(ctx, js, g.Stream, g.Name, g.Member, handle(g.Sleep), config)
 	case "join_static":
@@ -89,7 +89,7 @@ func doGroup(ctx context.Context, js jetstream.JetStream, op string, g group) (t
 		members[g.Member], err = pcgroups.StaticConsume(ctx, js, g.Stream, g.Name, g.Member, handle(g.Sleep), config)
 	case "stop":
 		members[g.Member].Stop()
-	case "done": // how the member has ended
+	case "done": // the result of the member
 		select {
 		case ended := <-members[g.Member].Done():
 			if ended != nil {

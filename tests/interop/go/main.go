@@ -1,4 +1,5 @@
-// Key-value, objects, services, consumer groups and counters as nats.go does them: a JSON request a line, a JSON answer a line.
+// Key-value, objects, services, consumer groups and counters of nats.go. Each line of input is a
+// JSON request, and each line of output a JSON reply.
 package main
 
 import (

@@ -1,4 +1,4 @@
-// Services as nats.go does them: one that answers, and the questions of those who ask.
+// Services of nats.go: a service that replies, and clients that send requests.
 package main
 
 import (
@@ -13,7 +13,7 @@ import (
 
 var services []micro.Service
 
-// serve begins a service of that name: `<name>.echo`, and `<name>.no`, which is an error.
+// serve starts a service of that name with the endpoints `<name>.echo`, and `<name>.no`, which fails.
 func serve(nc *nats.Conn, name string) error {
 	service, err := micro.AddService(nc, micro.Config{
 		Name: name, Version: "2.1.0", Description: "of nats.go", Metadata: map[string]string{"by": "go"},
@@ -32,7 +32,7 @@ func serve(nc *nats.Conn, name string) error {
 	return group.AddEndpoint("no", no, micro.WithEndpointQueueGroup("own"))
 }
 
-// discover asks a control subject, and gives the answer as nats.go has read it.
+// discover sends a request to a control subject, and returns the reply as nats.go reads it.
 func discover(nc *nats.Conn, subject string) (json.RawMessage, error) {
 	msg, err := nc.Request(subject, nil, 10*time.Second)
 	if err != nil {
@@ -60,7 +60,7 @@ func discover(nc *nats.Conn, subject string) (json.RawMessage, error) {
 	return json.Marshal(read)
 }
 
-// doService does what the operation says, if it is one of services.
+// doService runs the operation, if it is one of services.
 func doService(nc *nats.Conn, r request) (result answer, known bool, err error) {
 	known = true
 	switch r.Op {
