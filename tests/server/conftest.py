@@ -1,4 +1,4 @@
-"""What most tests on the shared server begin with; one that needs more makes its own."""
+"""Common fixtures of the tests on the shared server."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 HERE = Path(__file__).parent
 
 
-# Their outcome depends on the Python: signals, exits, forks, threads, the garbage collector,
-# sockets and TLS, annotations, pickles and processes.
+# The outcome of these files depends on the Python: signals, exits, forks, threads, the garbage
+# collector, sockets and TLS, annotations, pickles and processes.
 PYTHONS = {
     *("consume/test_abandoned", "consume/test_arrow_failures", "consume/test_ending"),
     *("consume/test_handlers", "consume/test_memory", "consume/test_workers"),
@@ -41,7 +41,7 @@ assert all((HERE / f"{name}.py").exists() for name in PYTHONS)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Whatever is in this folder needs a server, whether it says so or not."""
+    """Mark every test in this folder as one that needs a server."""
     for item in items:
         if HERE in item.path.parents:
             item.add_marker(pytest.mark.server)
@@ -63,7 +63,7 @@ def js(nc: jsync.Connection) -> jsync.JetStream:
 
 @pytest.fixture
 def stream(js: jsync.JetStream, unique: str) -> Iterator[jsync.Stream]:
-    """A stream in memory, of all below the test's own first token."""
+    """A stream in memory with all subjects below the first token of this test."""
     stream = js.create_stream(name=unique, subjects=[f"{unique}.>"], storage="memory")
     yield stream
     with contextlib.suppress(errors.StreamNotFoundError):
@@ -72,7 +72,7 @@ def stream(js: jsync.JetStream, unique: str) -> Iterator[jsync.Stream]:
 
 @pytest.fixture
 def hasty() -> Iterator[None]:
-    """Threads take turns as often as they can."""
+    """Make threads switch as often as possible."""
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     yield

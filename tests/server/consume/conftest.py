@@ -29,7 +29,7 @@ def events() -> Events:
 
 @pytest.fixture
 def far(proxy: FaultProxy, events: Events) -> Iterator[jsync.Connection]:
-    """A connection through the proxy, which reconnects at once."""
+    """A connection through the proxy that reconnects at once."""
     with connect(proxy.url, events) as connection:
         yield connection
 

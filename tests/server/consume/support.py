@@ -1,4 +1,4 @@
-"""What the tests of pulling share: what passes through the proxy, and handlers."""
+"""Shared parts of the tests of pulling: the traffic through the proxy, and handlers."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
 QUICK: dict[str, Any] = {"expires": 1.0, "idle_heartbeat": 0.5}
 CALM: dict[str, Any] = {"expires": 3.0, "idle_heartbeat": 1.5}
-"""For what is to be told nothing: heartbeats are late after 3 s, not 1 s, of a busy machine."""
+"""Options for tests that expect no error: heartbeats are late after 3 s instead of 1 s."""
 
 
 SIZE = 64
 
 
 class Pulls:
-    """The pulls that pass through a proxy, and answers to them that a server is slow to give."""
+    """The pull requests that pass through a proxy, with replies that a test injects."""
 
     PATTERN = re.compile(
         rb"PUB \S+\.CONSUMER\.MSG\.NEXT\.\S+ (\S+) \d+\r\n(\{.*?\})\r\n"
@@ -49,7 +49,7 @@ class Pulls:
 
     @property
     def statuses(self) -> list[str]:
-        """What the server has said, heartbeats apart."""
+        """The statuses that the server has sent, without heartbeats."""
         found = re.findall(rb"NATS/1\.0 ([2-9]\d\d[^\r]*)\r\n", bytes(self._told))
         return [status.decode() for status in found]
 
@@ -60,12 +60,12 @@ class Pulls:
 
     @property
     def replies(self) -> set[bytes]:
-        """Where the answers are to go."""
+        """The reply subjects of the pull requests."""
         return set(self.each_reply)
 
     @property
     def each_reply(self) -> list[bytes]:
-        """Where the answers to each pull are to go."""
+        """The reply subject of each pull request."""
         return [reply for reply, _ in self.PATTERN.findall(bytes(self._seen))]
 
     def has_sent(self, command: bytes) -> bool:
@@ -73,7 +73,7 @@ class Pulls:
 
     @property
     def subscriptions(self) -> int:
-        """What has been subscribed to through the proxy."""
+        """The number of subscriptions made through the proxy."""
         return len(re.findall(rb"(?:^|\r\n)SUB ", bytes(self._seen)))
 
     @property
@@ -85,12 +85,12 @@ class Pulls:
         return len(self.requests)
 
     def answer(self, status: str, *headers: str, pull: int = -1) -> None:
-        """Inject a status as the server's answer to a pull, by default the last."""
+        """Inject a status as the reply of the server to a pull request, by default the last."""
         wait_for(lambda: self.count > 0)
         inbox = self.each_reply[pull]
         lines = [f"NATS/1.0 {status}", *headers, "", ""]
         block = "\r\n".join(lines).encode()
-        # Of a subscription of its own, or with one token more of one that is lent.
+        # The pull has its own subscription, or one more token on a subject of a lent one.
         sids = re.findall(
             rb"SUB (?:%b|%b\.\*) (\d+)\r\n"
             % (re.escape(inbox), re.escape(inbox.rpartition(b".")[0])),
@@ -105,7 +105,7 @@ class Pulls:
 
 
 def fill(nc: jsync.Connection, stream: jsync.Stream, count: int) -> None:
-    """Store the numbers from what is there on, each in `SIZE` bytes."""
+    """Store the next `count` numbers, each in `SIZE` bytes."""
     first = stream.info().state.messages
     for number in range(first, first + count):
         nc.publish(f"{stream.name}.a", b"%0*d" % (SIZE, number))
@@ -118,7 +118,7 @@ def numbers(messages: Iterable[jsync.JetStreamMsg]) -> list[int]:
 
 
 def take(messages: jsync.MessagesContext, count: int) -> list[int]:
-    """Read and ack so many."""
+    """Read and ack `count` messages."""
     got = []
     for _ in range(count):
         msg = messages.next(SOON)
@@ -133,7 +133,10 @@ def settled(consumer: jsync.Consumer) -> bool:
 
 
 class Handler:
-    """Acks and remembers; waits in the handler while `hold` is set; raises for `bad` ones."""
+    """A handler that acks and records.
+
+    It waits while `hold` is set, and raises for the messages in `bad`.
+    """
 
     def __init__(self, *, bad: int | None = None, times: int = 1) -> None:
         self.numbers: list[int] = []
@@ -179,7 +182,7 @@ def at_work(
     handler: Callable[[jsync.JetStreamMsg], object],
     **options: Any,
 ) -> Iterator[Work]:
-    """Either face with a handler, stopped at the end."""
+    """Run `messages` or `consume` with a handler, and stop it at the end."""
     if face == "consume":
         consuming = consumer.consume(handler, **options)
         try:

@@ -1,4 +1,4 @@
-"""What is dropped without stop, close or a with block goes back to the server."""
+"""Tests that readers dropped without stop, close or a with block return their messages."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_a_loop_that_is_left_gives_the_rest_back(
         wait_for(lambda: worker.info().num_ack_pending >= 30)
         msg.ack()
         break
-    # The ack_wait is a minute.
+    # This must not take the ack_wait of a minute.
     with worker.fetch(49, timeout=SOON) as rest:
         assert sorted(numbers(rest)) == list(range(1, 50))
     wait_for(lambda: subscribed(nc) == before)
@@ -159,7 +159,7 @@ def test_a_batch_that_fills_as_it_is_dropped_gives_its_subscription_back(
     assert busy.wait(SOON)
     del batch
     try:
-        # Who asks the server reads the socket meanwhile, and so what comes for the batch.
+        # A thread that waits for a reply reads the socket, including the messages of the batch.
         fill(nc, stream, 30)
         wait_for(lambda: worker.info().num_ack_pending == 30 and mailbox.full)
     finally:
@@ -280,9 +280,9 @@ def test_nothing_leaks_with_each_pull(
         gc.collect()
         return resident_bytes()
 
-    run(rounds)  # of a second's dropped pulls some are still on their way: that is flat
+    run(rounds)  # the first run includes pulls that are still on their way for a second
     base = run(rounds)
-    # What leaks is an inbox or a pull, of some hundred bytes each.
+    # A leak would be an inbox or a pull of some hundred bytes for each round.
     assert min(run(rounds), run(rounds)) - base < (5 << 20) + 100 * rounds
 
 

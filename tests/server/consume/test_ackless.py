@@ -1,4 +1,4 @@
-"""Consumers with the ack policy none: no ack is written, and nothing prefetched is lost."""
+"""Tests of consumers with the ack policy none: no ack is sent, and no prefetched message is lost."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_stopped_messages_return_the_prefetched_messages(
     assert numbers(rest) == list(range(3, 30))
     assert messages.stop() == []
     assert list(messages) == []
-    # What has not been asked for is still to come.
+    # The server has not yet delivered the remaining messages.
     assert numbers(reader.fetch_nowait(50)) == list(range(30, 50))
 
 

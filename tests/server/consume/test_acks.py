@@ -1,4 +1,4 @@
-"""Acks on the wire, and what a message says of itself in either form of ack subject."""
+"""Tests of acks on the wire, and of the metadata in both forms of ack subject."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_the_acks_of_a_batch_leave_together(
         msg.ack()
     wait_for(lambda: settled(worker))
     assert sum(acks) == 500
-    # One write for each would be 500 of them.
+    # With one write for each ack there would be 500.
     assert len(acks) < 100
 
 
@@ -86,5 +86,5 @@ def test_an_ack_leaves_while_its_thread_does_something_else(
         for _ in range(3):
             fill(nc, stream, 1)
             messages.next(SOON).ack()
-            # Asked on another connection: nothing moves on that of the ack.
+            # Ask on another connection, so that nothing moves on the connection of the ack.
             wait_for(lambda: settled(worker))

@@ -1,4 +1,4 @@
-"""Messages as columns from a real server: the same as by objects, whatever happens."""
+"""Tests of messages as columns from a real server, which must equal the messages as objects."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def sequences(batches: Iterable[object]) -> list[int]:
 
 
 def store(nc: jsync.Connection, stream: jsync.Stream) -> list[Row]:
-    """Messages of several kinds, some of them deleted; the rows that stand for the rest."""
+    """Store messages of several kinds, delete some, and return the rows of the others."""
     for number in range(40):
         headers: Any = None
         if number % 3 == 0:
@@ -99,7 +99,7 @@ def test_a_consumer_that_is_deleted_ends_a_fetch(
     waiting = Thread(batch.to_arrow)
     wait_for(lambda: worker.info().num_ack_pending == 2)
     worker.delete()
-    # What has come is not lost; the error stands beside it.
+    # The received messages are not lost, and the batch has the error.
     assert len(waiting.result()) == 2
     assert isinstance(batch.error, errors.ConsumerDeletedError)
     with pytest.raises(errors.NoRespondersError):
@@ -139,7 +139,7 @@ def test_ctrl_c_ends_a_fetch_and_returns_the_received_messages(
     reading = threading.Event()
 
     def interrupt() -> None:
-        # Wherever it comes, the test is within what expects it.
+        # Wait until the test is inside the block that expects the interrupt.
         reading.wait()
         wait_for(lambda: worker.info().num_ack_pending == 3)
         signal.pthread_kill(main, signal.SIGINT)
@@ -201,7 +201,7 @@ def test_a_batch_is_no_larger_than_the_unacknowledged_limit_of_the_server(
 ) -> None:
     fill(nc, stream, 12)
     narrow = stream.create_consumer(durable_name="narrow", max_ack_pending=4)
-    # A wait for more than four would end with this test.
+    # A wait for more than four messages would last until the end of this test.
     with narrow.arrow_batches(max_wait=LONG * 10, stop_after=12) as batches:
         found = []
         for batch in batches:
@@ -233,7 +233,7 @@ def test_one_ack_stands_for_all_before_it(
         nc.flush()
         wait_for(lambda: worker.info().ack_floor.stream_seq == 20)
         assert worker.info().num_ack_pending == 10
-        first.ack()  # behind it already
+        first.ack()  # already below the ack floor
         third.ack()
         wait_for(lambda: worker.info().ack_floor.stream_seq == 30)
 
@@ -481,7 +481,7 @@ def test_memory_is_given_back() -> None:
         reader.bring(wire)
         (batch,) = reader.batches()
         assert pa.table(batch).num_rows == pa.record_batch(batch).num_rows == 1000
-        reader.bring(wire)  # and what nobody takes
+        reader.bring(wire)  # these messages are never read
         del reader, batch
         gc.collect()
 
@@ -490,7 +490,7 @@ def test_memory_is_given_back() -> None:
     before = resident_bytes()
     for _ in range(60):
         cycle()
-    assert resident_bytes() - before < 40 << 20  # of 150 MB
+    assert resident_bytes() - before < 40 << 20  # 150 MB in total
 
 
 # The process --------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""What pyarrow, polars and DuckDB make of a stream whose reading fails or is cut."""
+"""Tests of pyarrow, polars and DuckDB when reading a stream fails or is interrupted."""
 
 from __future__ import annotations
 
@@ -190,7 +190,7 @@ def test_ctrl_c_at_any_moment_of_a_read_is_a_keyboard_interrupt(
         INTERRUPTED, server.url, stream.name, library
     ).split()
     assert int(interrupted) == 30
-    # Polars reports what it was told before it lets go of the stream.
+    # Polars reports the error before it drops the stream.
     assert set(raised) <= ({"ComputeError"} if library == "polars" else set())
 
 

@@ -1,4 +1,4 @@
-"""Threads of polars and DuckDB that read a stream while the line and the server break."""
+"""Tests of polars and DuckDB reading a stream on threads while connections and the server fail."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cuts, kills and many threads: everything is seen, and nothing stalls."""
+"""Tests with connection losses, kills and many threads: no message is missed, and none stalls."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ logger = logging.getLogger("jsync.tests.consume")
 SECONDS = float(os.environ.get("JSYNC_FAULT_SECONDS", "55"))
 ALARM = 2 * QUICK["idle_heartbeat"]
 SLACK = 30.0
-"""How much later than it should anything may happen on a machine that is busy."""
+"""The extra seconds that anything may take on a busy machine."""
 FORGOTTEN = 10.0
-"""Seconds before a SIGKILL of which the server may have forgotten the acks.
+"""The seconds before a SIGKILL whose acks the server may have forgotten.
 
-Measured: 0.0 to 0.8, the consumer's state being written a few times a second. A busy
-machine writes it later.
+Measured: 0.0 to 0.8, because the server writes the state of a consumer a few times a second. A
+busy machine writes it later.
 """
 
 
@@ -88,7 +88,7 @@ def test_sixty_four_threads_with_a_consumer_each_until_the_connection_closes(
             ),
             seconds + LONG,
         )
-        # All are served alike, and none has been left behind.
+        # All threads get a similar number of messages.
         assert max(counts) - min(counts) < 5000
         shared.close()
         ends = [type(thread.error()) for thread in threads]
@@ -102,16 +102,16 @@ def test_sixty_four_threads_with_a_consumer_each_until_the_connection_closes(
 
 
 class Ledger:
-    """A handler that acks with confirmation, and knows what came although confirmed."""
+    """A handler that acks with confirmation, and records redeliveries after a confirmed ack."""
 
     def __init__(self) -> None:
         self.seen: set[int] = set()
         self.confirmed: dict[int, float] = {}
-        """When."""
+        """The time of the confirmed ack of each message."""
         self.again: list[tuple[float, float]] = []
-        """When it had been confirmed, and when it came again."""
+        """The times of the confirmed ack and of the redelivery."""
         self.stall = 0.0
-        """The longest time from one message to the next, waits for acks included."""
+        """The longest time between two messages, including waits for acks."""
         self._last = monotonic()
 
     def __call__(self, msg: jsync.JetStreamMsg) -> None:
@@ -129,10 +129,10 @@ class Ledger:
 
 
 class CoarseLedger(Ledger):
-    """Has many acks confirmed at a time.
+    """Confirms many acks at a time.
 
-    A server that was killed has forgotten what it had delivered, and is silent on acks of
-    that: each would be waited for.
+    A server that was killed has forgotten some deliveries, and does not answer their acks. This
+    class does not wait for each of them.
     """
 
     def __init__(self, nc: jsync.Connection) -> None:
@@ -166,8 +166,8 @@ def test_cuts_at_any_byte_lose_nothing_and_repeat_nothing_confirmed(
     cuts: int,
     options: dict[str, Any],
 ) -> None:
-    # What was on its way at a cut comes again after ack_wait; what lies in the buffer is
-    # confirmed long before that.
+    # Messages in flight at a cut are redelivered after ack_wait. Buffered messages are
+    # acknowledged long before.
     ack_wait = 6.0
     stream.create_consumer(durable_name="cut", ack_wait=ack_wait, max_ack_pending=1000)
     consumer = far.jetstream().stream(stream.name).consumer("cut")
@@ -188,10 +188,10 @@ def test_cuts_at_any_byte_lose_nothing_and_repeat_nothing_confirmed(
         assert not consuming.closed
     assert ledger.again == []
     assert events.names.count("reconnect") >= cuts // 2
-    while told.waiting:  # a busy server sends its heartbeats late
+    while told.waiting:  # a busy server sends heartbeats late
         assert isinstance(told.get(), errors.MissedHeartbeatError)
     assert len(ledger.confirmed) > count // 2
-    # At the end what was on its way may be all that is left.
+    # At the end, only the redelivered messages may be left.
     assert ledger.stall <= max(ALARM, ack_wait) + SLACK
     logger.info("%d cuts, the longest stall %.2f s", cuts, ledger.stall)
 
@@ -234,7 +234,7 @@ def test_a_killed_server_that_comes_back_is_consumed_on(
             assert isinstance(error, (errors.NoRespondersError, errors.PullError)), (
                 error
             )
-    # The server itself forgets the acks of about its last second; nothing older.
+    # The server forgets the acks of about its last second, but no older ones.
     ages = [
         next((kill for kill in killed if confirmed < kill < came), came) - confirmed
         for confirmed, came in ledger.again

@@ -1,4 +1,4 @@
-"""Each message once and in order, whatever the options; and when the next pull is sent."""
+"""Tests that each message arrives once and in order, and of the time of the next pull request."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_messages_gives_each_message_once_and_in_order(
     begin = monotonic()
     with worker.messages(**options, on_error=told) as messages:
         assert take(messages, 600) == list(range(600))
-        # A pull that waited for its end would take 30 seconds.
+        # A pull that waited for its expiry would take 30 seconds.
         assert monotonic() - begin < SOON
         fill(nc, stream, 50)
         assert take(messages, 50) == list(range(600, 650))
@@ -79,7 +79,7 @@ def test_the_next_pull_is_sent_while_half_is_still_unread(
         assert pulls.batches == [10]
         take(messages, 1)
         wait_for(lambda: pulls.batches == [10, 5])
-        # The second came while half of the first was unread.
+        # The second pull request came while half of the first batch was unread.
         wait_for(lambda: messages.pending == 10)
         assert take(messages, 35) == list(range(5, 40))
 
@@ -94,8 +94,8 @@ def test_all_pulls_are_answered_on_one_subscription(
     pulls: Pulls,
     face: str,
 ) -> None:
-    # "Consume should create a single subscription to handle responses for all pull
-    # requests." Nothing is sent before it is asked for.
+    # "Consume should create a single subscription to handle responses for all pull requests." No
+    # pull request is sent before the first read.
     far.flush()
     assert pulls.count == 0
     before = pulls.subscriptions
@@ -174,7 +174,7 @@ def test_a_message_that_does_not_fit_beside_the_buffer_does_not_spin(
     with far_worker.messages(max_bytes=1000, on_error=told) as messages:
         wait_for(lambda: messages.pending == 1)
         for _ in range(3):
-            # Three round trips are many pulls for one that spins.
+            # In three round trips a busy loop would send many pull requests.
             nc.flush()
             messages.next(SOON).ack()
         assert pulls.count < 20
@@ -194,7 +194,7 @@ def test_a_message_that_fits_the_whole_but_no_open_pull_comes_without_a_word(
     js, told = nc.jetstream(), Recorder()
     options: dict[str, Any] = {"max_bytes": 1000, "threshold_bytes": threshold}
     with far_worker.messages(**options, on_error=told) as messages:
-        # Two pulls are open after this, each of a part of the thousand.
+        # Now two pulls are open, each for a part of the thousand.
         js.publish(f"{stream.name}.a", bytes(first))
         messages.next(SOON).ack()
         js.publish(f"{stream.name}.a", bytes(850))
@@ -237,7 +237,7 @@ def test_stop_after_by_bytes_takes_no_more_than_that_from_open_pulls(
         nc.publish(f"{stream.name}.a", b"%d" % number)
     for msg in messages:
         msg.ack()
-    # Not one lies about until its ack_wait is over.
+    # No message waits for its ack_wait.
     wait_for(lambda: worker.info().num_ack_pending == 0)
     rest = worker.info()
     assert rest.num_pending == 36 - 12

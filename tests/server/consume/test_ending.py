@@ -1,4 +1,4 @@
-"""stop, drain and with blocks: who gets what was prefetched."""
+"""Tests of stop, drain and with blocks, and of the messages that were prefetched."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_stopped_messages_give_the_rest_back_at_once(
         next(iterator)
     with pytest.raises(errors.SubscriptionClosedError):
         messages.next(1)
-    # The ack_wait is a minute.
+    # This must not take the ack_wait of a minute.
     with worker.fetch(49, timeout=SOON) as rest:
         assert sorted(int(msg.data) for msg in rest) == list(range(1, 50))
 
@@ -56,7 +56,7 @@ def test_a_stopped_consume_gives_the_rest_back_at_once(
     consuming = worker.consume(handler, max_messages=10)
     assert handler.entered.wait(SOON)
     stopping = Thread(consuming.stop)
-    # Given back while the handler is still at work on its message.
+    # jsync returns the messages while the handler still works on another message.
     with worker.fetch(19, timeout=SOON) as rest:
         assert sorted(int(msg.data) for msg in rest) == list(range(1, 20))
     assert not stopping.ended
@@ -132,7 +132,7 @@ def test_ending_a_consume_from_its_own_handler(
         assert ready.wait(SOON)
         numbers.append(int(msg.data))
         msg.ack()
-        for _ in range(2):  # twice, and on each message
+        for _ in range(2):  # twice, and for each message
             getattr(made[0], how)()
 
     made.append(worker.consume(handle, max_messages=10))
@@ -188,21 +188,21 @@ def test_ending_it_from_many_threads_at_once_and_again(
             thread.result()
         getattr(work, how)()
         if how == "drain":
-            # What was prefetched is still handled.
+            # The handler still gets the prefetched messages.
             wait_for(lambda: work.closed and not getattr(work, "pending", 0))
     assert work.closed
     assert numbers == list(range(len(numbers)))
     left: list[int] = []
 
     def is_all_there() -> bool:
-        # The server handles what was given back beside our asking for it.
+        # The server can process the returned messages after this request.
         with worker.fetch_nowait(200) as rest:
             for msg in rest:
                 left.append(int(msg.data))
                 msg.ack()
         return len(numbers) + len(left) >= 200
 
-    # The ack_wait is a minute.
+    # This must not take the ack_wait of a minute.
     wait_for(is_all_there, timeout=SOON)
     assert sorted(numbers + left) == list(range(200))
 
@@ -245,7 +245,7 @@ def test_stopping_while_disconnected_does_not_hang(
     assert messages.closed
     proxy.accept()
     events.wait("reconnect")
-    # The naks were held, and have left by now.
+    # The naks were buffered, and are sent by now.
     with worker.fetch(20, timeout=SOON) as rest:
         assert sorted(int(msg.data) for msg in rest) == list(range(20))
 
@@ -319,14 +319,15 @@ def test_an_exception_of_the_body_stops_a_consume_and_is_not_masked(
 
     def fail() -> None:
         with worker.consume(handler, max_messages=30):
-            # What the server has sent, the handler's thread may not have seen yet.
+            # The server counts messages as delivered that the thread of the handler has not seen
+            # yet.
             assert handler.entered.wait(SOON)
             wait_for(lambda: worker.info().num_ack_pending == 30)
             raise ZeroDivisionError
 
     failing = Thread(fail)
     assert handler.entered.wait(SOON)
-    # Given back before the handler lets go.
+    # jsync returns the messages before the handler ends.
     with worker.fetch(29, timeout=SOON) as rest:
         assert sorted(int(msg.data) for msg in rest) == list(range(1, 30))
     handler.open.set()

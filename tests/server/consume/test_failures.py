@@ -1,4 +1,4 @@
-"""What ends messages and consume although nobody asked for it, and what does not."""
+"""Tests of the errors that end messages and consume, and of those that do not."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_a_consumer_that_is_not_there_is_reported_and_nothing_spins(
         for _ in range(3):
             assert isinstance(told.get(), errors.NoRespondersError)
         assert pulls.count <= 4
-        # And when it is there again it goes on.
+        # With the consumer back, reading continues.
         fill(nc, stream, 3)
         stream.create_consumer(durable_name="worker")
         wait_for(lambda: handler.numbers == [0, 1, 2])
@@ -134,8 +134,8 @@ def test_limits_of_the_consumer_are_reported_and_nothing_spins(
 def test_a_consumer_that_takes_few_pulls_is_read_to_the_end_all_the_same(
     nc: jsync.Connection, far: jsync.Connection, stream: jsync.Stream
 ) -> None:
-    # Pulls with heartbeats beyond max_waiting are refused without a word: when nothing is
-    # open any more the heartbeats stay away, and it begins anew.
+    # The server ignores pull requests with heartbeats beyond max_waiting. After the open pull
+    # ends, heartbeats are missing, and jsync pulls again.
     stream.create_consumer(durable_name="narrow", max_waiting=1)
     narrow = far.jetstream().stream(stream.name).consumer("narrow")
     told = Recorder()

@@ -1,4 +1,4 @@
-"""What one pull does when the server is slow, silent or gone, and what it sends."""
+"""Tests of a single pull on a slow, silent or lost server, and of its request."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_a_message_between_the_expiry_and_the_deadline_is_not_lost(
     proxy.deaf("server")
     batch = far_worker.fetch(10, timeout=0.3)
     wait_for(lambda: worker.info().num_ack_pending == 3)
-    wait_for(lambda: worker.info().num_waiting == 0)  # expired
+    wait_for(lambda: worker.info().num_waiting == 0)  # the pull has expired
     proxy.hear()
     assert numbers(batch) == [0, 1, 2]
     assert batch.error is None
@@ -89,7 +89,7 @@ def test_one_and_many_behave_alike(
     with far_worker.fetch(batch, timeout=LONG) as left:
         assert left.error is None
     fill(nc, stream, batch)
-    # What was left took nothing along.
+    # The abandoned pull has taken no message.
     assert numbers(far_worker.fetch(batch, timeout=SOON)) == list(
         range(batch, 2 * batch)
     )

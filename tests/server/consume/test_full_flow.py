@@ -1,4 +1,4 @@
-"""Ending in full flow: all that a server has counted as delivered comes."""
+"""Tests of ending in full flow: every message that the server has counted as delivered arrives."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ PROBE = {"batch": 1, "max_bytes": 1, "no_wait": True}
 
 
 def reader(stream: jsync.Stream, number: int = 0) -> jsync.Consumer:
-    """What its server drops is lost: it wants no acks."""
+    """Create a consumer without acks, which loses each message that its server drops."""
     return stream.create_consumer(name=f"reader-{number}", ack_policy="none")
 
 
 class Refilling:
-    """A handler that says when half of a pull of 20 has been read: the next one leaves."""
+    """A handler that signals when half of a pull of 20 is read, and the next pull is sent."""
 
     def __init__(self) -> None:
         self.numbers: list[int] = []
@@ -80,7 +80,7 @@ def test_a_fetch_that_is_left_at_once_returns_all_that_was_pulled(
     for first in range(0, 60, 20):
         batch = consumer.fetch(20)
         assert numbers(batch.close()) == list(range(first, first + 20))
-    # What is there, and no waiting for what is not.
+    # Get the available messages without waiting for more.
     fill(nc, stream, 5)
     assert numbers(consumer.fetch(20, timeout=60).close()) == list(range(60, 65))
     assert consumer.fetch(20, timeout=60).close() == []

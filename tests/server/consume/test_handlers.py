@@ -1,4 +1,4 @@
-"""Handlers that raise."""
+"""Tests of handlers that raise."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def test_naks_that_use_nothing_up_are_not_warned_of(
     worker.consume(Handler(), on_exception="nak").stop()
     limited.consume(Handler(), on_exception="nak", nak_delay=1).stop()
     limited.consume(Handler(), on_exception="term").stop()
-    # Nothing is known of a consumer that was bound without asking.
+    # jsync has not asked the server about this consumer, so it cannot warn.
     js.consumer(stream.name, "limited").consume(Handler(), on_exception="nak").stop()
     assert not [str(warning.message) for warning in recwarn]
 

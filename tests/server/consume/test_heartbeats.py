@@ -1,4 +1,4 @@
-"""Heartbeats that stay away, and those that need not come."""
+"""Tests of missing heartbeats, and of cases that need no heartbeat."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def test_a_slow_handler_starves_nothing(
         swift.consume(quick, max_messages=100, **CALM, on_error=told),
     ):
         assert slow.entered.wait(SOON)
-        # Its pulls go on, and so do pings and other consumers: each pulls every 3 s.
+        # Pulling, pings and other consumers continue. Each consumer pulls every 3 s.
         before = pulls.count
         wait_for(lambda: pulls.count >= before + 2)
         far.rtt()

@@ -1,4 +1,4 @@
-"""idle_timeout: an iteration that ends by itself when it is quiet."""
+"""Tests of idle_timeout, which ends an iteration when no message arrives."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_a_message_in_time_keeps_it_going(
 ) -> None:
     reader = Thread(lambda: numbers(worker.messages(idle_timeout=3.0)))
     for _ in range(8):
-        # Heartbeats and pings are no messages.
+        # Heartbeats and pings do not count as messages.
         nc.flush()
         sleep(0.5)
         fill(nc, stream, 1)

@@ -1,4 +1,4 @@
-"""What a reader holds, and that it holds no more later on."""
+"""Tests that the memory of a reader does not grow."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Priority groups (ADR-42): pinned clients, overflow and priorities."""
+"""Tests of priority groups (ADR-42): pinned clients, overflow and priorities."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ SWIFT: dict[str, Any] = {"timeout": SOON, "group": "A"}
 
 @pytest.fixture
 def pinned(stream: jsync.Stream) -> jsync.Consumer:
-    """Whose pinned client loses its place when it does not pull for a minute."""
+    """A consumer that unpins a client which has not pulled for a minute."""
     return stream.create_consumer(
         durable_name="pinned",
         priority_groups=["A"],
@@ -56,7 +56,7 @@ def unpin(nc: jsync.Connection, consumer: jsync.Consumer) -> None:
 
 
 def holder(consumer: jsync.Consumer) -> str | None:
-    """The id that the server has pinned."""
+    """Return the id of the client that the server has pinned."""
     states = consumer.info().priority_groups
     assert states
     return states[0].pinned_client_id
@@ -98,7 +98,7 @@ def test_only_the_pinned_client_is_served(
         assert int(pinned.next(**SWIFT).data) == 0
         with pytest.raises(errors.TimeoutError):
             other.next(0.2, group="A")
-        # Nor another object of the same connection: the client is the consumer object.
+        # The client is the consumer object, so another object of the same connection gets nothing.
         with pytest.raises(errors.TimeoutError):
             stream.consumer("pinned").next(0.2, group="A")
         assert int(pinned.next(**SWIFT).data) == 1
@@ -116,18 +116,18 @@ def test_an_unpinned_client_waits_for_its_turn_again(
     fill(nc, stream, 5)
     assert int(far_pinned.next(**SWIFT).data) == 0
     old = holder(pinned)
-    # Nobody is pinned any more: its id is wrong.
+    # No client is pinned any more, so the old id is wrong.
     unpin(nc, pinned)
     assert int(far_pinned.next(**SWIFT).data) == 1
     assert pulls.statuses[-1] == "423 Nats-Wrong-Pin-Id"
     assert holder(pinned) not in (old, None)
-    # Another is: there is a mismatch.
+    # Another client is pinned, so the ids do not match.
     unpin(nc, pinned)
     assert int(pinned.next(**SWIFT).data) == 2
     with pytest.raises(errors.TimeoutError):
         far_pinned.next(0.3, group="A")
     assert "423 Nats-Pin-Id mismatch" in pulls.statuses
-    # And when that one is gone, it is served again.
+    # When the other client is unpinned, the first one gets messages again.
     unpin(nc, pinned)
     assert int(far_pinned.next(**SWIFT).data) == 3
     assert numbers(far_pinned.fetch(1, **SWIFT)) == [4]
@@ -188,7 +188,7 @@ def test_another_client_takes_over_when_the_pinned_one_dies(
             fill(nc, stream, 20)
             wait_for(lambda: set(b.numbers) >= set(range(20, 40)))
             wait_for(lambda: settled(two))
-            # Back again, the first one waits for its turn.
+            # The first client is back, and waits for its turn.
             proxy.accept()
             far.flush(SOON)
             fill(nc, stream, 20)
@@ -253,7 +253,7 @@ def test_an_overflow_client_is_served_while_enough_is_pending(
         with pytest.raises(errors.TimeoutError):
             spare.next(0.2)
         fill(nc, stream, 3)
-        # Three are more than four: then it is for others.
+        # Seven pending messages are three more than four. The last four are for others.
         assert take(spare, 3) == [0, 1, 2]
         with pytest.raises(errors.TimeoutError):
             spare.next(0.2)
@@ -364,6 +364,6 @@ def test_a_consumer_that_is_not_known_is_left_to_the_server(
         bound.next(SOON, group="B")
     with pytest.raises(errors.PullError, match="Not a Overflow"):
         bound.next(SOON, group="A", min_pending=1)
-    # And it is pinned all the same.
+    # The client gets pinned nevertheless.
     assert [int(bound.next(**SWIFT).data) for _ in range(2)] == [0, 1]
     assert bound._pins["A"].id == holder(pinned)

@@ -1,4 +1,4 @@
-"""Going on by itself on a connection made anew."""
+"""Tests that reading continues by itself after a reconnect."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_messages_continue_by_themselves_after_a_cut(
             events.wait("reconnect", round_)
         fill(nc, stream, 5)
         wait_for(lambda: handler.numbers == list(range(5)))
-        # One pull for each connection: and nobody asked whether the consumer is there.
+        # There is one pull for each connection, and no request for the info of the consumer.
         assert pulls.batches == [500] * 4
         assert b"CONSUMER.INFO" not in bytes(pulls._seen).partition(b"MSG.NEXT")[2]
     assert told.waiting == 0

@@ -1,6 +1,6 @@
-"""What the pulls of messages and consume ask for, as a real server gets them.
+"""Tests of the pull requests of messages and consume, as a real server receives them.
 
-Texts in quotes are ADR-37's, revision 2.
+Texts in quotes are from ADR-37, revision 2.
 """
 
 from __future__ import annotations
@@ -70,8 +70,8 @@ def test_the_rest_of_an_expired_pull_is_requested_again(
     far_worker: jsync.Consumer,
     pulls: Pulls,
 ) -> None:
-    # 408 Request Timeout: "subtract the value of Nats-Pending-Messages header from
-    # pending messages count". Three lie in the buffer.
+    # 408 Request Timeout: "subtract the value of Nats-Pending-Messages header from pending
+    # messages count". Three messages are in the buffer.
     fill(nc, stream, 3)
     told = Recorder()
     options: dict[str, Any] = {"max_messages": 10, "threshold_messages": 5}

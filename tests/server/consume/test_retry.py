@@ -1,4 +1,4 @@
-"""Failed messages: delivered again with delays, and kept as dead letters at their end."""
+"""Tests of failed messages: redelivery with delays, and dead letters after the last attempt."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def quick(unique: str) -> Retry:
 
 
 class Failing:
-    """Raises for each message, and remembers the attempts."""
+    """A handler that raises for each message, and records the attempts."""
 
     def __init__(self, error: Callable[[], BaseException] = LookupError) -> None:
         self.attempts: list[int] = []
@@ -52,7 +52,7 @@ class Failing:
 
 
 def of_kind(told: Recorder, kind: type[Exception]) -> Any:
-    """The next error of a kind."""
+    """Return the next error of this type."""
     while not isinstance(error := told.get(), kind):
         assert isinstance(error, errors.CallbackError), error
     return error
@@ -234,7 +234,7 @@ def test_a_dead_letter_whose_ack_or_whose_term_is_lost_is_stored_once(
     unique: str,
     lost: bytes,
 ) -> None:
-    """The connection ends at that frame, so the message comes again."""
+    """The connection is lost at that frame, so the server delivers the message again."""
     worker = stream.create_consumer(durable_name="worker", ack_wait=3)
     retry = Retry(attempts=1, deliveries=100, dead_letter=f"dead.{unique}")
     cut = threading.Event()

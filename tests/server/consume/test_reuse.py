@@ -1,4 +1,4 @@
-"""A subscription serves one `next` or `fetch` after the other, and swallows nothing."""
+"""Tests that one subscription serves several calls of `next` or `fetch`, and loses no message."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.server
 
 
 def pull(consumer: jsync.Consumer, way: str) -> int:
-    """The next message, acked."""
+    """Return the number in the next message, and ack it."""
     if way == "next":
         msg = consumer.next(SOON)
     else:
@@ -56,7 +56,7 @@ def test_an_answered_pull_leaves_its_subscription_to_the_next(
     subscriptions = pulls.subscriptions
     assert [pull(far_worker, way) for _ in range(5)] == [5, 6, 7, 8, 9]
     assert pulls.subscriptions == subscriptions
-    # Each has an address of its own all the same.
+    # Each pull still has a different reply subject.
     assert len(pulls.replies) == pulls.count == 10
 
 
@@ -104,12 +104,12 @@ def test_an_abandoned_fetch_on_a_reused_subscription_swallows_no_message(
                 pass
         wait_for(lambda: worker.info().num_waiting == 0)
         fill(nc, stream, 2)
-        # The ack_wait is a minute.
+        # This must not take the ack_wait of a minute.
         assert [pull(worker, way) for _ in range(2)] == [2 + 2 * turn, 3 + 2 * turn]
 
 
 class InterruptError(Exception):
-    """What the signal handler raises."""
+    """The error that the signal handler raises."""
 
 
 def interrupt_next(consumer: jsync.Consumer) -> None:
@@ -236,7 +236,7 @@ def test_many_threads_pull_from_one_consumer_at_once(
     got = [number for reader in readers for number in reader.result()]
     assert sorted(got) == list(range(threads * each))
     assert len(nc.session.spare) <= MOST_SPARE
-    wait_for(lambda: subscribed(nc) <= 2)  # the replies', and one of `next`
+    wait_for(lambda: subscribed(nc) <= 2)  # one for replies, and one of `next`
 
 
 def test_subscriptions_beyond_the_kept_ones_end_at_the_server(
@@ -353,7 +353,7 @@ def test_an_iterator_that_was_read_to_its_end_takes_nothing_of_the_next(
 def test_an_only_reader_needs_no_other_thread(
     nc: jsync.Connection, stream: jsync.Stream, worker: jsync.Consumer, face: str
 ) -> None:
-    # Whoever waits alone for messages reads the socket itself.
+    # A thread that waits alone for messages reads the socket itself.
     fill(nc, stream, 200)
     worker.next(SOON).nak()
     held, release = threading.Event(), threading.Event()

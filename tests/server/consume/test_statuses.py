@@ -1,4 +1,4 @@
-"""Statuses, given by the proxy in the server's place."""
+"""Tests of statuses, which the proxy sends in place of the server."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.server
 
 @pytest.fixture(autouse=True)
 def _no_second_try(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A pull that nobody takes would be sent again: that is shown in `test_fetch`."""
+    """Disable the retry of pulls without responders, which `test_fetch` tests."""
     monkeypatch.setattr(SinglePull, "retries", 0)
 
 
@@ -91,7 +91,7 @@ def test_a_status_ends_nothing_and_loses_nothing(
     assert handler.numbers == list(range(103))
     assert pulls.count < 100
     assert told.waiting == 0
-    # Warnings are logged as well, and what is silent is silent there, too.
+    # Warnings are also logged. Statuses that are ignored are not logged.
     logged = [r for r in caplog.records if r.name == "jsync.consume"]
     assert len(logged) == (kind is not None)
     for record in logged:
@@ -191,7 +191,7 @@ FAILURES: list[tuple[str, type[Exception]]] = [
 def fetched(
     consumer: jsync.Consumer, pulls: Pulls, status: str, *headers: str, found: int
 ) -> Thread[tuple[list[int], jsync.Batch]]:
-    """Fetch, and have `status` come once `found` messages have."""
+    """Fetch, and inject `status` after `found` messages."""
     batch = consumer.fetch(10, timeout=LONG)
 
     def read() -> tuple[list[int], jsync.Batch]:
@@ -277,7 +277,7 @@ def test_next_raises_for_each_status_that_ends_it(
     call = Thread(far_worker.next, LONG)
     pulls.answer(status)
     assert type(call.error()) is kind
-    # A heartbeat ends nothing, and the next call is none the worse.
+    # A heartbeat does not end a pull, and the next call works.
     call = Thread(far_worker.next, LONG)
     wait_for(lambda: pulls.count == 2)
     pulls.answer("100 Idle Heartbeat")
@@ -300,7 +300,7 @@ def test_fetch_nowait_ends_with_each_status(
     status: str,
     kind: type[Exception] | None,
 ) -> None:
-    # The server itself is not heard: it would answer first.
+    # The proxy does not read from the server, which would reply first.
     proxy.deaf("server")
     batch = far_worker.fetch_nowait(10)
     pulls.answer(status)

@@ -1,4 +1,4 @@
-"""Whatever the consumer loses, every way of pulling says so, soon, and none hangs."""
+"""Tests that every way of pulling reports a lost consumer soon, and none hangs."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ system_account: SYS
 
 @dataclass
 class Place:
-    """A server of its own with a consumer on it, and a connection that reconnects."""
+    """A server with a consumer, and a connection that reconnects."""
 
     start: StartServer
     server: LocalServer
@@ -124,7 +124,7 @@ def test_a_deletion_wakes_every_waiting_thread(
     ("trouble", "kind"),
     [
         (restart_without_jetstream, errors.ConnectionLostError),
-        # The server says nothing: the heartbeats stay away.
+        # The server sends nothing, so heartbeats are missing.
         (take_jetstream_from_the_account, errors.PullError),
     ],
 )
@@ -134,7 +134,7 @@ def test_a_single_pull_ends_when_jetstream_is_lost(
     work = waiting(place, pull)
     trouble(place)
     assert isinstance(work.error(), kind)
-    # And the next one is told so at once.
+    # The next pull fails at once.
     with pytest.raises(errors.NoRespondersError):
         pull(place)
 
@@ -253,7 +253,7 @@ def test_with_as_many_pulls_as_may_wait_another_is_refused_or_not_answered(
         for pull in (lambda: narrow.next(5), lambda: list(narrow.fetch(1, timeout=5))):
             with pytest.raises(errors.PullError, match="MaxWaiting"):
                 pull()
-        # One with heartbeats gets no answer at all, and notices by that.
+        # A pull with heartbeats gets no reply, and fails because of the missing heartbeats.
         with pytest.raises(errors.PullError, match="no heartbeat"):
             narrow.next(LONG, idle_heartbeat=0.5)
         with (
@@ -277,7 +277,7 @@ def test_at_max_ack_pending_a_pull_waits_and_then_continues(
         assert list(batch) == []
     told, handler = Recorder(), Handler()
     with at_work(face, strict, handler, **CALM, on_error=told):
-        with pytest.raises(TimeoutError):  # and nothing is told
+        with pytest.raises(TimeoutError):  # no error is reported
             wait_for(lambda: bool(handler.numbers or told.waiting), 3.5)
         for msg in unacked:
             msg.ack()

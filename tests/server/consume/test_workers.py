@@ -1,4 +1,4 @@
-"""A handler on several threads."""
+"""Tests of a handler on several threads."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ WORKERS = 4
 
 
 class Together:
-    """A handler that returns once it has been called on all threads at the same time."""
+    """A handler that returns once all threads have called it at the same time."""
 
     def __init__(self) -> None:
         self.threads: set[str] = set()
@@ -56,7 +56,7 @@ def test_an_idle_worker_takes_the_next_message_while_others_are_at_work(
     handler = Handler()
     handler.open.clear()
     with worker.consume(handler, workers=WORKERS) as consuming:
-        # One after the other, so that each wakes a thread of its own.
+        # Publish one message at a time, so that each wakes another thread.
         for count in range(1, WORKERS + 1):
             fill(nc, stream, 1)
             wait_for(lambda n=count: worker.info().num_ack_pending == n)  # type: ignore[misc]
@@ -143,7 +143,7 @@ def test_stop_after_ends_those_too_that_wait(
 def test_a_handler_that_raises_on_one_of_them_ends_all_when_it_is_told_to(
     nc: jsync.Connection, stream: jsync.Stream, worker: jsync.Consumer
 ) -> None:
-    # More than the others can be through with before they are told.
+    # These are more messages than the other threads can handle before they are told.
     fill(nc, stream, 500)
     handler, told = Handler(bad=5), Recorder()
     consuming = worker.consume(

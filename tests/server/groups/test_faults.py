@@ -1,6 +1,6 @@
-"""Members of a group are killed and frozen, and so is the server: each key stays in order.
+"""Tests of killed and frozen members and servers: the messages of each key stay in order.
 
-Members are processes. They tell when they begin and end with each message.
+Members are processes. They report the begin and the end of each message.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ MEMBER = """
 
 
 class Handled(NamedTuple):
-    """One call of a handler, by the clock that all processes share; 0: it did not end."""
+    """One call of a handler, by the clock that all processes share. 0 means it has not ended."""
 
     begun: int
     ended: int
@@ -61,7 +61,7 @@ class Handled(NamedTuple):
 
 
 class Log:
-    """The calls of all handlers that there have been."""
+    """The calls of all handlers so far."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -70,7 +70,7 @@ class Log:
     def add(self, pid: int, line: str) -> None:
         words = line.split()
         if len(words) < 3 or not line.endswith("\n"):
-            return  # killed while it was written
+            return  # the process was killed while it wrote this line
         begun, key, number, *ended = words
         call = Handled(int(begun), int(*ended or ["0"]), key, int(number), pid)
         with self._lock:
@@ -82,7 +82,7 @@ class Log:
             return sorted(self._calls.values())
 
     def done(self) -> int:
-        """The messages that were handled to the end."""
+        """The number of messages that were handled completely."""
         return len({(call.key, call.number) for call in self.calls if call.ended})
 
     def await_more(self, than: int) -> None:
@@ -90,10 +90,15 @@ class Log:
         wait_for(lambda: self.done() > than, PATIENT)
 
     def check(self, count: int, *, frozen: dict[int, list[tuple[int, int]]]) -> int:
-        """Each key: nothing lost, nothing early, one at a time. Returns the repetitions.
+        """Check the messages of each key: none lost, in order, and one at a time.
 
-        `frozen` has the times in which a process was frozen. A call that was under way
-        then ends late, which nobody can prevent.
+        Args:
+            count: The number of messages.
+            frozen: The times in which a process was frozen. A call during such a time ends late,
+            which cannot be prevented.
+
+        Returns:
+            The number of repeated calls.
         """
         repeated = 0
         calls = self.calls
@@ -118,7 +123,7 @@ class Log:
 
 @contextlib.contextmanager
 def member(url: str, name: str, log: Log) -> Iterator[Child]:
-    """A process of a member that has joined, and whose calls the log gets."""
+    """A process of a member that has joined. The log gets its calls."""
     with Child(MEMBER, url, name, ACK_WAIT, patience=20 * LONG) as child:
         joined = threading.Event()
 
@@ -139,7 +144,7 @@ def member(url: str, name: str, log: Log) -> Iterator[Child]:
 
 
 class Orders:
-    """A stream with a group of 6 partitions, and what was published so far."""
+    """A stream with a group of 6 partitions, and the messages published so far."""
 
     def __init__(self, js: jsync.JetStream) -> None:
         js.create_stream(name="S", subjects=["s.*"])
@@ -181,7 +186,8 @@ def test_keys_stay_in_order_while_members_are_killed(
             victim = running[name].pop(dice.randrange(2))
             victim.process.kill()
             if number % 2:
-                # Its standby is killed with it, and others get its partitions.
+                # The standby of the partition is killed as well, so other members get its
+                # partitions.
                 running[name].pop().process.kill()
                 orders.group.drop(name)
                 orders.await_done(log)
@@ -197,7 +203,7 @@ def test_keys_stay_in_order_while_members_are_killed(
 def test_keys_stay_in_order_while_members_are_frozen(
     own_server: StartServer, rounds: int
 ) -> None:
-    """A frozen member wakes up when its messages are another one's, and handles none."""
+    """A frozen member wakes up when its messages belong to another member, and handles none."""
     server, log, dice = own_server(), Log(), random.Random(rounds)
     frozen: dict[int, list[tuple[int, int]]] = {}
     with connect(server.url, Events()) as nc, contextlib.ExitStack() as stack:

@@ -1,4 +1,4 @@
-"""Consumer groups: created, changed and deleted, and members that come and go."""
+"""Tests of consumer groups: create, change and delete them, and add and drop members."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ KEYS = [f"k{number}" for number in range(24)]
 
 @pytest.fixture
 def orders(js: jsync.JetStream, unique: str) -> Iterator[str]:
-    """A stream of keys; its groups go with it."""
+    """A stream of keys. Deleting it deletes its groups."""
     js.create_stream(name=unique, subjects=[f"{unique}.*"], storage="memory")
     yield unique
     for group in list(js.consumer_groups(unique)):
@@ -37,7 +37,7 @@ def orders(js: jsync.JetStream, unique: str) -> Iterator[str]:
 
 @pytest.fixture
 def group(js: jsync.JetStream, orders: str) -> jsync.ConsumerGroup:
-    """An elastic group with 6 partitions, and no members."""
+    """An elastic group with 6 partitions and no members."""
     return js.create_consumer_group(
         orders, "g", partitions=6, filters={f"{orders}.*": [1]}
     )
@@ -50,7 +50,7 @@ def publish(js: jsync.JetStream, stream: str, numbers: range) -> None:
 
 
 class Log:
-    """What members have handled: the subject and the number, in order; by whom."""
+    """The handled messages, as subject and number in order, and their members."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -246,7 +246,7 @@ def test_keys_stay_in_order_and_alone_through_joins_and_leaves(
 def test_a_partition_is_not_handed_over_while_its_message_is_handled(
     js: jsync.JetStream, group: jsync.ConsumerGroup, orders: str
 ) -> None:
-    """The handler takes longer than `ack_wait`, and its consumer may not expire either."""
+    """The handler takes longer than `ack_wait`, and its consumer must not expire."""
     group.add("a")
     subject = f"{orders}.{KEYS[0]}"
     js.publish(subject, b"1")
@@ -333,7 +333,7 @@ def test_a_standby_is_served_once_the_served_instance_leaves_or_steps_down(
     with contextlib.ExitStack() as stack:
         running = {}
         for name in ("one", "two", "three"):
-            # No pin expires within the test.
+            # No pin expires during the test.
             member = stack.enter_context(group.join("a", ack_wait=120))
             running[name] = member.consume(log.handler(name))
             stack.callback(running[name].stop)
@@ -493,7 +493,7 @@ def test_a_static_group_reads_the_stream_itself(
         with a.consume(log.handler("a")), b.consume(log.handler("b")):
             log.await_numbers(numbered, 5)
             wait_for(lambda: sum(group.lag().values()) == 0)
-    # Its consumers keep their place while nobody is there.
+    # The consumers keep their positions while no member is there.
     publish(js, numbered, range(5, 8))
     with group.join("a") as a, group.join("b") as b:
         with a.consume(log.handler("a")), b.consume(log.handler("b")):
@@ -513,7 +513,7 @@ def test_a_static_group_ends_its_members_with_any_change(
     bucket = js.key_value("static-consumer-groups")
     with group.join("a") as member, other.join("a") as beside:
         publish(js, numbered, range(1))
-        # A member learns by its first message that the server serves it and no other.
+        # Only the first message tells a member that the server has chosen it.
         for each in (beside, member):
             next(iter(each)).ack()
         waiting = Thread(acknowledge, member)
@@ -521,7 +521,7 @@ def test_a_static_group_ends_its_members_with_any_change(
         stored = bucket.get(f"{numbered}.g").value
         bucket.put(f"{numbered}.g", stored.replace(b'"a"', b'"b"'))
         assert isinstance(waiting.error(), errors.ConsumerGroupChangedError)
-        # A group whose name begins with that of the deleted one keeps its consumers.
+        # Deleting a group keeps the consumers of another group whose name begins the same.
         js.delete_consumer_group(numbered, "g")
         assert list(js.consumer_names(numbered)) == ["g-x-a"]
     with pytest.raises(errors.ConfigError, match="at least 1 second"):

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def bucket(js: jsync.JetStream, unique: str) -> Iterator[jsync.KeyValue]:
-    """A bucket of this test's own, in memory, which keeps 5 revisions of a key."""
+    """A bucket for this test alone, in memory, which keeps 5 revisions of a key."""
     yield js.create_key_value(bucket=unique, history=5, storage="memory")
     with contextlib.suppress(errors.BucketNotFoundError):
         js.delete_key_value(unique)
@@ -27,12 +27,12 @@ def bucket(js: jsync.JetStream, unique: str) -> Iterator[jsync.KeyValue]:
 
 @pytest.fixture
 def far(proxy: FaultProxy) -> Iterator[jsync.Connection]:
-    """A connection through the proxy, which reconnects at once."""
+    """A connection through the proxy that reconnects at once."""
     with connect(proxy.url, Events()) as connection:
         yield connection
 
 
 @pytest.fixture
 def far_bucket(far: jsync.Connection, bucket: jsync.KeyValue) -> jsync.KeyValue:
-    """The same bucket, over that connection."""
+    """The same bucket over that connection."""
     return far.jetstream().key_value(bucket.bucket)

@@ -1,4 +1,4 @@
-"""What the tests of buckets share."""
+"""Shared parts of the tests of buckets."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ if TYPE_CHECKING:
 
 
 def fill(nc: jsync.Connection, bucket: jsync.KeyValue, keys: Iterable[str]) -> None:
-    """Put each key, with itself as its value, without waiting for each."""
+    """Put each key with itself as its value, without waiting for each ack."""
     with nc.jetstream().publisher() as publisher:
         for key in keys:
             publisher.publish(f"$KV.{bucket.bucket}.{key}", key.encode())
 
 
 def consumers(js: jsync.JetStream, bucket: jsync.KeyValue) -> list[str]:
-    """The names of the consumers on the server."""
+    """Return the names of the consumers on the server."""
     return list(js.consumer_names(f"KV_{bucket.bucket}"))
 
 
 class Writers:
-    """Threads that put, delete and purge keys, and can be paused.
+    """Threads that put, delete and purge keys, and that a test can pause.
 
-    Keys of `k.` keep their history. Keys of `p.` are purged, too.
+    Keys of `k.` keep their history. Keys of `p.` are also purged.
     """
 
     def __init__(self, buckets: Iterable[jsync.KeyValue]) -> None:
@@ -61,7 +61,7 @@ class Writers:
         self._go.set()
 
     def pause(self) -> None:
-        """Block until nothing is written any more."""
+        """Block until no thread writes."""
         self._go.clear()
         for writing in self._writing:
             with writing:
@@ -88,18 +88,18 @@ class Writers:
                 change(f"p.{number}.{dice.randrange(20)}", timeout=2)
             self.done += 1
         except (errors.Error, OSError):
-            self.failed += 1  # perhaps it is stored
+            self.failed += 1  # the server may have stored it
             self._over.wait(0.01)
 
 
 def kept(bucket: jsync.KeyValue) -> list[int]:
-    """The revisions of keys of `k.` that the bucket holds, as a new watch has them."""
+    """Return the revisions of keys of `k.` in the bucket, as a new watch reports them."""
     with bucket.watch("k.>", include_history=True, timeout=LONG) as watch:
         return [entry.revision for entry in watch.initial()]
 
 
 def held(bucket: jsync.KeyValue) -> dict[str, int]:
-    """The revision of each key that has a value, as a new watch has them."""
+    """Return the revision of each key that has a value, as a new watch reports them."""
     with bucket.watch(ignore_deletes=True, timeout=LONG) as watch:
         return {entry.key: entry.revision for entry in watch.initial()}
 
@@ -107,9 +107,9 @@ def held(bucket: jsync.KeyValue) -> dict[str, int]:
 def await_agreement(
     bucket: jsync.KeyValue, watched: Iterable[list[int]], views: Iterable[jsync.Live]
 ) -> int:
-    """Wait until watches and live copies have what the bucket holds; its revisions of `k.`.
+    """Wait until watches and live copies agree with the bucket, and return its revisions of `k.`.
 
-    Each list has the revisions that a watch of `k.>` gave, from the first one on.
+    Each list has the revisions that a watch of `k.>` reported, from the first one on.
     """
     views, watched = list(views), list(watched)
     revisions, values = kept(bucket), held(bucket)
@@ -120,7 +120,7 @@ def await_agreement(
         for seen in watched:
             with contextlib.suppress(TimeoutError):
                 wait_for(functools.partial(reached, seen, revisions), LONG)
-        # A write that was given up may be stored meanwhile.
+        # The server can store a write later whose caller has given up.
         before = revisions, values
         revisions, values = kept(bucket), held(bucket)
         if before == (revisions, values):

@@ -1,4 +1,4 @@
-"""Buckets and their keys, against a real server."""
+"""Tests of buckets and their keys against a real server."""
 
 from __future__ import annotations
 
@@ -309,14 +309,14 @@ def test_keys_are_those_with_a_value_that_match(bucket: jsync.KeyValue) -> None:
 def test_a_key_that_is_put_while_keys_are_listed_is_listed(
     nc: jsync.Connection, js: jsync.JetStream, unique: str
 ) -> None:
-    kv = js.create_key_value(bucket=unique, storage="memory")  # one value a key
+    kv = js.create_key_value(bucket=unique, storage="memory")  # one value per key
     keys = [f"k.{number}" for number in range(20_000)]
     fill(nc, kv, keys)
     found = []
     for number, key in enumerate(kv.keys()):
         found.append(key)
         if number < 200:
-            kv.put(f"k.{19_999 - number}")  # replaces what is still to come
+            kv.put(f"k.{19_999 - number}")  # replaces keys that are still to come
     assert set(found) == set(keys)
     js.delete_key_value(unique)
 
@@ -329,7 +329,8 @@ def test_delete_markers_are_removed_and_new_values_stay(
     bucket.delete("a")
     bucket.purge("b")
     with nc.subscribe(f"$JS.API.STREAM.PURGE.KV_{bucket.bucket}") as asked:
-        assert bucket.purge_deletes() == 0  # they are young: their history goes
+        # the markers are young, so only history is removed
+        assert bucket.purge_deletes() == 0
         assert bucket.status().values == 3
         assert asked.next().data
     assert bucket.purge_deletes(older_than=0) == 2
@@ -343,7 +344,7 @@ def test_the_removal_of_a_marker_spares_later_puts(
     bucket.put("a", b"old")
     marker = bucket.delete("a")
     new = bucket.put("a", b"new")
-    # What purge_deletes asks for when it has seen the marker before the value came.
+    # purge_deletes sends this request if it read the marker before the new value came.
     subject = f"$KV.{bucket.bucket}.a"
     js.stream(f"KV_{bucket.bucket}").purge(subject=subject, sequence=marker + 1)
     assert bucket.get("a").revision == new

@@ -1,4 +1,4 @@
-"""Buckets with codecs: keys and values in another form, in every call."""
+"""Tests of buckets with codecs, which change keys and values in every call."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Buckets of other domains and accounts: over a leaf node, by mirrors and by sources."""
+"""Tests of buckets of other domains and accounts: over a leaf node, by mirrors and by sources."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.server
 
 
 class Sites(NamedTuple):
-    """A hub and a leaf node, each with a JetStream domain of its own."""
+    """A hub and a leaf node with different JetStream domains."""
 
     hub: LocalServer
     edge: LocalServer
@@ -94,7 +94,7 @@ def test_every_call_works_over_a_leaf_node(sites: Sites) -> None:
         assert lock.held
         assert not kv.lock("lock", ttl=30).acquire(0)
     assert kv.status().values == 6
-    # Nothing of it is in the leaf node's own domain.
+    # The domain of the leaf node has no such bucket.
     assert list(sites.js.key_value_names()) == []
     with pytest.raises(errors.BucketNotFoundError):
         sites.js.key_value("B")
@@ -160,7 +160,7 @@ def test_a_bucket_copies_the_keys_of_another_domain(sites: Sites, name: str) -> 
     with copy.live(on_error=Recorder()) as view:
         origin.put("a", b"1")
         wait_for(lambda: "a" in view, LONG)
-        # It is a bucket of its own: its writes do not go back.
+        # The copy is a separate bucket, so its writes do not go back.
         view.wait_for(copy.put("a", b"own"), LONG)
         assert dict(view) == {"a": b"own"}
         assert origin.get("a").value == b"1"

@@ -1,4 +1,4 @@
-"""Writers, watches, live copies and locks while servers are killed and lines are cut."""
+"""Tests of writers, watches, live copies and locks with killed servers and cut connections."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ HOLDER = """
 
 
 class Term(NamedTuple):
-    """How long a holder believed in a lock, by the clock that all processes share."""
+    """The time in which a holder believed that it had the lock, by the clock of all processes."""
 
     token: int
     first: float
@@ -147,7 +147,7 @@ def test_no_two_holders_believe_in_a_lock_while_all_of_them_are_hurt(
 
 
 class Holder(NamedTuple):
-    """A process that holds the lock now and then, and the terms that it has told of."""
+    """A process that holds the lock now and then, and the terms that it has reported."""
 
     child: Child
     begun: list[int]
@@ -180,7 +180,7 @@ def holding(url: str) -> Iterator[Holder]:
 
 
 def hurt(server: LocalServer, number: int) -> list[Term]:
-    """Have three processes hold the lock, stop the one that does, and kill the server."""
+    """Run three processes that hold the lock in turn, stop the holder, and kill the server."""
     with contextlib.ExitStack() as stack:
         holders = [stack.enter_context(holding(server.url)) for _ in range(3)]
         await_terms(holders, 2)
@@ -200,7 +200,7 @@ def hurt(server: LocalServer, number: int) -> list[Term]:
 
 
 def await_terms(holders: list[Holder], more: int) -> None:
-    """Wait until they have told of so many more terms."""
+    """Wait until the processes have reported `more` further terms."""
 
     def count() -> int:
         return sum(len(holder.terms) for holder in holders)

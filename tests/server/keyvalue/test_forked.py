@@ -1,4 +1,4 @@
-"""A forked child cannot end what its parent watches, and hears its own errors."""
+"""Tests that a forked child cannot end the watches of its parent, and gets its own errors."""
 
 from __future__ import annotations
 

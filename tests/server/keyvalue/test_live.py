@@ -1,4 +1,4 @@
-"""Live copies: a mapping that says what the bucket says."""
+"""Tests of live copies, mappings that stay equal to the bucket."""
 
 from __future__ import annotations
 

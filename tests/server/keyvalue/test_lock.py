@@ -1,4 +1,4 @@
-"""Locks and elections: one holder at a time, also when holders are stopped and servers killed."""
+"""Tests that locks and elections have one holder at a time, even with killed servers."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.server
 
 @pytest.fixture
 def locks(js: jsync.JetStream, unique: str) -> Iterator[jsync.KeyValue]:
-    """A bucket that keys may expire in."""
+    """A bucket whose keys can expire."""
     yield js.create_key_value(bucket=unique, limit_marker_ttl=60, storage="memory")
     with contextlib.suppress(errors.BucketNotFoundError):
         js.delete_key_value(unique)
@@ -153,7 +153,7 @@ def test_a_stopped_holder_sees_that_it_has_lost_the_lock(
         got = now()
         os.kill(child.pid, signal.SIGCONT)
         last, told, held = child.line().split()
-        assert float(last) < got  # its last look that found the lock its own
+        assert float(last) < got  # the last time that the holder saw its lock
         assert (told, held) == ("LockLostError", "False")
         assert lock.held
         assert lock.token > token

@@ -1,4 +1,4 @@
-"""What a bucket is in its stream: messages, consumers, sources (ADR-8, ADR-48, ADR-57)."""
+"""Tests of the stream of a bucket: messages, consumers and sources (ADR-8, ADR-48, ADR-57)."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_values_and_markers_are_messages_with_these_headers(
         ),
     }
     with pytest.raises(errors.MessageNotFoundError):
-        stream.get_message(4)  # the rollup has removed it
+        stream.get_message(4)  # the rollup has removed this message
 
 
 def test_watches_history_and_keys_are_ordered_consumers_of_these_kinds(

@@ -1,4 +1,4 @@
-"""Watches: what is there, its end, and each change once and in order."""
+"""Tests of watches: the existing entries, their end, and each change once and in order."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.server
 
 MANY = [f"k.{number}" for number in range(5000)]
-"""More keys than a watch asks for ahead."""
+"""More keys than a watch prefetches."""
 
 
 def brief(entries: Any) -> list[tuple[str, bytes, str]]:
@@ -35,7 +35,7 @@ def brief(entries: Any) -> list[tuple[str, bytes, str]]:
 
 @pytest.fixture
 def filled(bucket: jsync.KeyValue) -> jsync.KeyValue:
-    """a: 1, 2; b: 3, deleted; c: purged; d.x: 4."""
+    """A bucket with a: 1, 2; b: 3, deleted; c: purged; d.x: 4."""
     bucket.put("a", b"1")
     bucket.put("a", b"2")
     bucket.put("b", b"3")
@@ -218,7 +218,7 @@ def test_another_thread_learns_of_an_end_that_no_entry_tells(
 def test_the_end_is_reached_while_others_keep_on_writing(
     nc: jsync.Connection, js: jsync.JetStream, unique: str
 ) -> None:
-    kv = js.create_key_value(bucket=unique, storage="memory")  # one value a key
+    kv = js.create_key_value(bucket=unique, storage="memory")  # one value per key
     fill(nc, kv, MANY)
     written: dict[str, int] = {}
     stop = threading.Event()

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def files(js: jsync.JetStream, unique: str) -> Iterator[jsync.ObjectStore]:
-    """A store of this test's own, in memory."""
+    """A store for this test alone, in memory."""
     yield js.create_object_store(bucket=unique, storage="memory")
     with contextlib.suppress(errors.BucketNotFoundError):
         js.delete_object_store(unique)
@@ -27,12 +27,12 @@ def files(js: jsync.JetStream, unique: str) -> Iterator[jsync.ObjectStore]:
 
 @pytest.fixture
 def far(proxy: FaultProxy) -> Iterator[jsync.Connection]:
-    """A connection through the proxy, which reconnects at once."""
+    """A connection through the proxy that reconnects at once."""
     with connect(proxy.url, Events()) as connection:
         yield connection
 
 
 @pytest.fixture
 def far_files(far: jsync.Connection, files: jsync.ObjectStore) -> jsync.ObjectStore:
-    """The same store, over that connection."""
+    """The same store over that connection."""
     return far.jetstream().object_store(files.bucket)

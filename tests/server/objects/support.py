@@ -1,4 +1,4 @@
-"""What the tests of stores share."""
+"""Shared parts of the tests of stores."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ if TYPE_CHECKING:
 
 
 def noise(size: int, seed: int = 1) -> bytes:
-    """Bytes of which no part is like another one."""
+    """Return bytes without repetition."""
     return random.Random(seed).randbytes(size)
 
 
 def chunks_of(js: jsync.JetStream, files: jsync.ObjectStore) -> dict[str, int]:
-    """How many chunks the store has of each id."""
+    """Return the number of chunks in the store for each id."""
     prefix = f"$O.{files.bucket}.C."
     info = js.stream(f"OBJ_{files.bucket}").info(subjects_filter=f"{prefix}>")
     return {
@@ -27,7 +27,7 @@ def chunks_of(js: jsync.JetStream, files: jsync.ObjectStore) -> dict[str, int]:
 def replace_chunk(
     js: jsync.JetStream, files: jsync.ObjectStore, name: str, data: bytes
 ) -> None:
-    """Have other bytes stand where the last chunk of an object is."""
+    """Replace the last chunk of an object by other bytes."""
     info = files.info(name)
     stream, subject = f"OBJ_{files.bucket}", f"$O.{files.bucket}.C.{info.nuid}"
     last = js.get_message(stream, last_by_subject=subject)

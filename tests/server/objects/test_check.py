@@ -1,4 +1,4 @@
-"""What crashes leave in a store, and what `check` makes of it."""
+"""Tests of the remains of crashes in a store, and of `check`, which finds them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_a_store_without_faults_stays_as_it_is(
     before = stream.info().state.replace(consumer_count=0)
     found = files.check(older_than=0)
     assert not any((found.orphans, found.uploads, found.incomplete, found.renamed))
-    # The consumers of a check are deleted, but nobody waits for that.
+    # The consumers of a check are deleted without waiting for it.
     wait_for(lambda: stream.info().state == before)
 
 
@@ -51,7 +51,7 @@ def test_chunks_of_a_deleted_object_are_removed_at_any_age(
 ) -> None:
     nuid = files.put("a", b"1").nuid
     files.delete("a")
-    js.publish(f"$O.{files.bucket}.C.{nuid}", b"1")  # as if they were still there
+    js.publish(f"$O.{files.bucket}.C.{nuid}", b"1")  # as if these chunks still existed
     assert files.check().orphans == {nuid: 1}
     assert chunks_of(js, files) == {}
 
@@ -64,7 +64,8 @@ def test_the_former_name_of_a_rename_that_was_cut_short_is_removed(
     meta = js.get_message(stream, former.revision)
     files.update_meta("a", new_name="b")
     renamed = js.get_message(stream, files.info("b").revision)
-    for message in (meta, renamed):  # as if the rename had ended between the two
+    # as if the rename had ended between the two messages
+    for message in (meta, renamed):
         js.publish(message.subject, message.data, headers={"Nats-Rollup": "sub"})
     assert sorted(info.name for info in files.list()) == ["a", "b"]
     assert files.check().renamed == ["a"]
@@ -86,7 +87,7 @@ def test_a_put_on_its_way_is_left_alone(
 ) -> None:
     with files.open("a", "wb", chunk_size=1000) as file:
         file.write(noise(5000))
-        # The acks may be on their way; by a second connection the order is another.
+        # The acks may still be on their way. A second connection does not keep their order.
         while sum(chunks_of(js, files).values()) < 5:
             pass
         assert files.check().orphans == {}
@@ -102,7 +103,7 @@ def test_an_age_that_cannot_be_is_refused(files: jsync.ObjectStore, age: float) 
 def marked(
     js: jsync.JetStream, files: jsync.ObjectStore, name: str, wanted: str
 ) -> None:
-    """Have an object look as if a rename had been cut short after its first step."""
+    """Make an object look as if a rename had stopped after its first step."""
     message = js.get_message(f"OBJ_{files.bucket}", files.info(name).revision)
     data = message.data[:-1] + b',"renamed_to":"%s"}' % wanted.encode()
     js.publish(message.subject, data, headers={"Nats-Rollup": "sub"})
@@ -115,7 +116,7 @@ def test_a_rename_that_was_cut_short_harms_neither_name(
     data = noise(5000)
     info = files.put("a", data, chunk_size=1000)
     marked(js, files, "a", "b")
-    assert files.get("a") == data  # nothing has happened yet
+    assert files.get("a") == data  # the rename has changed nothing yet
     message = js.get_message(f"OBJ_{files.bucket}", files.info("a").revision)
     renamed = message.data.replace(b'"a"', b'"b"')
     subject = f"$O.{files.bucket}.M.Yg=="

@@ -1,4 +1,4 @@
-"""A disk that is full: what was stored before stays whole, and the remains are found."""
+"""Tests of a full disk: stored objects stay intact, and `check` finds the remains."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MIB = 1 << 20
 
 
 class Disk(NamedTuple):
-    """A small file system, which the server that `binary` starts has as its own."""
+    """A small file system, which only the server that `binary` starts can see."""
 
     folder: Path
     binary: Path
@@ -39,7 +39,7 @@ class Disk(NamedTuple):
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Disk]:
-    """A disk of 34 MiB in a name space of its own, with 10 MiB of it taken."""
+    """A disk of 34 MiB in another name space, with 10 MiB of it in use."""
     folder, binary = tmp_path / "disk", tmp_path / "server"
     folder.mkdir()
     mount = (
@@ -66,18 +66,18 @@ def disk(tmp_path: Path) -> Iterator[Disk]:
         )
         binary.chmod(0o755)
         yield Disk(folder, binary, holder.pid)
-        holder.communicate()  # closes its input, which ends it
+        holder.communicate()  # closes its input, which ends the process
 
 
 def test_objects_are_whole_and_remains_are_found_after_a_full_disk(
     own_server: StartServer, disk: Disk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # The server sends no ack for what it cannot write.
+    # The server sends no ack for a chunk that it cannot write.
     monkeypatch.setattr(driver, "ACK_SECONDS", 3.0)
     server = own_server(
         binary=disk.binary,
         store_dir=disk.folder / "js",
-        config="jetstream { max_file_store: 10GB }",  # more than there is
+        config="jetstream { max_file_store: 10GB }",  # more than the disk has
     )
     with connect(server.url, Events()) as nc:
         js = nc.jetstream()
@@ -91,7 +91,8 @@ def test_objects_are_whole_and_remains_are_found_after_a_full_disk(
         assert files.get("a") == noise(4 * MIB)
 
         disk.make_room()
-        server.restart()  # until then the server writes nothing more to that stream
+        # before the restart, the server stores nothing more in that stream
+        server.restart()
         assert files.get("a") == noise(4 * MIB)
         assert [info.name for info in files.list()] == ["a"]
         assert files.check(older_than=0).orphans

@@ -1,4 +1,4 @@
-"""Stores whose server or whose client is killed, and whose readers are slow."""
+"""Tests of stores with killed servers and clients, and with slow readers."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def wait_until_back(nc: jsync.Connection) -> None:
 
 
 def nothing_is_left(js: jsync.JetStream, files: jsync.ObjectStore) -> None:
-    """Every object is whole, and after a check nothing else is there."""
+    """Check that every object is complete, and that a check leaves nothing else."""
     for info in files.list():
         assert len(files.get(info.name)) == info.size
     assert files.check(older_than=0).incomplete == []
@@ -65,7 +65,7 @@ def test_a_put_whose_server_is_killed_is_done_or_leaves_the_former_object(
                 server.start()
 
         expected = noise(5 * MIB)
-        # It goes on if the server had stored every chunk that was sent before.
+        # The upload continues if the server had stored every chunk that was sent before.
         with contextlib.suppress(errors.Error):
             files.put("a", noise(8 * MIB, 2), chunk_size=100_000, progress=progress)
             expected = noise(8 * MIB, 2)
@@ -136,7 +136,7 @@ def test_objects_are_whole_whenever_the_server_is_killed(
 
 
 def _write(files: jsync.ObjectStore, seed: int, stop: threading.Event) -> int:
-    """Put, overwrite, rename and delete; how often that went well."""
+    """Put, overwrite, rename and delete objects, and return the number of successes."""
     choose, done = random.Random(seed), 0
     while not (stop.is_set() and done):
         name = f"{choose.randrange(4)}"
@@ -154,7 +154,7 @@ def _write(files: jsync.ObjectStore, seed: int, stop: threading.Event) -> int:
 
 
 def _read(files: jsync.ObjectStore, stop: threading.Event) -> None:
-    """No bytes are ever given that are not those of a put."""
+    """Check that a read only ever returns the bytes of a single put."""
     while not stop.is_set():
         for number in range(4):
             with contextlib.suppress(errors.Error):
@@ -209,7 +209,7 @@ def test_the_remains_of_a_killed_client_are_found_and_removed(
 
 
 def _is_quiet(js: jsync.JetStream, files: jsync.ObjectStore) -> bool:
-    """Whether the server has done all that the client had sent."""
+    """Return whether the server has processed all messages of the client."""
     stream = js.bind_stream(f"OBJ_{files.bucket}")
     before = stream.info().state
     threading.Event().wait(0.2)
@@ -281,7 +281,7 @@ def test_a_slow_reader_loses_nothing(
     files.put("a", data)
     with files.open("a") as file:
         assert file.read(MIB) == data[:MIB]
-        for number in range(30):  # much else comes by meanwhile
+        for number in range(30):  # other messages arrive in the meantime
             files.put("b", noise(MIB, number))
             assert files.get("b") == noise(MIB, number)
         assert file.read() == data[MIB:]

@@ -1,4 +1,4 @@
-"""Objects as binary files: read, sought and written, also by other libraries."""
+"""Tests of objects as binary files that are read, sought and written, also by other libraries."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ def test_many_threads_share_a_reader(reader: jsync.ObjectReader) -> None:
 def test_a_reader_of_a_replaced_object_raises_its_error(
     js: jsync.JetStream, files: jsync.ObjectStore
 ) -> None:
-    # More than is asked for at a time.
+    # These are more bytes than one request reads ahead.
     data = noise(3 << 20)
     files.put("a", data)
     with files.open("a") as file:
@@ -190,7 +190,7 @@ def test_a_store_without_direct_gets_is_read_by_a_consumer(
 def test_chunks_of_any_sizes_are_read_and_sought(
     js: jsync.JetStream, files: jsync.ObjectStore
 ) -> None:
-    # As a client may put them that says no size, or the wrong one.
+    # A client can write these sizes if it states no size, or a wrong one.
     sizes = [100, 1, 999, 500, 7]
     data = noise(sum(sizes))
     info = files.put("a", data, chunk_size=1000)

@@ -1,4 +1,4 @@
-"""Stores as a file system: by fsspec itself, and by those that read Parquet through it."""
+"""Tests of stores as a file system, with fsspec and with libraries that read Parquet by it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def fs(server: LocalServer) -> Iterator[JetStreamFileSystem]:
 
 @pytest.fixture
 def storage(server: LocalServer) -> Iterator[dict[str, str]]:
-    """Options by which other libraries reach the server."""
+    """Options for other libraries to reach the server."""
     options = {"servers": server.url}
     yield options
     fsspec.filesystem("jetstream", **options).close()

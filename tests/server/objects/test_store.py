@@ -1,4 +1,4 @@
-"""Stores and their objects, against a real server."""
+"""Tests of stores and their objects against a real server."""
 
 from __future__ import annotations
 
@@ -650,8 +650,8 @@ def test_a_link_to_a_link_or_a_deleted_object_is_rejected(
         files.add_link("a", "a")
     with pytest.raises(errors.ObjectExistsError):
         files.add_bucket_link("a", files)
-    files.add_link("b", "a")  # the name of what was deleted
-    files.add_bucket_link("link", files)  # a link over a link
+    files.add_link("b", "a")  # the name of the deleted object
+    files.add_bucket_link("link", files)  # a link that replaces a link
     assert files.get("b") == b"1"
     for bad in (7, None):
         with pytest.raises(errors.ConfigError):

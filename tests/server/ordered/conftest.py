@@ -29,7 +29,7 @@ def stream(nc: jsync.Connection, unique: str) -> Iterator[jsync.Stream]:
 
 @pytest.fixture
 def far(proxy: FaultProxy) -> Iterator[jsync.Connection]:
-    """A connection through the proxy, which reconnects at once."""
+    """A connection through the proxy that reconnects at once."""
     with connect(proxy.url, Events()) as connection:
         yield connection
 

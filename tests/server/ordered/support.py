@@ -1,4 +1,4 @@
-"""What the tests of ordered consumers share: streams of numbers, and ways to read them."""
+"""Shared parts of the tests of ordered consumers: streams of numbers, and ways to read them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ QUICK: dict[str, Any] = {"expires": 1.0, "idle_heartbeat": 0.5}
 
 
 def fill(nc: jsync.Connection, stream: jsync.Stream, count: int) -> None:
-    """Store the numbers from what was stored on, on three subjects in turn."""
+    """Store the next `count` numbers, on three subjects in turn."""
     first = stream.info().state.last_seq
     for number in range(first, first + count):
         nc.publish(f"{stream.name}.{'abc'[number % 3]}", b"%d" % number)
@@ -36,7 +36,7 @@ def take(messages: jsync.MessagesContext, count: int) -> list[int]:
 
 
 def consumers(nc: jsync.Connection, stream: jsync.Stream) -> list[str]:
-    """The names of the consumers on the server, as another client sees them."""
+    """Return the names of the consumers on the server, as another client sees them."""
     reply = nc.request(f"$JS.API.CONSUMER.NAMES.{stream.name}", b"{}")
     return json.loads(reply.data).get("consumers") or []
 
@@ -49,10 +49,10 @@ def delete_consumers(nc: jsync.Connection, stream: jsync.Stream) -> None:
 def delete_consumers_behind_pulls(
     nc: jsync.Connection, stream: jsync.Stream, messages: jsync.MessagesContext
 ) -> None:
-    """Delete them once all that was pulled two at a time has come.
+    """Delete the consumers once all messages pulled two at a time have arrived.
 
-    A pull that crosses the deletion may be swallowed by the server: then nobody hears of it
-    until heartbeats are late.
+    The server can ignore a pull that crosses the deletion. jsync then notices only by late
+    heartbeats.
     """
     wait_for(lambda: messages.pending == 2)
     delete_consumers(nc, stream)

@@ -1,4 +1,4 @@
-"""Long campaigns against ordered consumers: whatever happens, the order is exact."""
+"""Long campaigns against ordered consumers: the order is exact in spite of all faults."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_order_is_exact_over_cuts_and_kills_under_load(
 
 
 class Ways:
-    """The ways to read some messages of an ordered consumer, and to leave the rest."""
+    """The ways to read some messages of an ordered consumer and to leave the others."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""How reading in order ends: by an error, by stop and drain, by the handler."""
+"""Tests of the end of reading in order: by an error, by stop and drain, and by the handler."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.server
 
 
 def end_of(consumer: jsync.OrderedConsumer, face: str) -> Callable[[], object]:
-    """A call that reads until an error ends it, and raises that."""
+    """Return a call that reads until an error ends it, and raises that error."""
 
     def read() -> None:
         if face == "messages":
@@ -104,13 +104,13 @@ def test_an_ordered_read_gives_up_when_no_consumer_can_be_created(
         js = far.jetstream(timeout=0.2)
         consumer = js.ordered_consumer(stream.name, max_reset_attempts=2)
         with consumer.messages(**QUICK, on_error=told) as messages:
-            take(messages, 1)  # there is a consumer to lose
+            take(messages, 1)  # creates the consumer that is then lost
             proxy.rewrite(Frames(lambda frame: b"consumer_create" not in frame))
             proxy.cut()
             with pytest.raises(errors.OrderedConsumerResetError) as caught:
                 messages.next(LONG)
         assert isinstance(caught.value.__cause__, errors.TimeoutError)
-        # A creation before that may have been late as well, on a busy machine.
+        # On a busy machine an earlier creation may have been late as well.
         kinds = set[type]()
         while len(kinds) < 2:
             kinds.add(type(told.get()))

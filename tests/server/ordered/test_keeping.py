@@ -1,4 +1,4 @@
-"""What an ordered consumer keeps: its place for one reader, and nothing else."""
+"""Tests that an ordered consumer keeps its place for one reader, and keeps nothing else."""
 
 from __future__ import annotations
 

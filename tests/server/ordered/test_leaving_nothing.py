@@ -1,4 +1,4 @@
-"""An ordered consumer leaves nothing on the server, however its reading ends."""
+"""Tests that an ordered consumer leaves nothing on the server, however its reading ends."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ pytestmark = pytest.mark.server
 
 @pytest.fixture
 def small(nc: jsync.Connection, unique: str) -> Iterator[jsync.Stream]:
-    """A stream with messages that has room for three consumers."""
+    """A stream with messages that allows three consumers."""
     stream = nc.jetstream().create_stream(
         name=unique, subjects=[f"{unique}.>"], storage="memory", max_consumers=3
     )
@@ -43,7 +43,7 @@ def small(nc: jsync.Connection, unique: str) -> Iterator[jsync.Stream]:
 
 @pytest.fixture(autouse=True)
 def _no_collector() -> Iterator[None]:
-    """What is dropped goes by its reference count: a cycle would be found too late."""
+    """Disable the garbage collector: reference counts must free dropped readers at once."""
     gc.disable()
     yield
     gc.enable()
@@ -243,7 +243,7 @@ def test_next_and_fetch_keep_the_consumer_for_the_next_read(
         with consumer.messages() as messages:
             assert take(messages, 1) == [21]
             assert consumer.name == name
-        # Messages prefetched for nobody are read again from another one.
+        # Messages that no reader got are read again with another consumer.
         assert not consumer.name
         with pytest.raises(errors.ConsumerNotFoundError, match="next read creates one"):
             consumer.info()

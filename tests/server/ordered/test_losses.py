@@ -1,4 +1,4 @@
-"""Exact order, whatever is lost on the way: messages, consumers, connections, servers."""
+"""Tests that the order is exact with lost messages, consumers, connections and servers."""
 
 from __future__ import annotations
 

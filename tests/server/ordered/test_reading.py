@@ -1,4 +1,4 @@
-"""What an ordered consumer reads: every face, every place to start."""
+"""Tests of reading with an ordered consumer, by every method and from every start."""
 
 from __future__ import annotations
 
@@ -136,7 +136,8 @@ def test_each_policy_is_exact_also_when_the_consumer_is_lost(
 def test_a_start_time_is_exact_also_when_the_consumer_is_lost(
     nc: jsync.Connection, stream: jsync.Stream
 ) -> None:
-    for number in range(10):  # one at a time, so that each has a microsecond of its own
+    # one at a time, so that each message has a different microsecond
+    for number in range(10):
         nc.jetstream().publish(f"{stream.name}.a", b"%d" % number)
     start = stream.ordered_consumer(opt_start_seq=6).next().metadata.timestamp
     consumer = stream.ordered_consumer(opt_start_time=start)
@@ -145,7 +146,7 @@ def test_a_start_time_is_exact_also_when_the_consumer_is_lost(
 
 
 def fill_in_pairs(nc: jsync.Connection, stream: jsync.Stream, count: int) -> None:
-    """Store numbers, two on a subject: the odd ones are the last of theirs."""
+    """Store numbers, two on each subject. The odd numbers are the last of their subjects."""
     for number in range(count):
         nc.publish(f"{stream.name}.{number // 2}", b"%d" % number)
     nc.flush()
@@ -160,7 +161,7 @@ def test_the_last_of_each_subject_come_once_when_the_consumer_is_lost_half_way(
     with consumer.messages(max_messages=2, on_error=told) as messages:
         assert take(messages, 4) == [1, 3, 5, 7]
         delete_consumers_behind_pulls(nc, stream, messages)
-        # 15 gives way to 20; 21 and 22 are both new, and neither gives way.
+        # 20 replaces 15, which may not arrive. 21 and 22 are both new, and both arrive.
         for number, subject in ((20, "7"), (21, "1"), (22, "1")):
             nc.jetstream().publish(f"{stream.name}.{subject}", b"%d" % number)
         got: list[int] = []
@@ -175,7 +176,7 @@ def test_the_last_of_each_subject_come_once_when_the_consumer_is_lost_half_way(
 def test_a_purge_of_the_last_of_each_subject_does_not_end_the_reading(
     nc: jsync.Connection, stream: jsync.Stream, told: Recorder, face: str, what: str
 ) -> None:
-    """The server alone would send what follows some seconds late for each purged message."""
+    """The server alone would send the next message some seconds late for each purged one."""
     fill_in_pairs(nc, stream, 100)
     consumer = stream.ordered_consumer(deliver_policy="last_per_subject")
     got: list[int] = []

@@ -1,4 +1,4 @@
-"""Ordered consumers that cannot be, or may not."""
+"""Tests of ordered consumers that the server cannot create or does not allow."""
 
 from __future__ import annotations
 

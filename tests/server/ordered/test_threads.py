@@ -1,4 +1,4 @@
-"""Two threads on one ordered read: one of them ends it while its consumer is replaced."""
+"""Tests of two threads on one ordered read: one ends it while its consumer is replaced."""
 
 from __future__ import annotations
 
@@ -104,7 +104,8 @@ def test_reads_that_other_threads_stop_continue_where_they_ended(
     got: list[int] = []
     with stream.ordered_consumer() as consumer:
         for number in range(ROUNDS):
-            if len(got) == total:  # the threads that stop it were slower than the reads
+            # the threads that stop the read were slower than the reads
+            if len(got) == total:
                 break
             messages = consumer.messages(max_messages=8, **QUICK)
             read = threading.Event()

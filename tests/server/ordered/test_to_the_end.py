@@ -1,4 +1,4 @@
-"""Reading a stream in order to its end, and no further."""
+"""Tests of reading a stream in order up to its end."""
 
 from __future__ import annotations
 

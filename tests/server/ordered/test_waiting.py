@@ -1,4 +1,4 @@
-"""Waiting for a message in order, while there is none or nobody there."""
+"""Tests of waiting for a message in order when there is none or no server."""
 
 from __future__ import annotations
 
