@@ -1,4 +1,4 @@
-"""The JetStream API by hand: configurations sent as they are, replies as they came."""
+"""The JetStream API by hand: send configurations and return replies without changing them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def create_consumer(
 
 
 def named(value: Any, name: str) -> Any:
-    """`value` with `name` for every `%` that starts a string."""
+    """Return `value` with `name` in place of every `%` that starts a string."""
     if isinstance(value, str):
         return name + value[1:] if value.startswith("%") else value
     if isinstance(value, list):

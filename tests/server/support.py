@@ -1,4 +1,4 @@
-"""What the tests of the connection share: servers that are none, threads, and child processes."""
+"""Shared parts of the tests of the connection: fake servers, threads and child processes."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ Result = TypeVar("Result")
 LONG = 90.0
 """A timeout that no healthy test waits for."""
 SOON = 20.0
-"""When a call with the timeout `LONG` has to have ended: generous, and well before it."""
+"""The time limit for calls with the timeout `LONG`: generous, but well below it."""
 
 
 class Thread(Generic[Result]):
-    """A call on a thread of its own."""
+    """A call on another thread."""
 
     def __init__(self, function: Callable[..., Result], *args: object) -> None:
         self._future: Future[Result] = Future()
@@ -49,19 +49,19 @@ class Thread(Generic[Result]):
         return self._future.done()
 
     def result(self) -> Result:
-        """Wait for the end; return what the call returned or raise what it raised."""
+        """Wait for the end of the call. Return its result, or raise its error."""
         result = self._future.result(SOON)
         self._thread.join(SOON)
         return result
 
     def error(self) -> BaseException | None:
-        """Wait for the end; what the call raised."""
+        """Wait for the end of the call, and return its error."""
         error = self._future.exception(SOON)
         self._thread.join(SOON)
         return error
 
     def wait_until_blocked(self) -> None:
-        """Block until the call waits for something: it has stopped moving."""
+        """Block until the call waits for something."""
         seen, since = None, time.monotonic()
         deadline = since + SOON
         while not self.ended and time.monotonic() < since + 0.05:
@@ -74,12 +74,12 @@ class Thread(Generic[Result]):
 
 
 def whereabouts(thread: threading.Thread) -> object:
-    """What changes as soon as a thread moves; None while it runs, or could run."""
+    """Return a value that changes when a thread runs, or None if the thread is running or ready."""
     frame = sys._current_frames().get(thread.ident or 0)
     if frame is None:
         return None
-    # On a busy machine a thread may stand still since it has no processor: the kernel
-    # knows. One that waits for the GIL wakes up every few milliseconds.
+    # On a busy machine a thread can stand still without a processor. The counts of the kernel
+    # tell. A thread that waits for the GIL wakes up every few milliseconds.
     switches = ""
     with contextlib.suppress(OSError):
         status = Path(f"/proc/self/task/{thread.native_id}/status").read_text()
@@ -90,7 +90,7 @@ def whereabouts(thread: threading.Thread) -> object:
 
 
 class Recorder:
-    """A callback that remembers: what it was called with, and on which thread."""
+    """A callback that records its arguments and the thread that called it."""
 
     def __init__(self) -> None:
         self.calls: queue.SimpleQueue[tuple[tuple[Any, ...], threading.Thread]] = (
@@ -101,22 +101,22 @@ class Recorder:
         self.calls.put((args, threading.current_thread()))
 
     def get(self) -> Any:
-        """The argument of the next call, which may be still to come; None without one."""
+        """Wait for the next call, and return its argument, or None if it has none."""
         args, _ = self.calls.get(timeout=SOON)
         return args[0] if args else None
 
     def thread(self) -> threading.Thread:
-        """The thread of the next call."""
+        """Wait for the next call, and return its thread."""
         return self.calls.get(timeout=SOON)[1]
 
     @property
     def waiting(self) -> int:
-        """Calls that `get` has not given yet."""
+        """The number of calls that `get` has not returned yet."""
         return self.calls.qsize()
 
 
 def works(nc: jsync.Connection) -> bool:
-    """Whether a message comes back."""
+    """Return whether a message comes back."""
     with nc.subscribe("does.it.work") as sub:
         nc.publish("does.it.work", b"yes")
         return sub.next().data == b"yes"
@@ -124,14 +124,14 @@ def works(nc: jsync.Connection) -> bool:
 
 @contextlib.contextmanager
 def black_hole() -> Iterator[str]:
-    """The URL of something that takes connections and never says a word."""
+    """The URL of a server that accepts connections and never sends anything."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         yield f"nats://127.0.0.1:{listener.getsockname()[1]}"
 
 
 @contextlib.contextmanager
 def stranger(*replies: bytes) -> Iterator[str]:
-    """The URL of something that says `replies`, one to each connection, the last to all."""
+    """The URL of a server that sends one of `replies` to each connection, and then the last one."""
     listener = socket.create_server(("127.0.0.1", 0))
     guests: list[socket.socket] = []
 
@@ -156,23 +156,23 @@ def stranger(*replies: bytes) -> Iterator[str]:
 
 
 def refusing_url() -> str:
-    """The URL of a port that nobody listens on, and that nobody else is given."""
+    """Return the URL of a port without a listener, which no other program gets."""
     sock = socket.socket()
-    # With it, a server can be started there all the same.
+    # This option allows a test to start a server on the port.
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     sock.bind(("127.0.0.1", 0))
     url = f"nats://127.0.0.1:{sock.getsockname()[1]}"
-    sock.detach()  # it stays bound while this process runs
+    sock.detach()  # the socket keeps its port while this process runs
     return url
 
 
 class Child:
-    """A Python process that runs `script`; killed when it is still there at the end.
+    """A Python process that runs `script`. It is killed if it still runs at the end.
 
-    It finds the jsync that this process runs; `args` are its `sys.argv[1:]`.
+    The script imports the same jsync as this process. `args` are its `sys.argv[1:]`.
     """
 
-    # Python warns of each fork beside other threads, which is what some scripts are about.
+    # Python warns of each fork beside other threads. Some scripts test exactly that.
     STRICT = ("-W", "error", "-W", "ignore:This process:DeprecationWarning")
 
     def __init__(
@@ -215,24 +215,24 @@ class Child:
         return self.process.pid
 
     def line(self) -> str:
-        """The next line of its output, empty when there is none any more."""
+        """Return the next line of its output, or an empty one at the end."""
         assert self.process.stdout is not None
         return self.process.stdout.readline().strip()
 
     def go_on(self) -> None:
-        """Give it a line to read."""
+        """Write a line to its input."""
         assert self.process.stdin is not None
         self.process.stdin.write("\n")
         self.process.stdin.flush()
 
     def finish(self) -> tuple[int, str, str]:
-        """Wait for its end; the exit code, and the rest of its output and errors."""
+        """Wait for its end. Return the exit code, and the remaining output and errors."""
         output, errors = self.process.communicate(timeout=LONG)
         return self.process.returncode, output, errors
 
 
 def run_child(script: str, *args: object) -> str:
-    """Run `script` in a process of its own; its output, once it has ended well."""
+    """Run `script` in another process, check that it succeeds, and return its output."""
     with Child(script, *args) as child:
         code, output, errors = child.finish()
     assert (code, errors) == (0, ""), f"exit code {code}\n{output}\n{errors}"
@@ -240,12 +240,12 @@ def run_child(script: str, *args: object) -> str:
 
 
 def connection_of(js: jsync.JetStream) -> jsync.Connection:
-    """The connection that `js` was made from."""
+    """Return the connection of `js`."""
     return cast("jsync.Connection", js._api.owner)
 
 
 class Interrupting(dict[Any, Any]):
-    """A table of legal moves that lets another thread in between a look and the move."""
+    """A table of legal moves that lets another thread run between the check and the move."""
 
     def __init__(self, table: dict[Any, Any], state: object) -> None:
         super().__init__(table)
@@ -258,5 +258,5 @@ class Interrupting(dict[Any, Any]):
         if state is self.state and self.call is not None:
             call, self.call = self.call, None
             self.thread = Thread(call)
-            self.thread._thread.join(0.3)  # it ends now, or waits for its turn
+            self.thread._thread.join(0.3)  # the thread ends now, or waits for its turn
         return found

@@ -104,7 +104,7 @@ def test_a_revoked_user_is_sent_away(
     user = account.user()
     with RawClient(server.url) as client:
         assert log_in(client, user) == "PONG"
-        # The operator of the new configuration is the old one, a second later too.
+        # The operator in the new configuration is unchanged, even a second later.
         later = time.time() + 1
         monkeypatch.setattr(time, "time", lambda: later)
         account.revoke(user)

@@ -1,4 +1,4 @@
-"""Advisories: what servers tell of by themselves."""
+"""Tests of advisories, the events that servers publish."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_ended_messages_have_an_advisory_of_each_kind(
         js.publish(f"{name}.a")
         for _ in range(2):
             consumer.next(SOON).nak()
-        # The server notices when somebody waits who would have got it once more.
+        # The server notices the limit when a reader waits that would have got the message again.
         waiting = consumer.fetch(1, timeout=SOON)
         other.next(SOON).term("a reason")
         last = stranded.next(SOON)

@@ -1,4 +1,4 @@
-"""Atomic batches on a real server: all messages are stored, or none."""
+"""Tests of atomic batches on a real server: it stores all messages, or none."""
 
 from __future__ import annotations
 
@@ -44,7 +44,10 @@ def fill(
     then: Callable[[], object] | None = None,
     **options: Any,
 ) -> None:
-    """A whole block: the first message has the options; `then` comes before the end."""
+    """Publish a batch in one block, with options for the first message.
+
+    Calls `then` before its end.
+    """
     with batch:
         for subject in subjects:
             batch.add(subject, b"", **options)

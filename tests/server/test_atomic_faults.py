@@ -1,4 +1,4 @@
-"""Atomic batches while connections and servers break: what was reported is what is stored."""
+"""Tests of atomic batches with failing connections and servers: the reports match the stream."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def broken(proxy: FaultProxy) -> Iterator[jsync.Connection]:
 
 
 def lose_acks(proxy: FaultProxy) -> None:
-    """Lose what tells of a commit."""
+    """Drop all frames that report a commit."""
 
     def drop(data: bytes, to: Side) -> bytes:
         return b"" if to == "client" and b'"batch":' in data else data
@@ -180,7 +180,7 @@ def test_resolve_can_be_repeated_while_too_many_batches_are_open(
 ) -> None:
     subject = f"{stream.name}.a"
     js = broken.jetstream()
-    js.publish(subject)  # the stream is known from now on
+    js.publish(subject)  # from now on, jsync knows the stream
     lose_acks(proxy)
     with pytest.raises(errors.UnclearCommitError) as unclear:
         js.publish_batch([(subject, b"")] * 2, timeout=0.3)
@@ -197,7 +197,7 @@ def test_resolve_can_be_repeated_while_too_many_batches_are_open(
 
 
 def begun(broken: jsync.Connection, stream: jsync.Stream) -> jsync.AtomicBatch:
-    """A batch whose first messages have been sent."""
+    """A batch whose first messages are sent."""
     batch = broken.jetstream().atomic_batch()
     for n in range(3):
         batch.add(f"{stream.name}.{n}")
@@ -299,10 +299,10 @@ def cut_and_reconnect(proxy: FaultProxy, broken: jsync.Connection) -> None:
 def cut_everywhere(
     proxy: FaultProxy, broken: jsync.Connection, stream: jsync.Stream, step: int
 ) -> Ledger:
-    """Cut the connection after so many bytes, more each time, in both directions."""
+    """Cut the connection after more and more bytes, in both directions."""
     js = broken.jetstream()
     ledger = Ledger(f"{stream.name}.1")
-    ledger.publish(js)  # the stream is known from now on
+    ledger.publish(js)  # from now on, jsync knows the stream
     kinds: list[dict[str, bool]] = [{}, {"ack_first": True}, {"ack_first": False}]
     sides: list[Side] = ["server", "client"]
     for kind in kinds:
@@ -313,7 +313,8 @@ def cut_everywhere(
             for at in range(1, size + 2, step):
                 proxy.cut_after(at, to=side)
                 ledger.publish(js, **kind)
-                proxy.cut_after(1 << 40, to=side)  # it may have needed fewer bytes
+                # the batch may have needed fewer bytes
+                proxy.cut_after(1 << 40, to=side)
                 cut_and_reconnect(proxy, broken)
     return ledger
 
@@ -343,7 +344,7 @@ def test_a_cut_at_any_byte_leaves_all_or_nothing_and_is_reported_so(
 def kill_in_the_middle(
     own_server: StartServer, kills: int, enough: Callable[[Ledger], bool]
 ) -> Ledger:
-    """Publish batches while the server is killed, so often at least, until `enough`."""
+    """Publish batches while the server is killed, at least `kills` times, until `enough`."""
     server = own_server()
     ledger = Ledger("kill")
     dice = random.Random(7)
@@ -387,7 +388,7 @@ def test_a_killed_server_leaves_all_or_nothing_and_it_is_reported_so(
 def test_a_server_that_is_killed_again_and_again_leaves_all_or_nothing(
     own_server: StartServer,
 ) -> None:
-    # How often a kill meets a batch before its commit depends on the machine.
+    # The number of kills during an uncommitted batch depends on the machine.
     ledger = kill_in_the_middle(
         own_server, 40, lambda ledger: ledger.verdicts["nothing"] > 10
     )

@@ -1,4 +1,4 @@
-"""What servers refuse of an atomic batch."""
+"""Tests of the reasons for which servers reject an atomic batch."""
 
 from __future__ import annotations
 
@@ -219,7 +219,8 @@ def test_a_batch_that_is_dropped_makes_room_for_another(
     js: jsync.JetStream, stream: jsync.Stream, unique: str
 ) -> None:
     for number in range(60):
-        # They are given up in the background: the server may hear of it a little later.
+        # The batches are abandoned in the background, so the server may learn of it a little
+        # later.
         wait_for(partial(begins, js, f"{unique}.{number}"))
     assert contents(stream) == []
 

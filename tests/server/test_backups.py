@@ -1,4 +1,4 @@
-"""Backups of streams: written, restored, interrupted and damaged."""
+"""Tests of backups of streams: written, restored, interrupted and damaged."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def payload(number: int) -> bytes:
-    """Bytes that no server can compress."""
+    """Return bytes that no server can compress."""
     return random.Random(number).randbytes(16_384)
 
 
@@ -41,7 +41,7 @@ def filled(js: jsync.JetStream, name: str, messages: int = 200) -> jsync.Stream:
 
 
 def held(stream: jsync.Stream, messages: int = 200) -> bool:
-    """Whether the stream has every message that `filled` published."""
+    """Return whether the stream has every message that `filled` published."""
     with stream.ordered_consumer() as consumer:
         found = [bytes(msg.data) for msg in consumer.fetch(messages, timeout=60)]
     return found == [payload(number) for number in range(messages)]
@@ -125,7 +125,7 @@ def test_an_interrupted_restore_leaves_no_stream(
     wait_for(lambda: gone(js, unique))
 
     def restored() -> bool:
-        """The server forgets the first one by itself, some seconds later."""
+        """Restore again. The server drops the interrupted restore some seconds later."""
         try:
             return js.restore_stream(tmp_path).name == unique
         except errors.Error:
@@ -162,7 +162,7 @@ def test_a_damaged_backup_is_refused(
         data[len(data) // 2] ^= 0xFF
     archive.write_bytes(data)
     if damage == "both without a digest":
-        # As the nats command writes it: the server is the one that notices.
+        # The nats command writes no digest, so only the server can notice the damage.
         told = json.loads(meta.read_text())
         del told["archive"]
         meta.write_text(json.dumps(told))

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.server
 
 
 class Watched:
-    """A connection, and another one that sees all it sends."""
+    """A connection, and another one that sees all its messages."""
 
     def __init__(
         self, server: LocalServer, nc: jsync.Connection, everything: jsync.Subscription
@@ -35,7 +35,7 @@ class Watched:
         self._everything = everything
 
     def assert_nothing_was_sent(self) -> None:
-        """And that the connection is as good as before."""
+        """Check that no message was sent, and that the connection still works."""
         assert self.nc.stats().out_messages == 0
         self.nc.flush()
         page = monitor(self.server, f"connz?cid={self.nc.client_id}")
@@ -56,7 +56,7 @@ class Watched:
 
 @pytest.fixture(scope="module")
 def small_server() -> Iterator[LocalServer]:
-    """A server of this module's own, so that nobody else's messages are seen."""
+    """A server for this module alone, so that its tests see no other messages."""
     from jsync.server import LocalServer  # noqa: PLC0415
 
     with LocalServer(
@@ -146,7 +146,7 @@ def test_a_server_accepts_subjects_up_to_the_limit(
 ) -> None:
     longest = "a" * 4000
     with jsync.connect(small_server.url) as nc:
-        payload = bytes(60_000)  # its size is a part of the command, too
+        payload = bytes(60_000)  # the command contains the size of the payload
         headers = {"A": "b"}
         nc.subscribe(
             longest, queue="q" * 40, callback=lambda msg: msg.respond(msg.data)
@@ -219,7 +219,7 @@ def test_a_payload_over_the_limit_is_refused_before_anything_is_sent(
         lambda: nc.publish("good", too_large),
         lambda: nc.request("good", too_large),
         lambda: nc.request_many("good", too_large),
-        # The limit counts headers and payload together.
+        # The limit applies to the sum of headers and payload.
         lambda: nc.publish("good", too_large[:-1], headers={"A": "b"}),
         lambda: jsync.Msg("mine", reply="good").respond(too_large),
     ]

@@ -1,4 +1,4 @@
-"""A timeout that is none is refused before anything ends."""
+"""Tests that invalid timeouts are rejected before the call changes anything."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_a_handler_continues_after_a_stop_or_drain_with_a_bad_timeout(
 
 
 def readers(nc: Connection, name: str) -> dict[str, Callable[..., object]]:
-    """The calls that wait for a message, of readers that have one already."""
+    """Return the calls that wait for a message, on readers that have one already."""
     js = nc.jetstream()
     js.create_stream(StreamConfig(name=name, subjects=[f"{name}.>"]))
     bucket = js.create_key_value(bucket=name)

@@ -30,7 +30,7 @@ def hold_the_gil_for(seconds: float) -> None:
 
 @pytest.fixture
 def impatient_server(own_server: StartServer) -> LocalServer:
-    """A server that pings each second and hangs up when two pings stay unanswered."""
+    """A server that pings each second, and closes the connection after two unanswered pings."""
     return own_server(config='ping_interval: "1s"\nping_max: 2')
 
 
@@ -74,7 +74,7 @@ def test_code_that_holds_the_gil_does_not_lose_the_connection(
 def test_a_long_hold_of_the_gil_is_not_taken_for_the_servers_silence(
     server: LocalServer,
 ) -> None:
-    # Our own pings: intervals pass while we could not have seen any answer.
+    # These are the pings of jsync. Some intervals pass in which it cannot read a reply.
     lost = Recorder()
     with jsync.connect(server.url, ping_interval=0.5, on_disconnect=lost) as nc:
         hold_the_gil_for(2.5)

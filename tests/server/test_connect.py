@@ -134,7 +134,8 @@ def test_requests_use_the_inbox_prefix(server: LocalServer, unique: str) -> None
 
 def test_a_refused_connection_raises_a_connection_error_with_the_address() -> None:
     url = refusing_url()
-    # The attempt is over before `connect` waits for it, or after: the same to the caller.
+    # The attempt can fail before or after `connect` starts to wait. The caller sees the same
+    # error.
     for _ in range(50):
         with pytest.raises(errors.ConnectionError, match="refused") as caught:
             jsync.connect(url)
@@ -212,7 +213,7 @@ def test_connect_timeout_bounds_the_whole_attempt(silent: int) -> None:
         begin = time.monotonic()
         with pytest.raises((errors.ConnectionError, errors.TimeoutError)):
             jsync.connect(urls, connect_timeout=0.5)
-        # Each for itself would be 0.5 s a server: 45 s.
+        # A timeout for each server alone would add up to 45 s.
         assert time.monotonic() - begin < SOON
 
 

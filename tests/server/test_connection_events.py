@@ -1,4 +1,4 @@
-"""What `on_connect` and its siblings are told, on which thread, and what they may do."""
+"""Tests of `on_connect` and the other callbacks: arguments, threads, and allowed calls."""
 
 from __future__ import annotations
 

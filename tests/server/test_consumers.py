@@ -1,4 +1,4 @@
-"""Consumers created, changed, asked about, paused, reset; and those of other accounts."""
+"""Tests of consumers: create, update, info, pause and reset, also of other accounts."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_the_error_says_that_a_fixed_field_needs_another_consumer(
     remedy = " cannot be changed: delete and recreate it, or choose another name"
     assert " and ".join(fields) + remedy in str(told.value)
     assert "update_consumer" not in str(told.value)
-    # The server agrees.
+    # The server rejects the same update.
     with pytest.raises(errors.ConsumerCreateError, match="can not be updated"):
         js.update_consumer(stream.name, durable_name="d", **fields)
 
@@ -299,7 +299,7 @@ def test_a_reset_has_messages_delivered_again(
     assert (reset.reset_seq, reset.num_ack_pending, reset.num_pending) == (3, 0, 2)
     again = worker.next()
     assert (again.data, again.metadata.num_delivered) == (b"c", 1)
-    assert worker.reset(0).reset_seq == 3  # to a server the same as no sequence
+    assert worker.reset(0).reset_seq == 3  # the server treats 0 like no sequence
     assert worker.reset(2).reset_seq == 2
     assert worker.next().data == b"b"
     assert worker.cached_info.num_pending == 3
@@ -428,7 +428,7 @@ ACCOUNTS = """
 
 @pytest.fixture(scope="module")
 def accounts() -> Iterator[LocalServer]:
-    """Two accounts; one may pull from a consumer of the other, ack, reset, and no more."""
+    """Two accounts. One may pull from a consumer of the other, ack and reset, but nothing else."""
     from jsync.server import LocalServer  # noqa: PLC0415
 
     with LocalServer(config=ACCOUNTS) as server:
@@ -436,7 +436,7 @@ def accounts() -> Iterator[LocalServer]:
 
 
 class Exported:
-    """A consumer as its owner has it, and as the other account has it."""
+    """A consumer as seen by its owner and by the other account."""
 
     def __init__(self, home: jsync.JetStream, away: jsync.JetStream) -> None:
         self.js = home

@@ -1,4 +1,4 @@
-"""`connect(context=)`: what a context of the nats command says, and what you say yourself."""
+"""Tests of `connect(context=)`: the settings of a context, and your arguments."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The directory of the contexts: empty, and without variables of the machine."""
+    """The empty directory of the contexts, without environment variables of the machine."""
     for name in [name for name in os.environ if name.startswith("NATS_")]:
         if name != "NATS_SERVER":
             monkeypatch.delenv(name)
@@ -65,7 +65,7 @@ def test_true_is_the_context_of_the_environment_or_the_selected_one(
     monkeypatch.setenv("NATS_CONTEXT", "there")
     with jsync.connect(context=True) as nc:
         assert nc.new_inbox().startswith("_INBOX.there.")
-    # Without the argument no context counts.
+    # Without the argument, jsync reads no context.
     with jsync.connect(server.url) as nc:
         assert len(nc.new_inbox().split(".")) == 2
 
@@ -219,7 +219,7 @@ def test_an_nsc_lookup_without_the_nsc_command_raises(
 
 
 def nsc(directory: Path, script: str) -> None:
-    """Put a command in the place of nsc, which the tests cannot install."""
+    """Install a command in place of nsc, which the tests cannot install."""
     program = directory / "nsc"
     program.write_text(f"#!/bin/sh\n{script}\n")
     program.chmod(0o755)

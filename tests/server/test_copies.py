@@ -1,4 +1,4 @@
-"""What is at work on a connection is one object: a copy would end it."""
+"""Tests that the objects of a connection cannot be copied, because a copy would end them."""
 
 from __future__ import annotations
 

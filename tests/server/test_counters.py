@@ -1,4 +1,4 @@
-"""Counters (ADR-49): added up by the server, read one by one and many at once."""
+"""Tests of counters (ADR-49): the server adds, and jsync reads one or many at once."""
 
 from __future__ import annotations
 

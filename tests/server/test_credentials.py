@@ -1,4 +1,4 @@
-"""Who may connect: passwords, tokens, nkeys, creds, and the callables that fetch them."""
+"""Tests of credentials: passwords, tokens, nkeys, creds, and callables that return them."""
 
 from __future__ import annotations
 
@@ -96,7 +96,8 @@ def test_creds_are_read_again_for_a_reconnect(
         expired = account.user("gone", expires_in=-60)
         expired.write_creds(path)
         proxy.cut()
-        # The expired ones are read and refused; were the old ones kept, this would work.
+        # jsync reads the expired credentials, and the server rejects them. With the old ones it
+        # would work.
         wait_for(lambda: isinstance(nc.last_error, errors.AuthenticationError))
         assert not nc.is_connected
         if nc.is_closed:

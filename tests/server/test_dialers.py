@@ -1,4 +1,4 @@
-"""Connections through a proxy, and through sockets that you connect yourself."""
+"""Tests of connections through a proxy, and through sockets that you connect yourself."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ pytestmark = pytest.mark.server
 
 SECRET = "open-sesame"
 
-# It expects the event loop that the main thread had before Python 3.14.
+# pproxy expects the event loop that the main thread had before Python 3.14.
 PPROXY = """
 import asyncio, pproxy.server
 asyncio.set_event_loop(asyncio.new_event_loop())
@@ -44,7 +44,7 @@ pproxy.server.main()
 
 @contextlib.contextmanager
 def proxy(*protocols: str, secret: str = "") -> Iterator[int]:
-    """A real proxy on a port of its own, with a user and password if `secret` is given."""
+    """A real proxy on another port, with a user and a password if `secret` is given."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
     url = f"{'+'.join(protocols)}://127.0.0.1:{port}"
@@ -90,7 +90,7 @@ def test_messages_go_through_a_proxy(server: LocalServer, scheme: str) -> None:
 def test_a_proxy_takes_the_right_user_and_password_only(
     server: LocalServer, scheme: str
 ) -> None:
-    # The wrong ones first: this proxy remembers the addresses that it let in.
+    # The wrong credentials come first, because this proxy remembers the addresses it let in.
     with proxy(scheme, secret=f"me:{SECRET}") as port:
         for user in ("", f"me:wrong-{SECRET}@"):
             with pytest.raises(errors.ProxyError) as caught:
@@ -220,7 +220,7 @@ ANSWER = b"HTTP/1.1 200 Connection established\r\nVia: 1.1 us\r\n\r\n"
 
 @contextlib.contextmanager
 def answering(answer: Callable[[socket.socket], object]) -> Iterator[str]:
-    """The URL of a proxy that does as `answer` says with each connection."""
+    """The URL of a proxy that calls `answer` with each connection."""
     guests: list[socket.socket] = []
     listener = socket.create_server(("127.0.0.1", 0))
 
@@ -308,7 +308,7 @@ def test_info_directly_after_the_answer_of_a_proxy_is_not_lost(
 
 
 def join(one: socket.socket, other: socket.socket) -> None:
-    """Carry bytes both ways until both ends have closed."""
+    """Forward bytes in both directions until both ends have closed."""
     back = threading.Thread(target=carry, args=(other, one), daemon=True)
     back.start()
     carry(one, other)

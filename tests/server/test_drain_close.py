@@ -32,7 +32,7 @@ def nc(server: LocalServer) -> Iterator[jsync.Connection]:
 
 
 def is_gone(server: LocalServer, client_id: int) -> bool:
-    """Whether the server knows the connection no more."""
+    """Return whether the server has removed the connection."""
     page = monitor(server, "connz?limit=10000")
     return client_id not in [found["cid"] for found in page["connections"]]
 
@@ -318,7 +318,7 @@ def test_every_call_on_a_closed_connection_raises(
     for call in calls:
         with pytest.raises(errors.ConnectionClosedError):
             call()
-    assert len([sub.next()]) == 1  # what had arrived can still be read
+    assert len([sub.next()]) == 1  # messages that have arrived can still be read
     with pytest.raises(errors.ConnectionClosedError):
         sub.next()
     with pytest.raises(errors.ConnectionClosedError):
@@ -490,7 +490,8 @@ def test_the_io_thread_closes_no_descriptor_before_the_last_writer_has_left(
             return outbox.close(error)
 
     session.outbox = cast("Any", Busy())
-    finish = Thread(session.finish, None)  # as when the I/O thread is stuck in a name
+    # as if the I/O thread were stuck in a name lookup
+    finish = Thread(session.finish, None)
     assert closing.wait(SOON)
     session.io.stop()
     try:
@@ -511,7 +512,7 @@ def test_a_timer_that_raises_stops_neither_the_others_nor_the_connection(
     soon = time.monotonic() + 0.05
     session.timers.add(soon, lambda: 1 // 0)
     session.timers.add(soon, called)
-    session.call_soon(lambda: None)  # look at the timers
+    session.call_soon(lambda: None)  # makes the I/O thread check its timers
     called.get()
     nc.flush()
     assert session.reconnects == 0

@@ -34,7 +34,7 @@ def stream(js: JetStream, unique: str) -> Iterator[Stream]:
 
 
 def stored(js: JetStream, name: str) -> list[bytes]:
-    """The payloads of all that the stream holds."""
+    """Return the payloads of all messages of the stream."""
     count = held(js, name)
     if not count:
         return []
@@ -60,7 +60,7 @@ def add_all(ingest: FastIngest, subject: str, payloads: list[bytes]) -> None:
 
 
 def run(ingest: FastIngest, subject: str, *messages: dict[str, Any]) -> None:
-    """Add messages, each with its options, and end it."""
+    """Add messages, each with its options, and end the ingest."""
     with ingest:
         for options in messages:
             ingest.add(subject, **options)
@@ -147,7 +147,7 @@ def test_options_and_headers_go_along(
         ingest.add(f"{unique}.a", b"again", msg_id="one")
         ingest.add(f"{unique}.a", b"2", expected_last_subject_sequence=1)
     assert stored(js, unique) == [b"1", b"2"]
-    assert ingest.pub_ack.count == 3  # one that is there already counts as stored
+    assert ingest.pub_ack.count == 3  # a duplicate counts as stored
     consumer = js.create_consumer(unique, ack_policy="none")
     with consumer.fetch(1, timeout=5) as batch:
         (msg,) = batch
@@ -275,7 +275,7 @@ def test_a_body_that_raises_ends_the_batch_and_is_not_masked(
 
 
 def is_alone(js: JetStream, unique: str) -> bool:
-    """Whether no other batch is open: then the server grants more than one at once."""
+    """Return whether no other batch is open, since the server then grants more messages at once."""
     with js.fast_ingest() as other:
         other.add(f"{unique}.probe")
         granted = other._engine.msgs

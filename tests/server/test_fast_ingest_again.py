@@ -1,4 +1,4 @@
-"""What a fast ingest sends again, where Ctrl-C, `close` or another server comes between."""
+"""Tests of the messages that a fast ingest sends again after Ctrl-C, `close` or a new server."""
 
 from __future__ import annotations
 
@@ -42,7 +42,9 @@ DELICATE = {
 
 
 class CtrlC:
-    """Raises before one line of those that send messages again, and counts these lines."""
+    """Raises KeyboardInterrupt before one line of the code that sends again, and counts these
+    lines.
+    """
 
     def __init__(self, at: int) -> None:
         self.at = at
@@ -75,7 +77,7 @@ def test_ctrl_c_at_any_line_neither_loses_nor_doubles_a_message(
     monkeypatch.setattr(fast_engine, "MOST_REPEATS", 10)
     for line in range(1, never.lines):
         ingest = js.fast_ingest(ack_timeout=LONG)
-        # No stream takes it, so that it is sent again and again.
+        # No stream accepts the message, so the ingest sends it repeatedly.
         with pytest.raises(KeyboardInterrupt), CtrlC(line):
             ingest.add(unique, b"first")
         sent = [b"first"] * ingest.added
@@ -127,7 +129,7 @@ def test_a_message_too_large_for_the_server_of_the_reconnect_ends_the_ingest(
         with pytest.raises(errors.IngestError, match="max_payload") as caught:
             call()
         assert isinstance(caught.value.__cause__, errors.MaxPayloadError)
-        assert caught.value.acked in (0, 1)  # the ack may not be read yet
+        assert caught.value.acked in (0, 1)  # jsync may not have read the ack yet
     with pytest.raises(errors.IngestError):
         _ = ingest.pub_ack
 
@@ -145,7 +147,7 @@ def test_a_connection_that_is_closed_between_two_batches_ends_the_ingest(
     with connect(server.url, Events()) as nc:
         ingest = nc.jetstream().fast_ingest(flow=1)
         ingest.add(f"{unique}.a", b"0")
-        # As a stream that has too much to store leaves it, or a batch that was turned.
+        # This is the state after a stream has too much to store, or after a batch has ended.
         ingest._writer.limit = 0
         ingest._engine.state = State.BROKEN
         if part == "pause":
@@ -163,7 +165,7 @@ def test_a_connection_that_is_closed_between_two_batches_ends_the_ingest(
             with pytest.raises(errors.IngestConnectionError) as caught:
                 call()
             assert isinstance(caught.value.__cause__, errors.ConnectionClosedError)
-            assert caught.value.acked in (0, 1)  # the ack may not be read yet
+            assert caught.value.acked in (0, 1)  # jsync may not have read the ack yet
         with pytest.raises(errors.IngestConnectionError):
             _ = ingest.pub_ack
 

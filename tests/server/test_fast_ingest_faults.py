@@ -32,7 +32,7 @@ pytestmark = pytest.mark.server
 
 @pytest.fixture
 def js(server: LocalServer, unique: str) -> Iterator[JetStream]:
-    """A context past the proxy, with a stream of this test's own."""
+    """A context through the proxy, with a stream for this test alone."""
     with connect(server.url, Events()) as nc:
         js = nc.jetstream()
         js.create_stream(name=unique, subjects=[f"{unique}.>"], allow_batched=True)
@@ -41,7 +41,7 @@ def js(server: LocalServer, unique: str) -> Iterator[JetStream]:
 
 
 def check(ingest: FastIngest, found: list[bytes], sent: list[bytes]) -> None:
-    """Hold what was reported against what the stream has."""
+    """Compare the report of an ingest with the messages of the stream."""
     assert found == sent[: len(found)], "the stream does not hold a prefix"
     if ingest._engine.state is State.ENDED:
         assert ingest.pub_ack.count == len(found) == len(sent)
@@ -57,7 +57,10 @@ def check(ingest: FastIngest, found: list[bytes], sent: list[bytes]) -> None:
 
 
 def pour(ingest: FastIngest, subject: str, payloads: list[bytes], size: int) -> None:
-    """Add all, one by one or `size` at once, and end it; errors are in `pub_ack`."""
+    """Add all payloads, one by one or `size` at once, and end the ingest.
+
+    `pub_ack` has its errors.
+    """
     try:
         with ingest:
             if size == 1:
@@ -96,7 +99,7 @@ def test_cut_connections_neither_lose_nor_double_a_message(
 def cut_campaign(
     js: JetStream, proxy: FaultProxy, unique: str, seed: int, *, ids: bool
 ) -> int:
-    """Cut the connection after so many bytes, in either direction, again and again."""
+    """Cut the connection repeatedly after a number of bytes, in either direction."""
     dice = random.Random(seed)
     payloads = numbers(1500)
     subject = f"{unique}.{seed}"
@@ -159,7 +162,7 @@ def test_many_connections_may_be_cut_at_any_byte(
 
 
 def check_ok(ingest: FastIngest, found: list[bytes], sent: list[bytes]) -> None:
-    """Hold what an ingest that goes on over gaps says against what the stream has."""
+    """Compare the report of an ingest that accepts gaps with the messages of the stream."""
     assert ingest.pub_ack.count == len(sent)
     places = {payload: number for number, payload in enumerate(sent)}
     there = {places[payload] for payload in found}
@@ -189,7 +192,7 @@ def test_ok_names_every_message_that_cuts_may_have_lost(
         work.result()
         check_ok(ingest, stored(js, unique), payloads)
         assert ingest.lost_count > 0
-        # At most two windows of each connection were under way.
+        # At most two windows of each connection were unacknowledged.
         assert ingest.unconfirmed_count <= 4 * 1000
 
 
@@ -283,7 +286,7 @@ def test_a_loss_while_nothing_is_added_is_mended(
             events.wait("reconnect")
             time.sleep(0.2)
             ingest.add(f"{unique}.a", b"200")
-        assert ingest._engine.base > 0  # it went on in another batch
+        assert ingest._engine.base > 0  # the ingest continued in another batch
     assert stored(js, unique) == numbers(201)
     assert ingest.pub_ack.count == 201
 
@@ -382,7 +385,7 @@ def test_a_killed_server_has_every_message_that_was_reported_stored(
 
         thread = Thread(work)
         assert stopped.wait(LONG)
-        thread.wait_until_blocked()  # with as much under way as may be
+        thread.wait_until_blocked()  # with a full window
         server.kill()
         server.start()
         thread._future.result(30)
@@ -419,12 +422,13 @@ def test_with_gaps_ok_an_ingest_continues_after_the_server_was_killed(
 
         thread = Thread(work)
         assert stopped.wait(LONG)
-        thread.wait_until_blocked()  # with as much under way as may be
+        thread.wait_until_blocked()  # with a full window
         server.kill()
         server.start()
         thread._future.result(30)
         assert ingest.pub_ack.count == len(payloads)
-        assert not ingest.lost  # what the server had of it died with it, or did not
+        # the killed server may or may not have stored its messages
+        assert not ingest.lost
         unsure = numbers_in(ingest.unconfirmed_ranges)
         found = stored(js, unique)
         said = {payload for n, payload in enumerate(payloads) if n not in unsure}
@@ -436,7 +440,7 @@ def test_with_gaps_ok_an_ingest_continues_after_the_server_was_killed(
 
 
 def numbers_in(ranges: tuple[errors.Lost | errors.Unconfirmed, ...]) -> set[int]:
-    """Messages by their places in a list, from 0."""
+    """Return the indexes of messages in a list, from 0."""
     return {n - 1 for one in ranges for n in range(one.first, one.last + 1)}
 
 
@@ -448,7 +452,7 @@ def test_a_deleted_stream_ends_it_in_time(js: JetStream, unique: str) -> None:
     thread.result()
     with pytest.raises(errors.IngestError) as caught:
         _ = ingest.pub_ack
-    # A message that reaches the stream while it ends finds no batch.
+    # A message that reaches the stream during the deletion finds no batch.
     assert isinstance(
         caught.value.__cause__,
         errors.NoStreamResponseError | errors.BatchPublishUnknownBatchIDError,
@@ -467,7 +471,7 @@ def test_a_stream_that_is_switched_off_ends_it(js: JetStream, unique: str) -> No
     thread.result()
     with pytest.raises(errors.IngestError) as caught:
         _ = ingest.pub_ack
-    # A message that reaches the stream while it is switched off finds no batch.
+    # A message that reaches the stream while batches are being disabled finds no batch.
     assert isinstance(
         caught.value.__cause__,
         errors.BatchPublishDisabledError | errors.BatchPublishUnknownBatchIDError,

@@ -1,4 +1,4 @@
-"""A leader that is deposed may say less than what its stream stores: here a proxy says so."""
+"""Tests of a deposed leader that reports fewer messages than the stream stores, by a proxy."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.server
 
 COUNT = 700
-"""What the old leader says is stored, when 1000 messages are."""
+"""The number of stored messages that the old leader reports, when 1000 are stored."""
 UNKNOWN = (
     b'{"error":{"code":400,"err_code":10208,"description":"unknown"},"stream":"S"}'
 )
@@ -32,13 +32,13 @@ PAYLOADS = numbers(3000)
 
 
 def frame(line: bytes, body: bytes) -> bytes:
-    """A message with the subject and the subscription of another one."""
+    """Return a message with the subject and the subscription of another one."""
     _, subject, sid, *_ = line.split()
     return b"MSG %s %s %d\r\n%s\r\n" % (subject, sid, len(body), body)
 
 
 class Deposed:
-    """Ends the first batch behind its first ack, as a leader does that is being deposed."""
+    """Ends the first batch after its first ack, as a deposed leader does."""
 
     def __init__(self, stream: str, *, forgotten: bool) -> None:
         self._final = (
@@ -46,7 +46,7 @@ class Deposed:
             b'{"stream":"%s","seq":%d,"batch":"b","count":%d}'
             % (stream.encode(), COUNT, COUNT),
         )
-        self._forgotten = forgotten  # no leader that follows knows the batch
+        self._forgotten = forgotten  # no later leader knows the batch
         self.batch = b""
 
     def __call__(self, data: bytes, to: Side) -> bytes:
@@ -60,7 +60,7 @@ class Deposed:
             self.batch = batch
             return data + b"".join(frame(line, body) for body in self._final)
         if batch == self.batch and operation == b"1":
-            return b""  # it says no more
+            return b""  # the old leader sends nothing more
         if batch == self.batch and operation == b"4" and self._forgotten:
             return frame(line, UNKNOWN)
         return data
@@ -75,7 +75,7 @@ def pour(ingest: FastIngest, unique: str, payloads: list[bytes], *, ids: bool) -
 def ingest_through(
     proxy: FaultProxy, unique: str, deposed: Deposed, *, ids: bool = False
 ) -> FastIngest:
-    """An ingest of `PAYLOADS`, the leader of which is deposed when 1000 have been sent."""
+    """Run an ingest of `PAYLOADS`, whose leader is deposed after 1000 messages."""
 
     def work() -> None:
         with ingest:
@@ -99,11 +99,11 @@ def ingest_through(
 def test_a_leader_that_has_it_all_is_believed_and_not_the_one_that_was_deposed(
     js: JetStream, proxy: FaultProxy, unique: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fast_ingest, "BLOCKED_SECONDS", LONG)  # it is asked at once
+    monkeypatch.setattr(fast_ingest, "BLOCKED_SECONDS", LONG)  # jsync pings at once
     ingest = ingest_through(proxy, unique, Deposed(unique, forgotten=False))
     assert stored(js, unique) == PAYLOADS
     assert ingest._engine.state is State.ENDED
-    assert ingest._engine.base == 0  # the same batch went on
+    assert ingest._engine.base == 0  # the same batch continued
 
 
 def test_if_no_leader_knows_the_batch_no_message_is_sent_again(

@@ -1,4 +1,4 @@
-"""Fast ingest of large messages: bytes under way, and streams that have too much to store."""
+"""Tests of fast ingest of large messages: bytes in flight, and streams that are overloaded."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.server
 LARGE = 1_000_000
 WRITERS = 8
 SMALL_BUFFER = "jetstream { max_buffered_size: 3MB }"
-"""What may wait for a stream of this server; the default is 128 MB."""
+"""The bytes that this server buffers for a stream. The default is 128 MB."""
 
 
 def payloads(writer: int, count: int, size: int = LARGE) -> list[bytes]:
@@ -34,7 +34,7 @@ def payloads(writer: int, count: int, size: int = LARGE) -> list[bytes]:
 
 
 def labels(stream: Stream) -> list[tuple[int, int]]:
-    """Writer and number of all that the stream holds."""
+    """Return the writer and the number of each message in the stream."""
     count = stream.info().state.messages
     found = []
     with stream.ordered_consumer().fetch(count, timeout=LONG) as batch:
@@ -46,7 +46,7 @@ def labels(stream: Stream) -> list[tuple[int, int]]:
 
 @pytest.fixture
 def tight(own_server: StartServer, unique: str) -> Iterator[tuple[str, Stream]]:
-    """A server that holds little for a stream, and a stream there."""
+    """A server with a small buffer for streams, and a stream there."""
     server = own_server(config=SMALL_BUFFER)
     with connect(server.url, Events()) as nc:
         yield (
@@ -60,7 +60,7 @@ def tight(own_server: StartServer, unique: str) -> Iterator[tuple[str, Stream]]:
 def write_at_once(
     url: str, subject: str, count: int, **options: Any
 ) -> list[FastIngest]:
-    """Eight writers, each with a connection of its own; raises what one of them raises."""
+    """Run eight writers, each with its own connection, and raise the error of any writer."""
 
     def work(writer: int) -> FastIngest:
         with connect(url, Events()) as nc:
@@ -149,7 +149,7 @@ def test_messages_that_grow_and_shrink_never_wait_for_an_ack_that_is_not_due(
     js: JetStream, unique: str, sizes: tuple[int, ...], many: bool
 ) -> None:
     stream = js.create_stream(name=unique, subjects=[unique], allow_batched=True)
-    # Far above what a test may take: one such wait would end it with an error.
+    # A single wait of this length would exceed the time limit of the test.
     with js.fast_ingest(window_bytes=1_000_000, ack_timeout=LONG) as ingest:
         for part, size in enumerate(sizes):
             messages = payloads(part, 300, size)

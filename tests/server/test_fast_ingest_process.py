@@ -1,4 +1,4 @@
-"""A fast ingest and what its process and its account may do."""
+"""Tests of a fast ingest with signals, forks and permissions."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_an_ingest_continues_after_ctrl_c(
             except KeyboardInterrupt:
                 proxy.delay(0, "client")
             timer.join()
-            # What was interrupted was the wait, before or behind its message.
+            # The interrupt came during the wait, before or after the message was added.
             for payload in payloads[ingest.added :]:
                 ingest.add(f"{unique}.a", payload)
     assert stored(js, unique) == payloads

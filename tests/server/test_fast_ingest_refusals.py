@@ -1,4 +1,4 @@
-"""What a fast ingest refuses, and what becomes of messages that its stream refuses."""
+"""Tests of the calls that a fast ingest rejects, and of messages that its stream rejects."""
 
 from __future__ import annotations
 
@@ -190,7 +190,7 @@ def test_fail_stops_at_the_message_that_is_refused(
 def end(
     ingest: FastIngest, subject: str, options: dict[str, Any], *, commit: bool
 ) -> None:
-    """Add a last message, in one of two ways, and end it."""
+    """Add a last message in one of two ways, and end the ingest."""
     if commit:
         ingest.commit(subject, **options)
     else:
@@ -247,7 +247,7 @@ def test_with_gaps_ok_an_ingest_continues_and_reports_refused_messages(
 def test_with_gaps_ok_an_ingest_continues_over_refused_windows(
     js: JetStream, unique: str, room: int
 ) -> None:
-    """The server acknowledges nothing of what it has refused, so no ack makes room."""
+    """The server sends no ack for rejected messages, so no ack makes room in the window."""
     js.create_stream(
         name=unique,
         subjects=[f"{unique}.>"],
@@ -282,7 +282,7 @@ def test_ok_stores_messages_again_once_a_full_stream_has_room(
         stream.purge()
         added = ingest.added
         ingest.add_many(f"{unique}.a", numbers(10))
-    # Some that were on their way to the full stream may have found room before these.
+    # Messages on their way to the full stream may have been stored before these.
     assert stored(js, unique)[-10:] == numbers(10)
     assert ingest.lost[-1].last <= added
     js.delete_stream(unique)
@@ -336,7 +336,7 @@ def test_a_full_store_raises_at_once(
     with jsync.connect(server.url) as nc:
         js = nc.jetstream()
         js.create_stream(name=unique, subjects=[unique], allow_batched=True)
-        for _ in range(4):  # the last of them is above it
+        for _ in range(4):  # the last message is above the limit
             js.publish(unique, bytes(300_000))
         with (
             pytest.raises(errors.InsufficientResourcesError),

@@ -1,4 +1,4 @@
-"""A fast ingest whose acks are lost, or whose user is silent."""
+"""Tests of a fast ingest whose acks are lost, or whose program adds nothing for a while."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.server
 
 
 class Acks:
-    """A `rewrite` hook that keeps some of the server's flow acks from the client."""
+    """A `rewrite` hook that drops some of the flow acks of the server."""
 
     def __init__(self, drop: Any) -> None:
         self._drop = drop
@@ -103,7 +103,7 @@ def test_silence_is_an_error_in_time(
         with pytest.raises(errors.IngestError) as caught:
             run(ingest, f"{unique}.a", *({"data": data} for data in numbers(3)))
         if part == "end":
-            # A ping has told that the batch is over, but nobody tells how it ended.
+            # The reply to a ping says that the batch has ended, but not how.
             assert isinstance(
                 caught.value.__cause__, errors.BatchPublishUnknownBatchIDError
             )

@@ -1,6 +1,6 @@
-"""A random campaign: everything that can go wrong does, and the invariants hold.
+"""A random campaign with all kinds of faults, in which the invariants must hold.
 
-`JSYNC_FAULT_SECONDS` makes it longer than its 30 seconds, `JSYNC_FAULT_SEED` repeats one.
+`JSYNC_FAULT_SECONDS` makes it longer than its 30 seconds. `JSYNC_FAULT_SEED` repeats one.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ logger = logging.getLogger("jsync.tests.faults")
 
 @pytest.fixture(autouse=True)
 def _no_crash(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
-    """What goes wrong is an event of the connection, never the end of its thread."""
+    """Check that no thread of jsync crashes: errors must become events of the connection."""
     yield
     crashes = [r.getMessage() for r in caplog.records if "thread failed" in r.message]
     assert not crashes
@@ -53,7 +53,7 @@ def _no_crash(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
 SECONDS = float(os.environ.get("JSYNC_FAULT_SECONDS", "30"))
 SEED = int(os.environ.get("JSYNC_FAULT_SEED", random.randrange(1 << 32)))
 SLACK = 30.0
-"""How much later than its timeout a call may return on a machine that is busy."""
+"""The seconds after its timeout in which a call may return on a busy machine."""
 WRITE_TIMEOUT = 0.3
 PATIENT = 'write_deadline: "5s"\nmax_pending: 256MB\nping_interval: "2s"\n'
 OPTIONS: dict[str, Any] = {
@@ -69,7 +69,7 @@ OPTIONS: dict[str, Any] = {
 
 
 class Numbers:
-    """A set of numbers in a byte each, so that the memory measured is not the test's."""
+    """A set of numbers in one byte each, so that the test does not add to the measured memory."""
 
     def __init__(self) -> None:
         self._marks = bytearray()
@@ -91,7 +91,7 @@ class Numbers:
 
 
 class Watch:
-    """Who is in which call, since when, and for how long that is allowed."""
+    """The calls in progress, with their threads, start times and time limits."""
 
     def __init__(self) -> None:
         self._calls: dict[int, tuple[str, float]] = {}
@@ -105,7 +105,7 @@ class Watch:
         function: Callable[[], Any],
         *allowed: type[errors.Error],
     ) -> Any:
-        """What `function` returns; None when it raises what it may. Counts both."""
+        """Call `function` and count the call. Return its result, or None after an allowed error."""
         begin = time.monotonic()
         me = threading.get_ident()
         self._calls[me] = (name, begin + timeout + SLACK)
@@ -133,7 +133,7 @@ def encode(writer: int, number: int, padding: bytes) -> bytes:
 
 
 def decode(data: bytes) -> tuple[int, int]:
-    """Writer and number of a message, which is whole."""
+    """Return the writer and the number of a message, and check that the message is complete."""
     writer, number, checksum, padding = data.split(b" ", 3)
     assert zlib.crc32(padding) == int(checksum), "a corrupted message"
     return int(writer), int(number)
@@ -147,7 +147,7 @@ def send(
 
 
 class Writer:
-    """Publishes numbers, for as long as it is told to."""
+    """Publishes numbers until it is told to stop."""
 
     def __init__(self, watch: Watch, nc: Connection, me: int, seed: int) -> None:
         self._watch, self._nc, self._me = watch, nc, me
@@ -155,14 +155,14 @@ class Writer:
         self.number = 0
         self.refused = Numbers()
         self.losses: list[float] = []
-        """When its connection was lost."""
+        """The times when its connection was lost."""
         self._published = array("d")
 
     def may_be_late(self, number: int) -> bool:
-        """Whether that message may come after later ones.
+        """Return whether that message may arrive after later ones.
 
-        It may when the connection was lost after it had been published: what the server
-        has not read from the old line by then it reads beside the new one.
+        It may if the connection was lost after the message was published. The server reads the
+        remaining bytes of the old connection while it reads the new one.
         """
         begin = self._published[number]
         with contextlib.suppress(TimeoutError):  # the callback may be late itself
@@ -194,7 +194,7 @@ class Writer:
 
 
 class Reader:
-    """Checks what arrives."""
+    """Checks the messages that arrive."""
 
     def __init__(
         self, watch: Watch, subscription: jsync.Subscription, writers: list[Writer]
@@ -264,7 +264,7 @@ def churn(watch: Watch, nc: Connection, stop: threading.Event) -> None:
 
 
 class Saboteur:
-    """Does one bad thing after the other, and keeps count."""
+    """Causes one fault after the other, and counts them."""
 
     def __init__(
         self, server: LocalServer, proxies: list[FaultProxy], dice: random.Random
@@ -309,7 +309,7 @@ class Saboteur:
         line = self._dice.choice(
             [b"NONSENSE\r\n", b"-ERR 'Stale Connection'\r\n", b"\x00\r\n", b"PING\r\n"]
         )
-        with contextlib.suppress(RuntimeError):  # nobody is connected
+        with contextlib.suppress(RuntimeError):  # no client is connected
             proxy.inject(line)
 
     def refuse(self, proxy: FaultProxy) -> None:
@@ -332,7 +332,7 @@ class Saboteur:
         for proxy in self._proxies:
             proxy.hear()
             proxy.delay(0.0)
-            # What a `cut_after` has left.
+            # Cancel a previous `cut_after`.
             proxy.cut_after(1 << 60, "client")
             proxy.cut_after(1 << 60, "server")
 
@@ -381,7 +381,8 @@ def campaign(server: LocalServer) -> None:
                 proxies[0].url, events[0], **OPTIONS, on_disconnect=lost
             ),  # writers
             connect(proxies[1].url, events[1], **OPTIONS),  # a reader, and requests
-            connect(server.url, events[2], **OPTIONS),  # a reader on a good line
+            # a reader on a connection without faults
+            connect(server.url, events[2], **OPTIONS),
             connect(server.url, events[3], **OPTIONS),  # the service
         ]
         for nc in made:
@@ -416,7 +417,7 @@ def campaign(server: LocalServer) -> None:
         saboteur.repair()
         for nc in made:
             wait_for(functools.partial(is_well, nc))
-        # It works as if nothing had been: all that is published now arrives.
+        # After the faults, all messages published from now on arrive.
         stop.set()
         for thread in threads:
             thread.result()
@@ -446,7 +447,7 @@ def campaign(server: LocalServer) -> None:
         longest = {name: round(s, 2) for name, s in sorted(watch.longest.items())}
         logger.info("longest: %s", longest)
         logger.info("memory grew by %.1f MB", grown / 1e6)
-        # Full buffers on all sides are half of that; what is published is a gigabyte.
+        # Full buffers on all sides take half of that. The campaign publishes a gigabyte.
         assert grown < 64 << 20
         assert made[0].stats().reconnects > 5
         begin = time.monotonic()

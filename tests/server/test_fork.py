@@ -114,7 +114,7 @@ def test_every_call_in_a_forked_child_raises(server: LocalServer, unique: str) -
 def test_an_iterator_in_a_forked_child_raises_and_does_not_just_end(
     server: LocalServer, unique: str
 ) -> None:
-    """With all that was asked for at hand: nothing would have to be waited for."""
+    """All requested messages are at hand, so the iterator would not have to wait."""
     script = (
         FORK
         + """

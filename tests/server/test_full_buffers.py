@@ -30,20 +30,20 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.server
 
-# The server would take a client that reads nothing for ten seconds for a slow consumer.
+# A server would drop a client that reads nothing for ten seconds as a slow consumer.
 PATIENT = 'write_deadline: "60s"\nmax_pending: 256MB\n'
 
 
 @pytest.fixture(autouse=True)
 def _no_crash(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
-    """What goes wrong is an event of the connection, never the end of its thread."""
+    """Check that no thread of jsync crashes: errors must become events of the connection."""
     yield
     crashes = [r.getMessage() for r in caplog.records if "thread failed" in r.message]
     assert not crashes
 
 
 def fill(connection: Connection, size: int, subject: str = "void") -> None:
-    """Publish until about `size` bytes wait for a line that takes no more."""
+    """Publish until about `size` bytes wait for a connection that accepts no more."""
     while not is_stuck(connection):
         while unsent(connection) < size:
             connection.publish(subject, bytes(1000))
@@ -51,7 +51,7 @@ def fill(connection: Connection, size: int, subject: str = "void") -> None:
 
 @pytest.fixture
 def patient(own_server: StartServer) -> Iterator[FaultProxy]:
-    """A proxy with small buffers, in front of a server that has patience."""
+    """A proxy with small buffers, in front of a server with a long write deadline."""
     server = own_server(jetstream=False, config=PATIENT)
     with FaultProxy("127.0.0.1", server.port, receive_buffer=8192) as proxy:
         yield proxy
@@ -74,7 +74,7 @@ def patient_tls(
 def line(
     request: pytest.FixtureRequest, certificates: Certificates
 ) -> tuple[FaultProxy, dict[str, Any]]:
-    """The proxy of a patient server, and what `connect` has to know for it."""
+    """The proxy of a patient server, and the arguments of `connect` for it."""
     if request.param == "plain":
         return request.getfixturevalue("patient"), {}
     return request.getfixturevalue("patient_tls"), {"tls_ca": certificates.ca.cert}
@@ -84,7 +84,7 @@ Line = tuple[FaultProxy, dict[str, Any]]
 
 
 def test_two_full_buffers_do_not_lock_each_other(line: Line) -> None:
-    """A flow in either direction; nobody hears; then both hear again."""
+    """Both directions are busy and both sides stop reading. Then both read again."""
     proxy, options = line
     count, size = 30_000, 1000
     events = Events()
@@ -132,7 +132,7 @@ def test_two_full_buffers_do_not_lock_each_other(line: Line) -> None:
 
 
 def test_messages_are_read_while_nothing_can_be_written(line: Line) -> None:
-    """The I/O thread never blocks in a write, and never waits for those who do."""
+    """The I/O thread never blocks in a write, and never waits for threads that do."""
     proxy, options = line
     events = Events()
     server = f"{proxy.url.partition(':')[0]}://127.0.0.1:{proxy._target[1]}"
@@ -181,7 +181,7 @@ def test_a_full_buffer_blocks_a_publisher_until_there_is_room(line: Line) -> Non
         wait_for(functools.partial(is_stuck, nc))
         for writer in writers:
             writer.wait_until_blocked()
-        # Full, and never beyond its limit; those who wait do so until it is half full.
+        # The buffer is full, and never exceeds its limit. Writers wait until it is half full.
         assert 250_000 < unsent(nc) <= 500_000
         proxy.hear("client")
         for writer in writers:
@@ -214,7 +214,7 @@ def test_a_publisher_that_waits_too_long_gets_a_write_timeout(line: Line) -> Non
         with pytest.raises(errors.WriteTimeoutError):
             nc.request("void", bytes(1000), timeout=60)
         assert nc.stats().out_messages == before
-        # It is the publish that failed, not the connection.
+        # The publish failed, but the connection is not lost.
         proxy.hear("client")
         nc.flush()
         nc.publish("void", b"again")
@@ -249,7 +249,7 @@ def test_a_blocked_publisher_is_woken_by_a_reconnect_and_by_close(line: Line) ->
 
 
 def test_a_blocked_publisher_is_woken_by_the_loss_itself(line: Line) -> None:
-    """It need not wait for the reconnect to hear that there is no room."""
+    """It does not need to wait for the reconnect to learn that there is no room."""
     proxy, options = line
     events = Events()
     nc = connect(
@@ -300,7 +300,7 @@ def test_ctrl_c_ends_a_blocked_publish(line: Line) -> None:
 
 
 def test_a_message_larger_than_half_the_buffer_waits_like_any_other() -> None:
-    """In a process of its own: it once span with the GIL held, for ever."""
+    """Runs in another process, because this once span with the GIL held forever."""
     run_child(
         """
         import jsync
@@ -341,14 +341,14 @@ def test_a_message_larger_than_the_buffer_goes_alone(patient: FaultProxy) -> Non
 
 
 def test_pong_passes_while_the_buffer_is_full() -> None:
-    """However many publishers wait: the answer is not behind those."""
+    """The PONG does not wait behind any number of blocked publishers."""
     ponged, may_ping, may_read = (threading.Event() for _ in range(3))
     read: list[int] = []
 
     def script(peer: Peer) -> None:
         peer.handshake()
         assert may_ping.wait(60)
-        # Their answers take more than may be left of the buffer.
+        # The PONGs can need more room than the buffer has left.
         peer.send(b"PING\r\n" * 3)
         assert may_read.wait(60)
         size = 0
@@ -381,7 +381,7 @@ def test_pong_passes_while_the_buffer_is_full() -> None:
         full = nc.stats().out_bytes + 20 * nc.stats().out_messages
         waiting = unsent(nc)
         may_ping.set()
-        # Answered before room is made.
+        # jsync answers before the buffer has room.
         wait_for(lambda: unsent(nc) == waiting + 3 * len(b"PONG\r\n"))
         may_read.set()
         assert ponged.wait(60)
@@ -399,7 +399,7 @@ def test_subscribe_and_unsubscribe_do_not_block_on_a_full_buffer(
     ) as nc:
         nc.flush()
         patient.deaf("client")
-        # The second fills what the first leaves, to the last bytes.
+        # The second writer fills the buffer to its last bytes.
         writers = [Thread(publish_many, nc, 5000), Thread(publish_many, nc, 50_000, 0)]
         wait_for(functools.partial(is_stuck, nc))
         for writer in writers:
@@ -415,7 +415,7 @@ def test_subscribe_and_unsubscribe_do_not_block_on_a_full_buffer(
         assert subscription.next(10).data == b"1"
 
 
-# TLS: records in order ----------------------------------------------------------------
+# TLS records in order -------------------------------------------------------------------
 
 
 def test_records_stay_in_order_with_several_writers_and_full_buffers(
@@ -448,7 +448,7 @@ def test_records_stay_in_order_with_several_writers_and_full_buffers(
         threads = [Thread(write, writer) for writer in range(writers)]
         for _ in range(10):
             proxy.deaf("client")
-            time.sleep(0.02)  # for buffers to fill; nothing depends on it
+            time.sleep(0.02)  # lets buffers fill, but the test does not depend on it
             proxy.hear("client")
             proxy.deaf("server")
             time.sleep(0.02)
@@ -466,10 +466,10 @@ def test_records_stay_in_order_with_several_writers_and_full_buffers(
 
 
 class OpenSSLServer:
-    """`openssl s_server`: the one at hand that can be told to update its keys.
+    """`openssl s_server`, an available server that can be told to update its keys.
 
-    It prints what the client sends and sends what it is given, which must not begin with
-    one of its command letters.
+    It prints the bytes from the client and sends the given bytes, which must not begin with one of
+    its command letters.
     """
 
     def __init__(self, certificates: Certificates, *options: str) -> None:
@@ -538,7 +538,7 @@ def test_a_key_update_is_answered_with_the_next_write(
     try:
         with contextlib.closing(shake_hands(server, certificates)):
             server.type(b"K\n")
-            server.wait_for(b", KeyUpdate")  # ours
+            server.wait_for(b", KeyUpdate")  # the key update of the client
             server.printed = server.printed.rpartition(b", KeyUpdate")[2]
             server.type(b"+OK\r\nPING\r\n")
             server.wait_for(b"<<< TLS 1.3, Handshake [length 0005], KeyUpdate")
@@ -567,7 +567,8 @@ def test_key_updates_under_load_leave_the_records_in_order(
 
             writers = [Thread(publish, writer) for writer in range(3)]
             for _ in range(20):
-                server.type(b"K\n")  # update yours, and so shall I
+                # asks the client to update its keys, and updates its own
+                server.type(b"K\n")
                 until = time.monotonic() + 0.02
                 while time.monotonic() < until:
                     server.read()
@@ -580,7 +581,7 @@ def test_key_updates_under_load_leave_the_records_in_order(
             server.wait_for(b"PUB end 0\r\n")
             assert nc.is_connected, nc.last_error
             nc.close()
-        # What it says of itself may come in the middle of a frame that took two records.
+        # A message of s_server itself can come in the middle of a frame that took two records.
         printed = re.sub(rb"SSL_do_handshake -> 1\n|Read BLOCK\n", b"", server.printed)
         frames = printed.partition(b"PING\r\n")[2]
         for writer, count in enumerate(counts):

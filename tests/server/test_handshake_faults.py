@@ -1,7 +1,7 @@
-"""The server says anything, or nothing more, at any moment of the handshake.
+"""Tests of servers that send anything, or nothing more, at any moment of the handshake.
 
-On a first connect `connect` raises one typed error or returns a connection that works; a
-connection that was there before is made again. Nothing closes it, and nothing hangs.
+On a first connect, `connect` raises one typed error or returns a connection that works. An
+existing connection reconnects. The errors never close it, and nothing hangs.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ INFO = (
 PONG = b"PONG\r\n"
 HANDSHAKE = INFO + PONG
 
-# What nats-server says to clients, from its source: with the first ones it hangs up.
+# Error texts of nats-server, from its source. After the first ones it closes the connection.
 FATAL_WORDS = [
     "Authorization Violation",
     "Authentication Timeout",
@@ -94,8 +94,8 @@ HARMLESS = [
 
 
 def hang_up(peer: Peer) -> None:
-    """End what we send, and wait until the client has left: a reset would overtake it."""
-    with contextlib.suppress(OSError):  # it has left by now
+    """End the output, and wait until the client has left, because a reset would overtake it."""
+    with contextlib.suppress(OSError):  # the client has left by now
         peer.sock.shutdown(socket.SHUT_WR)
     peer.serve()
 
@@ -158,7 +158,7 @@ CASES = [
 
 
 def is_refused(moment: Callable[[Peer, bytes], None], words: bytes) -> bool:
-    """Whether no handshake with these words comes to its end."""
+    """Return whether no handshake with these words succeeds."""
     return moment in BEFORE and words not in HARMLESS
 
 
@@ -202,7 +202,7 @@ def test_a_connection_is_made_again(
 
 
 def expect_life(events: Events, nc: Any, *, lost: bool, before: int = 0) -> None:
-    """What a connection has told once it works, after so many losses `before`."""
+    """Check the events of a working connection, with `before` earlier losses."""
     losses = before + lost
     events.wait("connect")
     if losses:
@@ -219,7 +219,7 @@ def expect_life(events: Events, nc: Any, *, lost: bool, before: int = 0) -> None
 
 
 def cut_short(peer: Peer, size: int, words: bytes) -> None:
-    """Send `size` bytes of the handshake, then `words`, and hang up."""
+    """Send `size` bytes of the handshake, then `words`, and close the connection."""
     peer.send(INFO[:size] if size < len(INFO) else INFO)
     if size >= len(INFO):
         peer.frame()
@@ -285,7 +285,7 @@ def test_a_first_handshake_cut_at_any_byte_is_one_typed_error(words: bytes) -> N
 
 
 def stop_at(peer: Peer, moment: Callable[[Peer, bytes], None], words: bytes) -> None:
-    """Say no more from that moment on."""
+    """Send nothing more from that moment on."""
     moment(peer, words)
     peer.hang()
 

@@ -1,4 +1,4 @@
-"""JetStream that answers nonsense: results or typed errors, and the connection goes on."""
+"""Tests of nonsense from JetStream: calls return or raise typed errors, and the connection works."""
 
 from __future__ import annotations
 
@@ -61,12 +61,12 @@ DIRECT = {
 
 
 class Liar:
-    """Answers everything, each time with something else wrong."""
+    """Replies to everything, each time with another error in the reply."""
 
     def __init__(self, dice: random.Random) -> None:
         self._dice = dice
         self.silent = False
-        """Whether some messages to the stream get no answer."""
+        """Whether some messages to the stream get no reply."""
 
     def answer(self, subject: str, payload: bytes) -> list[Said]:
         dice = self._dice
@@ -86,7 +86,7 @@ class Liar:
             case _ if subject == "s" and self.silent and dice.random() < 0.3:
                 return []
         document = self.document(verb)
-        if dice.random() < 0.5:  # so that calls of several requests get further
+        if dice.random() < 0.5:  # so that calls of several requests proceed further
             return [Said(json.dumps(document).encode())]
         return [Said(mutated(document, dice))]
 

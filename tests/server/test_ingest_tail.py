@@ -1,4 +1,4 @@
-"""Whether a broken ingest may go on is told by what its stream holds behind it."""
+"""Tests that the last messages of a stream decide whether a broken ingest may continue."""
 
 from __future__ import annotations
 

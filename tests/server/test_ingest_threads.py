@@ -1,4 +1,4 @@
-"""Two threads on one ingest, or on one atomic batch: one of them gives it up."""
+"""Tests of two threads on one ingest or one atomic batch, where one thread abandons it."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def test_a_message_added_to_a_discarded_batch_is_rejected(
 def against(
     work: Callable[[], object], other: Callable[[], object], delay: int
 ) -> None:
-    """Run both at once, the other one a little later."""
+    """Run both calls at the same time, with a short delay for the other one."""
     together = threading.Barrier(2)
 
     def run() -> None:

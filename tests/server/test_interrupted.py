@@ -1,4 +1,4 @@
-"""Ctrl-C between two waits of a call: what it had begun ends all the same."""
+"""Tests that a call ends everything that it has begun if Ctrl-C comes between two of its waits."""
 
 from __future__ import annotations
 
@@ -77,10 +77,10 @@ def test_a_connection_whose_thread_cannot_begin_leaves_no_descriptor(
 
 @cache
 def ends_of_with(code: CodeType) -> frozenset[int]:
-    """Where `code` is about to call `__exit__` of a `with` block.
+    """Return the instructions of `code` that are about to call `__exit__` of a `with` block.
 
-    No `except` covers these instructions. Python handles signals after a call, at a jump
-    backward and at the beginning of a function, so Ctrl-C never raises there.
+    No `except` covers these instructions. Python handles signals after a call, at a jump backward
+    and at the beginning of a function, so Ctrl-C never raises there.
     """
     found: set[int] = set()
     instructions = list(dis.get_instructions(code))
@@ -95,14 +95,14 @@ def ends_of_with(code: CodeType) -> frozenset[int]:
             found.update(each.offset for each in before)
             found.update(each.offset for each in instructions[index : index + 2])
             earlier = instructions[index - 4]
-            if earlier.opname in ("SWAP", "COPY"):  # it returns from the block
+            if earlier.opname in ("SWAP", "COPY"):  # the code returns from the block
                 found.add(earlier.offset)
     return frozenset(found)
 
 
 @cache
 def returns(code: CodeType) -> frozenset[int]:
-    """Where `code` returns a local variable: no `except` covers that either."""
+    """Return the instructions of `code` that return a local variable, without an `except` as well."""
     pairs = itertools.pairwise(dis.get_instructions(code))
     return frozenset(
         then.offset
@@ -114,7 +114,11 @@ def returns(code: CodeType) -> frozenset[int]:
 def interrupted_before(
     instruction: int, files: set[str], call: Callable[[], object]
 ) -> bool:
-    """Make a call with Ctrl-C before its nth instruction in `files`; False: it has fewer."""
+    """Make a call with Ctrl-C before its nth instruction in `files`.
+
+    Returns:
+        False if the call has fewer instructions.
+    """
     left = instruction
 
     def trace(frame: FrameType, event: str, _: object) -> Any:

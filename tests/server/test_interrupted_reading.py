@@ -1,4 +1,4 @@
-"""Ctrl-C at any moment of a read: no message is lost, and none comes twice."""
+"""Tests that Ctrl-C at any moment of a read loses no message and repeats none."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ pytestmark = pytest.mark.server
 
 COUNT = 30_000
 
-# Extending a list runs no bytecode between the iterator and the list, so a message that is
-# missing from the list was lost by the iterator.
+# Extending a list runs no bytecode between the iterator and the list. A message that is missing in
+# the list was therefore lost by the iterator.
 READS = {
     "ordered": "extend(stream.ordered_consumer().messages(**FEW))",
     "without acks": "extend(stream.create_consumer(ack_policy='none').messages(**FEW))",
@@ -140,7 +140,7 @@ SCRIPT = """
 
 @pytest.fixture(scope="module")
 def numbers(server: LocalServer) -> str:
-    """The name of a stream of numbers, which the tests read only."""
+    """The name of a stream of numbers, which the tests only read."""
     with jsync.connect(server.url) as nc:
         js = nc.jetstream()
         name = "INTERRUPTED_READING"
@@ -204,7 +204,7 @@ def test_ctrl_c_at_any_instruction_of_a_refill_stalls_no_reader(
 
         with messages:
             for instruction in itertools.count():
-                # Not each read refills: one of these does.
+                # Only one in a few reads pulls again.
                 if not any(
                     interrupted_before(instruction, files, read) for _ in range(3)
                 ):
@@ -234,7 +234,7 @@ def test_rows_whose_pull_was_interrupted_come_next(
                 mailbox.on_credit = refill
                 batch = batches.next(SOON)
                 rows += len(batch)
-                # Of a stream from which nothing was deleted.
+                # This holds for a stream without deleted messages.
                 assert batch.last_sequence == rows
 
 
@@ -264,7 +264,7 @@ def test_ctrl_c_at_any_instruction_of_a_read_loses_no_rows(
     rows = 0
     for batch in got:
         rows += len(batch)
-        assert batch.last_sequence == rows  # of a stream from which nothing was deleted
+        assert batch.last_sequence == rows  # for a stream without deleted messages
 
 
 @pytest.mark.parametrize("ack_policy", ["none", "explicit"])
@@ -308,7 +308,7 @@ def test_ctrl_c_at_any_instruction_of_stop_leaves_the_rest_to_the_next_read(
                 instruction, {str(driver.__file__)}, messages.stop
             ):
                 break
-            # Interrupted before it had begun, it reads on.
+            # If the call was interrupted before it began, reading continues.
             if not messages.closed:
                 messages.stop()
     assert instruction > 30
@@ -319,7 +319,8 @@ def test_ctrl_c_at_any_instruction_of_an_ordered_fetch_repeats_and_loses_no_mess
     server: LocalServer, numbers: str
 ) -> None:
     got: list[int] = []
-    batches: list[jsync.OrderedBatch] = []  # Ctrl-C in a finaliser is another matter
+    # keeps the batches, because Ctrl-C in a finaliser is another case
+    batches: list[jsync.OrderedBatch] = []
     with jsync.connect(server.url) as nc:
         consumer = nc.jetstream().stream(numbers).ordered_consumer()
 

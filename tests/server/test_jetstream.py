@@ -1,4 +1,4 @@
-"""Streams, publishing with an ack, durable consumers, fetch and ack."""
+"""Tests of streams, publishing with an ack, durable consumers, fetch and ack."""
 
 from __future__ import annotations
 
@@ -176,7 +176,7 @@ def test_a_batch_left_early_gives_the_rest_back_at_once(
         for msg in batch:
             msg.ack()
             break
-    # Well before the ack_wait of 30 s.
+    # This must come well before the ack_wait of 30 s.
     with worker.fetch(49, timeout=10) as rest:
         redelivered = sorted(numbers(rest))
     assert redelivered == list(range(1, 50))
@@ -287,8 +287,8 @@ def test_a_connection_lost_in_a_fetch_ends_it_with_an_error(
         proxy.cut()
         with pytest.raises(errors.ConnectionLostError):
             next(iterator)
-        # And the next one works, on the connection made anew; what the server sent before
-        # it saw the cut would come again only after ack_wait.
+        # The next read works after the reconnect. Messages that the server sent before it noticed
+        # the cut would be redelivered only after ack_wait.
         wait_for(lambda: worker.info().num_waiting == 0)
         fill(js, stream, 1)
         assert int(consumer.next(timeout=20).data) == 0
@@ -329,7 +329,7 @@ def test_fetches_leave_no_subscription(
     fill(js, stream, 5)
     worker.next().ack()
     list(worker.fetch(1))
-    before = len(nc.session.interests)  # one for each is kept
+    before = len(nc.session.interests)  # jsync keeps one subscription for each
     assert at_the_server() == before
     for _ in range(3):
         worker.next().ack()
@@ -346,7 +346,7 @@ def test_fetches_leave_no_subscription(
 def test_metadata_holds_the_place_of_a_message(
     js: jsync.JetStream, stream: jsync.Stream
 ) -> None:
-    # A consumer that was there before may be a message behind in what it says is pending.
+    # The pending count of an existing consumer can be one message behind.
     fill(js, stream, 3)
     worker = stream.create_consumer(durable_name="worker")
     with worker.fetch(2) as batch:
@@ -460,7 +460,7 @@ def test_a_lone_ack_is_sent_without_another_write(
     with jsync.connect(server.url) as nc:
         msg = nc.jetstream().stream(stream.name).consumer("worker").next()
         msg.ack()
-        # Seen from the other connection, so that nothing here carries the ack along.
+        # Ask on the other connection, so that nothing here sends the ack.
         wait_for(lambda: worker.info().num_ack_pending == 0)
 
 

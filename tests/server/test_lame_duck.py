@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.server
 
-# So that the server takes its time: it is the client that leaves.
+# The server takes its time, so it is the client that leaves.
 SLOW = 'lame_duck_grace_period: "60s"\nlame_duck_duration: "90s"\n'
 
 
 @pytest.fixture
 def pair(own_server: StartServer) -> tuple[LocalServer, LocalServer]:
-    """Two servers that know nothing of each other."""
+    """Two servers that do not know each other."""
     return own_server(jetstream=False, config=SLOW), own_server(jetstream=False)
 
 
@@ -92,7 +92,7 @@ def test_publishes_made_during_the_move_are_in_order_and_never_doubled(
             wait_for(lambda: arrived[1][-1] == count - 1)
         numbers = arrived[0] + arrived[1]
         assert numbers == sorted(set(numbers))
-        # Those that were on the wire when it left; the move itself waits for the rest.
+        # Messages in flight when the client left are lost. The move itself waits for the others.
         assert count - len(numbers) < 200
     finally:
         stop.set()

@@ -185,7 +185,7 @@ def test_a_missing_binary_names_the_package_to_install(
 def test_a_paused_server_accepts_and_is_silent(own_server: StartServer) -> None:
     server = own_server()
     with RawClient(server.url) as client:
-        # Protocol 0 is spared the INFO that follows the first PONG.
+        # A client with protocol 0 does not get the INFO that follows the first PONG.
         assert client.connect(protocol=0) == "PONG"
         server.pause()
         assert server.is_running
@@ -232,7 +232,7 @@ def test_clients_learn_of_lame_duck_mode(own_server: StartServer) -> None:
     assert "lame duck" in server.log
 
 
-if WINDOWS:  # Elsewhere these calls work, and the tests beside this one run.
+if WINDOWS:  # elsewhere these calls work, and other tests cover them
 
     def test_calls_that_need_signals_name_the_alternative(server: LocalServer) -> None:
         for call in (server.reload, server.lame_duck):
@@ -300,13 +300,13 @@ time.sleep(60)
 """
 
 
-# Windows has one way to end another process, and calls it SIGTERM.
+# Windows has one way to kill another process, and Python calls it SIGTERM.
 ENDINGS = ["SIGTERM"] if WINDOWS else ["SIGKILL", "SIGINT", "SIGTERM"]
 
 
 @pytest.mark.parametrize("name", ENDINGS)
 def test_the_server_dies_with_its_parent(name: str) -> None:
-    # The parent may import jsync from the checkout that this test imports it from.
+    # The parent process imports jsync from the checkout of this test.
     root = Path(errors.__file__).parent.parent
     with subprocess.Popen(
         [sys.executable, "-c", CHILD],
@@ -323,7 +323,7 @@ def test_the_server_dies_with_its_parent(name: str) -> None:
         try:
             RawClient(url).close()
         except ConnectionError:
-            # On Windows nobody is left who could remove it.
+            # On Windows no process is left that could remove the directory.
             return WINDOWS or not Path(directory).exists()
         return False
 

@@ -1,4 +1,4 @@
-"""What jsync logs, and what of it shows in a program that does not configure logging."""
+"""Tests of the log lines of jsync, and of their output without a logging configuration."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_words_of_a_server_are_harmless_in_the_log(
         nc = jsync.connect(fake.url, reconnect_wait=0.01)
         wait_for(lambda: "is not a host name" in caplog.text)
         wait_for(lambda: "Stale Connection" in caplog.text)
-        nc.close()  # there is never a moment without a loss to drain in
+        nc.close()  # the connection is always lost, so it cannot drain
     assert "Something \\u001b" in caplog.text
     assert not set(evil) & set(caplog.text) - {*"]0;x[2J5n"}
 

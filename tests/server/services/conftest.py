@@ -16,19 +16,19 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def events() -> Events:
-    """The callbacks of the connection that the service is on."""
+    """The callbacks of the connection of the service."""
     return Events()
 
 
 @pytest.fixture
 def host(server: LocalServer, events: Events) -> Iterator[jsync.Connection]:
-    """The connection of the service: not the one of those who ask."""
+    """The connection of the service, which the callers do not use."""
     with jsync.connect(server.url, **events.callbacks) as connection:
         yield connection
 
 
 @pytest.fixture
 def service(host: jsync.Connection, unique: str) -> Iterator[jsync.Service]:
-    """A service without endpoints, of a name of its own."""
+    """A service with a unique name and without endpoints."""
     with host.service(unique, "1.2.0") as service:
         yield service

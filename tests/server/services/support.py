@@ -1,4 +1,4 @@
-"""What the tests of services share."""
+"""Shared parts of the tests of services."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Total(msgspec.Struct):
 
 
 class Slow:
-    """A handler that says when it has begun, and returns when it is let go."""
+    """A handler that signals its begin, and returns when the test releases it."""
 
     def __init__(self) -> None:
         self.begun = threading.Semaphore(0)

@@ -1,4 +1,4 @@
-"""PING, INFO and STATS: answered whatever the handlers do, and exact."""
+"""Tests of PING, INFO and STATS: exact replies, also while handlers are busy."""
 
 from __future__ import annotations
 
@@ -302,7 +302,7 @@ def test_a_stuck_stats_handler_delays_other_answers_only_briefly(
         assert stuck.acquire(timeout=LONG)
         assert first.result()["endpoints"][0].get("data") is None
         assert isinstance(events.wait("error"), errors.TimeoutError)
-        # It is not called again while it has not returned.
+        # jsync does not call the handler again before it has returned.
         assert asked(nc, f"$SRV.STATS.{unique}")["endpoints"][0].get("data") is None
         assert not stuck.acquire(blocking=False)
         go.set()

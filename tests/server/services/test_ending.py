@@ -1,4 +1,4 @@
-"""The end of a service: stop, drain, close, a fork, Ctrl-C, a lost permission."""
+"""Tests of the end of a service: stop, drain, close, a fork, Ctrl-C and a lost permission."""
 
 from __future__ import annotations
 
@@ -243,7 +243,7 @@ def test_a_subject_that_is_not_permitted_stops_it_and_is_raised_by_wait(
     )
     with jsync.connect(server.url, user="a", password="b", **events.callbacks) as host:
         service = host.service("orders", "1.0.0")
-        # It may have been stopped by now.
+        # The service may have stopped already.
         with contextlib.suppress(errors.SubscriptionClosedError):
             service.endpoint("total", subject="orders.total")(lambda request: b"")
         with pytest.raises(errors.PermissionsError):

@@ -1,4 +1,4 @@
-"""Requests to endpoints, and every way to answer them."""
+"""Tests of requests to endpoints, and of every way to reply to them."""
 
 from __future__ import annotations
 
@@ -167,7 +167,7 @@ def test_another_exception_answers_500_with_its_name_and_goes_to_on_error(
     assert isinstance(told, errors.CallbackError)
     assert type(told.__cause__) is kind
     with pytest.raises(errors.ServiceError):
-        nc.services.call(unique)  # the thread goes on
+        nc.services.call(unique)  # the thread continues
 
 
 def test_expose_errors_sends_the_text_of_an_exception(
@@ -324,7 +324,7 @@ def test_as_many_handlers_run_at_a_time_as_there_are_workers(
 
     @service.endpoint("meet", subject=unique, workers=4)
     def meet(request: jsync.Request) -> bytes:
-        together.wait(LONG)  # returns only when four are here
+        together.wait(LONG)  # returns only when four handlers wait here
         return threading.current_thread().name.encode()
 
     host.flush()

@@ -1,4 +1,4 @@
-"""Services while servers are killed, lines are cut, processes fork, and Ctrl-C comes."""
+"""Tests of services with killed servers, cut connections, forked processes and Ctrl-C."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.server
 
 
 class Caller:
-    """A thread that calls a service again and again, and keeps how each call ended."""
+    """A thread that calls a service repeatedly, and records how each call ended."""
 
     def __init__(self, nc: jsync.Connection, subject: str, number: int) -> None:
         self.answered = 0
@@ -88,7 +88,7 @@ def survive(own_server: StartServer, kills: int) -> None:
         )
         for caller in callers:
             assert all(isinstance(error, allowed) for error in caller.failed)
-        # The service is there, and was never another one.
+        # The same service is still running.
         assert [found.id for found in nc.services.ping("orders")] == [service.id]
         (stats,) = service.stats().endpoints
         assert stats.num_errors == 0
@@ -281,7 +281,7 @@ def test_a_signal_ends_a_service_after_its_running_requests(
                 gone.set()
             return gone.is_set()
 
-        wait_for(nobody)  # it is stopping
+        wait_for(nobody)  # the service is stopping
         child.go_on()
         assert call.result().data == b"finished"
         assert [child.line(), child.line()] == said

@@ -1,4 +1,4 @@
-"""More requests than a service can take: each is refused with an answer."""
+"""Tests of more requests than a service accepts: each gets a rejecting reply."""
 
 from __future__ import annotations
 

@@ -27,6 +27,6 @@ def wire(proxy: FaultProxy) -> Wire:
 
 @pytest.fixture
 def far(wire: Wire, proxy: FaultProxy) -> Iterator[jsync.JetStream]:
-    """JetStream through the proxy: `wire` sees what passes."""
+    """JetStream through the proxy. `wire` records the frames."""
     with jsync.connect(proxy.url) as connection:
         yield connection.jetstream()

@@ -1,4 +1,4 @@
-"""What the tests of push subscriptions share: what passes between them and the server."""
+"""Shared parts of the tests of push subscriptions: the traffic between client and server."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FLOW = "FlowControl Request"
 
 
 class Traffic:
-    """What a server pushes through a proxy, what is answered, and what of it is lost."""
+    """The messages that a server pushes through a proxy, and the replies. Some can be lost."""
 
     REQUEST = re.compile(rb"HMSG \S+ \d+ (\S+) \d+ \d+\r\nNATS/1\.0 100 FlowControl")
     MESSAGE = re.compile(rb"H?MSG \S+ \d+ (\$JS\.ACK\.\S+) ")
@@ -28,31 +28,31 @@ class Traffic:
         self._lock = threading.Lock()
         self._lost: list[tuple[Side, bytes]] = []
         self.messages = 0
-        """Messages of consumers, lost ones included."""
+        """The number of messages of consumers, including lost ones."""
         self.requests: list[str] = []
-        """Requests for flow control, lost ones included."""
+        """The requests for flow control, including lost ones."""
         self.places: list[int] = []
-        """How many messages went before each of them."""
+        """The number of messages before each request."""
         self.answers: list[str] = []
-        """What they were answered by, lost answers included."""
+        """The replies to the requests, including lost ones."""
         self.heartbeats = 0
         self._frames = frame_filter(self._look)
         proxy.rewrite(self._pass)
 
     def _pass(self, data: bytes, to: Side) -> bytes:
         if to == "client" and data.startswith(b"INFO "):
-            # A new connection, to which no half of a frame of the last one belongs.
+            # This is a new connection. An incomplete frame of the last one does not belong to it.
             self._frames = frame_filter(self._look)
         return self._frames(data, to)
 
     @property
     def has_lost(self) -> bool:
-        """Whether all that was to be lost is."""
+        """Whether every frame that `lose` selected is lost."""
         with self._lock:
             return not self._lost
 
     def lose(self, words: bytes, to: Side) -> None:
-        """Have the next frame with these words never arrive."""
+        """Drop the next frame that contains these words."""
         with self._lock:
             self._lost.append((to, words))
 
@@ -84,7 +84,7 @@ def say(
     reply: str = "",
     times: int = 1,
 ) -> None:
-    """Publish a status, as servers do; several times in one write."""
+    """Publish a status as servers do, optionally several times in one write."""
     lines = [f"NATS/1.0 {status} {text}".rstrip(), *headers, "", ""]
     block = "\r\n".join(lines).encode()
     frame = f"HPUB {subject} {reply} {len(block)} {len(block)}\r\n".encode()
@@ -97,12 +97,12 @@ def sequences(messages: list[jsync.JetStreamMsg]) -> list[int]:
 
 
 def take(sub: jsync.PushSubscription, count: int) -> list[jsync.JetStreamMsg]:
-    """The next messages, each within a generous time."""
+    """Return the next messages, each within a generous time."""
     return [sub.next(30) for _ in range(count)]
 
 
 def publish(nc: jsync.Connection, subject: str, count: int, size: int = 8) -> None:
-    """Have a stream store so many messages."""
+    """Publish `count` messages, which a stream stores."""
     for number in range(count):
         nc.publish(subject, b"%*d" % (size, number))
     nc.flush()

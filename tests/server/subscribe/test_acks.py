@@ -1,4 +1,4 @@
-"""ADR-15, JSAck and Ack Handling, for what is pushed."""
+"""Tests of ADR-15, JSAck and Ack Handling, for push subscriptions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def acks(nc: jsync.Connection, unique: str) -> Iterator[jsync.Subscription]:
-    """What is published as acks of this test's stream."""
+    """A subscription to the acks for the stream of this test."""
     with nc.subscribe(f"$JS.ACK.{unique}.>") as sub:
         yield sub
 
@@ -132,7 +132,7 @@ def test_an_ack_raises_only_when_it_cannot_be_published(
         other.close()
         with pytest.raises(errors.ConnectionClosedError):
             msg.ack()
-        assert not msg.is_acked  # it may be tried again
+        assert not msg.is_acked  # the program can try again
 
 
 def test_a_callbacks_message_is_acked_when_it_has_returned(

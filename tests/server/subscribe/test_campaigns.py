@@ -1,4 +1,4 @@
-"""Push subscriptions through a line that fails in every way, at random."""
+"""Tests of push subscriptions over a connection that fails in every way, at random."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ QUICK: dict[str, Any] = {"idle_heartbeat": 0.3, "flow_control": True}
 
 
 class BadLine:
-    """Loses frames of what is pushed and answered, and breaks, until it is told to stop."""
+    """A connection that loses frames in both directions and breaks, until it is told to stop."""
 
     def __init__(self, proxy: FaultProxy, seed: int) -> None:
         self._proxy = proxy

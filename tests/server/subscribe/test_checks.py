@@ -1,6 +1,6 @@
-"""ADR-15, Push Consumer active information and queue group binding: on real consumers.
+"""Tests of ADR-15, Push Consumer active information and queue group binding, on real consumers.
 
-Each rule by itself is in tests/unit/test_subscribe_checks.py.
+tests/unit/test_subscribe_checks.py tests each rule alone.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.server
 
 @pytest.fixture
 def pushing(stream: jsync.Stream) -> Create:
-    """Create a push consumer; its name."""
+    """Return a function that creates a push consumer and returns its name."""
 
     def create(**config: Any) -> str:
         deliver = f"to.{stream.name}"
@@ -39,12 +39,12 @@ def pushing(stream: jsync.Stream) -> Create:
 
 
 def is_bound(stream: jsync.Stream) -> bool:
-    """Whether the server has noticed a subscription: it takes a moment."""
+    """Return whether the server has noticed a subscription, which takes a moment."""
     return stream.consumer("c").cached_info.push_bound
 
 
 def unchanged(stream: jsync.Stream, act: Callable[[], object]) -> None:
-    """What is refused changes nothing on the server."""
+    """Run a rejected call, and check that it changes nothing on the server."""
     before = stream.consumer("c").cached_info
     act()
     after = stream.consumer("c").cached_info
@@ -231,7 +231,7 @@ def test_binding_again_finds_a_consumer_as_the_same_call_has_made_it(
     }
     nc = jsync.connect(server.url)
     nc.jetstream().subscribe(subject, **options)
-    nc.close()  # and no drain, which would delete the consumer
+    nc.close()  # without a drain, which would delete the consumer
     wait_for(lambda: not is_bound(stream))
     with js.subscribe(subject, **options):
         pass

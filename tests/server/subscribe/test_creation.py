@@ -1,6 +1,7 @@
-"""ADR-15, Creation to Creating the JS Consumer: each sentence on a real server.
+"""Tests of ADR-15, from Creation to Creating the JS Consumer, sentence by sentence.
 
-What is refused before anything is sent is in tests/unit/test_subscribe_options.py as well.
+tests/unit/test_subscribe_options.py also tests the errors that jsync raises before it sends
+anything.
 """
 
 from __future__ import annotations
@@ -329,7 +330,7 @@ def test_creating_that_the_server_refuses_leaves_no_subscription(
     inbox = wire.subscribed[-1]
     connection_of(
         far
-    ).flush()  # with it the end of the subscription has reached the server
+    ).flush()  # the server has now received the end of the subscription
     with pytest.raises(errors.NoRespondersError):
         nc.request(inbox, timeout=SOON)
 
@@ -399,7 +400,7 @@ def test_a_reader_gets_the_limits_that_were_given(
                 assert sub.dropped > 0
 
 
-# Names as nats-py has them ------------------------------------------------------------
+# Names of nats-py ----------------------------------------------------------------------
 
 
 def test_nats_py_callbacks_are_acked_unless_that_is_done_by_hand(
@@ -473,7 +474,7 @@ def test_the_ordered_consumer_of_nats_py_reads_in_order_and_is_deleted_at_the_en
 def test_nats_py_order_of_arguments_is_the_same(
     js: jsync.JetStream, stream: jsync.Stream, subject: str
 ) -> None:
-    """Each in its place: as many as nats-py has."""
+    """jsync accepts the arguments of nats-py by position."""
     handled = Recorder()
     config = nats_py.ConsumerConfig(ack_wait=9)
     fill(js, subject, 2)

@@ -1,4 +1,4 @@
-"""What a push subscription is to its reader: iterator, `next` or callback."""
+"""Tests of reading a push subscription: by iterator, `next` or callback."""
 
 from __future__ import annotations
 
@@ -117,7 +117,8 @@ def test_messages_that_arrive_before_the_bind_are_delivered_after_it(
         given = [handler.get() for _ in range(3)] if callback else take(sub, 3)
         assert sequences(given) == [1, 2, 3]
         given[0].ack()
-        assert not given[0].is_acked  # that the consumer wants no acks was known late
+        # jsync learned late that the consumer uses no acks
+        assert not given[0].is_acked
         sub.unsubscribe()
 
 
@@ -314,7 +315,7 @@ def test_a_closed_connection_is_not_kept_alive_by_its_subscriptions(
     server: LocalServer, nc: jsync.Connection, subject: str
 ) -> None:
     gc.collect()
-    gc.disable()  # what reference counts alone do not free is not freed in this test
+    gc.disable()  # only reference counts free objects in this test
     try:
         other = jsync.connect(server.url)
         with other.jetstream().subscribe(subject) as sub:

@@ -1,4 +1,4 @@
-"""ADR-15, Flow Control: answered in its place, once, and made up for when it is lost."""
+"""Tests of ADR-15, Flow Control: jsync replies in order and once, and recovers lost replies."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 LARGE = 8192
 ENOUGH = 400
-"""So many large messages are more than a server sends without an answer."""
+"""A server sends fewer large messages than this without a reply."""
 
 
 def stored(nc: jsync.Connection, subject: str) -> None:
@@ -40,13 +40,13 @@ def test_flow_control_of_the_server_is_answered_in_its_place(
     stored(nc, subject)
     traffic = Traffic(proxy)
     with jsync.connect(proxy.url) as far:
-        # No heartbeat of a busy server is to ask for what is answered already.
+        # A heartbeat of a busy server must not repeat a request that jsync has replied to.
         sub = subscribed(far.jetstream(), subject, idle_heartbeat=30)
         wait_for(lambda: bool(traffic.requests))
         (request,), (place,) = traffic.requests, traffic.places
         assert sub.next(SOON).metadata.stream_sequence == 1
         first = take(sub, place - 1)
-        far.flush()  # whatever was sent by now has passed the proxy
+        far.flush()  # everything sent so far has passed the proxy
         assert sequences(first) == list(range(2, place + 1))
         assert traffic.answers == []
         assert sub.next(SOON).metadata.stream_sequence == place + 1
@@ -55,7 +55,7 @@ def test_flow_control_of_the_server_is_answered_in_its_place(
         assert sequences(rest) == list(range(place + 2, ENOUGH + 1))
 
         def all_is_answered() -> bool:
-            assert sub._mailbox.get(0) is None  # a request may be the last of all
+            assert sub._mailbox.get(0) is None  # the last frame can be a request
             return traffic.answers == traffic.requests
 
         wait_for(all_is_answered)
@@ -82,7 +82,7 @@ def test_flow_control_is_answered_after_the_callback_has_handled_the_earlier_mes
         say(other, sub.subject, 100, FLOW, reply=answers.subject)
         wait_for(lambda: sub._delivery.mailbox.holds_control)
         go_on.put(True)
-        assert begun.get(timeout=SOON)  # the second message is being handled
+        assert begun.get(timeout=SOON)  # the handler works on the second message
         nc.flush()
         assert not answers.pending
         go_on.put(True)
@@ -122,7 +122,7 @@ def test_flow_control_keeps_the_backlog_of_a_slow_reader_small(
         sub = far.jetstream().subscribe(
             subject, flow_control=True, idle_heartbeat=0.2, ack_policy="none"
         )
-        # Each of them asks again for what waits in the backlog.
+        # Each heartbeat repeats the request, which is still behind messages in the backlog.
         wait_for(lambda: traffic.heartbeats >= 3)
         assert traffic.answers == []
         assert sub.pending < 500

@@ -1,4 +1,4 @@
-"""A forked child can neither subscribe nor read, nor end what its parent reads."""
+"""Tests that a forked child cannot subscribe, read, or end a subscription of its parent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ADR-15, Messages Gaps: what was sent and has not come is reported, with its range."""
+"""Tests of ADR-15, Messages Gaps: jsync reports lost messages with their range."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ def problems() -> Recorder:
 
 @pytest.fixture
 def distant(traffic: Traffic, proxy: FaultProxy) -> Iterator[jsync.JetStream]:
-    """JetStream through the proxy, whose `traffic` can be lost."""
+    """JetStream through the proxy, where `traffic` can lose frames."""
     with jsync.connect(proxy.url) as connection:
         yield connection.jetstream()
 
 
-# A message of the stream with this sequence, sent as the consumer's number so and so.
+# Match a message by its sequence in the stream and in the consumer.
 def numbered(consumer: int, stream: int) -> bytes:
     return b".%d.%d." % (stream, consumer)
 

@@ -1,4 +1,4 @@
-"""ADR-15, Heartbeats: silence raises an alarm, and whatever comes puts it off."""
+"""Tests of ADR-15, Heartbeats: silence raises an alarm, and any message postpones it."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_heartbeat_alarms_stop_while_disconnected_and_continue_after(
         events.wait("reconnect")
         wait_for(lambda: "paused" not in watch_of(sub))
         before = sub._mailbox.last_arrival
-        wait_for(lambda: sub._mailbox.last_arrival > before)  # heartbeats come again
+        wait_for(lambda: sub._mailbox.last_arrival > before)  # heartbeats arrive again
         proxy.deaf("server")
         assert isinstance(problems.get(), errors.MissedHeartbeatError)
         proxy.hear("server")
@@ -122,7 +122,7 @@ def test_a_consumer_that_was_deleted_is_noticed_by_its_silence(
     sub = js.subscribe(subject, idle_heartbeat=0.2, on_error=problems)
     stream.delete_consumer(sub.consumer_name)
     assert isinstance(problems.get(), errors.MissedHeartbeatError)
-    sub.unsubscribe()  # it is gone already, which is no error
+    sub.unsubscribe()  # the consumer is gone already, which is not an error
 
 
 def test_a_push_consumer_of_a_stream_is_watched_too(

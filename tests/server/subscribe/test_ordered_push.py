@@ -1,4 +1,4 @@
-"""ADR-15, Ordered Consumers: exact order, no duplicate and no gap, whatever happens."""
+"""Tests of ADR-15, Ordered Consumers: exact order without duplicates or gaps, despite all faults."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ...proxy import FaultProxy
 
 QUICK: dict[str, Any] = {"idle_heartbeat": 0.3}
-"""So that what is lost is noticed soon."""
+"""A short heartbeat interval, so that losses are noticed soon."""
 
 
 @pytest.fixture
@@ -99,7 +99,7 @@ def test_a_gap_is_made_up_for_by_another_consumer_on_another_subject(
         reset = problems.get()
         assert isinstance(reset, errors.OrderedConsumerResetError)
         assert "after stream sequence 19" in str(reset)
-        # It may push before its creation has been answered.
+        # The consumer can push messages before the reply to its creation.
         wait_for(lambda: sub.consumer_name.endswith("_2"))
         info = sub.consumer_info()
         assert info.config.opt_start_seq == 20
@@ -135,8 +135,8 @@ def test_a_first_message_that_is_lost_is_made_up_for(
     for words in lost:
         traffic.lose(words, "client")
     publish(nc, subject, 5)
-    # What comes behind it may come before the creation is answered, and no heartbeat
-    # tells of it in time.
+    # A message after the lost one may come before the reply to the creation. No heartbeat reports
+    # the loss in time.
     with distant.subscribe(subject, ordered=True, idle_heartbeat=2 * LONG) as sub:
         assert sequences(take(sub, 5)) == [1, 2, 3, 4, 5]
     assert traffic.has_lost
@@ -271,7 +271,7 @@ def test_an_answer_to_its_creation_that_is_lost_doubles_and_loses_nothing(
         lambda: distant.subscribe(subject, ordered=True, timeout=LONG, **QUICK)
     )
     wait_for(lambda: traffic.has_lost)
-    proxy.cut()  # what it has pushed by now may have arrived, or not
+    proxy.cut()  # messages pushed so far may have arrived or not
     with subscribing.result() as sub:
         publish(nc, subject, 20)
         assert sequences(take(sub, 40)) == list(range(1, 41))
@@ -315,7 +315,8 @@ def test_an_ordered_subscription_begins_at_its_policy_also_after_a_reset(
         for name in ("a", "b", "c"):
             publish(nc, f"{stream.name}.{name}", 1)
     with js.subscribe(f"{stream.name}.*", ordered=True, **options) as sub:
-        # What has not come by the reset gives way to what is newer on its subject.
+        # A message that has not arrived before the reset is replaced by a newer one on its
+        # subject.
         wait_for(lambda: sub.delivered == len(expected) - 2)
         say(nc, sub.subject, 409, "Consumer Deleted")
         publish(nc, f"{stream.name}.a", 2)
@@ -336,7 +337,7 @@ def test_a_purge_of_the_last_of_each_subject_does_not_end_it(
         on_error=problems,
         **QUICK,
     ) as sub:
-        # Flow control holds up the server, since nobody reads.
+        # No thread reads, so flow control stops the server.
         wait_for(lambda: bool(sub.delivered and sub.consumer_info().num_pending))
         stream.purge()
         publish(nc, f"{stream.name}.new", 3)

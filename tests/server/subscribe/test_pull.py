@@ -1,4 +1,4 @@
-"""The pull face of the subscribe workflow: `fetch` as nats-py has it, over jsync's pulls."""
+"""Tests of pulling in the subscribe workflow: `fetch` with the arguments of nats-py."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def test_a_consumer_that_is_deleted_ends_a_fetch_with_an_error(
     wait_for(lambda: waiting(stream) == 1)
     stream.delete_consumer("worker")
     assert isinstance(fetching.error(), errors.ConsumerDeletedError)
-    sub.unsubscribe()  # what is gone already needs no deletion
+    sub.unsubscribe()  # a consumer that is gone needs no deletion
 
 
 def test_a_fetch_returns_the_messages_that_arrived_before_it_raises(

@@ -1,4 +1,4 @@
-"""Push consumers of ADR-37: `stream.push_consumer(name).consume(handler)`."""
+"""Tests of the push consumers of ADR-37: `stream.push_consumer(name).consume(handler)`."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_a_handler_gets_the_pushed_messages(
         ]
     assert running.closed
     wait_for(lambda: not pushed.info().num_ack_pending)
-    assert pushed.info().name == "pushed"  # it is left on the server
+    assert pushed.info().name == "pushed"  # the consumer still exists on the server
 
 
 def test_consuming_does_not_ack_for_the_handler(
@@ -101,7 +101,7 @@ def test_stop_returns_the_unhandled_messages(
     again = Recorder()
     wait_for(lambda: not pushed.info().push_bound)
     with pushed.consume(again):
-        # Long before the ack_wait of a minute.
+        # This must come long before the ack_wait of a minute.
         numbers = {again.get().metadata.num_delivered for _ in range(9)}
     assert numbers == {2}
 
@@ -147,7 +147,8 @@ def test_a_group_shares_the_messages(
         handled = [got.get(timeout=SOON) for _ in range(100)]
     assert sorted(sequence for _, sequence in handled) == list(range(1, 101))
     assert {name for name, _ in handled} == {"one", "other"}
-    assert not problems.waiting  # what is missing at one has reached the other
+    # a message that one member does not get has reached the other member
+    assert not problems.waiting
 
 
 def test_a_pull_consumer_is_none_and_one_without_deliver_subject_is_not_made(

@@ -1,4 +1,4 @@
-"""Queue groups: members share a consumer, and one that dies takes nothing with it."""
+"""Tests of queue groups: members share a consumer, and one that dies loses no message."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_a_member_that_did_not_create_the_consumer_leaves_it_alone(
     second.unsubscribe()
     third.drain()
     assert list(stream.consumer_names()) == ["group"]
-    # As the ADR has it, and notes that it is a problem: who has created it deletes it.
+    # As ADR-15 says and notes as a problem, the client that created the consumer deletes it.
     first.unsubscribe()
     assert list(stream.consumer_names()) == []
 
@@ -62,7 +62,7 @@ def test_a_member_continues_after_another_has_left(
         publish(nc, subject, 100)
         wait_for(lambda: goes.pending + stays.waiting >= 100)
         assert goes.pending
-        goes.unsubscribe()  # what it was given is delivered again, to who is left
+        goes.unsubscribe()  # the server delivers its messages to the other member again
         seen: set[int] = set()
         while seen != set(range(1, 101)):
             seen.add(stays.get().metadata.stream_sequence)
@@ -128,7 +128,7 @@ def test_four_processes_share_the_work_of_one_that_is_killed(
             handled += shares
     deliveries = Counter(sequence for sequence, _ in handled)
     assert set(deliveries) == set(range(1, total + 1))
-    # What it held was delivered again, and else each was handled once.
+    # The server redelivered the messages of the killed member. All others were handled once.
     again = {sequence for sequence, number in handled if number > 1}
     assert again
     assert {sequence for sequence, times in deliveries.items() if times > 1} <= again

@@ -1,6 +1,6 @@
-"""ADR-15, Creating the JS Consumer: somebody else creates it between look-up and creation.
+"""Tests of ADR-15, Creating the JS Consumer, if another client creates it first.
 
-The answer of the look-up, "not found", is held by a proxy while the other one creates.
+A proxy delays the reply of the look-up, "not found", while the other client creates the consumer.
 """
 
 from __future__ import annotations
@@ -40,18 +40,18 @@ def test_race_of_a_queue_joins_the_other_members_consumer(
     wire.before_answer(NOT_FOUND, lambda: others.append(js.subscribe(subject, "q")))
     sub = far.subscribe(subject, "q")
     (other,) = others
-    connection_of(far).flush()  # all that it has sent has passed by
-    # It did try, found out, and looked again.
+    connection_of(far).flush()  # all its frames have passed the proxy
+    # It tried to create the consumer, failed, and looked it up again.
     assert creations(wire) == 1
     assert wire.requests[-1] == f"CONSUMER.INFO.{stream.name}.q"
-    # The subscription on its own inbox is gone, there is one where the consumer sends to.
+    # Its subscription on another inbox has ended, and it subscribes to the deliver subject.
     own = wire.payload("CONSUMER.CREATE")["config"]["deliver_subject"]
     assert own != other.subject == sub.subject
     assert wire.place("SUB", own) < wire.place("PUB", "$JS.API.CONSUMER.CREATE")
     assert wire.place("SUB", sub.subject) > wire.place("PUB", "$JS.API.CONSUMER.CREATE")
     with pytest.raises(errors.NoRespondersError):
         connection_of(js).request(own, timeout=SOON)
-    # Both get messages, and who did not create the consumer leaves it alone.
+    # Both get messages, and the client that did not create the consumer does not delete it.
     for _ in range(50):
         js.publish(subject)
     wait_for(lambda: sub.delivered + other.delivered == 50)

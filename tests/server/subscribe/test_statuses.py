@@ -1,4 +1,4 @@
-"""ADR-15, Automatic Status Management: statuses are never given as messages."""
+"""Tests of ADR-15, Automatic Status Management: statuses are never delivered as messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ADR-15, Unsubscribe and Drain: who has created the consumer deletes it, at the end."""
+"""Tests of ADR-15, Unsubscribe and Drain: the client that created the consumer deletes it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def there(stream: jsync.Stream) -> list[str]:
 
 @pytest.fixture
 def undeletable(own_server: Any) -> LocalServer:
-    """A server on which nobody may delete consumers."""
+    """A server on which no user may delete consumers."""
     server: LocalServer = own_server(
         config="""
         authorization {
@@ -54,7 +54,7 @@ def test_a_consumer_that_was_created_is_deleted(
     sub.unsubscribe()
     assert there(stream) == []
     assert not sub.is_active
-    sub.unsubscribe()  # nothing is left to do
+    sub.unsubscribe()  # does nothing
 
 
 def test_a_consumer_that_was_there_is_left_alone(
@@ -304,7 +304,7 @@ def test_a_failed_deletion_after_a_drain_reaches_on_error(
         wait_for(lambda: sub.delivered == 2)
         sub.drain()
         if not callback:
-            assert not problems.waiting  # what is left is to be read first
+            assert not problems.waiting  # the buffered messages are read first
             assert len(list(sub)) == 2
         assert isinstance(problems.get(), errors.PermissionsError)
 
@@ -340,7 +340,7 @@ def test_draining_the_connection_leaves_a_consumer_whose_messages_are_not_read(
     assert len(list(take(sub, 5))) == 5
 
 
-# Nobody is there any more -------------------------------------------------------------
+# Without a reader ----------------------------------------------------------------------
 
 
 def test_a_forgotten_iterator_is_unsubscribed(

@@ -1,4 +1,4 @@
-"""What the tests of the subscribe workflow share: the requests that pass by."""
+"""Shared parts of the tests of the subscribe workflow: the requests through the proxy."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ class Sent(NamedTuple):
     verb: str
     subject: str
     payload: Any
-    """Of a request to JetStream's API."""
+    """The payload of a request to the JetStream API."""
 
 
 class Wire:
-    """What a client sends through a proxy, and what is done in between.
+    """The frames that a client sends through a proxy, and hooks between them.
 
-    For one connection.
+    Use this class for a single connection.
     """
 
     PATTERN = re.compile(r"(SUB|UNSUB|H?PUB) (\S+).*?\r\n(.*)", re.DOTALL)
@@ -39,14 +39,14 @@ class Wire:
         proxy.rewrite(frame_filter(self._look))
 
     def before_answer(self, words: bytes, act: Callable[[], object]) -> None:
-        """Do something while the next answer with these words is on its way, once.
+        """Call `act` once, before the next reply with these words is forwarded.
 
-        On the proxy's thread.
+        `act` runs on the thread of the proxy.
         """
         self._before.append((words, act))
 
     def drop(self, words: bytes | None) -> None:
-        """Keep back what the server sends with these words in it, from now on."""
+        """Drop the frames of the server that contain these words, from now on."""
         self._dropped = words
 
     def _look(self, frame: bytes, to: Side) -> bool:
@@ -65,7 +65,7 @@ class Wire:
 
     @property
     def requests(self) -> list[str]:
-        """The requests to JetStream's API, in order: what is behind `$JS.API.`."""
+        """The requests to the JetStream API, in order, without `$JS.API.`."""
         return [
             sent.subject.removeprefix("$JS.API.")
             for sent in self._frames
@@ -73,7 +73,7 @@ class Wire:
         ]
 
     def payload(self, request: str) -> Any:
-        """What the last request to that part of the API has carried."""
+        """Return the payload of the last request to that part of the API."""
         return next(
             sent.payload
             for sent in reversed(self._frames)
@@ -81,7 +81,7 @@ class Wire:
         )
 
     def place(self, verb: str, subject: str) -> int:
-        """Where among all frames the first one on that subject is."""
+        """Return the position of the first frame on that subject among all frames."""
         return next(
             number
             for number, sent in enumerate(self._frames)
@@ -90,5 +90,5 @@ class Wire:
 
     @property
     def subscribed(self) -> list[str]:
-        """The subjects subscribed to so far, but for the inbox of requests."""
+        """The subjects subscribed to so far, without the inbox for replies."""
         return [sent.subject for sent in self._frames if sent.verb == "SUB"]
