@@ -248,7 +248,7 @@ def test_a_failing_iterable_publishes_nothing(
     assert contents(stream) == []
 
 
-# Nothing --------------------------------------------------------------------------------
+# Discarded batches ----------------------------------------------------------------------
 
 
 def test_an_exception_in_the_block_is_raised_and_nothing_is_stored(

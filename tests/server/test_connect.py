@@ -38,7 +38,7 @@ def client_page(server: LocalServer, nc: jsync.Connection) -> dict[str, Any]:
     return found
 
 
-# Where --------------------------------------------------------------------------------
+# Addresses ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -273,7 +273,7 @@ def test_name_resolution_that_hangs_does_not_outlast_connect_timeout(
         released.set()
 
 
-# Later --------------------------------------------------------------------------------
+# After the first attempt --------------------------------------------------------------
 
 
 def test_retry_on_failed_connect_returns_while_it_still_tries(

@@ -66,7 +66,7 @@ def run(ingest: FastIngest, subject: str, *messages: dict[str, Any]) -> None:
             ingest.add(subject, **options)
 
 
-# What it does -------------------------------------------------------------------------
+# Storing messages ---------------------------------------------------------------------
 
 
 def test_added_messages_are_stored_in_order(

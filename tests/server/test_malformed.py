@@ -109,7 +109,7 @@ def test_the_unexpected_that_is_no_error_is_survived(
 
 
 def garbage(dice: random.Random) -> bytes:
-    """Bytes that begin like a frame, more or less."""
+    """Return bytes that resemble the beginning of a frame more or less."""
     words = [
         *(b"MSG ", b"HMSG ", b"INFO {", b"-ERR '", b"PING", b"PONG", b"+OK", b"msg "),
         *(b"\r\n", b"\r\n", b"\n", b"\r", b" ", b"\t", b"\x00", b"'", b'"', b"}", b"-"),

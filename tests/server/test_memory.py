@@ -1,4 +1,4 @@
-"""What is done a hundred thousand times leaves nothing behind."""
+"""Tests that a hundred thousand repetitions of a call do not leak memory."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ few_and_many = pytest.mark.parametrize(
 
 
 def growth(cycle: Callable[[], object], cycles: int) -> int:
-    """How much the resident memory grows over so many calls, after a warm-up."""
+    """Return the growth of resident memory over a number of calls, after a warm-up."""
     for _ in range(cycles // 5):
         cycle()
     gc.collect()
@@ -92,7 +92,7 @@ def test_request_many_leaves_no_subscription(
         nc.subscribe(unique, callback=lambda msg: msg.respond(msg.data))
 
         def ask() -> None:
-            # One is read to its end, the other is dropped.
+            # Read one iterator to its end, and drop the other one.
             (msg,) = nc.request_many(unique, b"?", max_messages=1)
             assert next(nc.request_many(unique, msg.data)).data == b"?"
 
@@ -131,7 +131,7 @@ def test_subscriptions_that_end_by_themselves_leave_nothing(
             assert len(list(subscription)) == 1
 
         assert growth(subscribe, cycles) < MOST
-        # The I/O thread is told of ended ones in company.
+        # The I/O thread learns of ended subscriptions in batches.
         wait_for(lambda: len(nc._session.interests) == 0)
 
 

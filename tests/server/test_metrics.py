@@ -1,4 +1,4 @@
-"""What a connection counts, and how Prometheus reads it."""
+"""Tests of the counters of a connection, and of their format for Prometheus."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.server
 
 
 def scraped(*connections: jsync.Connection) -> dict[tuple[str, str], float]:
-    """The text as Prometheus' own parser reads it: `(name, connection)` to value."""
+    """Parse the text with the parser of Prometheus. Maps `(name, connection)` to the value."""
     return {
         (sample.name, sample.labels["connection"]): sample.value
         for family in text_string_to_metric_families(

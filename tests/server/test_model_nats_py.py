@@ -1,4 +1,4 @@
-"""A configuration of nats-py makes the same stream and the same consumer."""
+"""Tests that a configuration of nats-py makes the same stream and the same consumer."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_a_consumer_of_nats_py_becomes_the_same_consumer(
 
 
 class _Renamed:
-    """A configuration of nats-py with `%` filled in."""
+    """A configuration of nats-py with a name in place of `%`."""
 
     def __init__(self, config: Any, name: str) -> None:
         self._config = config

@@ -1,4 +1,4 @@
-"""The PROXY protocol: servers learn the address of the client behind a real proxy."""
+"""Tests of the PROXY protocol: servers learn the address of a client behind a real proxy."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ system_account: SYS
 
 @contextlib.contextmanager
 def haproxy(directory: Path, port: int, server: int, version: str) -> Iterator[None]:
-    """A haproxy that tells the server of its clients: run scripts/need-haproxy first."""
+    """Run a haproxy that tells the server about its clients. Needs scripts/need-haproxy."""
     path = f"{os.environ['PATH']}:/usr/sbin"
     program = shutil.which("haproxy", path=path)
     assert program, "no haproxy here: run scripts/need-haproxy"
@@ -80,7 +80,7 @@ def test_a_server_behind_a_proxy_knows_the_address_of_the_client(
         ports: list[int] = []
 
         def dial(host: str, port: int, timeout: float) -> socket.socket:
-            """Remember the port that the proxy sees."""
+            """Connect, and record the port that the proxy sees."""
             sock = socket.create_connection((host, port), timeout)
             ports.append(sock.getsockname()[1])
             return sock

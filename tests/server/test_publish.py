@@ -31,7 +31,7 @@ pytestmark = [pytest.mark.server, pytest.mark.quick]
 
 @pytest.fixture
 def reader(server: LocalServer) -> Iterator[jsync.Connection]:
-    """Another connection, so that what it reads has been on the server."""
+    """Another connection, so that its messages have passed through the server."""
     with jsync.connect(server.url) as reader:
         yield reader
 
@@ -158,7 +158,7 @@ def test_a_burst_arrives_complete_and_in_order(
 def test_messages_of_one_thread_keep_their_order_whatever_their_size(
     nc: jsync.Connection, reader: jsync.Connection, unique: str
 ) -> None:
-    # Small ones wait in the buffer while large ones might be sent past it.
+    # Small messages wait in the buffer, and large ones must not overtake them.
     sub = subscribed(reader, unique)
     sizes = [10, 10, 200_000, 10, 70_000, 10, 10, 300_000, 10] * 20
     for i, size in enumerate(sizes):
@@ -188,7 +188,7 @@ def test_the_last_message_of_a_burst_is_sent_without_a_flush(
 
 
 def comes_while_the_gil_is_held(sock: socket.socket) -> bool:
-    """Wait for something to read, and let no other thread of Python run meanwhile."""
+    """Wait for input, and let no other thread of Python run in the meantime."""
     pollfd = ctypes.create_string_buffer(
         struct.pack("ihh", sock.fileno(), select.POLLIN, 0)
     )
@@ -228,12 +228,12 @@ def test_a_pong_of_the_handshake_does_not_answer_the_first_flush(
     server: LocalServer, unique: str
 ) -> None:
     for _ in range(30):
-        # Beginning the callback's thread holds the I/O thread up, until the PING is there.
+        # Starting the callback thread delays the I/O thread until the PING has arrived.
         with jsync.connect(server.url, on_connect=lambda: None) as nc:
             sub = nc.subscribe(unique)
             nc.publish(unique)
             nc.flush()
-            # The server has sent it before the PONG.
+            # The server has sent the message before the PONG.
             assert sub.delivered == 1
 
 
@@ -348,7 +348,7 @@ def test_several_blocked_publishers_all_continue(
 def test_a_full_buffer_does_not_keep_us_from_answering_pings(
     own_server: StartServer, unique: str
 ) -> None:
-    # The reserve for PONG: the server's pings have to be answered past the backlog.
+    # jsync reserves room for PONG, because it must answer pings ahead of the backlog.
     server = own_server(config='ping_interval: "200ms"\nping_max: 2')
     with jsync.connect(server.url, write_buffer_size=1 << 18, write_timeout=LONG) as nc:
         stop = threading.Event()
@@ -370,7 +370,7 @@ def test_a_full_buffer_does_not_keep_us_from_answering_pings(
 def test_reading_and_writing_more_than_the_buffers_hold_does_not_lock_up(
     nc: jsync.Connection, unique: str
 ) -> None:
-    # We are our own reader: both directions are full of the same large messages.
+    # This connection reads its own messages, so both directions are full of large messages.
     count = 300
     sub = nc.subscribe(unique)
 

@@ -1,4 +1,4 @@
-"""Tables as messages: what is published of what others give as Arrow."""
+"""Tests of publishing tables that other libraries give as Arrow."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def stream(js: jsync.JetStream, unique: str) -> Iterator[jsync.Stream]:
 
 @pytest.fixture(params=["publisher", "fast_ingest"])
 def publish(request: pytest.FixtureRequest, js: jsync.JetStream) -> Callable[..., int]:
-    """Publish a table one way or the other, to its end."""
+    """Publish a table in one of two ways, and wait for its end."""
 
     def run(table: Any, **options: Any) -> int:
         with getattr(js, request.param)() as publisher:

@@ -1,4 +1,4 @@
-"""What the options of a message do to it on a real stream."""
+"""Tests of the effect of message options on a real stream."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def counters(js: jsync.JetStream, unique: str) -> Iterator[jsync.Stream]:
 
 
 def published_to(stream: jsync.Stream, subject: str, count: int) -> list[jsync.Msg]:
-    """The first messages on `subject`, waiting for them."""
+    """Wait for the first messages on `subject`, and return them."""
     reader = stream.create_consumer(
         filter_subjects=[f"{stream.name}.{subject}"], ack_policy="none"
     )
@@ -59,7 +59,7 @@ def published_to(stream: jsync.Stream, subject: str, count: int) -> list[jsync.M
 
 
 def last_headers(stream: jsync.Stream, subject: str) -> jsync.Headers:
-    """The headers of the last message on `subject`."""
+    """Return the headers of the last message on `subject`."""
     (msg,) = stream.create_consumer(
         filter_subjects=[f"{stream.name}.{subject}"],
         ack_policy="none",

@@ -1,4 +1,4 @@
-"""The publisher: futures, the window, and how failures surface."""
+"""Tests of the publisher: futures, the window, and the errors of failed messages."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ pytestmark = pytest.mark.server
 
 @pytest.fixture
 def far(proxy: FaultProxy) -> Iterator[jsync.JetStream]:
-    """JetStream behind the proxy, reconnecting fast."""
+    """JetStream through the proxy, with fast reconnects."""
     with jsync.connect(proxy.url, reconnect_wait=0.02) as connection:
         yield connection.jetstream()
 
 
 def stored(js: jsync.JetStream, stream: jsync.Stream) -> list[bytes]:
-    """The payloads of the stream."""
+    """Return the payloads of the stream."""
     reader = js.create_consumer(stream.name, ack_policy="none")
     count = stream.info().state.messages
     return [msg.data for msg in reader.fetch(count, timeout=LONG)] if count else []
@@ -98,7 +98,7 @@ def test_a_part_of_large_bytes_is_sent_without_a_copy(
     before = sys.getrefcount(data)
     with js.publisher(retry_attempts=1000, retry_wait=0.02) as publisher:
         view = memoryview(data)[7:90_007]
-        future = publisher.publish(unique, view)  # no stream takes it yet
+        future = publisher.publish(unique, view)  # no stream accepts the subject yet
         view.release()
         assert sys.getrefcount(data) == before + 1
         assert future.data == data[7:90_007]

@@ -1,4 +1,4 @@
-"""Publishing to a server that is too busy, and windows that are full of bytes."""
+"""Tests of publishing to an overloaded server, and of windows that are full of bytes."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ TOO_MANY = {"code": 429, "err_code": 10167, "description": "too many requests"}
 
 @pytest.fixture
 def busy(own_server: StartServer) -> LocalServer:
-    """A server that refuses what comes while three large messages wait to be stored."""
+    """A server that rejects messages while three large ones wait to be stored."""
     return own_server(config=f"jetstream {{ max_buffered_size: {3 * LARGE + 2000} }}")
 
 
@@ -46,7 +46,7 @@ def body(writer: int, number: int) -> bytes:
 def written_at_once(
     url: str, write: Callable[[jsync.JetStream, int], object]
 ) -> tuple[list[tuple[int, int]], int]:
-    """Have writers write at once: what is stored, and how many messages were sent."""
+    """Run several writers at once. Return the stored messages and the number of sent ones."""
     start = threading.Barrier(WRITERS)
     sent: list[int] = []
 
@@ -135,7 +135,7 @@ def test_single_messages_are_all_stored_by_a_busy_server(busy: LocalServer) -> N
 
 
 class Stream:
-    """A stream that answers as it is told."""
+    """A stream whose replies the test controls."""
 
     def __init__(self, server: LocalServer, subject: str) -> None:
         self.client = RawClient(server.url)
@@ -146,7 +146,7 @@ class Stream:
             pass
 
     def take(self) -> tuple[str, str]:
-        """The payload of the next message, and where its answer goes."""
+        """Return the payload and the reply subject of the next message."""
         *_, reply, _ = self.client.read_line().split()
         return self.client.read_line(), reply
 

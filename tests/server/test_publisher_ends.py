@@ -1,4 +1,4 @@
-"""Waiting for a publisher's acks, its end, and columns of messages."""
+"""Tests of waiting for the acks of a publisher, of its end, and of columns of messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever breaks, what a publisher reports as stored is in the stream."""
+"""Tests that messages reported as stored are in the stream, whatever fails."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def stream(js: jsync.JetStream, unique: str) -> Iterator[jsync.Stream]:
 
 
 def in_stream(js: jsync.JetStream, name: str) -> list[tuple[int, bytes]]:
-    """Sequence and payload of every message of the stream."""
+    """Return the sequence and the payload of every message of the stream."""
     reader = js.create_consumer(name, ack_policy="none")
     left, found = js.stream(name).info().state.messages, []
     while left:
@@ -62,7 +62,7 @@ def in_stream(js: jsync.JetStream, name: str) -> list[tuple[int, bytes]]:
 def reported(
     futures: list[tuple[bytes, jsync.PubAckFuture]],
 ) -> tuple[dict[int, bytes], list[bytes]]:
-    """What was acknowledged, by sequence, and what was not."""
+    """Return the acknowledged messages by sequence, and the others."""
     acked: dict[int, bytes] = {}
     failed: list[bytes] = []
     for data, future in futures:
@@ -77,7 +77,7 @@ def reported(
 def check_honest(
     js: jsync.JetStream, name: str, futures: list[tuple[bytes, jsync.PubAckFuture]]
 ) -> None:
-    """What is reported stored is where the ack says; nothing is there twice."""
+    """Check that each message reported as stored has its sequence, and that none is stored twice."""
     held = dict(in_stream(js, name))
     acked, failed = reported(futures)
     assert {seq: held.get(seq) for seq in acked} == acked
@@ -111,7 +111,7 @@ def test_a_line_that_is_cut_at_any_byte_makes_no_ack_up(
                 publisher.flush(LONG)
     check_honest(js, name, futures)
     if resend:
-        # What an allowance was still counted against is cut later, and sent again.
+        # Some bytes of a `cut_after` remained, so later messages were cut and sent again.
         assert not reported(futures)[1]
     assert nc.stats().reconnects > 10
 
@@ -164,7 +164,7 @@ def test_a_stream_deleted_in_the_middle_fails_the_later_messages(
     with pytest.raises(errors.PublisherError):
         publisher.close()
     kinds = Counter(type(future.exception()) for future in futures)
-    # What the stream had taken in when it went is never answered.
+    # The stream had accepted some messages when it was deleted, and never acknowledges them.
     assert set(kinds) <= {
         type(None),
         errors.NoStreamResponseError,
@@ -182,7 +182,7 @@ def test_many_publishers_leave_nothing_in_the_connection(
         with js.publisher(window=10) as publisher:
             publisher.publish_many(f"{stream.name}.a", [b"1"] * 20)
     session = nc.session
-    assert len(session.interests) <= 1  # the inbox of requests
+    assert len(session.interests) <= 1  # the inbox for replies
     assert len(session.timers._heap) <= 300
     assert stream.info().state.messages == 6000
 
@@ -274,7 +274,7 @@ def test_a_campaign_of_cuts_and_kills(
 def without_threads(
     server: LocalServer, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[jsync.Connection]:
-    """The system has no thread left for a publisher, the first three times."""
+    """Make the start of threads for a publisher fail three times."""
     with jsync.connect(server.url) as nc:
         spawner = nc.session.spawner
         start, asked = spawner.start, itertools.count(1)
@@ -307,11 +307,12 @@ def test_ack_timeout_ends_a_message_although_no_thread_can_be_started(
 ) -> None:
     done = threading.Event()
     with jsync.connect(server.url) as other:
-        other.subscribe(unique, callback=lambda _: None)  # takes it, and never answers
+        # receives the message and never replies
+        other.subscribe(unique, callback=lambda _: None)
         other.flush()
         publisher = without_threads.jetstream().publisher(ack_timeout=5, resend=True)
         future = publisher.publish(unique, b"1", msg_id="1")
-        future.add_done_callback(lambda _: done.set())  # with nobody who waits
+        future.add_done_callback(lambda _: done.set())  # no thread waits for it
         assert done.wait(LONG)
     assert isinstance(future.exception(), errors.TimeoutError)
     publisher.close()

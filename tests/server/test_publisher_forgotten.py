@@ -1,4 +1,4 @@
-"""A publisher that nobody closes, and those that are asked of a closed connection."""
+"""Tests of publishers that are never closed, and of those made on a closed connection."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_a_dropped_publisher_gets_its_acks_and_leaves_no_subscription(
     with jsync.connect(proxy.url) as nc:
         js = nc.jetstream()
         js.create_stream(name=unique, subjects=[unique])
-        js.publish(unique)  # the inbox of requests is open
+        js.publish(unique)  # opens the inbox for replies
         before = set(nc.session.interests)
         proxy.deaf("server")
         future = js.publisher().publish(unique, b"x")
@@ -77,7 +77,8 @@ def test_messages_that_the_end_of_the_connection_failed_are_logged(
 ) -> None:
     told = Recorder()
     nc = jsync.connect(server.url, on_error=told)
-    nc.subscribe(unique, callback=lambda _: None)  # takes it, and never answers
+    # receives the message and never replies
+    nc.subscribe(unique, callback=lambda _: None)
     nc.flush()
     publisher = nc.jetstream().publisher(ack_timeout=LONG)
     for _ in range(3):
@@ -112,7 +113,7 @@ def test_futures_of_a_dropped_publisher_reject_an_invalid_timeout(
             for wait in (future.result, future.exception):
                 with pytest.raises(errors.ConfigError, match="timeout"):
                     wait(timeout)
-        # A message that is there already would be returned.
+        # `next` would return an existing message.
         consumer = js.create_consumer(unique, ack_policy="none", deliver_policy="new")
         with consumer.messages() as messages:
             with pytest.raises(errors.ConfigError, match="timeout"):

@@ -1,4 +1,4 @@
-"""The publisher and its connection: lost, made again, closed."""
+"""Tests of a publisher whose connection is lost, made again, or closed."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def stream(js: jsync.JetStream, unique: str) -> Iterator[jsync.Stream]:
 
 @pytest.fixture
 def nc(proxy: FaultProxy) -> Iterator[jsync.Connection]:
-    """A connection through the proxy, which reconnects fast."""
+    """A connection through the proxy with fast reconnects."""
     with jsync.connect(proxy.url, reconnect_wait=0.02) as connection:
         yield connection
 
@@ -53,14 +53,14 @@ def far(nc: jsync.Connection) -> jsync.JetStream:
 
 
 def stored(js: jsync.JetStream, stream: jsync.Stream) -> list[bytes]:
-    """The payloads of the stream."""
+    """Return the payloads of the stream."""
     reader = js.create_consumer(stream.name, ack_policy="none")
     count = stream.info().state.messages
     return [msg.data for msg in reader.fetch(count, timeout=LONG)] if count else []
 
 
 def hold_acks(proxy: FaultProxy) -> list[bytes]:
-    """Let no ack through, but all else. The acks so far are in the list."""
+    """Drop the acks and forward everything else. The returned list collects the acks so far."""
     held: list[bytes] = []
 
     def keeps(frame: bytes, to: Side) -> bool:
@@ -263,7 +263,7 @@ def test_a_message_that_waits_for_the_buffer_is_not_sent_once_the_publisher_is_c
         assert isinstance(writer.error(), errors.PublisherClosedError)
         assert publisher.pending == 0
         nc.flush(LONG)
-    # A stream stores behind the PONG.
+    # The server may store messages after it has sent the PONG.
     wait_for(lambda: stream.info().state.messages >= len(sent))
     assert stream.info().state.messages == len(sent)
 
@@ -292,7 +292,7 @@ def test_more_than_the_buffer_holds_can_be_sent_again(
         proxy.rewrite(None)
         proxy.cut()
         wait_for(lambda: reconnected(nc))
-        # For longer than the buffer may stay full.
+        # The proxy stays deaf for longer than the buffer may stay full.
         proxy.deaf("client")
         time.sleep(0.5)
         proxy.hear("client")
@@ -337,7 +337,7 @@ def test_a_message_too_large_for_the_next_server_fails(
         server.reload("max_payload: 1500")
         server.kill()
         server.start()
-        # Nobody knows whether the first server has given it to a stream.
+        # jsync cannot know whether the first server has given this message to a stream.
         error = large.exception(SOON)
         assert isinstance(error, errors.TimeoutError)
         assert isinstance(error.__cause__, errors.MaxPayloadError)
@@ -473,7 +473,7 @@ def test_a_message_overtaken_by_later_acks_is_sent_again(
         for number in range(1000):
             if lost.done():
                 break
-            # There is never silence.
+            # Acks keep arriving, so there is never silence.
             publisher.publish(f"{stream.name}.a", b"", msg_id=str(number)).result(SOON)
             time.sleep(0.01)
         assert lost.result(0).duplicate

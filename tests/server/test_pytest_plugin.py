@@ -1,4 +1,4 @@
-"""The fixtures that jsync brings to pytest."""
+"""Tests of the pytest fixtures of jsync."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.server
 
 
 def run_pytest(directory: Path, code: str) -> subprocess.CompletedProcess[str]:
-    """A run of pytest on a file of a user's, in a process of its own."""
+    """Run pytest on a test file of a user, in another process."""
     (directory / "test_user.py").write_text(code)
     return subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "."],

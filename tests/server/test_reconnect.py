@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.server
 
-# What survives a loss -----------------------------------------------------------------
+# Subscriptions and publishes after a loss ---------------------------------------------
 
 
 def test_subscriptions_are_made_again_when_the_server_was_killed(
@@ -114,7 +114,7 @@ def test_an_auto_unsubscribe_continues_its_count_after_a_reconnect(
         assert sent.count(b"SUB %s 1\r\n" % unique.encode()) == 1
 
 
-# Who waits ----------------------------------------------------------------------------
+# Waiting calls ------------------------------------------------------------------------
 
 
 def test_requests_and_pings_in_flight_fail_at_once(own_server: StartServer) -> None:
@@ -136,7 +136,7 @@ def test_requests_and_pings_in_flight_fail_at_once(own_server: StartServer) -> N
         server.kill()
         for call in calls:
             assert type(call.error()) is errors.ConnectionLostError
-        assert waiting(nc) <= 1  # the iterator of `request_many` is not closed yet
+        assert waiting(nc) <= 1  # the iterator of `request_many` is still open
         many.close()  # type: ignore[attr-defined]
         assert waiting(nc) == 0
         nc.close()
@@ -258,7 +258,7 @@ def test_exhausted_attempts_give_every_waiting_thread_a_typed_error(
     assert error is None or isinstance(error, errors.Error)
     assert isinstance(reason, errors.ConnectionError)
     assert str(server.port) in str(reason)
-    # What has arrived stays readable.
+    # Messages that have arrived stay readable.
     assert subscription.next(1).data == b"last"
     with pytest.raises(errors.ConnectionClosedError):
         subscription.next(1)
@@ -266,7 +266,7 @@ def test_exhausted_attempts_give_every_waiting_thread_a_typed_error(
     nc.close()
 
 
-# When, and who is told ----------------------------------------------------------------
+# Times and callbacks ------------------------------------------------------------------
 
 
 def test_the_callbacks_come_in_order_and_once(own_server: StartServer) -> None:

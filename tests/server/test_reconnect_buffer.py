@@ -36,13 +36,13 @@ pytestmark = pytest.mark.server
 
 
 def choke(connection: Connection, publish: Callable[[int], None]) -> int:
-    """Publish until the line takes no more; return how often that was."""
+    """Publish until the connection accepts no more, and return the number of messages."""
     count = 0
     while True:
         while unsent(connection) < 300_000:
             publish(count)
             count += 1
-        if is_stuck(connection):  # the flusher may be at it still
+        if is_stuck(connection):  # the flusher may still be sending
             return count
 
 
@@ -110,8 +110,9 @@ def test_no_frame_is_torn_wherever_the_line_is_cut(
             count = 0
             for msg in iter(functools.partial(received.next, 10), None):
                 if msg.subject != f"{unique}.{offset:04}":
-                    continue  # what the server read last from the line before this one
-                # A subset, in order: `expected` goes forward only.
+                    continue  # the server read these last from the previous connection
+                # The received messages are a subset in order, because `expected` only moves
+                # forward.
                 whole = (msg.data, msg.reply, dict(msg.headers or {}))
                 assert whole in expected
                 if msg.data == b"end":
@@ -143,7 +144,7 @@ def test_a_half_sent_frame_is_sent_again_and_a_whole_one_is_not(size: int) -> No
     may_reset = threading.Event()
     events = Events()
     with FakeServer(choked, resumed, receive_buffer=4096) as fake:
-        # Frames of one size, each told from the others by its subject.
+        # All frames have the same size, and differ in their subjects.
         frame = len(b"PUB data.0000000 %d\r\n" % size) + size + 2
         with connect(fake.url, events, write_buffer_size=32 << 20) as nc:
             count = choke(nc, lambda n: nc.publish(f"data.{n:07}", bytes(size)))
@@ -160,7 +161,7 @@ def test_a_half_sent_frame_is_sent_again_and_a_whole_one_is_not(size: int) -> No
 
 
 def test_only_publishes_wait_for_the_reconnect() -> None:
-    """Requests, pings and subscriptions on a choked line are not sent late."""
+    """Requests, pings and subscriptions on a blocked connection are not sent later."""
     frames: list[bytes] = []
 
     def choked(peer: Peer) -> None:
@@ -224,7 +225,7 @@ def test_a_message_beyond_the_reconnect_buffer_is_rejected(
             nc.publish("data", b"%100d" % number)
         with pytest.raises(errors.ReconnectBufferFullError):
             nc.publish("data", bytes(100))
-        nc.publish("data", b"")  # smaller, so there is room
+        nc.publish("data", b"")  # smaller, so there is room for it
         server.start()
         events.wait("reconnect")
         nc.publish("data", b"live")

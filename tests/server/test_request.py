@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.server, pytest.mark.quick]
 
 @pytest.fixture
 def service(server: LocalServer, unique: str) -> Iterator[str]:
-    """The subject of a service on another connection that sends back what it is sent."""
+    """The subject of a service on another connection that echoes its requests."""
     with jsync.connect(server.url) as other:
 
         def echo(msg: jsync.Msg) -> None:
@@ -38,7 +38,7 @@ def service(server: LocalServer, unique: str) -> Iterator[str]:
 
 @pytest.fixture
 def often_switched() -> Iterator[None]:
-    """Threads take turns after every few instructions: races show."""
+    """Let threads switch after every few instructions, so that races show."""
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     yield
@@ -46,7 +46,7 @@ def often_switched() -> Iterator[None]:
 
 
 def answering(nc: jsync.Connection, subject: str, count: int) -> None:
-    """Have each request to `subject` answered `count` times: 0, 1, 2, ..."""
+    """Answer each request to `subject` `count` times: 0, 1, 2, ..."""
 
     def answer(msg: jsync.Msg) -> None:
         for i in range(count):
@@ -147,7 +147,7 @@ def test_all_requests_share_one_subscription_however_many_threads_begin(
                 return list(nc.request_many(service, b"?", timeout=SOON, stall=0.02))
 
             asking = [Thread(ask) for _ in range(8)]
-            # With the inbox subscribed to twice each reply would come twice.
+            # If the inbox had two subscriptions, each reply would come twice.
             assert [len(thread.result()) for thread in asking] == [1] * 8
             page = monitor(server, f"connz?cid={nc.client_id}")
             assert page["connections"][0]["subscriptions"] == 1
@@ -337,7 +337,7 @@ def test_request_many_may_be_left_early(nc: jsync.Connection, unique: str) -> No
     ]
 
 
-# Who reads the answer -----------------------------------------------------------------
+# The reading thread -------------------------------------------------------------------
 
 
 def test_a_thread_that_waits_alone_reads_by_itself(nc: jsync.Connection) -> None:
@@ -362,8 +362,8 @@ def test_a_thread_that_waits_alone_reads_by_itself(nc: jsync.Connection) -> None
 def test_a_reader_beside_a_request_does_not_wait_for_it(
     nc: jsync.Connection, server: LocalServer, unique: str
 ) -> None:
-    # Its request reads for itself, and the others' messages as well; the last is for the
-    # I/O thread, which has to come back.
+    # The requesting thread reads its reply and the messages of the others. After its end the I/O
+    # thread must read again.
     called = Recorder()
     nc.subscribe(f"{unique}.called", callback=called)
     waiting = nc.subscribe(f"{unique}.waiting")

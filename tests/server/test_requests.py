@@ -1,4 +1,4 @@
-"""Requests to the JetStream API carry the fields that its JSON schemas require."""
+"""Tests that requests to the JetStream API carry the fields that its JSON schemas require."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .support import LONG
 if TYPE_CHECKING:
     import jsync
 
-# What `required` says in the schemas of jsm.go 0.5.1, and what nats.go always sends.
+# The `required` fields in the schemas of jsm.go 0.5.1, which nats.go always sends.
 REQUIRED: dict[str, set[str]] = {
     "STREAM.CREATE": {
         *("name", "retention", "storage", "num_replicas"),
@@ -37,7 +37,7 @@ START = {"by_start_sequence": "opt_start_seq", "by_start_time": "opt_start_time"
 
 
 def missing_fields(subject: str, payload: dict[str, Any]) -> set[str]:
-    """What the schema of a request requires and the request lacks."""
+    """Return the fields that the schema of a request requires and the request lacks."""
     verb = subject.removeprefix("$JS.API.").split(".")
     wanted = next(
         fields
@@ -59,7 +59,7 @@ def missing_fields(subject: str, payload: dict[str, Any]) -> set[str]:
 
 
 def missing_fields_of(part: dict[str, Any] | None) -> set[str]:
-    """The same of a transform, or of the transforms of a source."""
+    """Return the missing fields of a transform, or of the transforms of a source."""
     if part is None:
         return set()
     if "dest" in part or "src" in part:
@@ -118,11 +118,11 @@ def test_every_request_has_the_fields_that_its_schema_requires(
     while not requests or not requests[-1].subject.endswith(f"STREAM.DELETE.{unique}"):
         requests.append(seen.next(LONG))
     sent = [(msg.subject, json.loads(msg.data)) for msg in requests if msg.data]
-    # Each kind of request was there at all.
+    # The test has made requests of every kind.
     unseen = {
         name for name in REQUIRED if not any(name in subject for subject, _ in sent)
     }
-    assert unseen == {"CONSUMER.RESET"}  # it goes without a payload
+    assert unseen == {"CONSUMER.RESET"}  # it has no payload
     lacking = {subject: missing_fields(subject, payload) for subject, payload in sent}
     assert {subject: fields for subject, fields in lacking.items() if fields} == {}
     assert all(

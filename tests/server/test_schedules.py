@@ -1,4 +1,4 @@
-"""Schedules (ADR-51): put, listed, cancelled, and published by the server."""
+"""Tests of schedules (ADR-51): put, list, cancel, and publishing by the server."""
 
 from __future__ import annotations
 

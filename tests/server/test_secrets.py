@@ -1,4 +1,4 @@
-"""No credential of any kind shows anywhere: log, errors, `repr`, warnings, pickles."""
+"""Tests that no credential shows in logs, errors, `repr`, warnings or pickles."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ TOKEN = "t0ken-of-nobody"
 
 @dataclass
 class Credential:
-    """What a server asks for, and a client's way of giving it."""
+    """The credential that a server asks for, and the arguments of a client that has it."""
 
     server: LocalServer
     options: dict[str, Any]
     secrets: list[str]
     userinfo: str = ""
-    """In the URL, before the host."""
+    """The part of the URL before the host."""
 
     def url(self, port: int) -> str:
         return f"nats://{self.userinfo}127.0.0.1:{port}"
@@ -50,7 +50,7 @@ class Credential:
 
 @pytest.fixture(scope="module")
 def stranger() -> Iterator[LocalServer]:
-    """A server that lets in none of them."""
+    """A server that accepts none of the credentials."""
     with LocalServer(config=password_config({"someone": "else"})) as server:
         yield server
 
@@ -115,7 +115,7 @@ def credential(
 
 @pytest.fixture
 def said(caplog: pytest.LogCaptureFixture) -> Iterator[list[str]]:
-    """What a test has heard; the log at its most talkative is added."""
+    """The texts that a test has collected, with all log lines at level DEBUG."""
     heard: list[str] = []
     caplog.set_level(logging.DEBUG)
     yield heard
@@ -124,7 +124,7 @@ def said(caplog: pytest.LogCaptureFixture) -> Iterator[list[str]]:
 
 
 def words_of(error: BaseException | None) -> Iterator[str]:
-    """All that a report on an error could show of it, its causes and its copies."""
+    """Yield all texts that a report on an error could show, with its causes and copies."""
     while error is not None:
         yield f"{error} {error!r} {error.args!r} {vars(error)!r}"
         yield "".join(traceback.format_exception(error))
@@ -136,7 +136,7 @@ def words_of(error: BaseException | None) -> Iterator[str]:
 
 
 def words_about(nc: jsync.Connection) -> Iterator[str]:
-    """All that a program could print of a connection, and its inner parts."""
+    """Yield all texts that a program could print of a connection and its inner parts."""
     session = nc.session
     parts = [
         nc,
@@ -152,7 +152,7 @@ def words_about(nc: jsync.Connection) -> Iterator[str]:
     yield metrics.prometheus_text(nc)
     yield from words_of(nc.last_error)
     for part in parts:
-        # Most cannot be; what can must hold nothing.
+        # Most parts cannot be pickled. The others must contain no secret.
         with contextlib.suppress(Exception):
             yield pickle.dumps(part).decode("latin-1")
 
@@ -160,7 +160,7 @@ def words_about(nc: jsync.Connection) -> Iterator[str]:
 def assert_hidden(secrets: list[str], said: list[str]) -> None:
     everything = "\n".join(said)
     for secret in secrets:
-        # Part of one is as bad: what is cut off is what a repr cuts off.
+        # A part of a secret is as bad as the whole. A repr cuts long strings like this.
         for part in {secret, secret[:12], secret[-12:]}:
             if part in everything:
                 line = next(line for line in said if part in line)

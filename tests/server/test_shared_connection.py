@@ -1,7 +1,7 @@
-"""Eight threads share one connection, which is lost and closed under them.
+"""Tests of eight threads on one connection, which is lost and closed while they work.
 
-Each thread does something else, for JSYNC_SHARED_SECONDS. The tests are the same with the
-GIL and without: run them long on a free-threaded interpreter.
+Each thread does other work, for JSYNC_SHARED_SECONDS. The tests are the same with and without the
+GIL: run them for a long time on a free-threaded interpreter.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ pytestmark = pytest.mark.server
 
 SECONDS = float(os.environ.get("JSYNC_SHARED_SECONDS", "2"))
 
-# Errors of calls that a loss of the connection has interrupted.
+# The errors of calls that were interrupted by a loss of the connection.
 LOST = (
     errors.ConnectionLostError,
     errors.NoRespondersError,
@@ -43,7 +43,7 @@ LOST = (
 
 
 class Shared:
-    """The connection, the stream, and all that the threads have seen."""
+    """The connection, the stream, and the records of the threads."""
 
     def __init__(self, nc: jsync.Connection, unique: str, losses: bool) -> None:
         self.nc = nc
@@ -58,13 +58,13 @@ class Shared:
         self.stored = 0
 
     def interrupted(self) -> contextlib.AbstractContextManager[None]:
-        """Only a loss of the connection excuses an error."""
+        """Accept an error only if the connection was lost."""
         return (
             contextlib.suppress(*LOST) if self.losses else contextlib.nullcontext(None)
         )
 
     def publish(self, publisher: jsync.Publisher, number: int) -> None:
-        """Publish 0, 1, 2, ... until time is over, and wait for every ack."""
+        """Publish 0, 1, 2, ... until the time is over, and wait for every ack."""
         subject, i = f"{self.unique}.stored.{number}", 0
         futures = []
         while not self.over.is_set():
@@ -86,7 +86,7 @@ class Shared:
             i += 1
 
     def speak(self, number: int) -> None:
-        """Publish to a subscription of one's own, which comes and goes."""
+        """Publish to a subscription of this thread, which it opens and closes repeatedly."""
         subject, first = f"{self.unique}.core.{number}", 0
         while not self.over.is_set():
             with self.nc.subscribe(subject) as sub, self.interrupted():
@@ -96,7 +96,8 @@ class Shared:
                 self.nc.flush(timeout=SOON)
                 while last < first + 19:
                     got = int(sub.next(timeout=0.2 if self.losses else SOON).data)
-                    if self.losses and got < first:  # it was held while disconnected
+                    # an earlier message that was buffered while disconnected
+                    if self.losses and got < first:
                         continue
                     assert got == last + 1 or (self.losses and got > last)
                     last = got
@@ -109,13 +110,13 @@ class Shared:
                     self.note(seen, msg)
 
     def note(self, seen: dict[int, int], msg: jsync.JetStreamMsg) -> None:
-        """Count a message. Without losses each comes once, and its acks all count."""
+        """Count a message. Without losses each message comes once, and its ack has an effect."""
         sequence = msg.metadata.stream_sequence
         seen[sequence] += 1
         msg.ack()
 
     def keep(self, bucket: jsync.KeyValue) -> None:
-        """Put and get one key: a reader gets what it has put last."""
+        """Put and get one key. A read returns the last value."""
         i = 0
         while not self.over.is_set():
             with self.interrupted():
@@ -130,7 +131,7 @@ def is_acked(consumer: jsync.Consumer) -> bool:
 
 
 def run(shared: Shared, proxy: FaultProxy | None) -> None:
-    """The eight threads, until time is over; then what they have seen is looked at."""
+    """Run the eight threads until the time is over, then check their records."""
     nc, js, stream, unique = shared.nc, shared.js, shared.stream, shared.unique
     nc.subscribe(f"{unique}.echo", callback=lambda msg: msg.respond(msg.data))
     bucket = js.create_key_value(bucket=unique, storage="memory")
@@ -175,11 +176,12 @@ def run(shared: Shared, proxy: FaultProxy | None) -> None:
     wait_for(lambda: sum(map(len, read.values())) == total, timeout=LONG)
     for number, count in shared.published.items():
         assert read[number] == list(range(count))
-    while len(fetched) < total:  # its thread has ended before it had all
+    while len(fetched) < total:  # its thread ended before it had fetched all messages
         for msg in fetching.fetch(200, timeout=1):
             shared.note(fetched, msg)
     wait_for(lambda: len(consumed) == total, timeout=LONG)
-    if proxy is None:  # a loss takes acks with it, so that messages come again
+    # a loss of the connection loses acks, so messages are delivered again
+    if proxy is None:
         assert set(fetched.values()) == set(consumed.values()) == {1}
         for one in (fetching, consumer):
             wait_for(partial(is_acked, one), timeout=LONG)
@@ -195,7 +197,7 @@ def test_each_thread_gets_its_own_and_each_message_comes_once(
 
 @pytest.fixture
 def frail(proxy: FaultProxy) -> Iterator[jsync.Connection]:
-    """A connection through the proxy, which reconnects at once."""
+    """A connection through the proxy that reconnects at once."""
     with jsync.connect(proxy.url, reconnect_wait=0.02, max_reconnects=-1) as connection:
         yield connection
 

@@ -151,7 +151,7 @@ def test_ctrl_c_ends_a_blocking_call_and_leaves_the_client_usable(
     assert (code, complaints) == (0, "")
     word, seconds = output[0].split()
     assert word == "interrupted"
-    # Within 200 ms on a quiet machine. The call itself would take longer.
+    # This takes 200 ms on a quiet machine. The call itself would take longer.
     assert float(seconds) < SOON
     closes = name in ("drain", "drain-callback", "close")
     assert output[1:] == (["closed", "usable"] if closes else ["usable"])
@@ -282,7 +282,7 @@ def test_a_finaliser_may_publish_inside_publish(
 
 
 class OnIOThread(logging.Handler):
-    """Calls a function on the I/O thread, where the loss of a connection is logged."""
+    """Calls a function on the I/O thread, which logs the loss of a connection."""
 
     def __init__(self, function: Callable[[], object]) -> None:
         super().__init__(logging.INFO)
@@ -312,7 +312,7 @@ class OnIOThread(logging.Handler):
 def test_user_code_on_the_io_thread_cannot_block_it(
     proxy: FaultProxy, unique: str
 ) -> None:
-    # A handler of log records is one way there, a finaliser another.
+    # Log handlers and finalisers can run user code on the I/O thread.
     def try_to_block() -> list[str]:
         nc.publish(unique, b"published there")
         refused = []

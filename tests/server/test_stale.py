@@ -74,7 +74,7 @@ def test_a_frozen_server_is_waited_for_when_there_is_no_other(
         server.pause()
         events.wait("disconnect")
         nc.publish("data", b"held")
-        # It is tried, and does not answer.
+        # jsync tries the server, which does not answer.
         wait_for(lambda: isinstance(nc.last_error, errors.TimeoutError))
         assert not events.of("reconnect")
         server.resume()
@@ -90,7 +90,7 @@ def test_a_line_that_has_gone_deaf_is_made_again(
     with connect(proxy.url, events, ping_interval=0.5, connect_timeout=2.0) as nc:
         subscription = nc.subscribe(unique)
         nc.flush()
-        # While nothing is wrong, pings are answered.
+        # Without faults the server answers pings.
         assert not wait_in_vain(lambda: "disconnect" in events.names, 2.0)
         proxy.deaf(side)
         loss = events.wait("disconnect")
@@ -176,7 +176,7 @@ def full_backlog() -> Iterator[int]:
 
 
 def leave_for(port: int) -> FakeServer:
-    """A server that announces another, and leaves when the client says something."""
+    """A server that announces another one, and leaves when the client sends something."""
 
     def script(peer: Peer) -> None:
         if peer.number:
@@ -190,7 +190,7 @@ def leave_for(port: int) -> FakeServer:
 
 
 def closes_promptly(nc: Connection) -> bool:
-    """Whether `close` returns in time, everyone is woken, and the I/O thread is gone."""
+    """Check that `close` returns in time, wakes every thread, and ends the I/O thread."""
     subscription = nc.subscribe("data")
     reader = Thread(functools.partial(subscription.next, None))
     request = Thread(functools.partial(nc.request, "service", timeout=60))
@@ -202,7 +202,7 @@ def closes_promptly(nc: Connection) -> bool:
     for call in (reader, request):
         assert isinstance(call.error(), errors.ConnectionClosedError)
     assert nc.is_closed
-    # It would wait a second at most for a thread whose wait cannot be ended.
+    # `close` waits at most a second for a thread whose wait cannot be interrupted.
     assert not vars(nc._session.io)["_thread"].is_alive()
     return True
 
@@ -213,7 +213,7 @@ def test_close_during_the_backoff_is_prompt(own_server: StartServer) -> None:
     nc = connect(server.url, events, reconnect_wait=60.0)
     server.kill()
     loss = events.wait("disconnect")
-    # The one attempt that is made at once.
+    # This is the first attempt, which is made at once.
     wait_for(lambda: nc.last_error not in {None, loss.__cause__})
     assert closes_promptly(nc)
 

@@ -1,4 +1,4 @@
-"""A connection that you watch by its events, send elsewhere, and give other servers."""
+"""Tests of watching a connection by events, moving it, and giving it other servers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.server
 
 @pytest.fixture
 def pair(own_server: StartServer) -> tuple[LocalServer, LocalServer]:
-    """Two servers that know nothing of each other."""
+    """Two servers that do not know each other."""
     return own_server(jetstream=False), own_server(jetstream=False)
 
 
@@ -166,7 +166,7 @@ def test_force_reconnect_moves_to_the_next_server_and_loses_nothing(
     pair: tuple[LocalServer, LocalServer],
 ) -> None:
     urls = [server.url for server in pair]
-    # With `reconnect_wait` of an hour the test would not end if the client waited.
+    # If the client waited for `reconnect_wait`, the test would take an hour.
     with (
         connect(urls, Events(), randomize=False, reconnect_wait=3600) as nc,
         jsync.connect(urls[0]) as reader,
@@ -200,7 +200,7 @@ def test_a_server_that_is_left_reads_all_that_was_published(
         peer.send(b"PONG\r\n")
         assert left.wait(LONG)
         try:
-            # The answer to this is a reset, if the client has closed its socket.
+            # If the client has closed its socket, the reply is a reset.
             for _ in range(10):
                 peer.send(b"+OK\r\n" * 1000)
             while True:
@@ -208,7 +208,7 @@ def test_a_server_that_is_left_reads_all_that_was_published(
         finally:
             done.set()
 
-    # More is published than the servers' sockets hold, so the client's socket has the rest.
+    # The messages exceed the socket buffers of the server, so the client's socket holds some.
     with FakeServer(sends_much, receive_buffer=8192) as fake:
         urls = [fake.url, server.url]
         with (

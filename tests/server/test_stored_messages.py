@@ -1,4 +1,4 @@
-"""Messages got from a stream and deleted in it: one, many, and the last of each subject."""
+"""Tests of getting and deleting messages of a stream: one, many, and the last of each subject."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def fill(js: jsync.JetStream, stream: jsync.Stream, *tokens: str) -> None:
 
 
 def fill_fast(nc: jsync.Connection, stream: jsync.Stream, count: int) -> None:
-    """Many messages, of subjects that are all different."""
+    """Publish many messages, each on another subject."""
     with nc.jetstream().publisher() as publisher:
         for number in range(1, count + 1):
             publisher.publish(f"{stream.name}.{number}", str(number).encode())
@@ -216,7 +216,7 @@ def test_direct_gets_go_where_they_are_allowed_and_to_the_leader_elsewhere(
     assert api() == ["DIRECT.GET.S", "DIRECT.GET.S.S.a", "DIRECT.GET.S"]
     stream.get_message(1, direct=False)
     assert api() == ["STREAM.MSG.GET.S"]
-    # What a replica or mirror does not have the leader may have.
+    # If a replica or mirror does not have the message, jsync asks the leader.
     with pytest.raises(errors.MessageNotFoundError):
         stream.get_message(2)
     assert api() == ["DIRECT.GET.S", "STREAM.MSG.GET.S"]
@@ -226,7 +226,7 @@ def test_a_stream_that_no_longer_allows_direct_gets_is_still_read(
     nc: jsync.Connection, js: jsync.JetStream, stream: jsync.Stream
 ) -> None:
     fill(js, stream, "a")
-    # By somebody else, so that it is not known here.
+    # This handle does not know about the update.
     js.update_stream(name=stream.name, allow_direct=False)
     sent = nc.stats().out_messages
     assert stream.get_message(1).data == b"a"
@@ -253,7 +253,7 @@ def test_a_mirror_that_lags_hides_no_message(own_server: StartServer) -> None:
     with jsync.connect(own_server().url) as nc:
         js = nc.jetstream()
         js.create_stream(name="ORIGIN", subjects=["o.*"])
-        # It answers for the origin, but does not have all of it.
+        # The mirror answers for the origin, but does not have all its messages.
         js.create_stream(
             name="MIRROR",
             mirror={"name": "ORIGIN", "filter_subject": "o.a"},
@@ -284,7 +284,7 @@ def test_messages_come_in_their_order_a_page_at_a_time(
     stream.delete_message(10)
     sent = nc.stats().out_messages
     messages = stream.get_messages(batch=3)
-    assert nc.stats().out_messages == sent  # nothing yet
+    assert nc.stats().out_messages == sent  # no request yet
     assert next(messages).data == b"b"
     assert nc.stats().out_messages == sent + 1
     assert sequences(messages) == [3, 5, 6, 7, 8, 9]
@@ -324,7 +324,7 @@ def test_no_more_messages_are_requested_than_wanted(
         received = nc.stats().in_messages
         assert len(list(messages)) == 4
         nc.flush()
-        assert nc.stats().in_messages == received + 5  # with the end of the batch
+        assert nc.stats().in_messages == received + 5  # including the end of the batch
 
 
 def test_a_page_ends_at_max_bytes(
@@ -359,7 +359,7 @@ def test_reading_holds_only_one_page_in_memory(
         assert message.sequence == number
         if number % 100 == 1:
             nc.flush()
-            # 100 and the end of their batch.
+            # 100 messages and the end of their batch for each request.
             assert nc.stats().in_messages <= received + (number // 100 + 1) * 101
     assert sequences(messages) == list(range(5001, 20_001))
 
@@ -408,7 +408,7 @@ def test_a_subject_that_changes_during_the_read_is_neither_missing_nor_twice(
     fill(js, stream, *"abc")
     messages = stream.get_last_messages(">", batch=1)
     assert next(messages).data == b"a"
-    # `a` was given, `b` was not.
+    # `a` was returned already, `b` was not.
     fill(js, stream, "a", "b")
     assert [message.data for message in messages] == [b"c", b"b"]
     stream.delete()
@@ -475,7 +475,7 @@ def test_reading_that_cannot_be_is_refused_at_the_call(
 def test_the_statuses_of_direct_gets_are_errors_of_their_own(
     nc: jsync.Connection, js: jsync.JetStream, stream: jsync.Stream
 ) -> None:
-    """Those that no question of jsync's provokes, asked by hand."""
+    """Tests the statuses that jsync's requests do not cause, by raw requests."""
     from jsync.jetstream.stored.engine import direct_error  # noqa: PLC0415
 
     fill(js, stream, "a")
@@ -551,7 +551,7 @@ def test_a_stream_that_denies_deletes_raises(js: jsync.JetStream, unique: str) -
     stream.delete()
 
 
-# When the connection is lost ----------------------------------------------------------
+# Lost connections ---------------------------------------------------------------------
 
 
 def test_reading_continues_at_its_place_after_a_lost_connection(
@@ -563,7 +563,8 @@ def test_reading_continues_at_its_place_after_a_lost_connection(
         read = []
         for message in there.get_messages(batch=700):
             read.append(message.sequence)
-            # Not behind the last one: the end of the block drains the connection.
+            # Do not cut after the last message, because the end of the block drains the
+            # connection.
             if message.sequence in (1000, 2000, 3000, 4000):
                 proxy.cut()
         assert read == list(range(1, 5001))

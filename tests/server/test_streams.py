@@ -1,4 +1,4 @@
-"""Streams created, changed, asked about, listed, purged and deleted."""
+"""Tests of streams: create, update, info, list, purge and delete."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.server
 
 @pytest.fixture(scope="module")
 def quiet_server() -> Iterator[LocalServer]:
-    """A server of this module's own: nobody else has streams in it."""
+    """A server for this module alone, without streams of other tests."""
     from jsync.server import LocalServer  # noqa: PLC0415
 
     with LocalServer() as server:
@@ -51,7 +51,7 @@ def test_the_error_of_an_existing_stream_names_each_differing_field(
     js.create_stream(
         name=unique, subjects=unique, max_age=timedelta(minutes=1), metadata={"a": "b"}
     )
-    # The server has filled in limits, a duplicate window and metadata of its own.
+    # The server has added limits, a duplicate window and metadata.
     js.create_stream(name=unique, subjects=[unique], max_age=60, metadata={"a": "b"})
     with pytest.raises(errors.StreamNameInUseError) as told:
         js.create_stream(name=unique, max_msgs=7, metadata={"a": "b"})
@@ -63,7 +63,7 @@ def test_the_error_of_an_existing_stream_names_each_differing_field(
     call = f"JetStream.update_stream(name={unique!r}, max_msgs=7, max_age=None)"
     assert f"call {call} to change it" in words
     assert (told.value.err_code, told.value.code) == (10058, 400)
-    # The call that it names does it.
+    # The call in the message makes the change.
     js.update_stream(name=unique, max_msgs=7, max_age=None)
     js.create_stream(name=unique, max_msgs=7, metadata={"a": "b"})
     js.delete_stream(unique)
@@ -95,7 +95,7 @@ def test_the_error_says_that_a_fixed_field_needs_another_stream(
     )
     assert remedy in str(told.value)
     assert "update_stream" not in str(told.value)
-    # The server agrees.
+    # The server rejects the same configuration.
     with pytest.raises(errors.InvalidStreamConfigError):
         js.update_stream(name=unique, **{field: wanted.get(field)})
     js.delete_stream(unique)
@@ -147,7 +147,7 @@ def test_metadata_of_the_server_is_in_no_difference(
 def test_the_error_names_only_the_differing_field(
     js: jsync.JetStream, unique: str, fields: dict[str, Any]
 ) -> None:
-    """Servers normalise configurations: those fields are no differences."""
+    """Servers normalise configurations. Normalised fields do not count as differences."""
     if "subject_transform" in fields:
         fields = {"subject_transform": {"dest": f"{unique}.>"}}
     config = {"name": unique, "subjects": f"{unique}.>", **fields}
@@ -195,7 +195,7 @@ def test_a_message_is_got_without_asking_for_its_stream(
     assert js.get_message(stream.name, last_by_subject=subject).sequence == 3
     assert js.get_message(stream.name, 2, next_by_subject=subject).sequence == 3
     assert nc.stats().out_messages == sent + 3
-    # Without `allow_direct` nobody answers a direct get, so the leader is asked.
+    # Without `allow_direct` no server answers a direct get, so jsync asks the leader.
     assert js.get_message(stream.name, 2, direct=True).data == b"b"
     stream.update(allow_direct=True)
     assert js.get_message(stream.name, 2, direct=True).data == b"b"
@@ -363,7 +363,7 @@ def test_an_object_with_as_dict_is_accepted_as_a_configuration(
     js: jsync.JetStream, unique: str
 ) -> None:
     class Theirs:
-        """In the wire's form, as nats-py's configurations are."""
+        """A configuration in the form of the wire, like those of nats-py."""
 
         def __init__(self, **fields: Any) -> None:
             self.fields = fields
@@ -438,7 +438,7 @@ def test_text_that_is_not_unicode_is_refused_before_anything_is_sent(
 
 
 def create_many(server: LocalServer, kind: str, count: int) -> None:
-    """Make streams or consumers on one connection without waiting in between."""
+    """Create streams or consumers on one connection without waiting for each."""
     with RawClient(server.url) as client:
         client.settimeout(SOON * 3)
         assert client.connect() == "PONG"
@@ -474,9 +474,9 @@ def test_lists_of_streams_have_as_many_pages_as_it_takes(
         js = nc.jetstream()
         sent = nc.stats().out_messages
         streams = js.streams()
-        assert nc.stats().out_messages == sent  # nothing yet
+        assert nc.stats().out_messages == sent  # no request yet
         assert next(streams).name == "00000"
-        assert nc.stats().out_messages == sent + 1  # and no more than a page
+        assert nc.stats().out_messages == sent + 1  # only the first page
         assert [stream.name for stream in js.streams()] == names
         assert nc.stats().out_messages == sent + 1 + 5  # of 256
         assert list(js.stream_names()) == names
@@ -649,7 +649,7 @@ def test_a_purge_that_cannot_be_is_refused_before_anything_is_sent(
     sent = nc.stats().out_messages
     with pytest.raises(errors.ConfigError, match="exclude each other"):
         stream.purge(sequence=2, keep=2)
-    # To the server 0 is no bound: everything would go.
+    # The server treats 0 as no limit, and would delete everything.
     with pytest.raises(errors.ConfigError, match="sequence has to be at least 1"):
         stream.purge(sequence=0)
     with pytest.raises(errors.ConfigError, match="keep has to be at least 0"):
@@ -669,7 +669,7 @@ def test_a_stream_that_denies_purges_raises(js: jsync.JetStream, unique: str) ->
     stream.delete()
 
 
-# Elsewhere ----------------------------------------------------------------------------
+# Other domains and accounts -----------------------------------------------------------
 
 
 def test_every_operation_goes_to_the_chosen_domain(
@@ -687,7 +687,7 @@ def test_every_operation_goes_to_the_chosen_domain(
     )
     with jsync.connect(leaf.url) as nc:
         far = nc.jetstream(domain="hub")
-        # Subscriptions of the hub reach the leaf after the connection does.
+        # Subscriptions of the hub reach the leaf node some time after the connection.
         wait_for(lambda: is_there(far))
         use_everything(far)
         assert far.account_info().domain == "hub"

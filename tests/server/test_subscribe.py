@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.server, pytest.mark.quick]
 
 @pytest.fixture
 def reported() -> Recorder:
-    """What `on_error` of `nc` was given."""
+    """The errors that `on_error` of `nc` got."""
     return Recorder()
 
 
@@ -36,7 +36,7 @@ def nc(server: LocalServer, reported: Recorder) -> Iterator[jsync.Connection]:
 
 
 def subjects_on_server(server: LocalServer, nc: jsync.Connection) -> list[str]:
-    """What the server knows that we have subscribed to."""
+    """Return the subjects of our subscriptions on the server."""
     nc.flush()
     page = monitor(server, f"connz?cid={nc.client_id}&subs=1")
     return list(page["connections"][0].get("subscriptions_list", []))
@@ -194,7 +194,7 @@ def test_subscriptions_may_number_many(
     assert subjects_on_server(server, nc) == []
 
 
-# Its end ------------------------------------------------------------------------------
+# The end of a subscription ------------------------------------------------------------
 
 
 def test_unsubscribe_ends_the_iteration_and_drops_the_backlog(
@@ -256,7 +256,7 @@ def test_unsubscribe_after_counts_the_received_messages(
     wait_for(lambda: sub.pending == 5)
     assert sub.next().data == b"0"
     sub.unsubscribe(after=3)
-    # What is here is not thrown away, though it is more than was asked for.
+    # Messages that have arrived are kept, even if they are more than requested.
     assert [int(msg.data) for msg in sub] == [1, 2, 3, 4]
     assert subjects_on_server(server, nc) == []
 

@@ -1,4 +1,4 @@
-"""`nc.system()`: the servers themselves, asked and steered by the system account."""
+"""Tests of `nc.system()`, which queries and controls the servers from the system account."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_a_user_of_another_account_gets_advice(app: jsync.Connection) -> None:
         app.system().varz()
     with pytest.raises(errors.SystemAccountError):
         app.system().servers()
-    # Servers tell everyone of the connections of their own account.
+    # Servers tell any user about the connections of that user's account.
     (page,) = app.system().connz()
     assert [each.cid for each in page.data.connections] == [app.client_id]
 

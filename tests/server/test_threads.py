@@ -27,7 +27,7 @@ THREADS = 8
 
 @pytest.fixture(autouse=True)
 def _often_switched() -> Iterator[None]:
-    """Threads take turns after every few instructions: races show."""
+    """Let threads switch after every few instructions, so that races show."""
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-5)
     yield
@@ -35,7 +35,7 @@ def _often_switched() -> Iterator[None]:
 
 
 def all_at_once(*calls: Callable[[], object]) -> list[Thread[object]]:
-    """Run the calls on a thread each, begun together."""
+    """Run each call on a thread. All start at the same time."""
     barrier = threading.Barrier(len(calls))
 
     def run(call: Callable[[], object]) -> object:
@@ -54,7 +54,7 @@ def test_threads_publish_through_one_connection_and_each_keeps_its_order(
     def publish(number: int) -> None:
         subject = f"{unique}.{number}"
         for i in range(each):
-            # Some leave on the calling thread, some are carried out by the I/O thread.
+            # The calling thread sends some of these messages, and the I/O thread sends the others.
             nc.publish(subject, b"%d " % i + b"x" * random.choice((0, 10, 2000)))
 
     threads = all_at_once(*(lambda n=n: publish(n) for n in range(THREADS)))
@@ -129,7 +129,7 @@ def test_threads_do_everything_at_once_on_one_connection(
         thread.result()
     nc.flush()
     page = monitor(server, f"connz?cid={nc.client_id}&subs=1")["connections"][0]
-    # What is left is the service and the inbox of requests.
+    # The service and the inbox for replies remain.
     assert page["subscriptions"] == 2
 
 
@@ -179,7 +179,7 @@ def test_threads_in_every_call_survive_a_close(
 def test_threads_share_a_connection_that_drains(
     server: LocalServer, unique: str
 ) -> None:
-    # What was published before the drain began has to arrive.
+    # Messages published before the drain must arrive.
     with jsync.connect(server.url) as reader:
         sub = reader.subscribe(unique)
         reader.flush()
@@ -258,7 +258,7 @@ def test_only_one_of_many_threads_reads_a_subscription_at_a_time(
         assert isinstance(part, list)
         assert part == sorted(part)
         seen += part
-    # Refused or not: none is lost, none comes twice.
+    # No message is lost and none comes twice, even if some readers were rejected.
     assert sorted(seen) == list(range(2000))
 
 

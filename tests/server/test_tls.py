@@ -53,7 +53,7 @@ def test_tls_begins_when_the_server_asks_for_it(
     context = ssl.create_default_context(cafile=certificates.ca.cert)
     with jsync.connect(url, tls=context) as nc:
         assert works(nc)
-    # Nothing but the server asks for it here, and the system does not know our authority.
+    # Only the server asks for TLS here, and the system does not know our CA.
     with pytest.raises(errors.TLSError, match="certificate"):
         jsync.connect(url)
 
@@ -142,13 +142,13 @@ def test_certificate_files_are_read_again_for_a_reconnect(
             on_reconnect=reconnected,
         ) as nc,
     ):
-        # The server does not know whose certificate this is.
+        # The server does not know this certificate.
         shutil.copy(certificates.other_ca.cert, cert)
         shutil.copy(certificates.other_ca.key, key)
         proxy.cut()
         wait_for(lambda: isinstance(nc.last_error, errors.TLSError))
         assert not nc.is_connected
-        # A rotation in progress: key and certificate do not belong together.
+        # During a rotation the key and the certificate do not match.
         shutil.copy(certificates.client.key, key)
         wait_for(lambda: isinstance(nc.last_error, errors.ConfigError))
         assert not nc.is_closed
@@ -179,7 +179,7 @@ def test_a_file_that_is_no_certificate_raises_a_clear_error(tmp_path: Path) -> N
         assert str(told.value) == f"{option} {there}: {words}"
 
 
-# When to begin ------------------------------------------------------------------------
+# The start of TLS ---------------------------------------------------------------------
 
 
 def test_handshake_first_suits_a_server_that_begins_with_tls(
@@ -379,11 +379,11 @@ def test_nothing_but_info_passes_in_the_clear(
         assert secret.encode() not in passed
 
 
-# Through what misbehaves --------------------------------------------------------------
+# Through a faulty proxy ---------------------------------------------------------------
 
 
 def acked(js: jsync.JetStream, proxy: FaultProxy, to: Side) -> int:
-    """How many of forty publishes were acked, of which each was cut elsewhere."""
+    """Return how many of forty publishes were acknowledged. Each is cut at another byte."""
     count = 0
     for number in range(40):
         proxy.cut_after(37 * number + 1, to)
@@ -411,7 +411,7 @@ def test_cuts_at_any_byte_lose_no_acknowledged_message(
             js = nc.jetstream(timeout=SOON)
             js.create_stream(name="KEPT", subjects=["kept"])
             if by == "thread":
-                # One that waits for its answers encrypts and decrypts itself.
+                # A thread that waits for its replies encrypts and decrypts by itself.
                 count = Thread(acked, js, proxy, to).result()
             else:
                 count = acked(js, proxy, to)

@@ -1,4 +1,4 @@
-"""`nc.trace()`: which way a message takes (ADR-41)."""
+"""Tests of `nc.trace()`, which reports the path of a message (ADR-41)."""
 
 from __future__ import annotations
 

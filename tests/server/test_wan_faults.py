@@ -1,4 +1,4 @@
-"""A line that is slow each way and breaks: nothing is lost, doubled or stuck."""
+"""Tests of a slow connection that breaks: no message is lost or duplicated, and none hangs."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def line(
 def js(
     line: tuple[FaultProxy, Events],
 ) -> Iterator[jsync.JetStream]:
-    """A context on that line."""
+    """A context on that connection."""
     proxy, events = line
     with connect(proxy.url, events, connect_timeout=10) as nc:
         yield nc.jetstream(timeout=10)
@@ -58,7 +58,7 @@ def js(
 
 @pytest.fixture
 def stream(nc: jsync.Connection, unique: str) -> Iterator[jsync.Stream]:
-    """A stream on a good line."""
+    """A stream on a connection without faults."""
     stream = nc.jetstream().create_stream(
         name=unique, subjects=[f"{unique}.>"], allow_atomic=True, allow_batched=True
     )
@@ -71,7 +71,7 @@ def cut(
     has_ended: Callable[[], bool] = lambda: False,
     count: int = CUTS,
 ) -> None:
-    """Cut the line at any byte, each time after it works again."""
+    """Cut the connection at any byte, again after each reconnect."""
     proxy, events = line
     dice = random.Random(count)
     for number in range(1, count + 1):
@@ -164,7 +164,7 @@ def test_each_message_reaches_a_consumer_far_away(
 
     def fetch() -> None:
         while not stopped.is_set():
-            # A fetch is for one connection: the next one asks for the rest.
+            # A fetch lasts for one connection. The next fetch gets the remaining messages.
             with contextlib.suppress(errors.ConnectionError):
                 with far.fetch(500, timeout=2) as batch:
                     for msg in batch:
@@ -185,7 +185,7 @@ def test_each_message_reaches_a_consumer_far_away(
         thread = Thread(fetch if way == "fetch" else iterate)
         try:
             cut(line, lambda: is_over() or thread.ended)
-            received.check(near)  # an ack that was lost makes its message come again
+            received.check(near)  # a lost ack causes a redelivery
         finally:
             stopped.set()
         thread._future.result(PATIENCE)

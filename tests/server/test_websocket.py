@@ -1,4 +1,4 @@
-"""WebSocket: against the real server, through what misbehaves, and against one made by hand."""
+"""Tests of WebSocket with the real server, through a faulty proxy, and with a fake server."""
 
 from __future__ import annotations
 
@@ -310,7 +310,7 @@ def test_an_encrypted_one_goes_through_an_http_proxy(
         with jsync.connect(url_of(wss_server), proxy=proxy, tls_ca=ca) as nc:
             assert nc.connected_url == url_of(wss_server)
             assert works(nc)
-        # Nobody but the proxy leads there, and it passes TLS on as it is.
+        # The proxy only forwards bytes, so TLS is checked against the server.
         with pytest.raises(errors.TLSError, match="certificate"):
             jsync.connect(url_of(wss_server), proxy=proxy)
     with pytest.raises(errors.Error):
@@ -342,7 +342,7 @@ def test_a_port_without_tls_behind_wss_is_named(ws_server: LocalServer) -> None:
         jsync.connect(url_of(ws_server).replace("ws://", "wss://"))
 
 
-# Through what misbehaves --------------------------------------------------------------
+# Through a faulty proxy ---------------------------------------------------------------
 
 
 def test_a_cut_at_any_byte_of_the_handshake_ends_in_the_next_attempt(
@@ -534,7 +534,7 @@ def test_a_ping_of_the_websocket_gets_its_pong() -> None:
 
     def script(peer: WebSocketPeer) -> None:
         peer.accept()
-        # One before INFO, in the middle of the handshake, and one later.
+        # One ping comes before INFO, in the middle of the handshake, and one later.
         peer.send(b"early", PING)
         peer.send(
             b'INFO {"version":"2.15.1","headers":true,"proto":1,"max_payload":9999}\r\n'
@@ -578,7 +578,7 @@ def test_a_server_that_closes_gives_its_reason() -> None:
     def script(peer: WebSocketPeer) -> None:
         peer.handshake()
         peer.send(b"\x03\xe9going away", CLOSE)
-        while peer.read()[0] != 0x80 | CLOSE:  # our answer
+        while peer.read()[0] != 0x80 | CLOSE:  # waits for the close frame of the client
             pass
 
     def again(peer: WebSocketPeer) -> None:

@@ -1,4 +1,4 @@
-"""Workers: handlers of consumers in one process."""
+"""Tests of workers, which run handlers of consumers in one process."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_a_failed_message_is_retried_and_becomes_a_dead_letter(
         given_up = [told.get(), told.get()]
         wait_for(lambda: settled(js, stream))
         figures = running.report().consumers[f"{stream.name}.w"]
-    # A payload that cannot be decoded is not worth a second attempt.
+    # A payload that cannot be decoded is not retried.
     assert {(each.sequence, each.attempts) for each in given_up} == {(2, 2), (4, 1)}
     assert dead.info().state.messages == 2
     assert (figures.failed, figures.retried, figures.dead) == (3, 1, 2)
@@ -131,7 +131,7 @@ def test_a_worker_without_dead_letters_never_gives_a_message_up(
 def test_a_worker_is_a_member_of_a_group(
     nc: jsync.Connection, js: jsync.JetStream, stream: jsync.Stream
 ) -> None:
-    """The messages of each key come one at a time and in order, to one of the members."""
+    """One member at a time gets the messages of a key, one by one and in order."""
     subjects = f"{stream.name}.*"
     group = js.create_consumer_group(
         stream.name, "g", partitions=6, filters={subjects: [1]}
@@ -228,7 +228,7 @@ def test_a_context_manager_is_around_each_call(
 def test_a_long_handler_keeps_its_message(
     nc: jsync.Connection, js: jsync.JetStream, stream: jsync.Stream, app: jsync.Worker
 ) -> None:
-    """It asks the server for more time, again and again."""
+    """The worker repeatedly asks the server for more time."""
     calls, go = [], threading.Event()
 
     @app.handle(f"{stream.name}.a", consumer="w", workers=2, ack_wait=1)
@@ -415,7 +415,7 @@ def test_an_on_error_that_raises_ends_nothing(
             found = running.report().consumers[f"{stream.name}.w"]
             return found.dropped, found.timeouts
 
-        # Each message ends, and both attempts of the first are late: others may be, too.
+        # Every message ends. Both attempts of the first are too late, and others may be as well.
         wait_for(lambda: settled(js, stream) and figures() >= (3, 2))
         go.set()
     assert figures()[0] == 3
@@ -433,7 +433,7 @@ def test_logs_name_the_message_in_hand(
     log, handler = logging.getLogger("test.of.a.handler"), Handler()
     handler.setFormatter(JSONFormatter())
     log.addHandler(handler)
-    log.propagate = False  # a report of pytest cannot hold a lone surrogate
+    log.propagate = False  # a report of pytest cannot contain a lone surrogate
     app.handle(f"{stream.name}.a", consumer="w", retry=Retry())(
         lambda _: log.warning("a %s \udc80\x1b", "word")
     )
@@ -455,7 +455,7 @@ def test_a_message_that_the_server_strands_becomes_a_dead_letter(
     app: jsync.Worker,
     told: Recorder,
 ) -> None:
-    """As if a process had died in each of its deliveries."""
+    """As if a process had died in each delivery of the message."""
     consumer = stream.create_consumer(
         durable_name="w", filter_subject=f"{stream.name}.a", max_deliver=3
     )

@@ -280,7 +280,7 @@ def test_a_payload_that_is_no_json_fails_the_pipeline_and_is_named(
     )
 
 
-# What Spark and the surroundings refuse ------------------------------------------------
+# Errors of Spark and of the environment ------------------------------------------------
 
 
 def test_an_error_of_spark_about_the_sql_has_its_line(

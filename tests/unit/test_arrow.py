@@ -205,7 +205,7 @@ def test_no_batch_is_made_by_hand() -> None:
         ArrowBatch()
 
 
-# Who takes it -------------------------------------------------------------------------
+# Other libraries ----------------------------------------------------------------------
 
 
 def test_polars_reads_a_batch() -> None:

@@ -57,7 +57,7 @@ def read_frame(frame: bytes) -> tuple[str, str, dict[str, str], bytes]:
     return subject, "".join(reply), dict(parse_headers(block)[2].pairs()), data
 
 
-# What messages look like ----------------------------------------------------------------
+# The messages of a batch ----------------------------------------------------------------
 
 
 def test_messages_that_ask_for_nothing_are_written_as_their_frames() -> None:
@@ -250,7 +250,7 @@ def test_a_frame_reports_the_added_messages(
     assert len(frame) - len(line) - 2 == entry.size + len(commit)
 
 
-# What is refused before anything is sent ------------------------------------------------
+# Errors before anything is sent ---------------------------------------------------------
 
 REFUSED: dict[
     str, tuple[list[dict[str, Any]], dict[str, Any], type[Exception], str]
@@ -353,7 +353,7 @@ def test_the_limit_is_a_guard_that_can_be_switched_off() -> None:
         engine(max_messages=0)
 
 
-# Its states -----------------------------------------------------------------------------
+# The states of a batch ------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("state", BatchState)
@@ -474,7 +474,7 @@ def test_counters_and_schedules_are_the_options_that_old_servers_store_wrongly_i
     assert delicate_option({"msg_id": "m", "incr": None}) is None
 
 
-# What became of a commit ----------------------------------------------------------------
+# The result of a commit -----------------------------------------------------------------
 
 HEADERS = {"Nats-Batch-Id": "the-id", "Nats-Batch-Sequence": "2"}
 

@@ -127,7 +127,7 @@ def test_a_callback_can_be_called_or_is_none() -> None:
         callback(3, "on_error")
 
 
-# What pulls are asked for -----------------------------------------------------------
+# Arguments of pulls -----------------------------------------------------------------
 
 PULLS: list[tuple[str, Callable[[Any], object]]] = [
     ("timeout", lambda value: fetch_request(1, None, value, None)),

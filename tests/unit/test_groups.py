@@ -92,7 +92,7 @@ def test_mappings_say_the_partitions_of_each_member() -> None:
     assert config().owner_of(0) is None
 
 
-# What no group can have ---------------------------------------------------------------
+# Invalid groups -----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -148,7 +148,7 @@ def test_bytes_that_are_not_utf8_do_not_stop_anyone() -> None:
     repr(msg)
 
 
-# What a message is not ------------------------------------------------------------
+# Operations that a message does not support ---------------------------------------
 
 
 @pytest.mark.parametrize("name", READ_ONLY)
@@ -274,7 +274,7 @@ def test_a_reason_is_text_that_can_be_sent() -> None:
         JetStreamMsg("a", reply=ACK).term("\ud800")
 
 
-# What a message costs -------------------------------------------------------------
+# The cost of a message ------------------------------------------------------------
 
 
 def test_messages_do_not_leak() -> None:

@@ -26,7 +26,7 @@ from jsync.models import (
 
 from .support import LONGEST, MODELS, NOON
 
-# What is sent -----------------------------------------------------------------------
+# Sending ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -130,7 +130,7 @@ def named(model: Model) -> dict[str, str]:
     return {"name": "A"} if isinstance(model, StreamConfig) else {}
 
 
-# What is read -----------------------------------------------------------------------
+# Reading ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

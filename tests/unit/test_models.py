@@ -53,7 +53,7 @@ def test_models_do_not_change() -> None:
         StreamConfig(*positional)
 
 
-# What is shown ----------------------------------------------------------------------
+# Representations --------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_repr_shows_the_set_fields(model: object, shown: str) -> None:
     assert repr(model) == shown
 
 
-# What is written down ---------------------------------------------------------------
+# Documentation ----------------------------------------------------------------------
 
 
 def documented_fields(path: Path) -> dict[str, dict[str, str]]:

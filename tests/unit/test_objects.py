@@ -243,7 +243,7 @@ def test_a_dropped_digest_leaves_no_thread() -> None:
     wait_for(lambda: threading.active_count() <= before)
 
 
-# Where chunks are -----------------------------------------------------------------------
+# The places of chunks -------------------------------------------------------------------
 
 
 class Chunks:

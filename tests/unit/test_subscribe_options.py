@@ -298,7 +298,7 @@ def test_queue_name_that_cannot_name_a_consumer_needs_another_name() -> None:
     assert push("a", queue="not.a.name", durable="d").queue == "not.a.name"
 
 
-# What it is created with --------------------------------------------------------------
+# The created consumer -----------------------------------------------------------------
 
 
 def test_creating_fills_the_configuration_with_the_arguments() -> None:

@@ -298,7 +298,7 @@ def test_of_two_that_wait_the_first_in_priority_is_served(
     assert a.numbers == list(range(10, 110))
 
 
-# What is refused ----------------------------------------------------------------------
+# Rejected pulls -----------------------------------------------------------------------
 
 UNKNOWN_TOO: list[dict[str, Any]] = [
     {"group": ""},

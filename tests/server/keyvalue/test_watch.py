@@ -46,7 +46,7 @@ def filled(bucket: jsync.KeyValue) -> jsync.KeyValue:
     return bucket
 
 
-# What is given ------------------------------------------------------------------------
+# Entries ------------------------------------------------------------------------------
 
 
 def test_a_watch_gives_the_last_entry_of_each_key_and_then_each_change(

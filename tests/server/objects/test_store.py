@@ -421,7 +421,7 @@ def test_a_file_that_was_not_got_whole_is_not_there(
         files.put_file(tmp_path / "nobody")
 
 
-# What is wrong ------------------------------------------------------------------------
+# Errors -------------------------------------------------------------------------------
 
 
 def test_other_bytes_have_another_digest(

@@ -362,7 +362,7 @@ def test_a_second_member_creates_no_consumer_and_leaves_the_existing_one(
     assert names(stream) == []
 
 
-# What the reader is given -------------------------------------------------------------
+# The returned subscription ------------------------------------------------------------
 
 
 def test_a_reader_gets_the_patience_and_the_on_error_that_were_given(

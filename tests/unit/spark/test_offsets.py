@@ -170,7 +170,7 @@ def test_bytes_are_about_so_many_rows() -> None:
     assert rows_of(1000, {"A": 50}, {"A": 0.0}) == 50
 
 
-# What has come of a range --------------------------------------------------------------
+# Checking a range ----------------------------------------------------------------------
 
 
 def test_rows_without_a_gap_leave_nothing_open() -> None:
