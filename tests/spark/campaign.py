@@ -1,4 +1,4 @@
-"""How often the fault campaigns of Spark repeat a fault, and at what moments.
+"""The number and the moments of the faults in the Spark fault campaigns.
 
 `make fault-spark` sets `JSYNC_SPARK_KILLS` to 20. A failed test shows its `JSYNC_SEED`.
 """
@@ -12,7 +12,7 @@ KILLS = int(os.environ.get("JSYNC_SPARK_KILLS", "2"))
 
 
 def dice(number: int = 0) -> random.Random:
-    """The moments of one repetition; the same for the same seed."""
+    """Return a random generator for one repetition, which depends only on the seed."""
     seed = os.environ.get("JSYNC_SEED") or os.urandom(4).hex()
     print(f"JSYNC_SEED={seed}")  # noqa: T201 (shown when it fails)
     return random.Random(f"{seed}/{number}")

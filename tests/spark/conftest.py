@@ -1,4 +1,4 @@
-"""One Spark session for all of these tests, beside the one server."""
+"""A Spark session for all of these tests, beside the server."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
 JARS = sorted(ROOT.glob(".cache/spark-*.jar"))
-"""What `make jars` has fetched."""
+"""The jars that `make jars` has fetched."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -38,7 +38,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def spark_environment() -> Iterator[None]:
-    """What Spark's processes are to find: Java, this Python, and the clone."""
+    """Set the environment of the Spark processes: Java, this Python, and the clone."""
     with pytest.MonkeyPatch.context() as patch:
         if "JAVA_HOME" not in os.environ:
             need_java = [str(ROOT / "scripts" / "need-java")]
@@ -55,7 +55,7 @@ def spark_environment() -> Iterator[None]:
 def spark(
     spark_environment: None, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[SparkSession]:
-    """Spark with two threads in this process's JVM, for all tests; leave it as it was."""
+    """Spark with two threads in the JVM of this process, for all tests. Leave it as it was."""
     from pyspark.sql import SparkSession  # noqa: PLC0415
 
     builder = SparkSession.builder.master("local[2]").appName("jsync's tests")
@@ -71,7 +71,7 @@ def spark(
     }.items():
         builder = builder.config(name, value)
     session = builder.getOrCreate()
-    session.sparkContext.setLogLevel("OFF")  # tests read exceptions
+    session.sparkContext.setLogLevel("OFF")  # the tests read exceptions instead
     yield session
     gateway = session.sparkContext._gateway
     session.stop()
@@ -91,7 +91,7 @@ def js(nc: jsync.Connection) -> jsync.JetStream:
 
 @pytest.fixture
 def stream(js: jsync.JetStream, unique: str) -> Iterator[jsync.Stream]:
-    """A stream in memory, of all below the test's own first token, for direct gets too."""
+    """A stream in memory with direct gets and all subjects below the first token of this test."""
     stream = js.create_stream(
         name=unique, subjects=[f"{unique}.>"], storage="memory", allow_direct=True
     )

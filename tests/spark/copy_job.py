@@ -1,7 +1,7 @@
-"""A query that copies a stream into another one, each row exactly once; to be killed.
+"""A query that copies a stream into another one, each row exactly once, to be killed.
 
-As a process of its own: `python copy_job.py URL SOURCE SINK CHECKPOINT ROWS`. It ends when
-all that there was is copied, batch by batch of `ROWS` rows.
+It runs in another process: `python copy_job.py URL SOURCE SINK CHECKPOINT ROWS`. It ends when all
+available messages are copied, in batches of `ROWS` rows.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def main(url: str, source: str, sink: str, checkpoint: str, rows: str) -> None:
         .option("maxOffsetsPerTrigger", rows)
         .load()
     )
-    # Behind a shuffle the rows come in any order, and in other partitions.
+    # After a shuffle the rows come in any order, and in other partitions.
     mixed = read.repartition(3, F.col("sequence") % 17).select(
         F.lit(f"{sink}.copy").alias("subject"),
         "data",

@@ -1,4 +1,4 @@
-"""The readers of the source, called as Spark's engine calls them, but without Spark."""
+"""Call the readers of the source as the engine of Spark does, but without Spark."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def batch(options: dict[str, str], **more: object) -> JetStreamReader:
 
 
 def latest(reader: JetStreamStreamReader, start: dict[str, Any]) -> dict[str, Any]:
-    """The next offset, as it comes out of a checkpoint."""
+    """Return the next offset, as read back from a checkpoint."""
     offset = reader.latestOffset(start, ReadAllAvailable())
     found: dict[str, Any] = json.loads(json.dumps(offset))
     return found
@@ -42,7 +42,7 @@ def sequences(
     reader: JetStreamReader | JetStreamStreamReader,
     partitions: Iterable[InputPartition],
 ) -> list[int]:
-    """What the executors read, each of which gets its reader and partition pickled."""
+    """Return the sequences that the executors read. Each gets a pickled reader and partition."""
     return sorted(
         sequence
         for part in partitions

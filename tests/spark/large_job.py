@@ -1,6 +1,6 @@
-"""Eight tasks at once that write messages of a megabyte.
+"""Write messages of a megabyte with eight tasks at once.
 
-As a process of its own, since that takes a master of its own: `python large_job.py URL ROWS
+It runs in another process, because it needs another Spark master: `python large_job.py URL ROWS
 STREAM=DELIVERY ...`, one write after the other.
 """
 

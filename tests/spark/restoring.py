@@ -1,4 +1,4 @@
-"""A server whose files can be put back to an older state, as after a disk was lost."""
+"""A server whose files can be restored to an older state, as after the loss of a disk."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Restorable:
-    """A server, with a backup of its streams' files; its port stays the same."""
+    """A server with a backup of the files of its streams. Its port stays the same."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -31,7 +31,7 @@ class Restorable:
         self.server.start()
 
     def restore(self, *streams: str) -> None:
-        """Put the copies back: these streams keep their times of creation."""
+        """Restore the copies. The streams keep their times of creation."""
         self.server.stop()
         for name in streams:
             shutil.rmtree(self._streams / name)
@@ -43,7 +43,7 @@ class Restorable:
 
 
 class Snapshot:
-    """A stream's backup as `nats stream backup` takes it, through the API."""
+    """A backup of a stream through the API, as `nats stream backup` makes it."""
 
     def __init__(self, nc: jsync.Connection, stream: str) -> None:
         self._nc = nc
@@ -60,7 +60,7 @@ class Snapshot:
                     nc.publish(chunk.reply, b"")
 
     def restore(self) -> None:
-        """Restore it in the place of the stream that has the name now."""
+        """Restore the stream in place of the current stream of that name."""
         self._nc.jetstream().delete_stream(self._stream)
         wanted = {name: self._info[name] for name in ("config", "state")}
         subject = f"$JS.API.STREAM.RESTORE.{self._stream}"

@@ -1,4 +1,4 @@
-"""What the tests of the sink share."""
+"""Shared parts of the tests of the sink."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
 
 LONG = 900
-"""Seconds within which a query is done, on whatever machine."""
+"""The seconds in which a query must end, even on a slow machine."""
 
 
 def write(
     frame: DataFrame, server: LocalServer, mode: str = "append", **options: Any
 ) -> None:
-    """Write a batch, and wait for it."""
+    """Write a batch, and wait for its end."""
     writer = frame.write.format("jetstream").option("nats.servers", server.url)
     for name, value in options.items():
         writer = writer.option(name, value)
@@ -36,7 +36,7 @@ def run(
     mode: str = "append",
     **options: Any,
 ) -> StreamingQuery:
-    """Run a query to the end of what there is."""
+    """Run a query until all available data is written."""
     writer = frame.writeStream.format("jetstream").option("nats.servers", server.url)
     for name, value in {"checkpointLocation": str(checkpoint), **options}.items():
         writer = writer.option(name, value)
@@ -51,7 +51,7 @@ def stored(stream: jsync.Stream, *columns: str) -> list[tuple[Any, ...]]:
 
 
 def numbers(spark: SparkSession, stream: jsync.Stream, count: int) -> DataFrame:
-    """Rows with subject, data and msg_id, in two partitions."""
+    """Return rows with subject, data and msg_id, in two partitions."""
     return with_columns(spark.range(0, count, 1, 2), stream.name)
 
 

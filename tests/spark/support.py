@@ -1,4 +1,4 @@
-"""Reading streams with Spark, as the tests of the source do it."""
+"""Read streams with Spark, for the tests of the source."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from jsync.server import LocalServer
 
 LONG = 600
-"""Seconds within which a query is done, on whatever machine."""
+"""The seconds in which a query must end, even on a slow machine."""
 
 
 class Reading:
-    """How the tests read a stream: with which session, server and options."""
+    """The session, the server and the options that the tests read a stream with."""
 
     def __init__(self, spark: SparkSession, server: LocalServer) -> None:
         self._spark = spark
@@ -52,19 +52,19 @@ class Reading:
 
 
 class Batches:
-    """What a streaming query has given, batch by batch, over its restarts."""
+    """The rows of a streaming query, batch by batch, over its restarts."""
 
     def __init__(self, directory: Path) -> None:
         self.checkpoint = directory / f"checkpoint-{uuid.uuid4().hex}"
         self.given: list[tuple[int, list[int]]] = []
-        """The number of each batch, and the sequences that it had."""
+        """The number of each batch, and its sequences."""
         self.rows: list[Row] = []
         self.fail_at: int | None = None
-        """The number of a batch that fails, once, after it has been given."""
+        """The number of a batch that fails once, after its rows are recorded."""
 
     @property
     def sequences(self) -> list[int]:
-        """Of all batches that have rows, in order."""
+        """The sequences of all batches with rows, in order."""
         return [sequence for _, found in self.given for sequence in found]
 
     def take(self, frame: DataFrame, batch: int) -> None:
@@ -76,7 +76,7 @@ class Batches:
             raise RuntimeError("the sink fails")
 
     def available(self, frame: DataFrame) -> StreamingQuery:
-        """Read what is available now, and wait until that is done."""
+        """Read the messages that are available now, and wait for the end."""
         query = (
             frame.writeStream.foreachBatch(self.take)
             .option("checkpointLocation", str(self.checkpoint))
@@ -91,7 +91,7 @@ class Batches:
 
     @contextmanager
     def running(self, frame: DataFrame) -> Iterator[StreamingQuery]:
-        """Read on and on, for as long as the block lasts."""
+        """Read continuously until the block ends."""
         query = (
             frame.writeStream.foreachBatch(self.take)
             .option("checkpointLocation", str(self.checkpoint))
@@ -104,7 +104,7 @@ class Batches:
 
 
 def fill(js: jsync.JetStream, stream: jsync.Stream, *payloads: bytes) -> None:
-    """Publish these to the stream, on the subjects `.0`, `.1` and `.2` in turn."""
+    """Publish these payloads to the stream, on the subjects `.0`, `.1` and `.2` in turn."""
     with js.publisher() as publisher:
         for number, payload in enumerate(payloads):
             publisher.publish(f"{stream.name}.{number % 3}", payload)

@@ -1,4 +1,4 @@
-"""Avro payloads in a pipeline, as docs/guides/spark.md decodes them."""
+"""Tests of Avro payloads in a pipeline, decoded as in docs/guides/spark.md."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def avro(carrier: str, delay: int) -> bytes:
-    """A record of the guide's schema: two numbers are zigzag varints, and small."""
+    """Return a record of the schema in the guide. Its two numbers are small zigzag varints."""
     return bytes([2 * len(carrier)]) + carrier.encode() + bytes([2 * delay])
 
 

@@ -1,4 +1,4 @@
-"""examples/declarative, run by Spark's own command, and what its guide says of it."""
+"""Tests of examples/declarative, run by the command of Spark, and of the claims in its guide."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ pytestmark = pytest.mark.bulk
 FLIGHTS = Path(__file__).with_name("flights.csv")
 CONF = {
     "spark.sql.catalogImplementation": "hive",
-    # On a busy machine a Python worker may take longer to start than Spark waits.
+    # On a busy machine a Python worker can take longer to start than Spark waits.
     "spark.sql.pipelines.maxFlowRetryAttempts": "10",
 }
 DONE = 3600
-"""Seconds within which a run is done, on whatever machine."""
+"""The seconds in which a run must end, even on a slow machine."""
 
 
 def flights() -> list[dict[str, Any]]:
-    """In the order of their hours, as they would come."""
+    """Return the flights in the order of their hours."""
     rows = csv.DictReader(FLIGHTS.read_text().splitlines())
     found = [
         {
@@ -55,7 +55,7 @@ def flights() -> list[dict[str, Any]]:
 
 
 class Project:
-    """A copy of the example, whose tables and checkpoints are beside it."""
+    """A copy of the example, with its tables and checkpoints in the same directory."""
 
     def __init__(self, directory: Path, server: LocalServer) -> None:
         self.directory = directory
@@ -84,7 +84,7 @@ class Project:
         assert done.returncode == 0, (done.stdout + done.stderr)[-5000:]
 
     def table(self, name: str) -> list[dict[str, Any]]:
-        """The rows of a table; a streaming one has files of earlier runs, too."""
+        """Return the rows of a table. A streaming table includes the files of earlier runs."""
         files = sorted((self.directory / "spark-warehouse" / name).glob("*.parquet"))
         return [row for file in files for row in pq.read_table(file).to_pylist()]
 
@@ -111,7 +111,7 @@ def publish(js: jsync.JetStream, rows: Sequence[dict[str, Any]]) -> None:
 
 
 def expected_hours(rows: Sequence[dict[str, Any]]) -> Counter[tuple[str, str]]:
-    """The flights of each carrier and hour, behind the watermark of a day."""
+    """Return the flights of each carrier and hour that are older than the watermark of a day."""
     latest = max(datetime.fromisoformat(row["time_hour"]) for row in rows)
     return Counter(
         (row["carrier"], row["time_hour"].replace("Z", ".000Z"))
@@ -132,7 +132,7 @@ def written_hours(js: jsync.JetStream) -> Counter[tuple[str, str]]:
 
 
 def check(files: Project, js: jsync.JetStream, rows: Sequence[dict[str, Any]]) -> None:
-    """Each of these flights is where it belongs, once, and so is the dead letter of each part."""
+    """Check that each flight is in its tables once, and each dead letter in its stream."""
     dead = js.stream("DEAD")
     parts = dead.info().state.messages
     assert sorted(row["sequence"] for row in files.table("bronze")) == list(
@@ -169,7 +169,7 @@ def test_flights_go_through_three_layers_and_come_back_once(
     files.run("run")
     check(files, js, rows)
     assert js.stream("DEAD").info().state.messages == 2
-    # All is read again, and what the streams remember is not written again.
+    # The run reads everything again. Messages whose ids the streams remember are not stored again.
     files.run("run", "--full-refresh-all")
     check(files, js, rows)
     assert js.stream("DEAD").info().state.messages == 2

@@ -1,4 +1,4 @@
-"""The pipelines of examples/, with flights of a few days."""
+"""Tests of the pipelines of examples/, with flights of a few days."""
 
 from __future__ import annotations
 

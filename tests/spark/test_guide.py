@@ -1,4 +1,4 @@
-"""docs/guides/spark.md: its blocks do what it says."""
+"""Tests that the code blocks of docs/guides/spark.md do what the page says."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_the_examples_of_the_guide_work(
             output = run(block, {"nats://127.0.0.1:4222": server.url})
             assert block.output in (None, output), f"{block} prints {output}"
         elif block.title and block.language == "toml":
-            # Spark may have been started in another directory, and paths are its own.
+            # Spark may have started in another directory, and resolves paths there.
             text = re.sub(
                 r'"((?:out|checkpoint)[^"]*)"', rf'"{tmp_path}/\1"', block.text
             )

@@ -1,4 +1,4 @@
-"""The lag and the counts of real queries, in the monitor, its HTTP server and its bucket."""
+"""Tests of the lag and the counts of real queries: the monitor, its HTTP server and bucket."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def place(server: LocalServer) -> dict[str, str]:
 
 
 def the(watching: Monitor, name: str) -> QueryFigures:
-    """The figures of a query, or empty ones before the first measurement."""
+    """Return the figures of a query, or empty ones before the first measurement."""
     found = (each for each in watching.queries() if each.name == name)
     return next(found, QueryFigures(id="none"))
 
@@ -74,13 +74,13 @@ def test_the_lag_of_a_running_query_is_reported_in_messages_and_seconds(
         interval=0.2,
         on_progress=told.append,
     ) as watching:
-        # One micro-batch, and no second one for a long time.
+        # Run one micro-batch, and no second one for a long time.
         trigger = named(frame, unique, batches).trigger(processingTime="1 hour")
         query = trigger.start()
         try:
             wait_for(lambda: the(watching, unique).rows == 5, LONG)
             fill(js, stream, *numbers(3, start=13))
-            # Nothing happens in Spark: the monitor looks by itself.
+            # Spark does nothing now, so the monitor must look at the stream by itself.
             wait_for(lambda: the(watching, unique).lag == 10, LONG)
             found = the(watching, unique)
             age = found.lag_seconds
@@ -99,7 +99,7 @@ def test_the_lag_of_a_running_query_is_reported_in_messages_and_seconds(
         finally:
             query.stop()
     assert [each.lag for each in told if each.lag] != []
-    # The driver is gone, and other tools see the lag grow.
+    # The driver has ended, and other tools see the lag grow.
     fill(js, stream, *numbers(5, start=16))
     jsync = Jsync(server)
     (document,) = jsync("pipeline", "status", "--bucket", bucket, "--json").json
@@ -142,7 +142,7 @@ def test_duplicates_dead_letters_and_malformed_messages_are_counted_over_all_run
             .otherwise(F.lit(f"{unique}-out.a"))
             .alias("subject"),
             "data",
-            # Two rows of each batch have the id of another row.
+            # In each batch, two rows have the same id as another row.
             (F.col("sequence") - F.col("sequence") % 2).cast("string").alias("msg_id"),
         )
     )

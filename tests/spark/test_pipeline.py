@@ -1,4 +1,4 @@
-"""Pipelines, run in one session against the real server."""
+"""Tests of pipelines in one session with the real server."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def file(
     stream: jsync.Stream,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Path:
-    """Where a test's pipeline is, which finds the rest in the environment."""
+    """The file of a test's pipeline, which takes its other values from the environment."""
     monkeypatch.setenv("SERVER", server.url)
     monkeypatch.setenv("STREAM", stream.name)
     monkeypatch.setenv("OUT", str(tmp_path))
@@ -521,7 +521,7 @@ options = { stream = "${BACK}", delivery = "exactly-once" }
             assert sum(each["total"] for each in found) == count * (count + 1) // 2
             fill(js, stream, *orders(1, start=count + 1))
         assert back.info().state.last_seq == 3
-        # Spark ended between the sink's commit and its own.
+        # As if Spark had ended between the commit of the sink and its own.
         commits = tmp_path / "checkpoint" / "back" / "commits"
         for file in (commits / "1", commits / ".1.crc"):
             file.unlink()
@@ -572,7 +572,7 @@ def test_a_query_that_fails_ends_the_pipeline_with_one_line(
 
 @pytest.fixture
 def later() -> Iterator[Callable[[Callable[[], bool], signal.Signals], None]]:
-    """Send this process a signal as soon as something is so."""
+    """Send a signal to this process as soon as a condition is true."""
     threads = []
 
     def later(so: Callable[[], bool], number: signal.Signals) -> None:
@@ -627,7 +627,7 @@ def test_a_stop_that_comes_late_does_not_fall_into_the_next_micro_batch(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """On a busy machine the next one has long begun when the end of one is seen."""
+    """On a busy machine the next micro-batch has begun long before the test sees an end."""
     monkeypatch.setattr(streaming, "_BOUNDARY_POLL", 0.7)
     text = READ + STREAMING.replace("available-now", "1 millisecond") + FILES
     text = text.replace('"earliest" }', '"earliest", maxOffsetsPerTrigger = 10 }')

@@ -1,4 +1,4 @@
-"""Whether a pipeline may rely on its pause file when it stops."""
+"""Tests whether a pipeline may rely on its pause file when it stops."""
 
 from __future__ import annotations
 

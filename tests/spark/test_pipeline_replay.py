@@ -1,4 +1,4 @@
-"""A part of a stream once more, into a sink, beside the running pipeline."""
+"""Tests of replaying a part of a stream into a sink, beside the running pipeline."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_a_replay_beside_the_running_query_stores_each_row_once(
     tmp_path: Path,
 ) -> None:
     fill(js, stream, *numbers(10))
-    # The query that the pipeline runs for this sink.
+    # Run the same query as the pipeline runs for this sink.
     query = (
         reading.stream(stream, startingOffsets="earliest")
         .selectExpr(
@@ -101,7 +101,7 @@ def test_a_replay_beside_the_running_query_stores_each_row_once(
     )
     try:
         wait_for(lambda: out.info().state.messages == 10, LONG)
-        # The stream has these rows, and drops them.
+        # The sink has these rows already, and drops them as duplicates.
         result = replay("out", start="3", end="8")
         assert [each["rows"] for each in result.sinks] == [5]
         fill(js, stream, *numbers(4, start=11))
@@ -127,7 +127,7 @@ def test_a_part_goes_into_another_stream_once_however_often_it_is_replayed(
     part = {"start": moment, "end": "9", "subjects": [f"{unique}.0", f"{unique}.1"]}
     replay("out", stream=other.name, **part)
     assert payloads(js, other.name) == [4, 5, 7, 8]
-    # The ids are forgotten, and the fence knows the replay.
+    # The stream has forgotten the ids, but the fence knows the replay.
     js.publish(f"{unique}-out.a", b"0", msg_id="other")
     assert replay("out", stream=other.name, **part).exit_code == 0
     assert payloads(js, other.name) == [4, 5, 7, 8, 0]

@@ -1,4 +1,4 @@
-"""Starting a query whose Python worker comes too late."""
+"""Tests of starting a query whose Python worker starts too late."""
 
 from __future__ import annotations
 

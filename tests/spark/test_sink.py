@@ -1,4 +1,4 @@
-"""Writing a DataFrame into a stream."""
+"""Tests of writing a DataFrame into a stream."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MAP = "subject string, data string, headers map<string,string>"
 
 
 def entry_of(js: jsync.JetStream, key: str, bucket: str = "jsync_spark") -> Any:
-    """What a key of the fence has."""
+    """Return the value of a key of the fence."""
     message = js.stream(f"KV_{bucket}").get_message(
         last_by_subject=f"$KV.{bucket}.{key}"
     )
@@ -94,7 +94,7 @@ def test_one_subject_may_be_an_option_and_finds_its_stream(
     spark: SparkSession, server: LocalServer, stream: jsync.Stream
 ) -> None:
     frame = spark.createDataFrame([("1",), ("2",)], "data string")
-    # A column of that name is none that subjects are taken from.
+    # With this option, the sink takes no subjects from a column.
     write(frame.coalesce(1), server, subject=f"{stream.name}.data")
     assert stored(stream, "subject", "data") == [
         (f"{stream.name}.data", b"1"),
@@ -231,13 +231,13 @@ def test_a_job_that_runs_again_doubles_no_row_and_reports_the_stored_rows(
         "first_sequence": 2,
         "last_sequence": 3000,
     }
-    # Not even when the stream has forgotten all ids: it is not asked.
+    # This holds even if the stream has forgotten all ids, because the sink asks only the fence.
     stream.purge()
     write(numbers(spark, stream, 3000).repartition(3), server, **options)
     assert stored(stream, "data") == []
     with pytest.raises(PySparkException, match="was stored with other rows"):
         write(numbers(spark, stream, 3001), server, **options)
-    # Without a name each run is a job of its own, and leaves nothing in the bucket.
+    # Without an id, each run is a new job, and leaves nothing in the bucket.
     del options["jobId"]
     before = js.stream("KV_jsync_spark").info().state.messages
     write(numbers(spark, stream, 3000), server, **options)
@@ -296,7 +296,7 @@ def test_a_job_that_was_interrupted_too_long_ago_raises_with_advice(
     begun = js.stream("KV_jsync_spark").get_message(
         last_by_subject=f"$KV.jsync_spark.job.{job}.begun"
     )
-    while True:  # until the server's clock has left its window behind
+    while True:  # until the clock of the server is past the duplicate window
         now = js.stream("KV_jsync_spark").info().ts
         assert now is not None
         if (now - begun.timestamp).total_seconds() > 4:
@@ -306,7 +306,7 @@ def test_a_job_that_was_interrupted_too_long_ago_raises_with_advice(
     said = str(caught.value)
     assert "stored after sequence 0" in said
     assert stored(stream, "data") == [(b"0",)]
-    # What it says to do does it.
+    # The advice in the message solves the problem.
     assert f"job.{job}.begun of the bucket jsync_spark" in said
     stream.purge()
     js.stream("KV_jsync_spark").purge(subject=f"$KV.jsync_spark.job.{job}.begun")

@@ -1,4 +1,4 @@
-"""Writing streams of three replicas while their leaders step down or die: each row once."""
+"""Tests that each row is stored once in replicated streams while leaders step down or die."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ FEW = 500
 
 
 class SteppingDown:
-    """While a write goes on the leaders of the stream and of the fence step down."""
+    """Makes the leaders of the stream and of the fence step down during a write."""
 
     def __init__(self, cluster: Cluster, stream: str) -> None:
         self._cluster = cluster
@@ -43,7 +43,7 @@ class SteppingDown:
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run)
         self.rows: list[int] = []
-        """How many were stored when a leader of the stream went."""
+        """The number of stored rows at each loss of a leader of the stream."""
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -58,7 +58,7 @@ class SteppingDown:
             stream = nc.jetstream().stream(self._stream)
             step_down = "$JS.API.STREAM.LEADER.STEPDOWN."
             while not self._over.is_set() and len(self.rows) < STEPS:
-                # For a moment there is no leader to answer.
+                # For a moment there is no leader that replies.
                 with contextlib.suppress(errors.Error):
                     stored = stream.info(timeout=1).state.messages
                     if stored > (self.rows[-1] if self.rows else 0):
@@ -112,7 +112,7 @@ def test_leaders_that_step_down_in_the_middle_neither_lose_nor_double_a_row(
 def test_exactly_once_batch_writes_survive_the_loss_of_the_leader_while_the_driver_plans(
     spark: SparkSession, cluster: Cluster, replicated: jsync.Stream, kill: int
 ) -> None:
-    """The leader dies before the driver begins to plan, or up to a second later."""
+    """The leader dies before the driver starts to plan, or up to a second later."""
     delay = dice(kill).uniform(0, 1) if kill else 0.0
     writer = numbers(spark, replicated, FEW).write.format("jetstream")
     writer.options(
@@ -143,7 +143,7 @@ def test_exactly_once_batch_writes_survive_the_loss_of_the_leader_while_the_driv
 def test_a_commit_waits_for_the_next_leader(
     cluster: Cluster, replicated: jsync.Stream, killed: str
 ) -> None:
-    """The leader has died when the driver commits what its tasks have stored."""
+    """The leader has died when the driver commits the rows of its tasks."""
     with jsync.connect(cluster.urls) as nc:
         js = nc.jetstream(timeout=1)  # less than an election takes
         fence = open_bucket(js, "jsync_spark", replicas=3)

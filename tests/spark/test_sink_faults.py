@@ -1,6 +1,6 @@
-"""What is killed in the middle of a batch: each row is stored exactly once all the same.
+"""Tests that each row is stored exactly once when processes are killed during a batch.
 
-`JSYNC_SPARK_KILLS` says how often, `JSYNC_SEED` at what moments.
+`JSYNC_SPARK_KILLS` sets the number of kills, and `JSYNC_SEED` their moments.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ pytestmark = pytest.mark.fault
 
 ROWS = 30_000
 LOCAL = "local[2,4]"
-"""A task may fail three times."""
+"""With this master a task may fail three times."""
 LONG = 900
-"""Seconds within which a job is done, on whatever machine."""
+"""The seconds in which a job must end, even on a slow machine."""
 
 
 class Copying:
-    """The two streams, and the job between them, which is started again and again."""
+    """The two streams, and the job between them, which is started repeatedly."""
 
     def __init__(
         self, server: LocalServer, directory: Path, dice: random.Random
@@ -54,7 +54,7 @@ class Copying:
         self._nc = jsync.connect(server.url, reconnect_wait=0.05)
         js = self._nc.jetstream()
         self._source = js.create_stream(name="IN", subjects=["IN.>"])
-        # A restart takes as long as the machine is busy.
+        # The duration of a restart depends on the load of the machine.
         self._sink = js.create_stream(
             name="OUT", subjects=["OUT.>"], duplicate_window=3600.0
         )
@@ -71,7 +71,7 @@ class Copying:
         self.published += rows
 
     def start(self, master: str | None = None) -> None:
-        """Start the job; it goes on until all is copied that is there by then."""
+        """Start the job. It runs until all messages that are available by then are copied."""
         self._master = master or self._master
         job = Path(__file__).with_name("copy_job.py")
         with (self._directory / f"job-{self.starts}.log").open("wb") as log:
@@ -92,13 +92,13 @@ class Copying:
         return self._directory / "checkpoint"
 
     def kill_driver(self) -> None:
-        """SIGKILL of the driver, and of its JVM with it."""
+        """Kill the driver and its JVM with SIGKILL."""
         assert self._process is not None
         os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
 
     def kill_task(self) -> bool:
-        """SIGKILL of a Python process in which tasks run; whether there was one."""
+        """Kill a Python process that runs tasks, and return whether there was one."""
         assert self._process is not None
         there = _processes(self._process.pid)
         workers = [
@@ -112,7 +112,7 @@ class Copying:
         return bool(workers)
 
     def kill_executor(self) -> bool:
-        """SIGKILL of one of the JVMs that run tasks; whether there was one."""
+        """Kill one of the JVMs that run tasks, and return whether there was one."""
         assert self._process is not None
         found = [
             pid
@@ -135,7 +135,7 @@ class Copying:
         return -1
 
     def wait_until_midway(self, batch: int) -> None:
-        """Somewhere in the middle of a batch. What has ended meanwhile is started again."""
+        """Wait for the middle of a batch. If the job has ended, start it again."""
         rows = batch * ROWS + self._dice.randrange(ROWS // 20, ROWS * 2 // 3)
         deadline = time.monotonic() + LONG
         while self.stored < rows:
@@ -145,7 +145,7 @@ class Copying:
             time.sleep(0.01)
 
     def finish(self) -> None:
-        """Let the job come to its end, with all that was published."""
+        """Let the job copy all published messages and end."""
         for _ in range(10):
             if self._process is None or self._process.poll() is not None:
                 self.start()
@@ -156,7 +156,7 @@ class Copying:
 
     @property
     def broken_off(self) -> bool:
-        """Whether a batch has been begun and not committed, as its checkpoint says."""
+        """Return whether a batch was begun and not committed, according to the checkpoint."""
         begun, done = (
             {file.name for file in (self.checkpoint / folder).glob("[0-9]*")}
             for folder in ("offsets", "commits")
@@ -179,7 +179,7 @@ class Copying:
 
 
 def _processes(session: int) -> dict[int, tuple[int, bytes]]:
-    """The parent and the command of each process of a session."""
+    """Return the parent and the command of each process of a session."""
     found = {}
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
@@ -194,7 +194,7 @@ def _processes(session: int) -> dict[int, tuple[int, bytes]]:
 
 @pytest.fixture
 def pyspark_work() -> Iterator[None]:
-    """A cluster of this kind leaves its logs beside PySpark."""
+    """Remove the logs that a cluster of this kind leaves beside PySpark."""
     yield
     shutil.rmtree(Path(pyspark.__file__).parent / "work", ignore_errors=True)
 
@@ -228,7 +228,7 @@ def test_a_killed_process_below_the_driver_is_recovered_from(
     copying: Copying, pyspark_work: None, killed: str
 ) -> None:
     copying.feed(KILLS * ROWS)
-    # Executors of their own, as on a cluster: the rows come behind a shuffle in any order.
+    # Separate executors, as on a cluster: after a shuffle the rows come in any order.
     copying.start("local-cluster[2,1,1024]" if killed == "executor" else LOCAL)
     for batch in range(KILLS):
         copying.wait_until_midway(batch)

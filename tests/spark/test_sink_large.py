@@ -1,4 +1,4 @@
-"""Writing large messages from many tasks at once: the server's limits are kept to."""
+"""Tests of writing large messages from many tasks at once, within the limits of the server."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.bulk
 
 ROWS = 240
 SMALL_BUFFER = "jetstream { max_buffered_size: 3MB }"
-"""What may wait to be stored: three messages of eight tasks. The rest gets error 10167."""
+"""A buffer for three messages, while eight tasks write. The server rejects others (10167)."""
 
 
 WRITES = {
@@ -29,7 +29,7 @@ WRITES = {
     for delivery in ("at-least-once", "exactly-once")
     for batched in (False, True)
 }
-"""The streams, how each is written, and whether it takes a fast ingest."""
+"""The delivery of each stream, and whether the stream supports fast ingest."""
 
 
 @pytest.fixture(scope="module")

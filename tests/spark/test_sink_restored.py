@@ -1,4 +1,4 @@
-"""Writing on into a stream that was put back to older data: missing rows are told."""
+"""Tests of writing to a stream that was restored to older data: missing rows are reported."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def restorable(tmp_path: Path) -> Iterator[Restorable]:
 
 
 def write_batch(spark: SparkSession, restorable: Restorable, batch: int) -> None:
-    """Ten rows, as the batch of that number of one job."""
+    """Write ten rows as the batch of that number in one job."""
     frame = with_columns(spark.range(10 * batch, 10 * batch + 10, 1, 2), "A")
     write(
         frame,
@@ -57,7 +57,7 @@ def restore_older(restorable: Restorable, stream: jsync.Stream) -> None:
 
 
 def restore_and_fill(restorable: Restorable, stream: jsync.Stream) -> None:
-    """As many messages as before, but others."""
+    """Restore the stream, and publish other messages until it has as many as before."""
     restorable.restore("A")
     with jsync.connect(restorable.server.url) as nc:
         js = nc.jetstream()
@@ -87,7 +87,7 @@ def add_another(restorable: Restorable, stream: jsync.Stream) -> None:
 def change_after_two_batches(
     spark: SparkSession, restorable: Restorable, change: Any
 ) -> list[int]:
-    """Write two batches, change the stream, and return what it has then."""
+    """Write two batches, change the stream, and return its messages then."""
     write_batch(spark, restorable, 0)
     restorable.back_up("A")
     write_batch(spark, restorable, 1)
@@ -110,13 +110,16 @@ def change_after_two_batches(
 def test_rows_that_a_restore_of_the_sink_took_end_the_query(
     spark: SparkSession, restorable: Restorable, change: Any, batch: int
 ) -> None:
-    """Also when the fence knows the batch: skipped, it would be missing."""
+    """This holds even if the fence knows the batch.
+
+    If it were skipped, its rows would be missing.
+    """
     before = change_after_two_batches(spark, restorable, change)
     what = "stream A (was re|ends at)(?s:.*)Rows up to batch 1 of job.j may be missing"
     with pytest.raises(Exception, match=what):
         write_batch(spark, restorable, batch)
     assert found(restorable) == before
-    # The error says what to do.
+    # The message gives the right advice.
     with jsync.connect(restorable.server.url) as nc:
         bucket = nc.jetstream().stream("KV_jsync_spark")
         for key in ("committed", "begun"):
@@ -164,7 +167,7 @@ def test_a_fence_without_the_last_message_of_the_stream_continues_and_gets_it(
 def test_a_query_ends_when_its_sink_was_restored(
     spark: SparkSession, restorable: Restorable, tmp_path: Path, together: bool
 ) -> None:
-    """Alone, or with the fence, which then knows less than the checkpoint."""
+    """The sink is restored alone, or with the fence, which is then older than the checkpoint."""
     streams = ("A", "KV_jsync_spark") if together else ("A",)
     add_file(tmp_path / "in", "0", range(10))
     frame = with_columns(lines(spark, tmp_path / "in"), "A")
@@ -195,7 +198,7 @@ def test_a_query_ends_when_its_sink_was_restored(
 def test_a_restore_of_the_sink_to_any_older_batch_ends_the_query(
     spark: SparkSession, restorable: Restorable, restore: int
 ) -> None:
-    """With messages of others stored since, or none."""
+    """Other programs have stored messages since, or not."""
     moment = dice(restore)
     kept, batches = moment.randrange(1, 3), moment.randrange(3, 5)
     for batch in range(batches):

@@ -1,4 +1,4 @@
-"""What the sink is given, and what it reports; without a session."""
+"""Tests of the rows that the sink gets, and of its reports, without a session."""
 
 from __future__ import annotations
 
@@ -135,7 +135,8 @@ def test_a_missing_permission_is_said_on_the_driver_without_a_secret(
     with pytest.raises(errors.PermissionsError, match=r"STREAM\.INFO\.ORDERS"):
         JetStreamWriter(Options(given), data, overwrite=False)
     allowed = JetStreamWriter(Options({**given, "nats.user": "all"}), data, False)
-    assert b"HUSH" in pickle.dumps(allowed)  # where it is, and not what it is
+    # the path of the secret, not the secret itself
+    assert b"HUSH" in pickle.dumps(allowed)
     for user in ("all", "some"):
         options = ConnectionOptions.of(Options({**given, "nats.user": user}))
         connecting.connection(options).close()

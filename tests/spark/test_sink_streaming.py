@@ -1,4 +1,4 @@
-"""Writing the batches of a streaming query, and what their replays do."""
+"""Tests of writing the batches of a streaming query, and of repeated batches."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def lines(spark: SparkSession, folder: Path) -> DataFrame:
-    """The numbers in files, a file a batch."""
+    """Return the numbers in files, one file per batch."""
     reader = spark.readStream.schema("id bigint").option("maxFilesPerTrigger", "1")
     return reader.json(str(folder))
 
@@ -32,7 +32,7 @@ def add_file(folder: Path, name: str, numbers: range) -> None:
     text = "\n".join(json.dumps({"id": number}) for number in numbers)
     path = folder / f"{name}.json"
     path.write_text(text)
-    # Spark takes files by their times.
+    # Spark reads files in the order of their times.
     os.utime(path, (1_700_000_000 + numbers.start,) * 2)
 
 
@@ -89,14 +89,14 @@ def test_a_batch_that_is_stored_is_not_sent_again_however_late(
     assert entry["batch"] == 1
     assert entry["report"]["confirmed"] == 200
     assert entry["report"]["last_sequence"] == 1200
-    # Spark ended between the sink's commit and its own; the stream forgets all ids.
+    # As if Spark had ended between the commit of the sink and its own. The stream forgets all ids.
     for folder in ("commits",):
         (checkpoint / folder / "1").unlink()
         (checkpoint / folder / ".1.crc").unlink()
     stream.purge()
     run(frame, server, checkpoint, **given)
     assert values(stream) == []
-    # An old checkpoint is another thing: what it has would be lost.
+    # An old checkpoint is another case: the rows that it has not seen would be lost.
     for folder in ("commits", "offsets", "sources/0"):
         (checkpoint / folder / "1").unlink()
         (checkpoint / folder / ".1.crc").unlink()

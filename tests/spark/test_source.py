@@ -1,4 +1,4 @@
-"""Reading what a stream holds, as a batch."""
+"""Tests of reading the messages of a stream as a batch."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def test_several_streams_are_one_frame(
 def test_filters_choose_the_messages_that_are_read_if_spark_allows_it(
     spark: SparkSession, reading: Reading, js: jsync.JetStream, stream: jsync.Stream
 ) -> None:
-    """The rows are the same either way; with the conf, only those are asked for."""
+    """The rows are the same with and without the conf. With it, only those rows are requested."""
     fill(js, stream, *numbers(300))
     frame = reading.batch(
         stream, "subject string, sequence bigint, timestamp timestamp"

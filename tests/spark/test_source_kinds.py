@@ -1,6 +1,6 @@
-"""What streams of every kind give, and what is refused before anything runs.
+"""Tests of streams of every kind, and of options that are rejected before a query runs.
 
-As Spark calls the readers, without Spark.
+The tests call the readers as Spark does, but without Spark.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def test_a_moment_is_a_place_in_a_stream(
         options, startingTimestamp=third.isoformat(), endingTimestamp=seventh
     )
     found = sequences(reader, reader.partitions())
-    # Messages stored within the same microsecond are one moment.
+    # Messages stored within the same microsecond have the same timestamp.
     assert found[0] <= 3 <= found[-1] <= 6
     assert stream.get_message(found[0]).timestamp == third
     later = batch(options, startingTimestamp=4_102_444_800_000)
@@ -124,7 +124,7 @@ def test_the_admitted_rows_are_shared_by_the_streams(
 def test_a_stream_that_is_added_begins_where_new_ones_do_and_that_is_kept(
     options: dict[str, str], js: jsync.JetStream, stream: jsync.Stream
 ) -> None:
-    """Even before it has brought anything: `latest` would be somewhere else each time."""
+    """This holds even before the stream has new messages, because `latest` changes all the time."""
     fill(js, stream, *numbers(3))
     first = streaming(options)
     end = latest(first, first.initialOffset())
@@ -186,7 +186,7 @@ def test_a_column_of_another_type_is_to_be_cast_after_reading(
 def test_pushed_filters_narrow_the_requests(
     options: dict[str, str], js: jsync.JetStream, stream: jsync.Stream
 ) -> None:
-    """Each is given back too, so that Spark checks the rows that come all the same."""
+    """The source also returns each filter to Spark, which therefore checks the rows again."""
     fill(js, stream, *numbers(100))
     filters: list[Filter] = [
         In(("subject",), (f"{stream.name}.0", f"{stream.name}.1")),
@@ -215,7 +215,7 @@ def test_many_subjects_are_not_asked_for_one_by_one(
     stream: jsync.Stream,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Each would have a memory stream search all of its messages, for each partition."""
+    """With a request for each, a memory stream would search all its messages for each partition."""
     asked = []
     get_message = jsync.Stream.get_message
 
@@ -260,7 +260,7 @@ def test_small_streams_share_a_partition_and_keep_their_order(
         for row in records.to_pylist()
     ]
     assert found == [(name, number) for name in names for number in (1, 2, 3)]
-    # Another run does the batch again with the same partitions, whatever its options say.
+    # A restarted query repeats the batch with the same partitions, whatever its options are.
     again = streaming(given, maxPartitions=1)
     repeated = again.partitions(start, end)
     assert [part.value for part in repeated] == [part.value for part in planned]
@@ -306,17 +306,17 @@ def test_a_pattern_is_resolved_for_each_batch(
     fill(js, stream, *numbers(3))
     del options["stream"], options["startingOffsets"]
     options["streamPattern"] = f"{stream.name}.*"
-    reader = streaming(options)  # from the latest on
+    reader = streaming(options)  # from the latest offset on
     start = reader.initialOffset()
     assert latest(reader, start) == start
     other = js.create_stream(name=f"{stream.name}B", subjects=[f"{stream.name}B.>"])
     js.create_key_value(bucket=f"{stream.name}").put("a", b"1")
     fill(js, other, *numbers(4))
-    # A stream that came later is read from its beginning.
+    # A stream that was created later is read from its beginning.
     end = latest(reader, start)
     assert end["streams"].keys() == {stream.name, other.name}
     assert sequences(reader, reader.partitions(start, end)) == [1, 2, 3, 4]
-    # So it is if nobody ran the query when it came.
+    # The same applies if no query was running at the time.
     assert sequences(streaming(options), streaming(options).partitions(start, end)) == [
         *(1, 2, 3, 4)
     ]
@@ -366,7 +366,7 @@ def test_few_messages_wait_for_more_of_them_or_for_the_delay(
     end = latest(soon, start)
     fill(js, stream, b"one more")
     wait_for(lambda: latest(soon, end) != end, LONG)
-    # What is available now is read, however few there are.
+    # Any available messages are read, even if they are few.
     now = streaming(options, minOffsetsPerTrigger=500)
     now.prepareForTriggerAvailableNow()
     first = latest(now, start)

@@ -1,6 +1,6 @@
-"""What a query does when its stream is not what it was: as Spark calls it, without Spark.
+"""Tests of a query whose stream has lost messages, with the calls of Spark but without Spark.
 
-Each reader here is one process of Spark's; the calls are those of its engine.
+Each reader here stands for a process of Spark. The calls are those of its engine.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def test_an_offset_is_the_same_while_nothing_is_new(
     end = latest(reader, reader.initialOffset())
     assert json.dumps(latest(reader, end)) == json.dumps(end)
     assert json.dumps(latest(streaming(options), end)) == json.dumps(end)
-    assert reader.partitions(end, end) != []  # a batch done again, after a crash
+    assert reader.partitions(end, end) != []  # a batch that is repeated after a crash
 
 
 def test_interior_deletes_are_no_loss(
@@ -160,7 +160,7 @@ def test_a_batch_may_not_begin_before_the_stream_does(
 def test_a_purge_during_a_read_fails_the_executor(
     options: dict[str, str], js: jsync.JetStream, stream: jsync.Stream, mode: str
 ) -> None:
-    """There is more than is asked for ahead, so that the reading comes to the hole."""
+    """The range is larger than the prefetch, so that the read reaches the hole."""
     fill(js, stream, *([bytes(1 << 19)] * 80))
     reader = batch(options, readMode=mode)
     lenient = batch(options, readMode=mode, failOnDataLoss=False)
@@ -183,7 +183,7 @@ def test_the_leader_and_not_the_consumer_ends_a_range(
     stream: jsync.Stream,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A consumer may be on a follower, which has not got all of the range yet."""
+    """A consumer can be on a follower that does not have all of the range yet."""
     fill(js, stream, *numbers(30))
     for sequence in (29, 30):
         stream.delete_message(sequence)
@@ -233,10 +233,10 @@ def test_a_leader_that_is_behind_is_waited_for_and_one_that_stays_so_has_lost(
     fill(js, stream, *numbers(10))
     reader = streaming(options)
     end = latest(reader, reader.initialOffset())
-    end["streams"][stream.name]["next"] = 13  # as of a leader that is gone
+    end["streams"][stream.name]["next"] = 13  # from a leader that is gone
     monkeypatch.setattr(streams, "sleep", lambda _: fill(js, stream, *numbers(2)))
     assert latest(reader, end) == end
-    assert stream.info().state.last_seq == 12  # it has waited, once
+    assert stream.info().state.last_seq == 12  # the reader has waited once
     end["streams"][stream.name]["next"] = 30
     monkeypatch.setattr(streams, "BEHIND", 0.0)
     with pytest.raises(

@@ -1,6 +1,6 @@
-"""Reading on after a stream was put back to older data: no row is passed over in silence.
+"""Tests of reading a stream that was restored to older data: no row is skipped silently.
 
-Each reader here is one process of Spark's; the calls are those of its engine.
+Each reader here stands for a process of Spark. The calls are those of its engine.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def restorable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Restorable]:
-    # There is one server: no leader that is behind has to be waited for.
+    # With a single server, the reader does not need to wait for a leader that is behind.
     monkeypatch.setattr(streams, "BEHIND", 0.0)
     restorable = Restorable(tmp_path)
     yield restorable
@@ -50,7 +50,7 @@ def options_of(restorable: Restorable, stream: str) -> dict[str, str]:
 
 @contextmanager
 def filled(restorable: Restorable, count: int, start: int) -> Iterator[jsync.Stream]:
-    """The stream, with so many numbers more."""
+    """Publish `count` more numbers, and yield the stream."""
     with jsync.connect(restorable.server.url) as nc:
         js = nc.jetstream()
         stream = js.create_stream(name="A", subjects=["A.>"], max_msgs_per_subject=-1)
@@ -80,7 +80,7 @@ def read_then_restore(
 def test_new_messages_of_a_stream_restored_from_older_data_are_not_passed_over(
     restorable: Restorable, after: int
 ) -> None:
-    """At 30 its last sequence is what the checkpoint has; from 31 on it is behind that."""
+    """With 30 the last sequence equals that of the checkpoint. From 31 on it is higher."""
     end = read_then_restore(restorable, back=20, read=50, after=after)
     strict = streaming(options_of(restorable, "A"))
     with pytest.raises(errors.DataLossError, match=r"stream A (was|ends)") as caught:
@@ -91,7 +91,7 @@ def test_new_messages_of_a_stream_restored_from_older_data_are_not_passed_over(
     assert sequences(lenient, lenient.partitions(end, found)) == list(
         range(21, 21 + after)
     )
-    # It has gone on, and says so once.
+    # The reader has continued, and reports the restore once.
     assert latest(lenient, found) == found
     assert latest(streaming(options_of(restorable, "A")), found) == found
 
@@ -108,7 +108,7 @@ def test_continuing_after_a_restore_reports_the_place(
 def test_a_batch_to_be_repeated_is_not_read_from_a_restored_stream(
     restorable: Restorable,
 ) -> None:
-    """Its driver died; its rows are others by now."""
+    """Its driver died, and its rows have changed."""
     end = read_then_restore(restorable, back=20, read=50, after=60)
     start = {"v": 1, "streams": {}}
     with pytest.raises(errors.DataLossError, match="was restored from older data"):
@@ -123,7 +123,7 @@ def test_a_batch_to_be_repeated_is_not_read_from_a_restored_stream(
 def test_a_restore_is_seen_though_the_last_message_is_gone(
     restorable: Restorable, gone: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Messages before it were stored later than it."""
+    """Messages before the last one were stored later than it."""
     monkeypatch.setattr(marks, "SKEW", timedelta())
     end = read_then_restore(restorable, back=20, read=50, after=60)
     with filled(restorable, 0, 1) as stream:
@@ -199,7 +199,7 @@ def test_read_messages_that_go_are_no_restore(
 def test_unread_messages_that_a_restore_took_are_a_loss(
     restorable: Restorable,
 ) -> None:
-    """The query is at 10, the stream was at 50, and is at 20 again."""
+    """The query is at 10. The stream was at 50, and is at 20 again."""
     with filled(restorable, 20, 1):
         pass
     restorable.back_up("A")
@@ -222,7 +222,7 @@ def test_unread_messages_that_a_restore_took_are_a_loss(
 def test_a_stream_restored_by_its_servers_continues_without_doubling_if_allowed(
     options: dict[str, str], nc: jsync.Connection, js: jsync.JetStream, unique: str
 ) -> None:
-    """A restore through the API is a new stream by its time of creation."""
+    """By its time of creation, a stream restored through the API is a new stream."""
     stream = js.create_stream(name=f"{unique}R", subjects=[f"{unique}R.>"])
     options["stream"] = stream.name
     fill(js, stream, *numbers(20))
@@ -275,7 +275,7 @@ def test_a_stream_is_asked_for_one_message_a_batch_at_most(
     reader = streaming(options)
     end = latest(reader, reader.initialOffset())
     for batch in range(1, 4):
-        assert latest(reader, end) == end  # nothing is new: nothing is asked for
+        assert latest(reader, end) == end  # without new messages there is no request
         assert len(asked) == batch - 1
         fill(js, stream, *numbers(5))
         start, end = end, latest(reader, end)

@@ -1,4 +1,4 @@
-"""Reading while servers go, and with what they let a user do: readers without Spark."""
+"""Tests of readers with lost servers and limited permissions, without Spark."""
 
 from __future__ import annotations
 

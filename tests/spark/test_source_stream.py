@@ -1,4 +1,4 @@
-"""Reading a stream as it grows, in micro-batches that can be repeated."""
+"""Tests of reading a growing stream in micro-batches that can be repeated."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def offsets(batches: Batches) -> list[dict[str, Any]]:
-    """The offsets in the checkpoint, of each batch."""
+    """Return the offsets of each batch in the checkpoint."""
     files = sorted(
         (
             path
@@ -30,7 +30,7 @@ def offsets(batches: Batches) -> list[dict[str, Any]]:
 
 
 def is_idle(query: StreamingQuery) -> bool:
-    """Whether it has looked for data, and found none."""
+    """Return whether the query has looked for data and found none."""
     return bool(query.status["message"] == "Waiting for data to arrive")
 
 
@@ -46,7 +46,7 @@ def test_the_available_messages_come_in_batches_of_the_admitted_size(
     source = progress["sources"][0]
     latest = json.loads(source["latestOffset"])["streams"][stream.name]
     assert latest["next"] == 13
-    # Another run of the same query: nothing is new, then something is.
+    # Run the same query again, first without and then with new messages.
     batches.available(frame)
     assert len(batches.given) == 3
     fill(js, stream, *numbers(2, start=13))
@@ -78,7 +78,7 @@ def test_each_offset_describes_its_batch_by_itself(
 def test_the_first_batch_that_fails_is_repeated_from_where_it_began(
     reading: Reading, batches: Batches, js: jsync.JetStream, stream: jsync.Stream
 ) -> None:
-    """Spark asks again where to begin, and `latest` is somewhere else by then."""
+    """Spark asks for the initial offset again, and `latest` has changed by then."""
     fill(js, stream, *numbers(5))
     batches.fail_at = 0
     with pytest.raises(Exception, match="the sink fails"):
@@ -110,7 +110,7 @@ def test_a_stream_that_is_quiet_makes_no_batches(
     frame = reading.stream(stream, startingOffsets="earliest")
     with batches.running(frame) as query:
         wait_for(lambda: batches.sequences == [1, 2, 3], LONG)
-        # Idle triggers follow, which would be batches if the offset were another each time.
+        # Idle triggers follow. If the offset changed each time, they would be batches.
         wait_for(lambda: is_idle(query), LONG)
         fill(js, stream, b"more")
         wait_for(lambda: batches.sequences == [1, 2, 3, 4], LONG)

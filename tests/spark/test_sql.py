@@ -1,4 +1,4 @@
-"""Writing with SQL, and the description of a table."""
+"""Tests of writing with SQL, and of the description of a table."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def table(
     spark: SparkSession, server: LocalServer, stream: jsync.Stream
 ) -> Iterator[str]:
-    """A table of the stream, created as the guide says."""
+    """Return a table of the stream, created as in the guide."""
     name = f"table_of_{stream.name}"
     spark.sql(
         f"create table {name} using jetstream options (stream '{stream.name}', "
@@ -65,7 +65,7 @@ def test_an_insert_of_columns_that_the_server_sets_raises_with_advice(
 def test_insert_into_a_view_takes_its_columns(
     spark: SparkSession, server: LocalServer, stream: jsync.Stream
 ) -> None:
-    """Also exactly once, with a column for ids, which a table has not."""
+    """This also works exactly once, with a column for ids, which a table does not have."""
     name = f"view_of_{stream.name}"
     options = (
         f"options (stream '{stream.name}', 'nats.servers' '{server.url}', "

@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 STARTED = 300
-"""Seconds within which the processes of a cluster are there, on whatever machine."""
+"""The seconds in which the processes of a cluster must start, even on a slow machine."""
 
 
 class SparkCluster:
-    """Started with `with`, on loopback, each process with a log in `directory`."""
+    """A cluster that runs during a `with` block, on loopback. Each process logs to `directory`."""
 
     def __init__(self, directory: Path, environment: dict[str, str]) -> None:
         self.directory = directory
@@ -56,7 +56,7 @@ class SparkCluster:
                 process.wait()
 
     def executors(self) -> list[int]:
-        """The processes that the workers have begun for an application."""
+        """Return the processes that the workers have started for an application."""
         found = []
         for directory in Path("/proc").iterdir():
             if not directory.name.isdigit():
@@ -67,7 +67,7 @@ class SparkCluster:
                     (directory / "stat").read_text().rpartition(")")[2].split()[1]
                 )
             except OSError:
-                continue  # it has just ended
+                continue  # the process has just ended
             mine = parent in {process.pid for process in self._processes}
             if mine and b"CoarseGrainedExecutorBackend" in command:
                 found.append(int(directory.name))
@@ -95,7 +95,7 @@ class SparkCluster:
         return self.directory / f"{name}.log"
 
     def _said(self, name: str, pattern: str) -> str:
-        """Wait until it says so in its log."""
+        """Wait until the log of a process matches a pattern."""
         found: list[re.Match[str]] = []
 
         def says() -> bool:
@@ -109,7 +109,7 @@ class SparkCluster:
 
 @pytest.fixture(scope="package")
 def environment(spark_environment: None) -> dict[str, str]:
-    """Of every process: jsync is found because it is installed, not by a path."""
+    """The environment of every process. jsync is found because it is installed, not by a path."""
     kept = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     return {
         **kept,

@@ -1,4 +1,4 @@
-"""jsync.spark on a cluster of separate processes, driven as a user would."""
+"""Tests of jsync.spark on a cluster of separate processes, used as a user would."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.fault
 
 ROWS = 200_000
 DONE = 600
-"""Seconds within which a pipeline is done, on whatever machine."""
+"""The seconds in which a pipeline must end, even on a slow machine."""
 
 CONF = ("spark.driver.memory=1g", "spark.executor.memory=512m", "spark.cores.max=2")
 

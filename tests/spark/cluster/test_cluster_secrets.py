@@ -1,4 +1,4 @@
-"""Every way of proving who one is, on separate executors; and no secret is left anywhere."""
+"""Tests of every kind of credentials on separate executors. No secret is left anywhere."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.fault
 
 ROWS = 500
 DONE = 600
-"""Seconds within which the pipeline is done, on whatever machine."""
+"""The seconds in which the pipeline must end, even on a slow machine."""
 
 HEAD = """
 [streaming]
@@ -63,12 +63,12 @@ options = {{ stream = "OUT", delivery = "exactly-once", {writing} }}
 
 @dataclass
 class Way:
-    """A server, what Spark is told of it, and what may be shown to nobody."""
+    """A server, the options of Spark for it, and the secret that must not show."""
 
     server: LocalServer
     options: dict[str, str]
     own: dict[str, Any]
-    """How the test itself connects."""
+    """The arguments with which the test itself connects."""
     secret: str
 
     def toml(self) -> str:
@@ -84,7 +84,7 @@ PASSWORD, TOKEN = "ann's s3cret", "tok-s3cret-en"
 
 @pytest.fixture
 def hidden(tmp_path: Path) -> Path:
-    """Where the secrets are that Spark is told the files of."""
+    """The directory of the files with the secrets, whose paths Spark gets."""
     (tmp_path / "hidden").mkdir()
     return tmp_path / "hidden"
 
@@ -142,7 +142,7 @@ def ways(
 
 @pytest.fixture
 def filled(ways: dict[str, Way]) -> Iterator[dict[str, Way]]:
-    """Each server with a stream to be read and one to be written."""
+    """The servers, each with a stream to read and one to write."""
     for way in ways.values():
         with way.connect() as nc:
             js = nc.jetstream()
@@ -151,7 +151,7 @@ def filled(ways: dict[str, Way]) -> Iterator[dict[str, Way]]:
             with js.publisher() as publisher:
                 publisher.publish_many("IN.n", [b"%d" % n for n in range(ROWS)])
     yield ways
-    with ways["creds"].connect() as nc:  # of a server that tests share
+    with ways["creds"].connect() as nc:  # this server is shared with other tests
         js = nc.jetstream()
         for name in list(js.stream_names()):
             js.delete_stream(name)

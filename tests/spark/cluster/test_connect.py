@@ -1,4 +1,4 @@
-"""Spark Connect: the driver's half is a server, and the user's a thin client."""
+"""Tests of Spark Connect, where the driver is a server and the user has a thin client."""
 
 from __future__ import annotations
 
