@@ -1,4 +1,4 @@
-"""What the tests of columns share: messages on the wire, and rows to compare."""
+"""Shared parts of the tests of columns: messages on the wire, and rows to compare."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Sent:
     timestamp: int = 1_700_000_000_123_456_789
     delivered: int = 1
     consumer_sequence: int = 0
-    """0: the same as in the stream."""
+    """0 means the same sequence as in the stream."""
     pending: int = 0
 
     @property
@@ -57,7 +57,7 @@ class Sent:
 
 
 class Reader:
-    """A mailbox, and what an I/O thread would bring it."""
+    """A mailbox, with a method that plays the I/O thread."""
 
     def __init__(
         self, columns: Columns | None = None, order: Order | None = None
@@ -76,7 +76,7 @@ class Reader:
             self.events += [name for name, _ in self.line.decrypted(piece)]
 
     def batches(self) -> list[ArrowBatch]:
-        """All that has come, as the reader would take it."""
+        """Return all batches that have arrived, as the reader takes them."""
         taken = []
         while len(self.mailbox):
             taken.append(self.mailbox.take_rows())
@@ -87,7 +87,7 @@ class Reader:
 
 
 def rows(*batches: object) -> list[Row]:
-    """What pyarrow reads of batches, each checked in full."""
+    """Return the rows that pyarrow reads from batches, with a full check of each batch."""
     found: list[Row] = []
     for batch in batches:
         table = pa.table(batch)
@@ -101,7 +101,7 @@ def rows(*batches: object) -> list[Row]:
 
 
 def row_of(msg: JetStreamMsg) -> Row:
-    """The row that stands for a message that was read as an object."""
+    """Return the row for a message that was read as an object."""
     try:
         headers = msg.headers
     except ProtocolError:

@@ -1,4 +1,4 @@
-"""What a server says to a fast ingest, spelled out for the tests."""
+"""Replies of a server to a fast ingest, for the tests."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def error_of(err_code: int, code: int = 400) -> dict[str, Any]:
 def answer(
     sequence: int, operation: Operation, body: dict[str, Any] | None = None
 ) -> Answer:
-    """What the server says on the reply subject of a message; None: nobody is there."""
+    """Return the reply to the subject of a message. Without a body, there is no responder."""
     subject = f"_INBOX.id.500.fail.{sequence}.{operation.value}.$FI"
     if body is None:
         return read_answer(subject, 503, b"")

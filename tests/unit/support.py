@@ -1,4 +1,4 @@
-"""What the tests of the models share."""
+"""Shared parts of the tests of the models."""
 
 from __future__ import annotations
 

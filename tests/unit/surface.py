@@ -1,6 +1,6 @@
-"""The public surface of jsync as plain data: names, signatures, defaults.
+"""The public surface of jsync as plain data: names, signatures and defaults.
 
-`python -m tests.unit.surface` prints the surface of the jsync that it imports.
+`python -m tests.unit.surface` prints the surface of the imported jsync.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import jsync
 from jsync import errors, headers, metrics, models, server
 
 Surface: TypeAlias = dict[str, dict[str, str]]
-"""Of each public name its members: what each is, or how it is called."""
+"""The members of each public name, with their kinds or signatures."""
 
 MODULES = (jsync, errors, headers, metrics, models, server)
 
@@ -61,7 +61,7 @@ def _class(value: type) -> dict[str, str]:
             continue
         owner = next((kind for kind in value.__mro__ if name in vars(kind)), value)
         if owner.__module__.split(".")[0] != "jsync":
-            continue  # Python's own, which differ from one version to the next
+            continue  # a method of Python, which can differ between versions
         member = inspect.getattr_static(value, name)
         if isinstance(member, classmethod | staticmethod):
             members[name] = _signature(member.__func__)
@@ -72,7 +72,7 @@ def _class(value: type) -> dict[str, str]:
         elif isinstance(
             member, MethodDescriptorType | WrapperDescriptorType
         ) and name.startswith("__"):
-            members[name] = "(self)"  # iterating in the extension: Python knows of none
+            members[name] = "(self)"  # iteration in the extension, without a signature
         elif callable(member):
             members[name] = _signature(member)
         else:
@@ -81,7 +81,7 @@ def _class(value: type) -> dict[str, str]:
 
 
 def _is_data(value: type) -> bool:
-    """Whether users make it, and pickle it; the rest is made by a call of jsync."""
+    """Return whether users create and pickle the type. Calls of jsync create all other types."""
     made = (enum.Enum, Exception, msgspec.Struct)
     return issubclass(value, made) or is_dataclass(value)
 
@@ -89,7 +89,7 @@ def _is_data(value: type) -> bool:
 def _signature(value: object) -> str:
     try:
         if isinstance(value, msgspec.StructMeta):
-            # Models show `help` a signature without their private fields.
+            # The `help` of models shows a signature without their private fields.
             signature = vars(msgspec.StructMeta)["__signature__"].__get__(value)
         else:
             signature = inspect.signature(value)  # type: ignore[arg-type]
@@ -104,7 +104,7 @@ def _signature(value: object) -> str:
 
 
 def _stub() -> Surface:
-    """The classes of the extension, whose signatures only the stub has."""
+    """Return the classes of the extension, whose signatures only the stub has."""
     path = Path(jsync.__file__).with_name("_fast.pyi")
     found: Surface = {}
     for node in ast.parse(path.read_text()).body:

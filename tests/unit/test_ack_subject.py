@@ -1,4 +1,4 @@
-"""The subject of an ack says where a message came from (ADR-15)."""
+"""Tests of the ack subject, which holds the origin of a message (ADR-15)."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_names_may_be_utf8() -> None:
 
 
 def test_a_name_that_is_not_utf8_is_kept_as_it_is() -> None:
-    """As `Msg.reply` gives it: bytes become lone surrogates, and these bytes again."""
+    """As in `Msg.reply`, invalid bytes become lone surrogates, and these become bytes again."""
     assert parse_ack_subject(V1.replace("ORDERS", "\udcff")).stream == "\udcff"
 
 
@@ -202,5 +202,5 @@ def test_ack_subjects_read_as_nats_py_reads_them(subject: str) -> None:
     assert ours.consumer_sequence == theirs.sequence.consumer
     assert ours.num_pending == theirs.num_pending
     assert (ours.domain or "") == (theirs.domain or "")
-    # nats-py goes through a float, which has 53 bits for the nanoseconds.
+    # nats-py uses a float, whose 53 bits do not hold all nanoseconds.
     assert abs(ours.timestamp - theirs.timestamp) < timedelta(milliseconds=1)

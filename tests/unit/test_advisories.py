@@ -1,4 +1,4 @@
-"""The advisories of servers as types."""
+"""Tests of the types of server advisories."""
 
 from __future__ import annotations
 

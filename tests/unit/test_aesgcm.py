@@ -1,4 +1,4 @@
-"""Values encrypted by AES-GCM: each only for its place, and no secret to be seen."""
+"""Tests of values encrypted by AES-GCM: each is bound to its place, and no secret shows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The map in docs/architecture.md, compared with the tree."""
+"""Tests that the map in docs/architecture.md matches the tree."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from .test_layers import ROOMS
 
-# The map is no part of an installed jsync.
+# An installed jsync does not contain the map.
 pytestmark = pytest.mark.tools
 
 ROOT = Path(__file__).parents[2]
@@ -20,7 +20,7 @@ AROUND = ["benchmarks/", "docs/", "examples/", "scripts/", "tests/"]
 
 @cache
 def rows() -> dict[str, str]:
-    """The rows of the map, by the folder or file that each is about."""
+    """Return the rows of the map, by folder or file."""
     return {
         found[1]: found[2]
         for found in re.finditer(
@@ -32,7 +32,7 @@ def rows() -> dict[str, str]:
 
 
 def folders() -> set[str]:
-    """The folders with sources below the packages, as the map writes them."""
+    """Return the folders with sources below the packages, as the map writes them."""
     return {
         f"{path.parent.relative_to(ROOT).as_posix()}/"
         for package in PACKAGES
@@ -69,5 +69,5 @@ def test_the_rows_stand_in_the_order_of_the_layers() -> None:
     ]
     rooms = [name.replace("/", ".") for name in order]
     inner = [room for room in rooms if room in ROOMS]
-    # A row of several files, and rooms that need nothing of each other, stand anywhere.
+    # Rows of several files, and rooms that do not depend on each other, may be in any order.
     assert sorted(inner, key=ROOMS.index) == inner

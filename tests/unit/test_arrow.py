@@ -1,4 +1,4 @@
-"""Messages as columns: what is appended, and what those who take Arrow make of it."""
+"""Tests of messages as columns, and of their use by libraries that read Arrow."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_columns_have_the_fields_of_messages(
     objects = Reader()
     objects.bring(stream)
     expected = [row_of(msg) for msg in objects.messages()]
-    # In pieces: some messages are whole in what is read, others are not.
+    # Read in pieces: some messages are complete in one read, others are not.
     reader = Reader(Columns(most_rows=most_rows, limit=limit))
     at = turn = 0
     while at < len(stream):
@@ -290,7 +290,7 @@ def test_any_thread_may_let_go() -> None:
                 table = tables.pop()
             except IndexError:
                 return
-            # Worker threads of polars, without the GIL, hold and drop it too.
+            # Without the GIL, worker threads of polars hold and drop the table, too.
             frame = polars.DataFrame(table)
             del table
             assert frame.lazy().select(polars.col("sequence").sum()).collect().item()
@@ -307,7 +307,7 @@ def test_any_thread_may_let_go() -> None:
 
 
 def acked(batch: ArrowBatch, reader: Reader, data: bytes = b"+ACK") -> list[bytes]:
-    """The reply subjects to which `data` has been written, in order."""
+    """Return the reply subjects to which `data` was written, in order."""
     reader.outbox.serve(1 << 20)
     written = reader.outbox.take(1 << 20)
     found = []

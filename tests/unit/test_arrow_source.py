@@ -1,4 +1,4 @@
-"""Columns of others: text in any layout, slices, nulls, headers of several shapes."""
+"""Tests of columns from other libraries: text layouts, slices, nulls and header shapes."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ PAIRS = pa.list_(pa.struct([("name", pa.utf8()), ("value", pa.utf8())]))
 
 
 def taken(table: Any, most: int = 1000, **columns: str) -> list[tuple[Any, ...]]:
-    """All rows: subject, payload and headers."""
+    """Return all rows as subject, payload and headers."""
     names: dict[str, Any] = {"subject": "s", "data": "data", **columns}
     source = ArrowSource(table, **names)
     found: list[tuple[Any, ...]] = []
@@ -136,7 +136,7 @@ def test_a_batch_of_its_own_can_be_read() -> None:
 
 
 def test_a_slice_of_structs_is_a_table_too() -> None:
-    # Its offset is its own, and not that of the columns.
+    # The offset belongs to the struct, not to its columns.
     structs = pa.array([{"data": text} for text in "abcde"])
     sliced = pa.chunked_array([structs.slice(1, 3), structs.slice(4)])
     assert [data for _, data, _ in taken(sliced)] == [b"b", b"c", b"d", b"e"]

@@ -29,7 +29,7 @@ JWT = "eyJ0eXAiOiJKV1QifQ.eyJzdWIiOiJVQSJ9.c2lnbmF0dXJl-_"
 
 
 def make_creds(jwt: str = JWT, seed: str = SEED) -> str:
-    """What `nsc generate creds` writes."""
+    """Return the output of `nsc generate creds`."""
     return f"""-----BEGIN NATS USER JWT-----
 {jwt}
 ------END NATS USER JWT------
@@ -182,7 +182,7 @@ def test_without_a_nonce_creds_send_the_jwt_alone() -> None:
 
 def test_creds_are_read_again_each_time(tmp_path: Path) -> None:
     path = tmp_path / "user.creds"
-    auth = Authenticator(creds=path)  # it need not even exist yet
+    auth = Authenticator(creds=path)  # the file does not need to exist yet
     path.write_text(make_creds())
     assert auth.connect_fields(NONCE, HERE)["jwt"] == JWT
     rotated = make_seed(9)
@@ -224,7 +224,8 @@ def test_incomplete_creds_raise_and_keep_their_secret(
         chain = f"{caught.value!r} {caught.value.__cause__!r}"
         assert where in chain
         assert SEED[:20] not in chain
-        assert caught.value.__cause__ is not None  # so it is no refusal of the server
+        # so the error is not a rejection by the server
+        assert caught.value.__cause__ is not None
 
 
 @pytest.mark.parametrize(

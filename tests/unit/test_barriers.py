@@ -1,7 +1,7 @@
-"""Lazy parts asked for by many threads at the same moment: all get the same of it.
+"""Tests that many threads get the same value of a part that is decoded lazily.
 
-With a GIL this holds by itself. Without one these are the first tests to run: what a message
-has not decoded yet is written when it is read.
+With a GIL these tests always pass. Without one, run them first: reading a message writes its
+decoded parts.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def pool() -> Iterator[ThreadPoolExecutor]:
 
 
 def at_once(pool: ThreadPoolExecutor, call: Callable[[], Result]) -> list[Result]:
-    """What `call` returns on each of the threads, which begin it together."""
+    """Return the result of `call` on each thread. All threads start at the same time."""
     barrier = threading.Barrier(THREADS)
 
     def run() -> Result:

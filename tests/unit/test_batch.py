@@ -1,4 +1,4 @@
-"""The rules of one atomic batch (ADR-50), without a server."""
+"""Tests of the rules of a single atomic batch (ADR-50), without a server."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def add(
 
 
 def read_frame(frame: bytes) -> tuple[str, str, dict[str, str], bytes]:
-    """Subject, reply, headers and payload of one HPUB; slow, and strict."""
+    """Return subject, reply, headers and payload of one HPUB. This parser is slow and strict."""
     line, _, rest = frame.partition(b"\r\n")
     verb, subject, *reply, headers, total = line.decode().split(" ")
     assert verb == "HPUB"

@@ -1,4 +1,4 @@
-"""Numbers, durations and callbacks that a user gives: one behaviour for all arguments."""
+"""Tests of the checks of numbers, durations and callbacks, the same for all arguments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is asked for by direct gets, and what answers mean, against a model of the server."""
+"""Tests of the requests and replies of direct gets, with a model of the server."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def time_of(sequence: int) -> datetime:
 
 
 def answer(sequence: int, subject: str, previous: int, pending: int) -> Msg:
-    """A message as a direct get of several gives it."""
+    """Return a message as the reply to a direct get of several messages."""
     return Msg(
         "inbox",
         str(sequence).encode(),
@@ -48,7 +48,7 @@ def answer(sequence: int, subject: str, previous: int, pending: int) -> Msg:
 
 
 def status(line: str, **headers: int) -> Msg:
-    """A status as it comes from the server."""
+    """Return a status of the server."""
     lines = [f"NATS/1.0 {line}"]
     lines += [f"Nats-{name.replace('_', '-')}: {n}" for name, n in headers.items()]
     return parsed("\r\n".join([*lines, "", ""]).encode())
@@ -75,12 +75,12 @@ def end(previous: int, pending: int) -> Msg:
 
 @dataclass
 class Server:
-    """A stream, and how nats-server answers direct gets of it."""
+    """A stream, and the replies of nats-server to direct gets from it."""
 
     subjects: dict[int, str] = field(default_factory=dict)
-    """Of each sequence that is there."""
+    """The subject of each existing sequence."""
     miscounts: bool = False
-    """At the end of a batch, as nats-server 2.11 does."""
+    """Whether the end of a batch has a wrong count, as in nats-server 2.11."""
 
     def answers(self, request: dict[str, Any]) -> Iterator[Msg]:
         first = request.get("seq", 0)
@@ -121,7 +121,7 @@ def read(
     server: Server,
     losses: Iterator[str] = iter(()),  # noqa: B008
 ) -> list[int]:
-    """Read to the end; `losses` say what becomes of each answer, of all others nothing."""
+    """Read to the end. `losses` gives the fate of each reply. Later replies arrive."""
     got: list[int] = []
     step = Step.ASK
     while step is not Step.END:
@@ -130,7 +130,7 @@ def read(
         while step is Step.SKIP:
             msg = next(answers, None)
             loss = next(losses, "")
-            if loss == "message":  # it never comes, and what follows does
+            if loss == "message":  # this reply is lost, and later ones arrive
                 continue
             if loss == "connection":
                 taken: StoredMessage | Step = pages.interrupted(
@@ -223,7 +223,7 @@ def test_with_any_losses_no_message_is_missing_or_read_twice(
     try:
         assert read(pages, Server(subjects), iter(losses)) == wanted
     except errors.Error as error:
-        # Given up: only when all that was asked for was lost, again and again.
+        # The read gives up only if all replies to several requests in a row were lost.
         lost = [loss for loss in losses if loss]
         assert isinstance(error, errors.TimeoutError) or len(lost) >= FUTILE  # noqa: PT017
 
@@ -280,7 +280,7 @@ def test_a_connection_lost_again_and_again_is_given_up() -> None:
     for _ in range(FUTILE - 1):
         pages.request()
         assert pages.interrupted(lost) is Step.ASK
-    # One message, and it may be lost as often as before.
+    # After one message, it can be lost as often as before.
     pages.request()
     pages.take(answer(1, "a", 0, 5))
     assert pages.interrupted(lost) is Step.ASK
@@ -377,7 +377,7 @@ ANSWERED = [
 
 @st.composite
 def answer_blocks(draw: st.DrawFn) -> bytes:
-    """The headers of an answer, with some that are missing, strange, or there twice."""
+    """Make the headers of a reply, with some that are missing, strange or repeated."""
     lines = [f"{name}: {draw(value)}" for name, value in ANSWERED[:6]]
     for _ in range(draw(st.integers(0, 2))):
         lines.pop(draw(st.integers(0, len(lines) - 1)))
@@ -403,7 +403,7 @@ def test_the_seeds_of_the_fuzzer_are_read_as_the_oracle_reads_them() -> None:
 
 
 def taken(answers: list[Msg], pages: LastEntries) -> list[tuple[str, bytes]]:
-    """The keys and values that are taken at once of what has come."""
+    """Return the keys and values that are taken at once from the received replies."""
     mailbox = Mailbox(Outbox(), 1)
     mailbox.put_back(answers)
     return [(entry.key, entry.value) for entry in pages.take_ready(mailbox)]

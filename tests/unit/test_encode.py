@@ -1,4 +1,4 @@
-"""What is written: PUB and HPUB, which subjects they take, and how large they are."""
+"""Tests of encoding PUB and HPUB: the bytes, the valid subjects and the sizes."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_a_subject_is_text(check: Callable[[Any], None], subject: Any) -> None:
 
 
 class Name(StrEnum):
-    """What many programs keep their subjects and header names in."""
+    """Subjects and header names as many programs define them."""
 
     ORDERS = "orders.new"
     ID = "Nats-Msg-Id"
@@ -170,7 +170,7 @@ def test_a_payload_is_counted_in_bytes() -> None:
 def test_a_payload_that_is_lent_is_given_back() -> None:
     payload = bytearray(b"hello")
     encode_publish("a", payload)
-    payload.clear()  # raises BufferError while anyone still holds the buffer
+    payload.clear()  # raises BufferError while the buffer is still in use
     assert payload == b""
 
 
@@ -220,7 +220,7 @@ def test_a_publish_is_written_as_the_oracle_writes_it(
 def test_a_publish_has_the_meaning_of_the_one_by_nats_py(
     subject: str, data: bytes, reply: str | None, headers: dict[str, str] | None
 ) -> None:
-    """nats-py leaves two blanks where there is no reply; the server does not mind."""
+    """nats-py writes two blanks if there is no reply, which the server accepts."""
     written = encode_publish(subject, data, reply, headers)
     if headers is None:
         theirs = pub_cmd(subject, reply or "", data)
@@ -233,7 +233,7 @@ def test_a_publish_has_the_meaning_of_the_one_by_nats_py(
 
 
 def delivered(published: bytes) -> bytes:
-    """What the server makes of a publish for the subscription with sid 1."""
+    """Return the frame that the server makes of a publish for the subscription with sid 1."""
     line, _, body = published.partition(b"\r\n")
     op, subject, *rest = line.split(b" ")
     ours = {b"PUB": b"MSG", b"HPUB": b"HMSG"}[op]

@@ -1,4 +1,4 @@
-"""Messages of a bucket read as entries, beside a slow and obvious reading of them."""
+"""Tests of reading messages of a bucket as entries, compared with the slow oracle."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def ack(revision: int, delta: int, consumer: str = "c") -> str:
 
 
 class Bucket:
-    """A mailbox, what an I/O thread would bring it, and its entries."""
+    """A mailbox with its entries, and a method that plays the I/O thread."""
 
     def __init__(self, initial: Initial | None = None, **options: Any) -> None:
         outbox = Outbox()
@@ -141,7 +141,7 @@ def test_no_bytes_are_read_otherwise_than_by_the_oracle(data: bytes) -> None:
 
 
 def test_unreadable_headers_are_those_of_a_value() -> None:
-    """Any publisher may write them: they must not end the watches of others."""
+    """Any publisher can write such headers, and they must not end the watches of others."""
     bucket = Bucket()
     bucket.bring("a", 1, block=b"GARBAGE\r\nKV-Operation: DEL\r\n\r\n")
     assert [entry.operation for entry in bucket.iterate()] == ["PUT"]
@@ -207,7 +207,7 @@ def test_the_server_decides_the_last_of_the_initial_entries() -> None:
     assert (entry.revision, bucket.waits) == (3, 1)
     assert not initial.came(entry.revision, entry.delta)
     assert initial.done
-    assert list(items) == []  # though another one is here
+    assert list(items) == []  # although another entry has arrived
     assert [entry.revision for entry in bucket.iterate()] == [4]
 
 

@@ -19,7 +19,7 @@ ERRORS = [
     if issubclass(kind, BaseException)
 ]
 
-# Of nats-server 2.15: {err_code: [code, constant, description]}.
+# The errors of nats-server 2.15: {err_code: [code, constant, description]}.
 SERVER_ERRORS: dict[str, tuple[int, str, str]] = json.loads(
     Path(__file__).with_name("server_errors.json").read_text()
 )
@@ -91,7 +91,7 @@ def test_timeouts_and_connection_errors_are_the_builtin_ones_too() -> None:
     assert issubclass(errors.InvalidSubjectError, ValueError)
 
 
-# Codes of the server that no client of jsync meets, and why.
+# The server codes that no jsync client gets, with the reasons.
 UNMET = {
     "declared, but sent by no release from 2.10 on": {
         *(10004, 10019, 10032, 10033, 10061, 10085, 10092, 10093, 10117, 10163, 10180),
@@ -121,7 +121,7 @@ def test_a_class_has_codes_or_is_a_kind_of_others() -> None:
     registered = set(errors.APIError.by_err_code.values())
     for kind in ERRORS:
         if issubclass(kind, errors.APIError) and not kind.__subclasses__():
-            # Those of buckets are found by jsync, and are a kind of the server's.
+            # jsync detects the errors of buckets, which are subclasses of the server's errors.
             assert registered & set(kind.__mro__), kind
 
 

@@ -1,4 +1,4 @@
-"""The pure part of consumer groups: configurations, partitions, consumers, states."""
+"""Tests of the pure part of consumer groups: configurations, partitions, consumers, states."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def config(**fields: Any) -> ConsumerGroupConfig:
 
 
 def made(**fields: Any) -> ConsumerGroupConfig:
-    """A configuration by way of the checks of `create_consumer_group`."""
+    """Return a configuration that has passed the checks of `create_consumer_group`."""
     given: dict[str, Any] = {
         "kind": "elastic",
         "partitions": 6,
@@ -60,10 +60,10 @@ def made(**fields: Any) -> ConsumerGroupConfig:
     [
         (6, "a", {"a": (0, 1, 2, 3, 4, 5)}),
         (6, "ba", {"a": (0, 1, 2), "b": (3, 4, 5)}),
-        # The rest is dealt out from the first member on.
+        # The remaining partitions go to the members in order, from the first one.
         (7, "abc", {"a": (0, 1, 6), "b": (2, 3), "c": (4, 5)}),
         (5, "abc", {"a": (0, 3), "b": (1, 4), "c": (2,)}),
-        # More members than partitions: the last ones get none.
+        # With more members than partitions, the last members get none.
         (2, "cab", {"a": (0,), "b": (1,), "c": ()}),
         (3, "aab", {"a": (0, 2), "b": (1,)}),
     ],
@@ -219,7 +219,7 @@ def test_written_records_are_read_again(group: ConsumerGroupConfig) -> None:
 
 
 def test_a_change_of_members_keeps_all_other_stored_fields() -> None:
-    """Members of orbit.go end when an empty list has become null, or the reverse."""
+    """Members of orbit.go end if an empty list becomes null, or the reverse."""
     before = (
         b'{"max_members":2,"partitioning_filters":[],"later":{"x":1},"members":["a"]}'
     )
@@ -339,13 +339,13 @@ def consumer_info(pin: str | None = None, **fields: Any) -> ConsumerInfo:
     [
         (consumer_info("me"), True, 0.0, Handover.DELETE),
         (consumer_info("me", num_ack_pending=1), True, 0.0, Handover.WAIT),
-        # A message that was given back with a delay stays pending.
+        # A message that was returned with a delay stays pending.
         (consumer_info("me", num_ack_pending=1), True, 1.0, Handover.DELETE),
         (consumer_info("other"), True, 9.0, Handover.LEAVE),
         (consumer_info(None), True, 0.0, Handover.DELETE),
         (consumer_info(None), False, 0.0, Handover.DELETE),
         (consumer_info(None, num_waiting=1), True, 9.0, Handover.LEAVE),
-        # Another instance handles it: nobody may get it meanwhile.
+        # Another instance handles the message, so no other member may get it.
         (consumer_info(None, num_ack_pending=1), False, 9.0, Handover.LEAVE),
     ],
 )

@@ -1,4 +1,4 @@
-"""Header blocks, read and written, and the mapping that a message gives."""
+"""Tests of reading and writing header blocks, and of the mapping of a message."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ header_maps = st.dictionaries(
 anything = st.dictionaries(
     st.text(max_size=4), st.text(max_size=4) | st.lists(st.text(max_size=3)), max_size=3
 )
-# Random bytes hardly ever form a line; pieces that mean something do.
+# Random bytes rarely form a valid line, but meaningful pieces do.
 near_blocks = st.lists(
     st.sampled_from(
         [
@@ -211,7 +211,7 @@ def test_headers_are_a_mapping(headers: Any) -> None:
 
 
 def test_an_error_does_not_tell_the_value() -> None:
-    """Errors are logged, and values may be tokens."""
+    """Errors are logged, and values can be tokens."""
     with pytest.raises(InvalidHeaderError) as refused:
         encode_headers({"Authorization": "hunter2\n"})
     assert "hunter2" not in str(refused.value)

@@ -1,4 +1,4 @@
-"""Replies of any shape are read, or are one of jsync's errors."""
+"""Tests that replies of any shape are read, or raise an error of jsync."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ ADVISORY = {"type": "x", "id": "i", "stream": "S", "batch": "b", "reason": "time
 
 
 def model(kind: type[Model]) -> Callable[[bytes], object]:
-    """`from_wire` never fails, nor does what a caller may do with it then."""
+    """Return a reader of this model, which checks the uses of its result."""
 
     def read(data: bytes) -> object:
         found = kind.from_wire(read_reply(data))
@@ -354,6 +354,6 @@ def test_a_configuration_of_any_shape_is_read_or_refused(
     path.write_bytes(mutated(STREAM, dice))
     try:
         found = read_config(path, models.StreamConfig)
-        _json(found.to_wire())  # as a request does
+        _json(found.to_wire())  # like a request
     except (click.UsageError, errors.ConfigError):
         pass

@@ -1,4 +1,4 @@
-"""The state of a fast ingest, without a server: sentence by sentence."""
+"""Tests of the state of a fast ingest, sentence by sentence, without a server."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ from .ingest_answers import (
 
 
 def wrote(engine: IngestEngine, count: int) -> None:
-    """The batch has so many messages by now."""
+    """Tell the engine that the batch has `count` messages."""
     engine.sent = count
     engine.wrote()
 
 
 def opened(gaps: Any = "fail", sent: int = 1, received: int = 0) -> IngestEngine:
-    """A batch that the server has answered, of a stream without replicas."""
+    """Return an engine whose batch the server has accepted, on a stream without replicas."""
     engine = IngestEngine(gaps)
     engine.replicated = False
     wrote(engine, 1)
@@ -51,7 +51,7 @@ def opened(gaps: Any = "fail", sent: int = 1, received: int = 0) -> IngestEngine
 
 
 def now(engine: IngestEngine) -> State:
-    """Its state, which mypy does not take for the one of the last assertion."""
+    """Return the state. mypy would narrow the type by the last assertion."""
     return engine.state
 
 
@@ -146,14 +146,14 @@ def test_a_final_answer_with_less_than_was_sent_is_no_success() -> None:
 
 
 def test_a_final_answer_of_a_leader_that_was_deposed_is_not_the_last_word() -> None:
-    # What nats-server 2.14 and 2.15 have been seen to say: the message behind the change
-    # is a gap to the old leader, and the new one has all that was passed on.
+    # Observed replies of nats-server 2.14 and 2.15: for the old leader the message after the
+    # change is a gap, and the new leader has all forwarded messages.
     engine = opened(sent=9)
     engine.take(answer(9, APPEND, gap(4, 9)))
     engine.take(answer(9, APPEND, final(3)))
     engine.take(answer(9, PING, None))
     assert now(engine) is State.ASKING
-    engine.take(answer(8, APPEND, flow(8)))  # the greeting of the new one
+    engine.take(answer(8, APPEND, flow(8)))  # the first reply of the new leader
     assert (now(engine), engine.acked) == (State.ASKING, 8)
     engine.take(answer(9, PING, gap(9, 10)))
     engine.take(answer(9, PING, final(8, seq=18)))
@@ -171,7 +171,7 @@ def test_a_leader_that_has_the_whole_batch_continues_it(early: bool) -> None:
         engine.take(answer(9, APPEND, final(3)))
         assert now(engine) is State.ASKING
     engine.take(answer(8, PING, flow(8)))
-    assert now(engine) is not State.OPEN  # this one came before the last message
+    assert now(engine) is not State.OPEN  # this reply came before the last message
     engine.take(answer(9, PING, flow(8)))
     assert now(engine) is State.OPEN
     assert engine.known_to_server
@@ -205,7 +205,7 @@ def test_a_settled_ingest_has_nothing_unconfirmed() -> None:
 
 
 def again(engine: IngestEngine, stored: int, sequence: int) -> None:
-    """It breaks behind so many messages, and begins anew."""
+    """Break the batch after `stored` messages, and start another one."""
     engine.take(answer(engine.sent, PING, gap(stored + 1, engine.sent + 1)))
     engine.take(answer(engine.sent, PING, final(stored, sequence)))
     engine.take(answer(engine.sent, PING, refused(10208)))
@@ -221,7 +221,7 @@ def test_a_batch_that_is_unknown_is_measured_from_the_one_before() -> None:
     wrote(engine, 4)
     engine.take(answer(2, APPEND, flow(2)))
     engine.take(answer(3, APPEND, refused(10208)))
-    assert now(engine) is State.ASKING  # the fourth is under way
+    assert now(engine) is State.ASKING  # the fourth attempt is on its way
     engine.take(answer(4, PING, refused(10208)))
     assert now(engine) is State.BROKEN
     assert engine.tail(duplicates=False) == Tail("S", 105, 2, final=False)
@@ -371,7 +371,7 @@ def test_a_refused_message_is_not_pending() -> None:
         engine.take(answer(sequence, APPEND, refusal(sequence, 10077)))
     assert engine.limit == 30
     wrote(engine, 30)
-    engine.take(answer(20, APPEND, flow(10)))  # of the ten below, six were refused
+    engine.take(answer(20, APPEND, flow(10)))  # six of the ten before it were rejected
     assert engine.limit == 10 + 20 + 4
 
 
@@ -396,7 +396,7 @@ def test_each_message_is_reported_once() -> None:
 def test_refusals_that_were_lost_with_the_connection_do_not_stall_it() -> None:
     engine = opened("ok", sent=30, received=10)
     assert engine.limit == 30
-    engine.disconnected(30)  # the refusals of all twenty are gone
+    engine.disconnected(30)  # the rejections of all twenty are lost
     for _ in range(VAIN_PINGS):
         assert not engine.ill_paced(1000, full=False)
         engine.take(answer(30, PING, flow(10)))
@@ -482,7 +482,7 @@ def test_a_batch_whose_acks_come_too_seldom_is_ended_for_another_one() -> None:
 
 def test_a_batch_whose_acks_come_too_often_is_ended_for_another_one() -> None:
     engine = opened(sent=20)
-    assert not engine.ill_paced(1000, full=False)  # the server wants them so
+    assert not engine.ill_paced(1000, full=False)  # the server asks for these
     engine.asked = 10
     assert engine.ill_paced(1000, full=False)
     assert not engine.ill_paced(1 << 22, full=False)
@@ -599,7 +599,7 @@ def test_a_ping_that_finds_the_batch_alive_shows_that_its_end_has_not_come() -> 
     engine.ends()
     engine.take(answer(31, END, final(30)))
     assert now(engine) is State.ENDED
-    engine.take(answer(31, END, refused(10208)))  # to the second end
+    engine.take(answer(31, END, refused(10208)))  # the reply to the second end
     assert now(engine) is State.ENDED
 
 
@@ -621,7 +621,7 @@ def test_with_message_ids_the_tail_is_always_retried() -> None:
     engine.take(answer(1, START, refused(10205)))
     error = engine.error()
     assert isinstance(error, errors.IngestError)
-    assert error.unconfirmed == (21, 30)  # the batch before may have stored them
+    assert error.unconfirmed == (21, 30)  # the previous batch may have stored them
 
 
 def test_an_unknown_batch_after_a_gap_counts_only_as_the_answer_to_a_ping() -> None:
@@ -704,8 +704,8 @@ def test_an_ack_of_the_next_leader_leaves_a_doubt() -> None:
 def test_an_old_ping_does_not_say_that_a_gap_was_reported() -> None:
     engine = opened("ok", sent=30, received=10)
     engine.disconnected(30)
-    engine.take(answer(20, PING, flow(10)))  # sent on the connection that was lost
-    engine.disconnected(30)  # and with this one the report of a gap
+    engine.take(answer(20, PING, flow(10)))  # sent on the lost connection
+    engine.disconnected(30)  # the report of a gap is lost as well
     engine.take(answer(30, PING, flow(30)))
     assert [one[:2] for one in engine.missing.unconfirmed] == [(11, 30)]
 

@@ -1,4 +1,4 @@
-"""What the server says to a fast ingest, and what is understood of it."""
+"""Tests of interpreting the replies of a server to a fast ingest."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A fast ingest against a model of the server, whatever happens to both."""
+"""Tests of a fast ingest against a model of the server, with random faults on both sides."""
 
 from __future__ import annotations
 
@@ -31,19 +31,20 @@ if TYPE_CHECKING:
 
 
 class Model:
-    """A stream and its batches, as the tables of measurements have them."""
+    """A stream and its batches, according to measurements of the server."""
 
     def __init__(self, refuse: frozenset[int], *, ids: bool) -> None:
-        self.ids = ids  # all messages have one, and a second copy is dropped
+        self.ids = ids  # all messages have one, and a duplicate is dropped
         self.stored: list[int] = []
         self.batches: dict[int, list[int]] = {}  # id: [received, flow, last flow point]
         self.leader = True
         self.refuse = refuse
         self.early = 0
-        """So many of the last messages are not known to a leader that is being deposed."""
+        """The number of last messages that a leader which is being deposed does not know."""
         self.forgetful = False
-        """Whether the leader that follows it knows the batches."""
-        self.lines: dict[int, list[int]] = {}  # id: where each message is in the stream
+        """Whether the next leader knows the batches."""
+        # id: the place of each message in the stream
+        self.lines: dict[int, list[int]] = {}
 
     def take(
         self,
@@ -54,7 +55,7 @@ class Model:
         op: Operation,
         n: int,
     ) -> list[tuple[int, Operation, dict[str, Any] | None]]:
-        """The answers to one message, which carries the number `n`."""
+        """Return the replies to one message, which carries the number `n`."""
 
         def say(*bodies: dict[str, Any] | None) -> list[Any]:
             return [(sequence, op, body) for body in bodies]
@@ -110,7 +111,7 @@ class Model:
 
 
 class Client:
-    """The rules of `FastIngest` in a few lines: no thread, and the clock is the test's."""
+    """The rules of `FastIngest` in a few lines, without threads and with a simulated clock."""
 
     def __init__(self, gaps: Any, flow_size: int, count: int, model: Model) -> None:
         self.engine = IngestEngine(gaps, flow_size)
@@ -123,7 +124,7 @@ class Client:
         self.back: deque[tuple[int, int, Operation, dict[str, Any] | None]] = deque()
         self.reconnected = False
         self.unheard: set[int] = set()
-        """Messages whose gap or refusal was lost although the connection was not."""
+        """Messages whose gap or rejection was lost, although the connection was not."""
 
     def write(self, op: Operation, sequence: int, n: int = -1) -> None:
         self.there.append(
@@ -131,11 +132,11 @@ class Client:
         )
 
     def turn(self) -> None:
-        """Send what may be sent."""
+        """Send the messages that fit into the window."""
         engine = self.engine
         tail = engine.tail(duplicates=self.model.ids)
         if tail is not None:
-            # `doubt_about`, where nobody else publishes.
+            # `doubt_about`, for a stream without other publishers.
             if tail.behind is None or tail.sequence + tail.behind != len(
                 self.model.stored
             ):
@@ -187,9 +188,9 @@ class Client:
                 self.unheard.update(self.sent[sequence - 1 : sequence])
 
     def cut(self, keep: int, *, late: bool = False) -> None:
-        """Lose the connection: the server has read so much of what is under way.
+        """Lose the connection after the server has read the first `keep` messages in flight.
 
-        `late`: it reads the rest before it reads anything of the next connection.
+        With `late`, it reads the others before it reads from the next connection.
         """
         for _ in range(min(keep, len(self.there))):
             self.serve()
@@ -297,7 +298,7 @@ def test_every_report_of_an_ingest_is_true_in_any_order_of_events(
                 model.batches.clear()
                 client.cut(0)
         check()
-    # And then all is well again, which always comes to an end.
+    # From now on there are no faults, and the ingest must come to its end.
     model.leader = True
     model.early = 0
     for _ in range(20 * count + 200):
@@ -319,7 +320,7 @@ def test_every_report_of_an_ingest_is_true_in_any_order_of_events(
             assert model.stored == list(range(count))
         return
     if gaps == "ok":
-        # It goes on over everything but a start that never finds a stream.
+        # The ingest survives everything except a start that never finds a stream.
         assert isinstance(engine.cause, errors.NoStreamResponseError)
         return
     error = engine.error()

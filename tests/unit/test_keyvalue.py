@@ -1,4 +1,4 @@
-"""The pure parts of key-value: names, subjects, what messages mean, configurations."""
+"""Tests of the pure parts of key-value: names, subjects, messages and configurations."""
 
 from __future__ import annotations
 
@@ -168,7 +168,8 @@ def test_an_entry_without_pending_ones_is_the_last() -> None:
 def test_the_initial_entries_end_after_the_replaced_ones_too() -> None:
     initial = Initial(2)
     assert not initial.came(1, 4)
-    assert initial.came(5, 7)  # the second one was replaced: ask where the bucket ends
+    # the second entry was replaced, so the last one must be looked up
+    assert initial.came(5, 7)
     initial.ends_at(8, 5)
     assert not initial.came(7, 6)
     assert not initial.done

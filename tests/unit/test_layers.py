@@ -1,4 +1,4 @@
-"""The import graph is the architecture: one direction, no circle, known doors out."""
+"""Tests of the import graph: one direction, no cycles, and a few files with access to the world."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 ROOT = Path(jsync.__file__).parent
 
-# Lowest first. A room imports from itself and from the rooms before it. A folder is a
-# room; below `jetstream` each file and each folder is one.
+# The rooms, lowest first. A room imports from itself and from earlier rooms. A folder is a room.
+# Below `jetstream` each file and each folder is a room.
 ROOMS = [
     *("_version", "terminal", "errors", "checks", "contexts"),
     *("headers", "_fast", "models", "core"),
@@ -44,10 +44,10 @@ ROOMS = [
     "testing",
 ]
 
-# The types in the stub of the extension: plain data, which imports nothing of it.
+# The types in the stub of the extension: plain data, which does not import the extension.
 STUB = {"models.ack", "models.publish"}
 
-# Only these files may touch the world.
+# Only these files may use sockets, files and processes.
 DOORS = {
     "socket": {"core.transport", "core.proxies", "core.dialing", "server"},
     "ssl": {"core.tls", "core.options", "connection"},
@@ -74,8 +74,8 @@ DOORS = {
     "asyncio": set[str](),
 }
 
-# Bytes in, decisions out. Each `engine` is pure, and so are these: no door at all, no
-# clock, no thread, and nothing that has one.
+# Pure modules turn bytes into decisions: each `engine`, and these. They use no door, no clock and
+# no thread, and no module that does.
 WORLD = {*DOORS, "threading", "time"}
 PURE = {
     "terminal",
@@ -119,7 +119,7 @@ PURE = {
     "worker.handlers",
 }
 
-# Of the extension, pure code may use functions of bytes and the classes that it is given.
+# Pure code may use these functions of bytes, and the classes that it gets as arguments.
 PURE_FAST = {
     "BatchMessages",
     "DirectAnswer",
@@ -136,14 +136,17 @@ PURE_FAST = {
 
 
 class Source(NamedTuple):
-    """A module: its text, and whether it is a package."""
+    """The text of a module, and whether it is a package."""
 
     text: str
     package: bool = False
 
 
 class Import(NamedTuple):
-    """`name` of `module`; without a name the module itself. Modules of jsync lack `jsync.`."""
+    """An import of `name` from `module`, or of the module itself.
+
+    Modules of jsync lack `jsync.`.
+    """
 
     module: str
     name: str | None
@@ -152,7 +155,7 @@ class Import(NamedTuple):
 
 
 def tree() -> dict[str, Source]:
-    """Every module of jsync and the stub of the extension, by dotted name."""
+    """Return every module of jsync and the stub of the extension, by dotted name."""
     found = {}
     for path in [*ROOT.rglob("*.py"), *ROOT.rglob("*.pyi")]:
         parts = path.relative_to(ROOT).with_suffix("").parts
@@ -207,7 +210,7 @@ def room(name: str) -> str:
 
 
 def rises(modules: Mapping[str, Source]) -> Iterator[str]:
-    """Imports of a room from one above it, type-only ones included."""
+    """Yield the imports of a room from a later one, including type-only imports."""
     for name in modules:
         if room(name) not in ROOMS:
             continue
@@ -221,7 +224,7 @@ def rises(modules: Mapping[str, Source]) -> Iterator[str]:
 
 
 def circles(modules: Mapping[str, Source]) -> Iterator[str]:
-    """Ways from a module back to itself, by imports of any kind."""
+    """Yield the cycles of imports of any kind."""
     arrows = {
         name: sorted({i.module for i in imports(modules, name) if i.ours} & {*modules})
         for name in modules
@@ -242,7 +245,7 @@ def circles(modules: Mapping[str, Source]) -> Iterator[str]:
 
 
 def impurities(modules: Mapping[str, Source], pure: Iterable[str]) -> Iterator[str]:
-    """Pure modules that have a socket, a clock or a thread when they run."""
+    """Yield the pure modules that have a socket, a clock or a thread when they run."""
     for name in pure:
         seen: set[str] = set()
         ahead = [(name, name)]
@@ -264,7 +267,7 @@ def impurities(modules: Mapping[str, Source], pure: Iterable[str]) -> Iterator[s
 
 
 def strangers(modules: Mapping[str, Source]) -> Iterator[str]:
-    """Modules that touch the world and are not among those that may."""
+    """Yield the modules that access the world and are not listed as doors."""
     for name in modules:
         for found in imports(modules, name):
             head = found.module.split(".")[0]
@@ -302,7 +305,7 @@ def test_every_part_is_on_the_list() -> None:
     assert set(ROOMS) <= {room(name) for name in TREE}
 
 
-# A rule that nothing breaks may be a rule that sees nothing.
+# The following tests check that the rules find violations.
 
 
 def test_an_import_from_above_is_seen() -> None:
@@ -348,7 +351,7 @@ def test_a_new_door_is_seen() -> None:
     assert list(strangers({"headers": Source("import socket\n")}))
 
 
-# What a user has: the package, its public modules, and what these offer.
+# The names for users: the package, its public modules, and their public names.
 PUBLIC = {
     "jsync",
     "jsync.contexts",
@@ -367,7 +370,7 @@ PUBLIC = {
     "jsync.worker.dead",
 }
 
-# Built on the public names, as a user would.
+# These parts are built on the public names, as a program of a user is.
 OUTER = ["cli", "integrations", "metrics.py", "spark"]
 
 OUTER_FILES = sorted(
@@ -379,7 +382,7 @@ OUTER_FILES = sorted(
 
 
 def reaches(path: Path) -> Iterator[str]:
-    """What of jsync a file of `OUTER` uses from outside its own part: dotted names."""
+    """Yield the dotted names of jsync that a file of `OUTER` uses from outside its own part."""
     module = ["jsync", *path.relative_to(ROOT).with_suffix("").parts]
     own = module[1]
     for node in ast.walk(ast.parse(path.read_text())):
@@ -402,7 +405,7 @@ def reaches(path: Path) -> Iterator[str]:
 
 
 NAMED_TUPLE = {"_asdict", "_replace"}
-"""Public, in spite of their names."""
+"""These names are public, although they begin with an underscore."""
 
 
 @pytest.mark.parametrize(

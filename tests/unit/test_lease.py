@@ -1,4 +1,4 @@
-"""Leases by a clock of the test's own: the owner's end comes before the server's."""
+"""Tests of leases with a simulated clock: they end for the owner before they end on the server."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from jsync.jetstream.keyvalue.lease import Lease, check_ttl
 def test_an_owner_stops_to_believe_before_the_server_gives_the_key_away() -> None:
     lease = Lease(10, token=7, sent=100.0)
     assert lease.is_held(108.9)
-    assert not lease.is_held(109.0)  # the server: 110 at the earliest
+    assert not lease.is_held(109.0)  # on the server, it ends at 110 at the earliest
 
 
 def test_a_lease_is_renewed_from_when_the_renewal_was_sent() -> None:
@@ -29,7 +29,7 @@ def test_a_renewal_that_comes_too_late_does_not_bring_a_lease_back() -> None:
     lease = Lease(10, token=7, sent=100.0)
     lease.renewed(9, sent=108.0, now=109.5)
     assert not lease.is_held(109.5)
-    assert lease.revision == 9  # what is to be released
+    assert lease.revision == 9  # the revision to release
 
 
 def test_a_lost_lease_stays_lost_at_any_time() -> None:

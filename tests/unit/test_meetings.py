@@ -1,7 +1,7 @@
-"""Two or more threads meet at each structure that docs/locks.md lists.
+"""Tests that let two or more threads meet at each structure in docs/locks.md.
 
-With a GIL these tests pass by themselves. Without one each row is here for its protection.
-JSYNC_MEETINGS says how many rounds each test has.
+With a GIL these tests always pass. Without one, each test is about the protection in a row of that
+table. JSYNC_MEETINGS sets the number of rounds of each test.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ ACK = b"$JS.ACK.S.c.1.%d.%d.1760000000123456789.0"
 
 
 def meet(*calls: Callable[[], object]) -> None:
-    """Run each call on a thread, begun together; raise what one of them raised."""
+    """Run each call on a thread, all starting together, and raise the error of any call."""
     barrier = threading.Barrier(len(calls))
     raised: list[BaseException] = []
 
@@ -71,7 +71,7 @@ def meet(*calls: Callable[[], object]) -> None:
 
 
 class Step:
-    """Has threads begin each round at the same moment, as far as they run in parallel."""
+    """Lets threads start each round at the same moment, if they run in parallel."""
 
     def __init__(self, threads: int) -> None:
         self.at = [-1] * threads
@@ -81,16 +81,16 @@ class Step:
         while min(self.at) < round_:
             tries += 1
             if tries % 100 == 0:
-                time.sleep(0)  # with a GIL, let the others go on
+                time.sleep(0)  # with a GIL, let the other threads run
 
 
 class Station:
-    """A line that is fed by hand, and its write buffer, which is emptied by hand."""
+    """A line that the test feeds, and its write buffer, which the test empties."""
 
     def __init__(self, *, connected: bool = False, limit: int = 1 << 28) -> None:
         self.outbox = Outbox(limit=limit, hold_limit=1 << 28)
         self.line = Line(self.outbox, -1)
-        if connected:  # as TLS is: the I/O thread takes the bytes
+        if connected:  # as with TLS, where the I/O thread takes the bytes
             self.outbox.open(-1, b"", direct=False)
 
     def mailbox(self, readers: int = 1) -> JetStreamMailbox:
@@ -104,17 +104,17 @@ class Station:
         self.line.decrypted(b"MSG a %d %b %d\r\n%b\r\n" % (sid, reply, len(data), data))
 
     def written(self, over: threading.Event) -> Iterator[bytes]:
-        """All that is written until it is over, as it is taken."""
+        """Yield all written bytes until the end."""
         while not over.is_set() or self.outbox.pending:
             taken = self.outbox.take(1 << 20)
             if taken:
                 yield taken
             else:
-                time.sleep(0)  # with a GIL, let the others go on
+                time.sleep(0)  # with a GIL, let the other threads run
 
 
 class Wire(Station):
-    """A line that is a socket, whose other end is at hand."""
+    """A line on a socket pair, whose other end the test holds."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -235,7 +235,7 @@ def test_readers_of_a_mailbox_get_each_message_once() -> None:
             if len(mine) % 3 == 2:
                 mailbox.put_back([msg])
                 msg = mailbox.get(0)
-                if msg is None:  # another reader has it, or nobody yet
+                if msg is None:  # another reader has it, or it has not arrived
                     continue
             mine.append(int(msg.data))
 
@@ -427,7 +427,8 @@ def test_one_thread_at_a_time_reads_the_socket() -> None:
                     msg = mailbox.get(LONG)
                     assert msg is not None
                     assert msg.data == b"%d" % i
-                    cast("JetStreamMsg", msg).ack()  # the I/O thread sends it later
+                    # the I/O thread sends the ack later
+                    cast("JetStreamMsg", msg).ack()
             finally:
                 over.set()
 
@@ -445,7 +446,7 @@ def test_a_thread_reads_by_itself_once_no_other_waits() -> None:
         meet(*(lambda mailbox=mailbox: wait(mailbox) for mailbox in quiet))
         mailbox = wire.mailbox()
         wire.other.sendall(b"MSG a %d 1\r\nx\r\n" % SID)
-        assert mailbox.get(LONG / 10) is not None  # nobody else reads the socket
+        assert mailbox.get(LONG / 10) is not None  # no other thread reads the socket
 
 
 def test_a_closed_write_buffer_says_why() -> None:
@@ -615,7 +616,7 @@ def test_each_gap_of_a_trail_is_found_once() -> None:
     gaps: list[tuple[int, int, int, int]] = []
 
     def bring() -> None:
-        for i in range(2, 2 * ROUNDS + 1, 2):  # each other one is missing
+        for i in range(2, 2 * ROUNDS + 1, 2):  # every other message is missing
             station.message(i)
         over.set()
 

@@ -1,4 +1,4 @@
-"""Messages as their reader sees them."""
+"""Tests of messages as their reader sees them."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_a_message_has_only_headers_and_subjects_that_can_be_sent() -> None:
 
 
 def test_a_message_can_be_made_again() -> None:
-    """`__init__` may be called twice; the first long subject has to go."""
+    """`__init__` may be called twice, and must free the first long subject."""
     msg = Msg("a" * 200, b"hello", reply="r" * 200, headers={"A": "b"})
     assert [msg.subject, msg.reply, msg.headers] == ["a" * 200, "r" * 200, {"A": "b"}]
     Msg.__init__(msg, "b" * 300)
@@ -166,7 +166,7 @@ def test_a_message_takes_no_attributes_of_yours() -> None:
 
 @pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
 def test_pickling_a_message_raises(protocol: int) -> None:
-    """Spark pickles whatever it can reach, and a connection does not travel."""
+    """Spark pickles all objects that it can reach, but a connection cannot be moved."""
     for msg in (Msg("a"), received(b"MSG a 1 0\r\n\r\n")):
         with pytest.raises(TypeError, match="Msg"):
             pickle.dumps(msg, protocol)
@@ -197,11 +197,11 @@ def test_a_message_made_by_hand_has_no_connection_to_respond_on() -> None:
 
 @pytest.mark.parametrize("length", [1, 51, 52, 53, 103, 104, 105, 106, 2000, 30000])
 def test_subjects_of_any_length_are_kept(length: int) -> None:
-    """Short ones live inside the message, long ones beside it."""
+    """Short subjects are stored inside the message, long ones outside."""
     subject, reply = "s" * length, "r" * length
     frame = f"MSG {subject} 1 {reply} 2\r\nhi\r\n".encode()
     made = [received(frame)]
-    if length <= 4000:  # longer ones are not sent
+    if length <= 4000:  # longer subjects are not sent
         made.append(Msg(subject, b"hi", reply=reply))
     for msg in made:
         assert (msg.subject, msg.reply, msg.data) == (subject, reply, b"hi")
@@ -216,7 +216,7 @@ def test_repr_shows_the_received_message() -> None:
 
 @pytest.mark.parametrize("kind", [Msg, JetStreamMsg])
 def test_a_message_that_was_never_made_is_an_empty_one(kind: type[Msg]) -> None:
-    """`__new__` is there for anyone to call, a subclass without `super()` for one."""
+    """Anyone can call `__new__`, for example by a subclass that does not call `super()`."""
     msg = kind.__new__(kind)
     assert (msg.subject, msg.reply, msg.data) == ("", None, b"")
     assert (msg.headers, msg.status, msg.status_text, msg.size) == (None, None, "", 0)
@@ -278,7 +278,7 @@ def test_a_reason_is_text_that_can_be_sent() -> None:
 
 
 def test_messages_do_not_leak() -> None:
-    """Every object that a message made goes with it."""
+    """Every object that a message made is freed with the message."""
     stream = b"HMSG a.b 1 r %d %d\r\n%b\r\n" % (len(BLOCK), len(BLOCK), BLOCK)
 
     def use() -> None:

@@ -1,6 +1,6 @@
-"""What the tests of the engine share.
+"""Shared parts of the tests of the engine.
 
-Texts in quotes are ADR-37's, revision 2.
+Texts in quotes are from ADR-37, revision 2.
 """
 
 from __future__ import annotations

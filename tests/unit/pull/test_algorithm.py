@@ -1,6 +1,6 @@
-"""The message processing algorithm, sentence by sentence, without a server.
+"""Tests of the message processing algorithm, sentence by sentence, without a server.
 
-Texts in quotes are ADR-37's, revision 2.
+Texts in quotes are from ADR-37, revision 2.
 """
 
 from __future__ import annotations
@@ -145,7 +145,7 @@ def test_pulls_request_no_more_than_stop_after(
 def test_stop_after_holds_by_bytes_too() -> None:
     pull = engine(max_bytes=1000, stop_after=3)
     assert asked(pull).batch == 3
-    pull.taken(2, 800)  # the third, of 100 bytes, lies in the buffer
+    pull.taken(2, 800)  # the third message, of 100 bytes, is in the buffer
     assert pull.ask(1, 100) is None
     pull.taken(1, 100)
     assert pull.ask() is None
@@ -172,7 +172,7 @@ def test_a_reset_counts_undelivered_messages_of_stop_after_again() -> None:
     pull = engine(max_messages=10, stop_after=12)
     asked(pull)
     pull.taken(3, 0)
-    pull.reset(2, 0)  # five came, three of them were read; seven are still to come
+    pull.reset(2, 0)  # five messages came and three were read; seven are still to come
     assert asked(pull).batch == 7
     pull.taken(9, 0)
     assert pull.ask() is None
@@ -187,9 +187,9 @@ def test_bytes_of_an_engine_by_messages_are_never_counted() -> None:
 
 
 def test_a_pull_that_bytes_filled_to_the_last_one_does_not_cripple_the_next() -> None:
-    # A server whose message takes the very last byte of a pull ends it without a status
-    # (consumer.go, nextWaiting: "set batch to 1 to deliver this one but stop after"), so
-    # that the rest of its batch is never given back.
+    # If a message takes the last byte of a pull, the server ends the pull without a status
+    # (consumer.go, nextWaiting: "set batch to 1 to deliver this one but stop after"). No status
+    # therefore reports the undelivered messages of its batch.
     pull = engine(max_bytes=1000)
     asked(pull)
     pull.taken(1, 1000)

@@ -1,6 +1,6 @@
-"""Idle heartbeats and disconnects, on a clock of the test's own.
+"""Tests of idle heartbeats and disconnects, with a clock that the test sets.
 
-Texts in quotes are ADR-37's, revision 2.
+Texts in quotes are from ADR-37, revision 2.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Step = tuple[float, str]
     [
         # "A warning is triggered if the timer reaches 2 * request's idle_heartbeat value."
         ([(9.9, "look"), (10.0, "look")], [10.0]),
-        # It is not terminal: it counts anew.
+        # The warning does not end the pull, and the timer starts again.
         ([(10.0, "look"), (19.9, "look"), (20.0, "look")], [10.0, 20.0]),
         # "The timer is reset on each received message (this can be either user message,
         # status message or heartbeat message)."
@@ -30,7 +30,7 @@ Step = tuple[float, str]
         # and resumed on reconnect."
         ([(6.0, "lost"), (11.0, "look"), (60.0, "look")], []),
         ([(6.0, "lost"), (60.0, "connected"), (69.9, "look"), (70.0, "look")], [70.0]),
-        # What came before the disconnect does not count.
+        # Messages from before the disconnect do not count.
         ([(1.0, "arrival"), (2.0, "lost"), (3.0, "connected"), (12.0, "look")], []),
         ([(2.0, "lost"), (3.0, "connected"), (4.0, "arrival"), (13.5, "look")], []),
     ],

@@ -1,6 +1,6 @@
-"""Defaults and constraints of a continuous pull.
+"""Tests of the defaults and the constraints of a continuous pull.
 
-Texts in quotes are ADR-37's, revision 2.
+Texts in quotes are from ADR-37, revision 2.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ def test_with_max_messages_bytes_are_not_set() -> None:
 
 
 def test_with_max_bytes_the_batch_is_a_large_number() -> None:
-    # "If max_bytes is set by the user, ... max_messages should be set to a large value
-    # internally (e.g. 1 000 000)": an empty batch would be a single message.
+    # "If max_bytes is set by the user, ... max_messages should be set to a large value internally
+    # (e.g. 1 000 000)". An empty batch would mean a single message.
     limits = consume_limits(max_bytes=4096)
     assert (limits.max_messages, limits.max_bytes) == (LARGE_BATCH, 4096)
     request = json.loads(asked(PullEngine(limits)).encode())
@@ -122,7 +122,7 @@ def test_values_at_the_limits_are_accepted(options: dict[str, Any]) -> None:
         {"idle_heartbeat": 0.0},
         {"idle_heartbeat": -1.0},
         {"expires": 100.0, "idle_heartbeat": 30.001},
-        {"expires": 4.0, "idle_heartbeat": 2.001},  # the server answers 400
+        {"expires": 4.0, "idle_heartbeat": 2.001},  # the server replies with 400
         {"idle_heartbeat": float("nan")},
         {"stop_after": 0},
         {"stop_after": -1},
@@ -146,7 +146,7 @@ def test_impossible_limits_are_rejected_before_anything_is_sent(
         {"stop_after": 2.5},
         {"expires": "30"},
         {"idle_heartbeat": "1"},
-        {"expires": 1e300},  # more nanoseconds than the server's int64 holds
+        {"expires": 1e300},  # more nanoseconds than the int64 of the server holds
     ],
     ids=str,
 )

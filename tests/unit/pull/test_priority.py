@@ -1,4 +1,4 @@
-"""What a pull says of its place in a priority group (ADR-42)."""
+"""Tests of the priority fields of a pull request (ADR-42)."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_options_that_the_consumer_excludes_raise(
 def test_a_repeated_pull_has_the_remaining_time(
     left: float, expires: float, heartbeat: float
 ) -> None:
-    # Heartbeats longer than half of it would be refused.
+    # The server would reject heartbeats longer than half of it.
     again = fetch_request(1, None, 30.0, None).within(left)
     assert again.expires == expires * 1e9
     assert again.idle_heartbeat == heartbeat * 1e9

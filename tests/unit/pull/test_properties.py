@@ -1,6 +1,6 @@
-"""What holds whatever a server does and a reader takes.
+"""Tests of properties that hold for any actions of the server and the reader.
 
-Texts in quotes are ADR-37's, revision 2.
+Texts in quotes are from ADR-37, revision 2.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ limits_by_bytes = st.builds(
 
 
 class Exact(RuleBasedStateMachine):
-    """An engine beside a server that fills pulls in order, and says what it left."""
+    """An engine with a server that fills pulls in order, and reports the undelivered counts."""
 
     def __init__(self) -> None:
         super().__init__()
         self.engine: PullEngine = engine()
-        self.pulls: list[list[int]] = []  # messages and bytes left of each
+        self.pulls: list[list[int]] = []  # the messages and bytes left of each
         self.buffer: list[int] = []
         self.delivered = 0
         self.started = False
@@ -94,7 +94,7 @@ class Exact(RuleBasedStateMachine):
         self.buffer.append(size)
         self.delivered += 1
         if self.by_bytes and pull[1] == 0:
-            self.pulls.pop(0)  # without a word: see consumer.go, nextWaiting
+            self.pulls.pop(0)  # without a status, see consumer.go, nextWaiting
         elif pull[0] == 0:
             if self.by_bytes:
                 self.end_first(409, "Batch Completed")
@@ -153,7 +153,7 @@ class Exact(RuleBasedStateMachine):
     @invariant()
     def it_always_makes_progress(self) -> None:
         if self.started and not self.buffer and self.delivered < self.stop_after:
-            # After a refusal too: its pause ends in `ask`.
+            # This holds after a rejection, too, whose pause ends in `ask`.
             assert self.pulls or copy.deepcopy(self.engine).ask() is not None
 
 
@@ -217,7 +217,7 @@ def test_the_counts_stay_within_their_bounds_for_any_statuses(
         assert pull.pending_messages >= 0
         assert pull.pending_bytes >= 0
         assert min(pull.credit()) >= 1
-    # All is read and no pull is open: it asks, whatever came before.
+    # When all messages are read and no pull is open, the engine always pulls.
     pull.reset(0, 0)
     assert asked(pull).batch >= 1
 
@@ -231,8 +231,8 @@ def test_the_counts_stay_within_their_bounds_for_any_statuses(
 def test_by_bytes_every_message_that_fits_is_given_without_a_word_and_without_spinning(
     threshold: int | None, sizes: list[int], reads_at_once: list[bool]
 ) -> None:
-    # A server with open pulls in a row, as nextWaiting goes through them: one that a
-    # message does not fit is ended, the next one is looked at.
+    # A server goes through its open pulls in order, as in nextWaiting. It ends a pull that is too
+    # small for the message, and tries the next one.
     pull = engine(max_bytes=1000, threshold_bytes=threshold)
     pulls: list[int] = []
     buffer: list[int] = []

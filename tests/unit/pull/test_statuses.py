@@ -1,6 +1,6 @@
-"""What each status does to a continuous pull.
+"""Tests of the effect of each status on a continuous pull.
 
-Texts in quotes are ADR-37's, revision 2.
+Texts in quotes are from ADR-37, revision 2.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def test_a_message_that_does_not_fit_the_rest_is_silent() -> None:
 
 
 def test_a_message_larger_than_max_bytes_neither_spins_nor_hides() -> None:
-    # Nothing buffered, nothing given: the next pull would end in the same way at once.
+    # No message is buffered or delivered, so the next pull would end in the same way at once.
     pull = engine(max_bytes=1000)
     asked(pull)
     reaction = pull.status(
@@ -103,8 +103,8 @@ def test_a_message_larger_than_max_bytes_neither_spins_nor_hides() -> None:
 
 
 def test_a_message_that_does_not_fit_beside_the_buffer_is_waited_for() -> None:
-    # 600 bytes lie in the buffer and the next message has 600: asking again before the
-    # reader has taken something would be refused again, at once, for ever.
+    # The buffer holds 600 bytes and the next message has 600. If jsync pulled before the reader
+    # has taken a message, the server would reject each pull at once.
     pull = engine(max_bytes=1000, threshold_bytes=600)
     asked(pull)
     text = "Message Size Exceeds MaxBytes"
@@ -138,7 +138,7 @@ def test_a_heartbeat_changes_nothing(left: tuple[int, int] | None) -> None:
 @pytest.mark.parametrize(
     ("status", "text", "kind"),
     [
-        # Errors that are not the end
+        # Errors that do not end it
         (400, "Bad Request - heartbeat value too large", PullError),
         (503, "", NoRespondersError),
         # Warnings
@@ -146,7 +146,7 @@ def test_a_heartbeat_changes_nothing(left: tuple[int, int] | None) -> None:
         (409, "Exceeded MaxRequestExpires of 1s", PullError),
         (409, "Exceeded MaxRequestMaxBytes of 100", PullError),
         (409, "Exceeded MaxWaiting", PullError),
-        # Newer than the ADR
+        # Newer than ADR-37
         (409, "Leadership Change", PullError),
         (409, "Server Shutdown", PullError),
         (409, "Something New", PullError),
@@ -176,7 +176,7 @@ def test_a_refusal_is_reported_and_pulled_again_after_a_pause(
 def test_a_refused_pin_is_reported_and_pulled_again_at_once_but_not_for_ever(
     text: str, left: tuple[int, int] | None
 ) -> None:
-    # A 423 clears the pin, and it pulls again.
+    # A 423 clears the pin, and the engine pulls again.
     pull = engine(max_messages=10)
     pauses = []
     for _ in range(3):
@@ -232,8 +232,8 @@ def test_pauses_grow_up_to_a_bound_and_are_short_again_after_a_message() -> None
 def test_an_end_without_counts_keeps_the_buffer_pending(
     buffered: int, status: tuple[int, str]
 ) -> None:
-    # After a terminating status without pending headers, the pending count is what is
-    # buffered locally.
+    # After a terminating status without pending headers, the pending count equals the number of
+    # buffered messages.
     pull = engine(max_messages=10)
     asked(pull)
     pull.status(*status, left=None, buffered=(buffered, buffered * 10))

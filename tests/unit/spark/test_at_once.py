@@ -1,4 +1,4 @@
-"""Requests at once, and streams begun ahead of their turn."""
+"""Tests of concurrent requests, and of streams that are started ahead of their turn."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_an_error_comes_in_its_turn_and_ends_the_rest() -> None:
 
 
 class Streams:
-    """Streams of three batches, and how far each has been read."""
+    """Streams of three batches, with the progress of reading each."""
 
     def __init__(self) -> None:
         self.given: dict[int, int] = {}

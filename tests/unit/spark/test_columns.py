@@ -1,4 +1,4 @@
-"""Record batches as Spark wants them."""
+"""Tests of record batches in the form that Spark needs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The figures of a query, from what Spark reports."""
+"""Tests of the figures of a query, computed from the reports of Spark."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a query is in its streams: pure arithmetic, and what is told of a loss."""
+"""Tests of the positions of a query in its streams: arithmetic, and reports of losses."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_where_to_go_on_behind_a_loss() -> None:
     assert resumed(span, holding(15, 20), None) == 15
     assert resumed(span, holding(3, 20, NEW), None) == 3
     assert resumed(span, holding(1, 7), None) == 7
-    # Of another stream, or an older state of this one: what the query has not seen.
+    # The stream is new, or in an older state: reading resumes at messages not seen yet.
     assert resumed(span, holding(1, 20, NEW), 6) == 6
     assert resumed(span, holding(1, 20), 6) == 6
     assert resumed(span, holding(8, 20), 6) == 8
@@ -118,7 +118,7 @@ def test_partitions_are_as_many_as_asked_for() -> None:
 
 
 def packs(spans: dict[str, Span]) -> list[list[str]]:
-    """The streams of each partition that is shared."""
+    """Return the streams of each shared partition."""
     found: dict[int, list[str]] = {}
     for name, span in spans.items():
         if span.pack is not None:
@@ -132,7 +132,7 @@ def test_small_streams_share_partitions_in_order() -> None:
     assert [name for names in shared for name in names] == list(spans)
     assert len(shared) == 4
     assert {len(names) for names in shared} <= {49, 50, 51}
-    # A large one has its own, and what is empty has none.
+    # A large stream has a partition for itself, and an empty stream has none.
     mixed = planned(
         {**spans, "L": Span(OLD, 1, 100_001), "E": Span(OLD, 5, 5)}, 1, None
     )
@@ -190,11 +190,11 @@ def test_rows_without_a_gap_leave_nothing_open() -> None:
     [
         (holding(1, 21), None, holding(1, 25), True),
         (holding(1, 30), 21, holding(1, 30), True),
-        # There is something that has not come.
+        # One message has not arrived.
         (holding(1, 30), 20, holding(1, 30), False),
-        # It has not got all of the range itself.
+        # The replying server does not have all of the range itself.
         (holding(1, 20), None, holding(1, 25), False),
-        # Another server, which may not have had it when it was asked for the message.
+        # This is another server, which may not have had the message when it was asked.
         (holding(1, 21, leader="a"), None, holding(1, 21, leader="b"), False),
         (holding(1, 21, leader="a"), None, holding(1, 21, leader="a"), True),
         (holding(1, 21), None, holding(1, 21, NEW), False),

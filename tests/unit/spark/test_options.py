@@ -1,4 +1,4 @@
-"""The options of `format("jetstream")`: read in any case, refused by name."""
+"""Tests of the options of `format("jetstream")`: case does not matter, unknown ones are rejected."""
 
 from __future__ import annotations
 
@@ -211,7 +211,7 @@ def test_a_secret_that_is_not_there_is_missed_by_its_place(tmp_path: Path) -> No
 
 
 def test_every_option_of_a_connection_is_used() -> None:
-    """What is listed, and nothing else, is what a connection is made of."""
+    """The connection uses exactly the listed options."""
     texts = {"nats.tls": "true", "nats.tlsHandshakeFirst": "true"}
     seconds = {"nats.connectTimeout": "7", "nats.timeout": "8"}
     plain = ConnectionOptions()

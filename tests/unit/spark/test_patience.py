@@ -1,4 +1,4 @@
-"""How long the data source waits for a server, and for what it does not wait."""
+"""Tests of how long the data source waits for a server, and when it does not wait."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def asked(*answers: Exception | str) -> tuple[Callable[[], str], list[Exception | str]]:
-    """A call that gives one answer after the other, and those that are left."""
+    """Return a call that gives one result after the other, and the list of remaining results."""
     left = list(answers)
 
     def ask() -> str:

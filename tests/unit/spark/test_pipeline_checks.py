@@ -1,4 +1,4 @@
-"""What a pipeline may be: the other sides of what its checks refuse."""
+"""Tests of valid pipelines, close to those that the checks reject."""
 
 from __future__ import annotations
 

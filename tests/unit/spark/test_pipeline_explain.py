@@ -1,4 +1,4 @@
-"""What Spark means by an error."""
+"""Tests of the explanations of Spark errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A pipeline's file, read and checked without Spark, a server or data."""
+"""Tests of reading and checking the file of a pipeline, without Spark, a server or data."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_a_short_file_is_a_batch_named_after_the_file(file: Path) -> None:
     assert repr(pipeline) == "<Pipeline pipeline, batch: messages -> show>"
 
 
-# What is written and what by mistake, the line where that is told, and what is said there.
+# The right text, the wrong text, the text on the reported line, and the message.
 WRONG: dict[str, tuple[str, str, str, str]] = {
     "a key at the top": (
         'name = "delays"',

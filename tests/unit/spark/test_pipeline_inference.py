@@ -1,4 +1,4 @@
-"""The schema of payloads, from samples."""
+"""Tests of the schema of payloads, inferred from samples."""
 
 from __future__ import annotations
 

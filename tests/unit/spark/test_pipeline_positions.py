@@ -1,4 +1,4 @@
-"""Where a key of a TOML file stands."""
+"""Tests of finding the position of a key in a TOML file."""
 
 from __future__ import annotations
 

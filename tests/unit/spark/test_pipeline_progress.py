@@ -1,4 +1,4 @@
-"""How far a pipeline is, from what Spark reports."""
+"""Tests of the progress of a pipeline, computed from the reports of Spark."""
 
 from __future__ import annotations
 

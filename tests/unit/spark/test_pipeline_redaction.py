@@ -1,4 +1,4 @@
-"""What Spark is told of a pipeline's secrets; it is never started here."""
+"""Tests of the redaction of a pipeline's secrets in Spark, which is never started here."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What can be told of Spark SQL without Spark."""
+"""Tests of the checks of Spark SQL without Spark."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What filters say of where to look: never less than what they let through."""
+"""Tests that filters narrow a read, and never exclude a message that they let through."""
 
 from __future__ import annotations
 

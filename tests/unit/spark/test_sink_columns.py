@@ -1,4 +1,4 @@
-"""What the columns of a frame are to a message."""
+"""Tests of turning the columns of a frame into messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the replay of a batch may do."""
+"""Tests of the rules for repeating a batch."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ NOTHING = Digest()
         (None, Begun(7, "new", 50), Tasked(6, "new"), 60, Standing.SHARED),
         (None, Begun(7, "new", 50), Tasked(7, "old"), 60, Standing.SHARED),
         (None, Begun(7, "new", 50), Tasked(7, "new"), 60, Standing.RETRIED),
-        # Even if nothing is stored since: its messages may be under way.
+        # This holds even if nothing was stored since, because its messages may be on their way.
         (None, Begun(7, "new", 50), Tasked(7, "new"), 50, Standing.RETRIED),
         (None, Begun(7, "old", 50), None, 60, Standing.REPLAYED),
         (None, Begun(7, "old", 50), Tasked(7, "new"), 60, Standing.REPLAYED),

@@ -1,4 +1,4 @@
-"""The options of a write, and whether a stream takes it."""
+"""Tests of the options of a write, and of whether a stream supports it."""
 
 from __future__ import annotations
 
