@@ -279,7 +279,7 @@ class FaultProxy:
         self._order(lambda: self._deaf.difference_update(sides(origin)))
 
     def refuse(self) -> None:
-        """Stop listening: new connections are refused, existing ones continue."""
+        """Stop listening: new connections fail, existing ones continue."""
         self._order(self._refuse)
 
     def accept(self) -> None:

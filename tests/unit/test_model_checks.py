@@ -1,4 +1,4 @@
-"""Of what a configuration is made, and what is refused before it is sent."""
+"""Tests of building a configuration, and of the fields that are rejected before it is sent."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ DURATIONS = [
 
 
 def fields_with(codec: type[Codec]) -> list[tuple[type[Model], str]]:
-    """The fields of configurations that such a codec checks."""
+    """Return the fields of configurations that this codec checks."""
     kinds = (StreamConfig, ConsumerConfig, ConsumerLimits, Placement)
     return [
         (kind, name)
@@ -131,7 +131,7 @@ def test_one_string_stands_for_a_list_of_one(
     kind: type[Model], name: str, value: object
 ) -> None:
     assert checked(kind, name, value) == ["g"]
-    if value == "g":  # as a configuration that nobody has checked sends it
+    if value == "g":  # as in a configuration that was not checked
         fields: dict[str, Any] = {name: value}
         assert kind(**fields).to_wire()[name] == ["g"]
 

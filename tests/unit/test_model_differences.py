@@ -1,4 +1,4 @@
-"""Where two configurations differ in the eyes of a server."""
+"""Tests of the differences between two configurations that matter to a server."""
 
 from __future__ import annotations
 

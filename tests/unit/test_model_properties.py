@@ -1,4 +1,4 @@
-"""Whatever a server sends and whatever can be configured, by hypothesis."""
+"""Tests of models with anything that a server sends or a user configures, by hypothesis."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_seconds_come_back_to_the_nanosecond(seconds: float) -> None:
     assert type(wire["max_age"]) is int
     back = StreamConfig.from_wire(wire).max_age
     assert back == pytest.approx(seconds, rel=1e-15, abs=0.6e-9)
-    # And to the last digit, when they are whole ones.
+    # Whole seconds come back exactly.
     assert StreamConfig(max_age=back).to_wire() == wire or seconds > 1e6
 
 

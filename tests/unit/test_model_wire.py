@@ -1,4 +1,4 @@
-"""What is sent of a configuration, what is read of a reply, and what is remembered of it."""
+"""Tests of sending configurations, of reading replies, and of the fields that are kept."""
 
 from __future__ import annotations
 

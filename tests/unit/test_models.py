@@ -1,4 +1,4 @@
-"""What every model is: a value that does not change, shows what is set, and is documented."""
+"""Tests that every model is immutable, shows the fields that are set, and is documented."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_repr_shows_the_set_fields(model: object, shown: str) -> None:
 
 
 def documented_fields(path: Path) -> dict[str, dict[str, str]]:
-    """The docstrings of the fields of every class of a module."""
+    """Return the docstrings of the fields of every class of a module."""
     found: dict[str, dict[str, str]] = {}
     for node in ast.parse(path.read_text()).body:
         if not isinstance(node, ast.ClassDef):

@@ -1,4 +1,4 @@
-"""The pure parts of object stores: names, infos, digests, and where chunks are."""
+"""Tests of the pure parts of object stores: names, infos, digests and the places of chunks."""
 
 from __future__ import annotations
 
@@ -198,7 +198,7 @@ def test_a_store_is_its_stream_and_back() -> None:
 
 
 class Acks:
-    """Acks of chunks, by the sequences that a server may give them."""
+    """Acks of chunks, with sequences that a server could assign."""
 
     def __init__(self, sequences: list[int]) -> None:
         self._sequences = iter(sequences)
@@ -254,7 +254,7 @@ class Chunks:
         self.questions = 0
 
     def at(self, asked: int) -> tuple[int, int] | None:
-        """The first at or behind a sequence, and how many follow it."""
+        """Return the first chunk at or after a sequence, and the number of chunks after it."""
         self.questions += 1
         for number, sequence in enumerate(self.sequences):
             if sequence >= asked:
@@ -262,7 +262,7 @@ class Chunks:
         return None
 
     def find(self, places: Places, index: int) -> int | None:
-        """The sequence of a chunk, as a download finds it; None: it is missing."""
+        """Return the sequence of a chunk as a download finds it, or None if the chunk is missing."""
         places.begin(index)
         while True:
             asked = places.guess(index)

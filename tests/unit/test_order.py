@@ -1,4 +1,4 @@
-"""The order of an ordered consumer's messages: what a mailbox takes of what comes."""
+"""Tests of the order of an ordered consumer: the mailbox accepts messages only in order."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ SID = 7
 
 
 class Consumer:
-    """A mailbox with an order, and what an I/O thread would bring it."""
+    """A mailbox with an order, and a method that plays the I/O thread."""
 
     def __init__(self, order: Order) -> None:
         outbox = Outbox()
@@ -33,7 +33,7 @@ class Consumer:
 
     @property
     def taken(self) -> list[int]:
-        """Stream sequences in the mailbox."""
+        """Return the stream sequences in the mailbox."""
         return [
             int((msg.reply or "").split(".")[-4]) for msg in self.mailbox.take_rest()
         ]

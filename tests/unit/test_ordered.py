@@ -1,4 +1,4 @@
-"""The cursor of an ordered consumer: which consumer comes next, and where it all ends."""
+"""Tests of the cursor of an ordered consumer: its next consumers, and the end of a read."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ def test_the_last_of_each_subject_are_those_of_all_subjects_by_default() -> None
 def test_the_first_consumer_turns_the_policy_into_a_sequence(
     options: dict[str, Any],
 ) -> None:
-    """Asked again it would lead elsewhere, and what was published meanwhile were lost."""
+    """Using the policy again would lead elsewhere, and would lose messages published since."""
     place = cursor(**options)
     first = place.next_config()
     assert first.deliver_policy == config(**options).deliver_policy
@@ -256,10 +256,10 @@ def test_the_snapshot_is_not_the_end() -> None:
     [
         (5, 7, 3, Step.WAIT),
         (5, 7, 0, Step.END),  # deleted, expired
-        (5, 10, 3, Step.END),  # what follows is behind the end
+        (5, 10, 3, Step.END),  # the next message is after the end
         (5, 11, 3, Step.END),
         (6, 8, 0, Step.WAIT),  # on its way
-        (4, 6, 0, Step.WAIT),  # the answer is older than what came
+        (4, 6, 0, Step.WAIT),  # the reply is older than the last message
     ],
 )
 def test_when_nothing_comes_the_server_is_asked_for_the_end(
@@ -437,7 +437,7 @@ def test_a_start_in_the_future_is_not_a_stream_that_has_lost_its_end() -> None:
     assert place.next_config().opt_start_seq == 50
 
 
-# All of it together
+# All parts together
 
 
 class Stream:
@@ -486,7 +486,7 @@ class Stream:
         return len(self.left)
 
     def send(self) -> tuple[int, int, int] | None:
-        """The next message: its sequence in the consumer, in the stream, and what is left."""
+        """Return the next message: its consumer and stream sequences, and the pending count."""
         if not self.left:
             return None
         sequence = self.left[0]
@@ -499,7 +499,7 @@ class Stream:
 def read(
     stored: Stream, place: Cursor, actions: list[tuple[str, int]], to_end: bool
 ) -> list[int]:
-    """Take messages while `actions` happen, and after that until nothing is left."""
+    """Take messages while `actions` happen, and after them until no message is left."""
     taken: list[int] = []
     if to_end:
         place.until = stored.last
@@ -539,7 +539,7 @@ def read(
                 todo = todo or [("take", 10_000)]
                 again = True
             elif not todo and stored.count > order.consumer_sequence:
-                todo, again = [("take", 10_000)], True  # the last was dropped
+                todo, again = [("take", 10_000)], True  # the last message was lost
         place.reached(order.stream_sequence, order.consumer_sequence)
         taken += consumer.taken
         if again:

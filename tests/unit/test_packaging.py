@@ -1,4 +1,4 @@
-"""What is released, and the places that have to say the same of it."""
+"""Tests of the release, and that its version and names agree everywhere."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cutting a byte stream into frames, held against the oracle and against nats-py."""
+"""Tests of cutting a byte stream into frames, compared with the oracle and with nats-py."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def header_message(
 
 
 def ways_to_cut(stream: bytes) -> Iterator[Pieces]:
-    """Whole, byte by byte, and in two at every position."""
+    """Yield the stream as a whole, byte by byte, and in two pieces at every position."""
     yield [stream]
     yield [bytes([octet]) for octet in stream]
     for cut in range(len(stream) + 1):
@@ -166,14 +166,14 @@ def test_any_buffer_can_be_fed(kind: Callable[[bytes], bytes]) -> None:
 
 
 def test_a_buffer_may_be_overwritten_after_it_was_fed() -> None:
-    """A reading thread has one buffer, and receives into it again."""
+    """A reading thread uses one buffer again and again."""
     parser = Parser(MAX_MESSAGE)
     buffer = bytearray(b"MSG a 1 r 5\r\nhello\r\nMSG b 1 4\r\nwo")
     (_, (_, msg)) = parser.feed(buffer)[0]
     buffer[:] = b"x" * len(buffer)
     assert (msg.subject, msg.reply, msg.data) == ("a", "r", b"hello")
     assert shown(parser.feed(b"rd\r\n")) == shown([message("b", b"word")])
-    buffer.clear()  # raises BufferError while anyone still holds the buffer
+    buffer.clear()  # raises BufferError while the buffer is still in use
 
 
 def test_a_slice_of_a_buffer_is_read_to_its_end() -> None:
@@ -214,7 +214,7 @@ def test_messages_outlive_their_parser() -> None:
 
 @pytest.mark.parametrize("piece", [1 << 22, 1 << 18, (1 << 18) + 1, 65536, 1499, 7])
 def test_large_frames_arrive_whole(piece: int) -> None:
-    """Larger than any buffer, so that what it is kept in has to grow or to be emptied."""
+    """These frames are larger than any buffer, which must grow or be emptied."""
     noise = random.Random(1).randbytes(700_000)
     block = b"NATS/1.0\r\nA: " + b"a" * 300_000 + b"\r\n\r\n"
     size = len(block) + len(noise)
@@ -321,7 +321,7 @@ def test_a_parser_does_not_continue_after_an_error(stream: bytes) -> None:
 
 
 def test_an_error_shows_no_payload() -> None:
-    """Errors are logged, and payloads are nobody's business."""
+    """Errors are logged, and payloads are private."""
     with pytest.raises(ProtocolError) as refused:
         Parser(MAX_MESSAGE).feed(b"MSG a 1 2\r\nhunter2 is the password\r\n")
     assert "hunter2" not in str(refused.value)
@@ -352,7 +352,7 @@ def test_a_message_too_large_is_refused_before_it_arrives() -> None:
 
 
 def line_of(op: bytes, length: int) -> bytes:
-    """Write a MSG or HMSG line of so many bytes, its CRLF not counted."""
+    """Return a MSG or HMSG line of `length` bytes without its CRLF."""
     arguments = b" 1 0" if op == b"MSG" else b" 1 0 0"
     subject = b"s" * (length - len(op) - 1 - len(arguments))
     return op + b" " + subject + arguments + b"\r\n"
@@ -408,7 +408,7 @@ def test_a_message_that_no_memory_holds_is_refused(op: str, size: int) -> None:
 
 @pytest.mark.parametrize("bound", [-1, 2**63, 2**64, 2**200])
 def test_a_bound_that_no_message_has_is_no_bound(bound: int) -> None:
-    """Not that it is useful: but it must not wrap around into something else."""
+    """Such a bound is not useful, but it must not wrap around to another value."""
     try:
         parser = Parser(bound)
     except (ValueError, OverflowError):
@@ -421,7 +421,7 @@ def test_a_bound_that_no_message_has_is_no_bound(bound: int) -> None:
 # Properties -----------------------------------------------------------------------
 
 blanks = st.sampled_from([b" ", b" ", b" ", b"\t", b"  ", b" \t "])
-# nats-py ends a token at any ASCII white space, so these leave that out.
+# nats-py ends a token at any ASCII white space, so the tokens here contain none.
 tokens = st.text(
     st.characters(exclude_categories=["Cs", "Cc", "Z"]), min_size=1, max_size=12
 ).map(str.encode)
@@ -468,7 +468,7 @@ def pieces_of(draw: st.DrawFn, whole: st.SearchStrategy[bytes]) -> Pieces:
 
 @st.composite
 def damaged(draw: st.DrawFn, whole: st.SearchStrategy[bytes]) -> bytes:
-    """Overwrite, take out or put in a few bytes, as a broken peer might."""
+    """Overwrite, remove or insert a few bytes, as a broken peer might."""
     stream = bytearray(draw(whole))
     for _ in range(draw(st.integers(1, 3))):
         start = draw(st.integers(0, len(stream)))
@@ -501,7 +501,7 @@ def test_noise_reads_as_the_oracle_reads_it(pieces: Pieces) -> None:
 
 
 class NatsPyRecorder:
-    """What nats-py's parser takes for its client: it writes down what it is told."""
+    """A client for the parser of nats-py that records the calls."""
 
     def __init__(self) -> None:
         self.frames: Frames = []
@@ -543,7 +543,7 @@ def test_valid_streams_read_as_nats_py_reads_them(pieces: Pieces) -> None:
         (op, json.loads(value) if op == "INFO" else value)
         for piece in pieces
         for op, value in parser.feed(piece)
-        if op != "+OK"  # nats-py keeps these to itself
+        if op != "+OK"  # nats-py does not report these
     ]
     assert shown(frames) == shown(asyncio.run(read_by_nats_py(pieces)))
 
@@ -552,7 +552,7 @@ def test_valid_streams_read_as_nats_py_reads_them(pieces: Pieces) -> None:
 
 
 def seconds_to_read(pieces: Pieces) -> float:
-    """CPU time, the best of five: what else runs on the machine does not count."""
+    """Return the CPU time of the best of five runs. Other programs do not affect it."""
     times = []
     for _ in range(5):
         parser = Parser(64 << 20)
@@ -585,9 +585,9 @@ def drops(size: int) -> Pieces:
     "shape", [large_message, long_info, small_messages, drops], ids=lambda f: f.__name__
 )
 def test_the_cost_of_reading_is_linear(shape: Callable[[int], Pieces]) -> None:
-    """Sixteen times as much costs sixteen times as much, not 256 times.
+    """Sixteen times as much input takes sixteen times as long, not 256 times.
 
-    Between the two there is room for the caches, which hold the one and not the other.
+    The limit lies between the two, because caches hold the smaller input only.
     """
     ratio = seconds_to_read(shape(16 << 20)) / seconds_to_read(shape(1 << 20))
     assert ratio < 128

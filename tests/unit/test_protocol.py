@@ -32,7 +32,7 @@ from jsync.errors import (
     TLSError,
 )
 
-# What nats-server 2.15.1 sends, blank before the line end included.
+# The INFO of nats-server 2.15.1, including the blank before the line end.
 REAL_INFO = (
     b'{"server_id":"NDLEHM33JFW2YFKEVR2YEOIYZQV4MZFOU4L6YR6RKKZNDBTLMZVYDANM",'
     b'"server_name":"n1","version":"2.15.1","proto":1,"git_commit":"b2fd3ef",'
@@ -265,7 +265,7 @@ def test_a_permissions_violation_names_the_subject(
 
 
 def feed(handshake: Handshake, data: bytes) -> list[Step]:
-    """Do as the connection does, with a parser of whole lines."""
+    """Feed bytes as the connection does, with a parser of whole lines."""
     handshake.observe(data)
     steps = []
     for line in data.split(b"\r\n")[:-1]:

@@ -161,7 +161,7 @@ def test_a_cut_can_wait_for_a_byte(line: Line, to: Side, size: int) -> None:
     line.origin(to).sendall(b"012345")
     line.origin(to).sendall(b"6789")
     assert receive(line.end(to), 99) == b"0123456789"[:size]
-    assert ended_with(line.origin(to)) in {"fin", "reset"}  # some may be left unread
+    assert ended_with(line.origin(to)) in {"fin", "reset"}  # some bytes may be unread
 
 
 def test_only_the_connection_whose_byte_it_was_is_cut(line: Line) -> None:
@@ -195,7 +195,8 @@ def test_a_delay_is_one_way(line: Line) -> None:
 def test_a_delay_does_not_limit_the_bytes_under_way(line: Line) -> None:
     line.proxy.delay(0.2)
     start = time.monotonic()
-    data = b"x" * 20_000_000  # one read of the proxy every 0.2 seconds takes a minute
+    # with one read of the proxy every 0.2 seconds, this takes a minute
+    data = b"x" * 20_000_000
     sender = threading.Thread(target=line.client.sendall, args=(data,))
     sender.start()
     assert receive(line.server, len(data)) == data

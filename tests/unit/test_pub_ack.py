@@ -1,4 +1,4 @@
-"""The ack of a publish: what is read, what is none."""
+"""Tests of reading the ack of a publish, and of rejecting other replies."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ MODULES = {
 }
 
 MADE = "_@"
-"""How private names begin, and those that pytest adds to a package that brings a plugin."""
+"""The first characters of private names, and of names that pytest adds to a plugin's package."""
 
 
 def test_all_lists_the_public_names_of_the_package() -> None:
@@ -70,7 +70,7 @@ def test_help_shows_each_class_of_the_extension_and_its_methods() -> None:
         for name, method in vars(kind).items():
             if callable(method) and not name.startswith("_"):
                 assert method.__doc__, f"{kind.__name__}.{name}"
-                # `help` prints it by itself.
+                # `help` prints the signature by itself.
                 assert not method.__doc__.startswith(f"{name}("), name
                 assert "self" in inspect.signature(method).parameters
 
@@ -84,14 +84,15 @@ def test_help_shows_the_fields_of_a_configuration_with_plain_types() -> None:
 
 
 def public_calls() -> Iterator[tuple[str, inspect.Signature]]:
-    """Every public function and method whose signature `help` shows."""
+    """Yield every public function and method with a signature that `help` shows."""
     for name in jsync.__all__:
         thing = vars(jsync)[name]
         members = dict(inspect.getmembers(thing)) if inspect.isclass(thing) else {}
         calls = [(f"{name}.{key}", call) for key, call in members.items()]
         for path, call in [(name, thing), *calls]:
             if callable(call) and not path.rpartition(".")[2].startswith("_"):
-                with contextlib.suppress(ValueError):  # a class that only jsync makes
+                # classes that only jsync creates have no signature
+                with contextlib.suppress(ValueError):
                     yield path, inspect.signature(call)
 
 
@@ -110,7 +111,7 @@ def test_help_shows_no_private_argument_and_no_address_in_memory() -> None:
 def test_models_export_the_names_of_all() -> None:
     public = {name for name in vars(jsync.models) if name[0] not in MADE}
     modules = {module.name for module in pkgutil.iter_modules(jsync.models.__path__)}
-    # Of which the first three are for the package alone.
+    # The first three of these names are only for the package.
     inner = {"check_filter", "check_name", "decode_pub_ack"}
     assert public - modules - inner == set(jsync.models.__all__) - inner
 
@@ -125,7 +126,7 @@ def test_every_public_error_is_a_jsync_error() -> None:
 
 
 def offered() -> set[str]:
-    """Names that a user can import from a public module."""
+    """Return the names that a user can import from a public module."""
     modules = (jsync, errors, jsync.headers, jsync.models, metrics, server, testing)
     return {name for module in modules for name in vars(module) if name[0] not in MADE}
 
@@ -134,14 +135,14 @@ def test_every_type_that_a_public_call_returns_has_a_public_name() -> None:
     root = Path(jsync.__file__).parent
     parts = [root / "core", root / "jetstream", root / "compat", root / "models"]
     files = [path for part in parts for path in part.rglob("*.py")]
-    files.remove(root / "core/transport.py")  # its Stream is one of bytes
+    files.remove(root / "core/transport.py")  # its class Stream is a stream of bytes
     trees = [ast.parse(path.read_text()) for path in [*files, root / "_fast.pyi"]]
     classes = [
         node for tree in trees for node in tree.body if isinstance(node, ast.ClassDef)
     ]
     ours = {node.name for node in classes}
     inner = {
-        *("session", "newer_than"),  # for what is built on the connection
+        *("session", "newer_than"),  # for parts that build on the connection
     }
     for node in classes:
         if node.name not in jsync.__all__:

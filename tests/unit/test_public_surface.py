@@ -1,4 +1,4 @@
-"""Whoever wrote a program for the first release of jsync can still run it."""
+"""Tests that programs written for the first release of jsync still run."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .surface import surface
 
 FIRST = json.loads(Path(__file__).with_name("surface-3a21128.json").read_text())
 
-# What has changed since, and why. Additions need no entry.
+# The changes since then, with the reasons. Additions need no entry.
 CHANGED = {
     "jsync.BatchState: pickled as": "jsync.jetstream.atomic has it now",
     "jsync.Connection: adopt": "the session keeps what a drain has to wait for",
@@ -38,7 +38,7 @@ def test_every_public_name_is_still_there_and_is_called_as_before() -> None:
 
 
 def still(was: str, now: str | None) -> bool:
-    """Whether a call written for `was` works: new keywords may have come at the end."""
+    """Return whether a call written for `was` still works. New keywords may follow at the end."""
     if now is None:
         return False
     if was.startswith("(") and now.startswith("("):

@@ -1,4 +1,4 @@
-"""What push consumers' statuses mean, and when flow control is answered (ADR-15)."""
+"""Tests of the statuses of push consumers, and of the replies to flow control (ADR-15)."""
 
 from __future__ import annotations
 
@@ -207,14 +207,14 @@ def test_ordered_consumers_the_next_one_is_known_before_it_is_made() -> None:
     assert (first.after, first.last) == (0, None)
     cursor.began(ConsumerInfo(name="p_1", delivered=SequenceInfo(stream_seq=2)))
     cursor.reached(4, 1)
-    # What was the last of its subject then may be another message now.
+    # By then, another message may be the last of its subject.
     second = cursor.coming()
     assert (second.after, second.last, second.consumer_sequence) == (4, 10, 0)
     cursor.reached(10, 3)
     assert cursor.coming().last is None
 
 
-# Its consumer
+# The consumer of a subscription
 
 
 def test_a_consumer_that_was_there_before_is_never_deleted() -> None:

@@ -1,4 +1,4 @@
-"""TLS in the extension: over a socket pair, with Python's `ssl` as the server."""
+"""Tests of TLS in the extension: over a socket pair, with the `ssl` of Python as the server."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SID = 7
 
 
 class Context(ssl.SSLContext):
-    """Knows which threads read and wrote, and has `inside` done in the middle of it."""
+    """Records the threads that read and wrote, and calls `inside` in the middle of them."""
 
     readers: set[int]
     writers: set[int]
@@ -91,16 +91,16 @@ class Pair:
         self.outbox.open(near.fileno(), b"", direct=True, records=self.records)
 
     def encrypted(self, data: bytes) -> bytes:
-        """The ciphertext of the server for some bytes, and all that it has to send before."""
+        """Return the ciphertext of the server for these bytes, after any pending ciphertext."""
         self.server.write(data)
         return self.outgoing.read()
 
     def turn(self, seconds: float = 0.0) -> list[tuple[Event, Any]]:
-        """Be the I/O thread for so long, and for one turn at least."""
+        """Play the I/O thread for this time, but for at least one turn."""
         return self.line.run(time.monotonic() + seconds)
 
     def heard(self) -> bytes:
-        """What the server can read by now."""
+        """Return the bytes that the server can read now."""
         parts = []
         while True:
             try:
@@ -128,7 +128,7 @@ def frame(data: bytes) -> bytes:
 
 
 def in_a_thread(act: Callable[[], object]) -> int:
-    """The thread that did it."""
+    """Run `act` in a thread, and return the id of that thread."""
     thread = threading.Thread(target=act)
     thread.start()
     thread.join(60)
@@ -265,7 +265,7 @@ def test_threads_that_write_at_once_mix_no_bytes(pair: Pair) -> None:
 
 
 def answer(pair: Pair, count: int) -> None:
-    """Be a server that answers so many requests to whoever sent them."""
+    """Play a server that replies to `count` requests."""
     pair.far.settimeout(60)
     heard = b""
     while count:

@@ -1,4 +1,4 @@
-"""When a failed message is tried again, and what its dead letter says."""
+"""Tests of the delays of retries, and of the headers of dead letters."""
 
 from __future__ import annotations
 

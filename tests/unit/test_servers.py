@@ -25,7 +25,7 @@ def make_pool(*servers: Server, **options: Any) -> ServerPool:
 
 
 def run(pool: ServerPool, attempts: int) -> list[tuple[str, Pause | None]]:
-    """Fail `attempts` times; what was tried, and the pause before each."""
+    """Fail `attempts` times. Return the tried servers, and the pause before each attempt."""
     log = []
     for _ in range(attempts):
         pause, server = pool.pause, pool.select()
@@ -212,7 +212,8 @@ def test_the_order_given_is_kept_unless_shuffled() -> None:
     shuffled = make_pool(*servers, randomize=True).servers
     assert shuffled != servers
     assert sorted(s.host for s in shuffled) == sorted(s.host for s in servers)
-    assert shuffled == make_pool(*servers, randomize=True).servers  # the same dice
+    # with the same random numbers
+    assert shuffled == make_pool(*servers, randomize=True).servers
     firsts = {
         make_pool(A, B, C, randomize=True, dice=random.Random(n)).servers[0].host
         for n in range(30)
@@ -345,7 +346,8 @@ def test_a_refusal_counts_over_other_failures_but_not_over_a_success() -> None:
     pool.failed(A, AuthenticationError(REFUSAL))
     pool.connected(A)
     pool.lost(AuthenticationError("User Authentication Expired"))
-    pool.failed(A, AuthenticationError(REFUSAL))  # another one: the creds were swapped?
+    # a new rejection, perhaps of new credentials
+    pool.failed(A, AuthenticationError(REFUSAL))
     pool.failed(A, OSError())
     assert pool.select() == A
     pool.failed(A, AuthenticationError(REFUSAL))
@@ -420,7 +422,7 @@ def test_discovered_servers_go_when_announced_no_longer_but_yours_stay() -> None
     assert [s.host for s in pool.servers] == ["a", "b", "c", "d"]
     pool.discover(["d"])
     assert [s.host for s in pool.servers] == ["a", "b", "d"]
-    assert pool.discover(["c"]) == []  # restarted, not new
+    assert pool.discover(["c"]) == []  # a restarted server, not a new one
     assert [s.host for s in pool.servers] == ["a", "b", "c"]
 
 
@@ -460,7 +462,7 @@ def test_a_discovered_server_inherits_scheme_userinfo_and_certificate_name() -> 
     assert ip.certificate_name == "nats.example.com"
     assert named.certificate_name == "other.example.com"
     assert (own.user, own.password) == ("v", "q")
-    # What an address was learnt through is passed on to what is learnt from it.
+    # The name is passed on from an address to the addresses that it announces.
     pool.lost()
     pool.connected(ip)
     (third,) = pool.discover(["10.0.0.3:4222"])

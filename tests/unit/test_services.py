@@ -1,4 +1,4 @@
-"""Services without a server: names, subjects, counts, messages, and handlers by annotation."""
+"""Tests of services without a server: names, subjects, counts, messages and typed handlers."""
 
 from __future__ import annotations
 
@@ -378,7 +378,7 @@ def test_the_schemas_of_the_types_are_json() -> None:
 
 
 def returns_nothing(order: Order) -> None:
-    """Answers all the same, since nothing else can."""
+    """A handler without a result sends an empty reply, because nothing else can reply."""
 
 
 def returns_perhaps(order: Order) -> Total | None:

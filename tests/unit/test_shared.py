@@ -1,8 +1,7 @@
-"""Threads that meet at what several of them share, in Python: see docs/locks.md.
+"""Tests of threads that use the same Python objects: see docs/locks.md.
 
-Most of these can fail on
-a Python without a GIL alone. So the threads meet more often there, and `JSYNC_ROUNDS` says
-how often they do.
+Most of these tests can fail only on a Python without a GIL. The threads therefore meet more often
+there. `JSYNC_ROUNDS` sets the number of rounds.
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ LONG = 60.0
 
 @pytest.fixture(autouse=True)
 def restless() -> Iterator[None]:
-    """With a GIL, threads take turns as often as can be."""
+    """With a GIL, make threads switch as often as possible."""
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     yield
@@ -83,7 +82,10 @@ def test_ctrl_c_leaves_no_lock_locked() -> None:
 
 
 def meet(rounds: int, *calls: Callable[[int], object]) -> list[list[Any]]:
-    """The results of each call, which has a thread; they begin each round together."""
+    """Run each call on a thread, all starting each round together.
+
+    Return the results of each call.
+    """
     barrier = threading.Barrier(len(calls))
 
     def run(call: Callable[[int], object]) -> list[Any]:
@@ -158,7 +160,7 @@ def test_every_thread_that_waits_for_a_gate_gets_through() -> None:
 
 
 def idle_session() -> Session:
-    """A session whose I/O thread never begins."""
+    """A session whose I/O thread never starts."""
     values = {
         name: p.default for name, p in signature(jsync.connect).parameters.items()
     }
@@ -190,7 +192,7 @@ def test_a_thread_that_gives_up_waiting_does_not_disturb_the_waker() -> None:
                 pass
 
     def wake(_: int) -> None:
-        # What `connected` does with them, without a server.
+        # `connected` does the same with the waiting calls, but needs a server.
         with session.lock:
             waiting = list(session._waiting)
             session._waiting.clear()
@@ -321,7 +323,7 @@ def test_a_read_is_cancelled_by_any_thread() -> None:
         read._creating, read._inquiry = "name", asked
 
     def over(number: int) -> list[str]:
-        """What `_step` does with an answer at the end: the name is for one of the two."""
+        """Do what `_step` does with a reply at the end. Only one thread may delete that name."""
         deleted: list[str] = []
         reads[number].place = stub(delete=deleted.append)
         reads[number].turn(State.ENDING)
@@ -372,7 +374,7 @@ def test_the_place_in_a_stream_never_goes_back() -> None:
 
 
 class Still:
-    """The changes of a bucket in which nothing happens but what a test does."""
+    """The changes of a bucket, in which only the test makes changes."""
 
     def __init__(self) -> None:
         self.outbox = outbox()
@@ -399,7 +401,7 @@ def test_every_thread_that_waits_for_a_revision_is_woken() -> None:
 
 
 class Keys:
-    """A bucket in which the one key is free, or not."""
+    """A bucket whose only key is free or taken."""
 
     bucket = "B"
 
@@ -489,7 +491,7 @@ def test_a_stop_from_any_thread_ends_the_wait_of_a_member() -> None:
         members.append(member)
 
     def read(number: int) -> bool:
-        """What `take` does while the member has no partitions."""
+        """Do what `take` does while the member has no partitions."""
         member = members[number]
         with member._flags:
             member._wake = Gate(box)

@@ -1,4 +1,4 @@
-"""Objects at work on a connection, when Ctrl-C came while one was being made."""
+"""Tests of the active objects of a connection when Ctrl-C comes while one is being made."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The stub of the extension is what the type checker and the reader see of it."""
+"""Tests that the stub of the extension matches it for type checkers and readers."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_the_extension_lists_all_its_parts_in_their_order() -> None:
 
 
 def docstrings_of_the_stub() -> Iterator[tuple[str, str, str]]:
-    """Class or function, name, and text of each docstring there."""
+    """Yield the class or function, the name, and the text of each docstring in the stub."""
     for top in ast.parse((ROOT / "jsync/_fast.pyi").read_text()).body:
         if not isinstance(top, ast.ClassDef | ast.FunctionDef):
             continue
@@ -75,7 +75,7 @@ def docstring_of_the_extension(owner: str, name: str) -> str:
 
 
 def test_a_docstring_stands_in_the_stub_again_only_where_users_see_it() -> None:
-    """Documentation and editors read the stub, and `help` the extension."""
+    """Documentation and editors read the stub, and `help` reads the extension."""
     public = [testing.Ack, *(getattr(jsync, name) for name in jsync.__all__)]
     shown = {
         base.__name__

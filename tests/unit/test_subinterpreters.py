@@ -1,4 +1,4 @@
-"""Subinterpreters (PEP 734) are refused in one sentence, and the main one goes on."""
+"""Tests that subinterpreters (PEP 734) are rejected in one sentence, and the main one continues."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-# What this Python has: a public module since 3.14, and others before.
+# The API of this Python: a public module since 3.14, and private ones before.
 RUN = {
     True: """
 from concurrent import interpreters
@@ -42,7 +42,7 @@ print(jsync.Headers({"still": "here"})["still"])
 
 @pytest.fixture
 def told() -> str:
-    """The output of a program that imports jsync, also in a subinterpreter."""
+    """Return the output of a program that imports jsync, also in a subinterpreter."""
     program = RUN[sys.version_info >= (3, 14)] + PROGRAM
     done = subprocess.run(
         [sys.executable, "-c", program],

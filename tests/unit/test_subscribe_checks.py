@@ -1,4 +1,4 @@
-"""ADR-15, Push Consumer active information and queue group binding: each rule by itself."""
+"""Tests of each rule of ADR-15, Push Consumer active information and queue group binding."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def test_binding_compares_only_the_given_fields() -> None:
     check_existing(push_wanted("a", consumer="c", config={"max_deliver": 5}), info)
     with pytest.raises(errors.ConfigMismatchError, match="ack_policy"):
         check_existing(push_wanted("a", consumer="c", config=ConsumerConfig()), info)
-    # A configuration of nats-py says more than it was told.
+    # A configuration of nats-py contains more than its user has set.
     config = nats_py.ConsumerConfig(ack_policy=nats_py.AckPolicy.ALL)
     check_existing(push_wanted("a", consumer="c", config=config), info)
 
@@ -192,7 +192,7 @@ def test_race_a_consumer_older_than_the_creation_took_is_of_somebody_else() -> N
     info = ConsumerInfo(created=created, ts=created + timedelta(seconds=0.5))
     assert can_be_made_within(0.6, info)
     assert not can_be_made_within(0.4, info)
-    # Where that cannot be known, it is ours.
+    # If the age of the consumer is unknown, it counts as ours.
     assert can_be_made_within(0.4, ConsumerInfo(created=created))
     clustered = ConsumerInfo(created=created, ts=info.ts, cluster=ClusterInfo())
     assert can_be_made_within(0.4, clustered)

@@ -1,4 +1,4 @@
-"""ADR-15, Configuration, Consumer name, Queue name: what a subscription may ask for."""
+"""Tests of ADR-15, Configuration, Consumer name, Queue name: the options of a subscription."""
 
 from __future__ import annotations
 
@@ -187,7 +187,7 @@ def test_configuration_the_same_field_twice_has_to_be_the_same() -> None:
     assert push("a", config=config, fields={"headers_only": True}).config.headers_only
     with pytest.raises(ConfigError, match="headers_only: True in config, False as"):
         push("a", config=config, fields={"headers_only": False})
-    # What a configuration of nats-py says without being told gives way.
+    # Your arguments override the defaults in a configuration of nats-py.
     wanted = push(
         "a", config=nats_py.ConsumerConfig(), fields={"deliver_policy": "new"}
     )
@@ -288,7 +288,7 @@ def test_queue_name_is_the_durable_name_when_none_is_given() -> None:
     assert "durable_name" not in wanted.asked
     assert push("a", queue="workers", durable="d").name == "d"
     assert push("a", queue="workers", consumer="c").name == "c"
-    # As with nats-py, whose configurations carry the group.
+    # As in nats-py, the configuration contains the group.
     assert push("a", config={"deliver_group": "workers"}).name == "workers"
 
 

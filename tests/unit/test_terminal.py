@@ -1,4 +1,4 @@
-"""Text of strangers, before a terminal gets it."""
+"""Tests of escaping text of strangers for a terminal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Messages made by hand: a handler is called with one, and the message tells what it did."""
+"""Tests of messages made by hand, which record the acks of a handler."""
 
 from __future__ import annotations
 

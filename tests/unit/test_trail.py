@@ -1,4 +1,4 @@
-"""Which messages of a push consumer are missing, by its consumer sequences (ADR-15)."""
+"""Tests of finding lost messages of a push consumer by its consumer sequences (ADR-15)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,11 @@ class Desk:
         self.line.subscribe(1, self.mailbox)
 
     def send(self, *messages: tuple[int, int]) -> bool:
-        """Deliver messages with these consumer and stream sequences; whether a gap was."""
+        """Deliver messages with these consumer and stream sequences.
+
+        Returns:
+            Whether there was a gap.
+        """
         frames = b"".join(
             b"MSG to 1 $JS.ACK._.acc.S.C.1.%d.%d.1700000000000000000.5 1\r\nx\r\n"
             % (stream, consumer)
@@ -108,7 +112,7 @@ def test_message_gaps_earlier_than_the_known_place_are_found(
 
 def test_message_gaps_none_when_all_that_was_sent_has_come_by_then(desk: Desk) -> None:
     desk.send((1, 10), (2, 20))
-    # The info of a server that had sent these already when it answered.
+    # The info comes from a server that had already sent these messages.
     assert not desk.trail.begin(2, 20)
     assert desk.step(3) == []
 

@@ -1,4 +1,4 @@
-"""What a server is too old for, told from versions, configurations and options."""
+"""Tests of the features that a server lacks, by versions, configurations and options."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
         (ServerInfo(version="2.14.6", api_lvl=4), (2, 14)),
         (ServerInfo(version="2.15.0-dev", api_lvl=5), (2, 15)),
         (ServerInfo(version="2.9.25"), (2, 9)),
-        # Nothing is refused for a server of which nothing is known.
+        # If the version of a server is unknown, jsync rejects nothing.
         (ServerInfo(version="3.0.0", api_lvl=17), (2, 15)),
         (ServerInfo(version="main"), (2, 15)),
         (ServerInfo(version=""), (2, 15)),
@@ -99,7 +99,7 @@ def test_the_error_names_every_missing_feature() -> None:
     [
         (StreamConfig(name="A", max_msgs=1, compression="s2", metadata={"a": "b"}), {}),
         (StreamConfig(name="A", allow_msg_ttl=True), {"allow_msg_ttl": (2, 11)}),
-        # What a server does anyway that does not know the field.
+        # A server that does not know these fields behaves like this anyway.
         (StreamConfig(name="A", allow_msg_ttl=False, persist_mode="default"), {}),
         (ConsumerConfig(priority_policy="none", priority_groups=[]), {}),
         (StreamConfig(name="A", persist_mode="async"), {"persist_mode": (2, 12)}),

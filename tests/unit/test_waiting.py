@@ -1,4 +1,4 @@
-"""Who waits, for what, and who reads meanwhile: over a socket pair, without a server."""
+"""Tests of waiting threads, and of the one that reads, over a socket pair without a server."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Wire:
         waker.clear()
 
     def has_woken_the_io_thread(self) -> bool:
-        """Whether that has been done since the last call."""
+        """Return whether the I/O thread was woken since the last call."""
         with DefaultSelector() as selector:
             selector.register(self._waker.read_fd, EVENT_READ)
             woken = bool(selector.select(0))
@@ -111,7 +111,7 @@ def test_a_reading_thread_tells_the_io_thread_when_the_first_mailbox_ends(
     wire.far.sendall(MESSAGE)
     assert wire.mailbox.next(10).data == b"x"
     assert wire.has_woken_the_io_thread()
-    # It has been told: what ends next keeps the first company.
+    # The I/O thread knows already, so the next end does not wake it again.
     other = JetStreamMailbox(wire.outbox, SID + 1)
     other.end_after(1)
     wire.line.subscribe(SID + 1, other)
@@ -124,7 +124,7 @@ def test_a_reading_thread_tells_the_io_thread_when_the_first_mailbox_ends(
 def test_a_message_that_comes_while_acks_are_sent_before_a_wait_is_not_waited_for(
     wire: Wire,
 ) -> None:
-    # So much that the GIL is given up for the sending of it.
+    # The write is so large that it releases the GIL.
     wire.outbox.command(b"ack", lazy=True)
     wire.outbox.command(bytes(200_000), riding=True)
     begin = threading.Lock()
@@ -139,8 +139,8 @@ def test_a_message_that_comes_while_acks_are_sent_before_a_wait_is_not_waited_fo
 
     delivering = threading.Thread(target=deliver)
     delivering.start()
-    # One after the other without bytecode in between: whoever gives the GIL up after
-    # having held it for so long gets it back behind a thread that waits for it.
+    # These steps run without bytecode in between. A thread that releases the GIL after holding it
+    # for so long gets it back only after a waiting thread.
     steps: tuple[Callable[[], object], ...] = (
         begin.release,
         sleep_with_the_gil(50),
@@ -180,14 +180,15 @@ def test_acks_stay_for_company_while_messages_come_where_the_server_does_not_nee
 ) -> None:
     wire.mailbox.holds_acks = True
     ack_and_take_the_next(wire)
-    assert acks_that_left(wire) == b"ack"  # nobody knew yet that messages come quickly
+    # jsync does not know yet that messages come quickly
+    assert acks_that_left(wire) == b"ack"
 
     def two_stay() -> bool:
         ack_and_take_the_next(wire)
         ack_and_take_the_next(wire)
         return acks_that_left(wire) == b""
 
-    # A busy machine may take long between two.
+    # On a busy machine there may be a long time between two messages.
     assert any(two_stay() for _ in range(50))
 
 
@@ -205,7 +206,7 @@ def test_acks_leave_before_a_wait_for_the_io_thread(wire: Wire) -> None:
     wire.mailbox.holds_acks = True
     for _ in range(5):
         ack_and_take_the_next(wire)
-    wire.line.close()  # as with TLS, or when other threads wait as well
+    wire.line.close()  # as with TLS, or when other threads also wait
     assert wire.mailbox.get(0.01) is None
     assert wire.outbox.pending == 0
 
@@ -251,8 +252,8 @@ def test_a_thread_that_waits_for_the_io_thread_calls_it_back_after_a_read(
         assert other.get(0.0001) is None
         return wire.has_woken_the_io_thread()
 
-    # It leaves the socket alone for a moment, which is over early on a busy machine.
+    # The I/O thread leaves the socket alone for a moment, which may be over on a busy machine.
     assert any(calls_back() for _ in range(50))
-    # Nobody has read since, so there is nothing to call it back from.
+    # No thread has read since, so the I/O thread does not need to be called back.
     assert other.get(0.0001) is None
     assert not wire.has_woken_the_io_thread()

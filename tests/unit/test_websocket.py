@@ -1,4 +1,4 @@
-"""The upgrade to a WebSocket, and its frames, held against the oracle."""
+"""Tests of the upgrade to a WebSocket and of its frames, compared with the oracle."""
 
 from __future__ import annotations
 
@@ -269,7 +269,7 @@ def test_a_value_that_http_cannot_carry_is_rejected_without_showing_it() -> None
 
 
 def in_frames(stream: bytes, cuts: list[int]) -> bytes:
-    """The stream in frames of its own at each cut, with all that may come in between."""
+    """Return the stream in a new frame at each cut, with control frames in between."""
     edges = [0, *sorted(cut % (len(stream) + 1) for cut in cuts), len(stream)]
     frames = b""
     for number, (start, end) in enumerate(pairwise(edges)):
@@ -294,7 +294,7 @@ def ways_to_cut(stream: bytes) -> Iterator[list[bytes]]:
 
 
 def flat(given: list[Any]) -> list[Any]:
-    """What all pieces gave, and whether the last was refused."""
+    """Return the results of all pieces, and the error if the last was rejected."""
     return [one for part in given if isinstance(part, list) for one in part] + [
         part for part in given if not isinstance(part, list)
     ]

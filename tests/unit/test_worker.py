@@ -1,4 +1,4 @@
-"""What handlers take, which processes run, and what workers count."""
+"""Tests of the arguments of handlers, the processes that run, and the counts of workers."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ def test_a_handler_needs_a_stream_and_a_subject() -> None:
 
 
 def crew(slots: int = 2) -> Crew:
-    """All at work."""
+    """Return a crew whose processes all work."""
     made = Crew(slots)
     for process, place in enumerate(made.due(0)):
         made.started(process, place)
@@ -283,7 +283,7 @@ def test_an_old_process_that_ends_before_its_replacement_is_ready_is_not_missed(
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 3)), max_size=60))
 def test_each_place_has_a_process_or_gets_one(events: list[tuple[int, int]]) -> None:
-    """Whatever happens, until it ends by itself or is told to."""
+    """The crew continues through all events until it ends by itself or is told to end."""
     made, numbers, now = Crew(3), itertools.count(), 0.0
     for what, which in events:
         now += 31.0

@@ -35,7 +35,7 @@ def brief(entries: Any) -> list[tuple[str, bytes, str]]:
 
 @pytest.fixture
 def filled(bucket: jsync.KeyValue) -> jsync.KeyValue:
-    """A bucket with a: 1, 2; b: 3, deleted; c: purged; d.x: 4."""
+    """A bucket with the keys a (revisions 1, 2), b (3, deleted), c (purged) and d.x (4)."""
     bucket.put("a", b"1")
     bucket.put("a", b"2")
     bucket.put("b", b"3")
