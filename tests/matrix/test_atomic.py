@@ -143,7 +143,7 @@ def test_counters_and_schedules_are_refused_where_they_would_be_stored_wrongly(
         assert js.publish("c.1", incr=3).value == 6
 
 
-# Old servers behind a new one -----------------------------------------------------------
+# Old servers with a new leaf node -------------------------------------------------------
 
 
 @pytest.fixture(scope="module", params=["2.10", "2.11"])

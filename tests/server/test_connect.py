@@ -308,7 +308,7 @@ def test_without_retry_the_first_failure_is_final(own_server: StartServer) -> No
     wait_for(lambda: not threads_since(before))
 
 
-# Refusals -----------------------------------------------------------------------------
+# Rejected connections -----------------------------------------------------------------
 
 
 def test_a_process_patched_by_gevent_is_refused() -> None:

@@ -281,7 +281,7 @@ def test_a_first_handshake_cut_at_any_byte_is_one_typed_error(words: bytes) -> N
                 connect(fake.url, Events(), connect_timeout=LONG)
 
 
-# Closing meanwhile --------------------------------------------------------------------
+# Closing during the handshake ---------------------------------------------------------
 
 
 def stop_at(peer: Peer, moment: Callable[[Peer, bytes], None], words: bytes) -> None:

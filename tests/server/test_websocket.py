@@ -472,7 +472,7 @@ def test_garbage_ends_the_connection_and_the_next_one_works(
             assert works(nc)
 
 
-# A server made by hand ----------------------------------------------------------------
+# A fake server ------------------------------------------------------------------------
 
 
 def test_path_and_headers_reach_the_server() -> None:

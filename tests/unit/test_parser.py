@@ -238,7 +238,7 @@ def test_large_frames_arrive_whole(piece: int) -> None:
     )
 
 
-# Frames that are refused ----------------------------------------------------------
+# Rejected frames ------------------------------------------------------------------
 
 MALFORMED = {
     "an unknown op": b"HELLO a\r\n",
