@@ -1,3 +1,5 @@
+"""Tests of the cluster of servers that other tests use."""
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING

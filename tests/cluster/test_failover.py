@@ -1,3 +1,5 @@
+"""Tests of a connection to a cluster whose servers die, stop and return."""
+
 from __future__ import annotations
 
 import functools

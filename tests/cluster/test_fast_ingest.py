@@ -1,3 +1,5 @@
+"""Tests of fast ingest into a replicated stream while leaders step down and die."""
+
 from __future__ import annotations
 
 import contextlib

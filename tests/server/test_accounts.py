@@ -1,3 +1,5 @@
+"""Tests of servers with operators, accounts, users and passwords, which other tests use."""
+
 from __future__ import annotations
 
 import base64

@@ -1,3 +1,5 @@
+"""Tests that bad arguments are rejected before anything is sent."""
+
 from __future__ import annotations
 
 import math

@@ -1,3 +1,5 @@
+"""Tests of a connection beside code that holds the GIL or computes for long."""
+
 from __future__ import annotations
 
 import time

@@ -1,3 +1,5 @@
+"""Tests of the certificates that other tests use."""
+
 from __future__ import annotations
 
 import ssl

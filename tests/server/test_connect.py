@@ -1,3 +1,5 @@
+"""Tests of the first connect: addresses, timeouts and rejected connections."""
+
 from __future__ import annotations
 
 import socket

@@ -1,3 +1,5 @@
+"""Tests of drain, close and the with block of a connection."""
+
 from __future__ import annotations
 
 import threading

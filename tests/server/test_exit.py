@@ -1,3 +1,5 @@
+"""Tests of the end of the interpreter, of a connection, and of the cost of the import."""
+
 from __future__ import annotations
 
 import gc

@@ -1,3 +1,5 @@
+"""Tests of fast ingest on a real server."""
+
 from __future__ import annotations
 
 import contextlib

@@ -1,3 +1,5 @@
+"""Tests of fast ingest with cut connections, killed servers and deleted streams."""
+
 from __future__ import annotations
 
 import contextlib

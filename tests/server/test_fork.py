@@ -1,3 +1,5 @@
+"""Tests of connections and subscriptions in a forked child."""
+
 from __future__ import annotations
 
 import copy

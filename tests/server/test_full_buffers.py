@@ -1,3 +1,5 @@
+"""Tests of full buffers in both directions, with and without TLS."""
+
 from __future__ import annotations
 
 import contextlib

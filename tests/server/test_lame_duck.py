@@ -1,3 +1,5 @@
+"""Tests of leaving a server in lame duck mode."""
+
 from __future__ import annotations
 
 import functools

@@ -1,3 +1,5 @@
+"""Tests of `LocalServer`."""
+
 from __future__ import annotations
 
 import os

@@ -1,3 +1,5 @@
+"""Tests of malformed and random bytes from a server."""
+
 from __future__ import annotations
 
 import contextlib

@@ -1,3 +1,5 @@
+"""Tests of the fault proxy with a real server."""
+
 from __future__ import annotations
 
 import threading

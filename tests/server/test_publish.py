@@ -1,3 +1,5 @@
+"""Tests of publishing core messages."""
+
 from __future__ import annotations
 
 import ctypes

@@ -1,3 +1,5 @@
+"""Tests of reconnecting after a lost connection."""
+
 from __future__ import annotations
 
 import functools

@@ -1,3 +1,5 @@
+"""Tests of messages that are published while the connection is lost."""
+
 from __future__ import annotations
 
 import functools

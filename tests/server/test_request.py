@@ -1,3 +1,5 @@
+"""Tests of requests with one reply and with many."""
+
 from __future__ import annotations
 
 import gc

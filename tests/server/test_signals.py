@@ -1,3 +1,5 @@
+"""Tests of Ctrl-C, signal handlers and finalisers during blocking calls."""
+
 from __future__ import annotations
 
 import logging

@@ -1,3 +1,5 @@
+"""Tests of connections that are dead without an error, and of closing at such times."""
+
 from __future__ import annotations
 
 import contextlib

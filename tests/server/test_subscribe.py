@@ -1,3 +1,5 @@
+"""Tests of core subscriptions: reading, callbacks, slow readers and permissions."""
+
 from __future__ import annotations
 
 import itertools

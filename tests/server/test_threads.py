@@ -1,3 +1,5 @@
+"""Tests of several threads that use one connection."""
+
 from __future__ import annotations
 
 import random

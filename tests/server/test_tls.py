@@ -1,3 +1,5 @@
+"""Tests of TLS: trust, client certificates, the handshake and faults."""
+
 from __future__ import annotations
 
 import contextlib

@@ -1,3 +1,5 @@
+"""Tests of the authentication options and of their secrets."""
+
 from __future__ import annotations
 
 import base64

@@ -1,3 +1,5 @@
+"""Tests of the error classes and of the server codes that they stand for."""
+
 from __future__ import annotations
 
 import builtins

@@ -1,3 +1,5 @@
+"""Tests of matching subjects with the patterns of streams."""
+
 from __future__ import annotations
 
 import pytest

@@ -1,3 +1,5 @@
+"""Tests of the handshake of a connection, without a socket."""
+
 from __future__ import annotations
 
 import json

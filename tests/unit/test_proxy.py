@@ -1,3 +1,5 @@
+"""Tests of the fault proxy with plain sockets."""
+
 from __future__ import annotations
 
 import socket

@@ -1,3 +1,5 @@
+"""Tests of the public names, their signatures and their docstrings."""
+
 from __future__ import annotations
 
 import ast

@@ -1,3 +1,5 @@
+"""Tests of turning publish options into headers."""
+
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta, timezone

@@ -1,3 +1,5 @@
+"""Tests of parsing server URLs, and of the order and the pauses of connects."""
+
 from __future__ import annotations
 
 import pickle

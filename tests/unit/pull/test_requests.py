@@ -1,3 +1,5 @@
+"""Tests of the requests and the statuses of pulls."""
+
 from __future__ import annotations
 
 import json
