@@ -89,12 +89,12 @@ class Stranded:
             if origin is None:
                 self._report(error)
             else:
-                self._report(unburied(origin, subject, error))
                 self._told("kept")
+                self._report(unburied(origin, subject, error))
             return False
         if new:
-            self._report(given_up(origin, subject, reason, None))
             self._told("dead")
+            self._report(given_up(origin, subject, reason, None))
         return True
 
 
