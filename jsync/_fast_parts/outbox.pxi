@@ -294,7 +294,10 @@ cdef class Outbox:
         self.fd = self.wake_fd = -1  # closed soon, and the numbers given to other files
         self.drained = 0
         block_free(&self.fill)
-        block_free(&self.drain)
+        if self.sending:  # and this is a finaliser in there: TLS reads these bytes
+            self.drain.size = self.drain.run_count = 0
+        else:
+            block_free(&self.drain)
         wire_reset(&self.wire)
         self.sealed = 0
         self.owed = False
@@ -305,32 +308,24 @@ cdef class Outbox:
 
     def take(self, most: int) -> bytes:
         """Take up to `most` bytes to compress; the I/O thread's, when not direct."""
-        cdef bytes taken = self.take_bytes(most, False)
-        pthread_mutex_lock(&self.mutex)
-        self.kicked = self.pending_now() > 0
-        if not self.kicked:
-            note_time(&self.lazy_since, 0)
-        pthread_mutex_unlock(&self.mutex)
-        return taken
-
-    cdef bytes take_bytes(self, size_t most, bint framed):
-        """Take up to so many bytes, or of their frames; for the one thread that sends."""
-        cdef bytes taken
+        cdef bytes taken = b""
         cdef size_t n = 0
         cdef const char* data
         pthread_mutex_lock(&self.mutex)
         self.swap()
-        data = self.next_bytes(&n, framed)
-        n = min(n, most)
+        data = self.next_bytes(&n, False)
+        n = min(n, <size_t>most)
         pthread_mutex_unlock(&self.mutex)
-        if n == 0:
-            return b""
-        taken = PyBytes_FromStringAndSize(NULL, n)
+        if n:
+            taken = PyBytes_FromStringAndSize(NULL, n)
         pthread_mutex_lock(&self.mutex)
         # Only this thread takes any, but `close` may have freed them.
-        if self.state != CLOSED:
+        if n and self.state != CLOSED:
             memcpy(PyBytes_AS_STRING(taken), data, n)
-            self.took(n, framed)
+            self.took(n, False)
+        self.kicked = self.pending_now() > 0
+        if not self.kicked:
+            note_time(&self.lazy_since, 0)
         pthread_mutex_unlock(&self.mutex)
         return taken
 
@@ -794,20 +789,29 @@ cdef class Outbox:
     cdef int carry_records(self, size_t most) except -1:
         """Encrypt and send until nothing is left, or the socket takes no more."""
         cdef Records records
-        cdef bytes plain
+        cdef const char* plain
         cdef ssize_t n
-        cdef size_t sent = 0
+        cdef size_t sent = 0, size = 0
+        cdef bint owed
         cdef int error, fd
         pthread_mutex_lock(&self.mutex)
         records, fd = self.records, self.fd
         pthread_mutex_unlock(&self.mutex)
         while sent < most:
             if records.left() == 0:
-                plain = self.take_bytes(SEALED_AT_ONCE, self.wire.on)
-                if not plain and not self.owed:
+                pthread_mutex_lock(&self.mutex)
+                self.swap()
+                plain = self.next_bytes(&size, self.wire.on)
+                size = min(size, <size_t>SEALED_AT_ONCE)
+                owed, self.owed = self.owed, False
+                pthread_mutex_unlock(&self.mutex)
+                if not size and not owed:
                     return 0
-                self.owed = False
-                records.seal(plain)
+                records.seal(plain, size)
+                pthread_mutex_lock(&self.mutex)
+                if self.state != CLOSED:  # by a finaliser
+                    self.took(size, self.wire.on)
+                pthread_mutex_unlock(&self.mutex)
                 if records.left() == 0:
                     return 0
             if fd != self.fd:

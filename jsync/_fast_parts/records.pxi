@@ -7,7 +7,7 @@
 # thread.
 
 cdef enum:
-    SEALED_AT_ONCE = 256 * 1024
+    SEALED_AT_ONCE = 64 * 1024  # four records, which a cache holds
     # More than one record can hold: it may have begun with the bytes before.
     RECORD_BYTES = 17 * 1024
 
@@ -63,13 +63,18 @@ cdef class Records:
     cdef inline size_t left(self) noexcept:
         return <size_t>PyBytes_GET_SIZE(self.sealed) - self.sent
 
-    cdef int seal(self, bytes plain) except -1:
-        """Have records of `plain`, and all else that is to be sent now, in `sealed`."""
-        cdef Py_ssize_t size = PyBytes_GET_SIZE(plain), done = 0
+    cdef int seal(self, const char* plain, size_t size) except -1:
+        """Have records of `plain`, and all else that is to be sent now, in `sealed`.
+
+        These bytes have to stay where they are meanwhile.
+        """
+        cdef size_t done = 0
         self.enter()
         try:
             while done < size:
-                done += self.writer(plain[done:] if done else plain)
+                done += <size_t>self.writer(
+                    PyMemoryView_FromMemory(<char*>plain + done, size - done, PyBUF_READ)
+                )
             self.sealed = self.outgoing.read()
             self.sent = 0
         except Exception as error:

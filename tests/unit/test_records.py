@@ -31,6 +31,8 @@ class Context(ssl.SSLContext):
     readers: set[int]
     writers: set[int]
     inside: Callable[[], object] | None = None
+    written: bytes = b""
+    """The plaintext of the last write, as it was after `inside`."""
 
 
 class Ours(ssl.SSLObject):
@@ -39,7 +41,9 @@ class Ours(ssl.SSLObject):
         return super().read(*arguments)
 
     def write(self, data: Any) -> int:
-        self._be_inside().writers.add(threading.get_ident())
+        context = self._be_inside()
+        context.writers.add(threading.get_ident())
+        context.written = bytes(data)
         return super().write(data)
 
     def _be_inside(self) -> Context:
@@ -329,9 +333,18 @@ def test_a_finaliser_may_publish_while_its_thread_decrypts(pair: Pair) -> None:
 
 
 def test_a_finaliser_may_close_while_its_thread_encrypts(pair: Pair) -> None:
-    pair.context.inside = lambda: pair.outbox.close(EOFError())
+    others = []
+
+    def close() -> None:
+        pair.outbox.close(EOFError())
+        # They would take the place of bytes that have been freed.
+        others.extend(b"?" * (size - 32) for size in [64, 1 << 12, 1 << 16] * 100)
+
+    pair.context.inside = close
     in_a_thread(lambda: pair.outbox.publish("a", b"outer", request=True))
     assert repr(pair.outbox).startswith("<Outbox closed")
+    assert pair.outbox.pending == 0
+    assert pair.context.written == b"PUB a 5\r\nouter\r\n"  # still there to be read
     assert pair.heard() == b""
 
 
