@@ -35,6 +35,7 @@ MOST_HEAD = 64 * 1024
 
 _PORTS = {"http": 80, "socks5": 1080, "socks5h": 1080}
 _STATUS = re.compile(rb"HTTP/1\.[01] ([0-9]{3})(?: ([^\r\n]*))?\r?\n")
+_BLANK = re.compile(r"[\s\x00-\x1f\x7f]")
 _FROM_ENVIRONMENT = ("nats", "all", "https")
 """The variables that name a proxy, `nats_proxy` first, also in upper case."""
 
@@ -58,6 +59,8 @@ class Proxy:
             raise LateError(
                 f"{self} did not connect to {host}:{port} in time"
             ) from None
+        except UnicodeError:
+            raise ConfigError(f"the host of {self} is not a host name") from None
         except OSError as error:
             if isinstance(error, BrokenError):
                 raise
@@ -80,13 +83,25 @@ def parse_proxy(url: str, source: str = "proxy") -> Proxy:
     Raises:
         ConfigError: The URL is wrong. The error names the part, and shows no secret.
     """
+    # urlsplit would take line breaks out.
+    if _BLANK.search(url.strip()):
+        raise ConfigError(f"the URL in {source} has blanks: percent-encode them")
     try:
         parts = urlsplit(url if "://" in url else f"http://{url}")
-        host, port = parts.hostname, parts.port
+        host = parts.hostname
     except ValueError:
         raise ConfigError(
-            f"the host or port in {source} is wrong: use http://host:port"
+            f"the host in {source} is wrong: use http://host:port"
         ) from None
+    try:
+        port = parts.port
+    except ValueError:
+        port = 0
+    if port == 0:
+        raise ConfigError(
+            f"the port in {source} has to be 1 to 65535; in a user or password "
+            "percent-encode `/`, `?` and `#`"
+        )
     if parts.scheme == "https":
         raise ConfigError(
             f"{source} has https://, which is TLS to the proxy itself and not supported: "
@@ -97,7 +112,7 @@ def parse_proxy(url: str, source: str = "proxy") -> Proxy:
             f"the scheme in {source} has to be http:// or socks5://, not "
             f"{printable(parts.scheme)}://"
         )
-    if not host or re.search(r"[\s\x00-\x1f\x7f]", host):
+    if not host:
         raise ConfigError(f"the host in {source} is missing: use http://host:port")
     if parts.path not in ("", "/") or parts.query or parts.fragment:
         raise ConfigError(
@@ -196,6 +211,8 @@ def _dial_socks(proxy: Proxy, host: str, port: int, deadline: float) -> socket.s
         cause = getattr(error, "socket_err", None)
         if isinstance(cause, TimeoutError):
             raise TimeoutError from error
+        if isinstance(error, socks.ProxyConnectionError) and cause is not None:
+            raise cause from None
         words = printable(str(error.msg))
         raise ProxyError(
             f"{proxy} does not connect to {host}:{port}: {words}"

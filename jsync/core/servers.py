@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
@@ -17,6 +18,7 @@ DEFAULT_PORT = 4222
 _PORTS = {"nats": DEFAULT_PORT, "tls": DEFAULT_PORT, "ws": 80, "wss": 443}
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+_HALF_SCHEME = re.compile(r"(nats|tls|wss?):/(?!/)", re.IGNORECASE)
 _TARGET = re.compile(r"[/?#]")
 _BLANK = re.compile(r"[\x00-\x20\x7f]")
 _HOST = re.compile(r"[^\s\[\]/?#@%:\\,\x00-\x1f\x7f]+")
@@ -94,6 +96,8 @@ def parse_server(url: str) -> Server:
     Raises `ConfigError`, which shows the URL without anything that may be a secret.
     """
     scheme, authority = _split(url)
+    if _HALF_SCHEME.match(url):
+        raise ConfigError("the scheme has to end with `://`: use nats://host:port")
     if scheme not in _PORTS:
         raise ConfigError(
             f"the scheme has to be nats://, tls://, ws:// or wss://: {_shown(url)}"
@@ -125,9 +129,17 @@ def parse_server(url: str) -> Server:
 
 def parse_servers(urls: str | Sequence[str]) -> list[Server]:
     """Read one URL, several separated by commas, or a list of such; first of equals stays."""
-    given = [urls] if isinstance(urls, str) else list(urls)
-    if not all(isinstance(url, str) for url in given):
-        raise ConfigError("servers are given as str")
+    given = [urls] if isinstance(urls, str) else urls
+    if not isinstance(given, Iterable) or isinstance(given, bytes):
+        raise ConfigError(
+            f"servers has to be a URL or a list of URLs, not {type(urls).__name__}"
+        )
+    given = list(given)
+    for url in given:
+        if not isinstance(url, str):
+            raise ConfigError(
+                f"each URL in servers has to be a str, not {type(url).__name__}"
+            )
     parts = [part.strip() for url in given for part in url.split(",")]
     servers = list(dict.fromkeys(parse_server(part) for part in parts if part))
     if not servers:

@@ -144,7 +144,8 @@ def test_a_proxy_that_cannot_reach_the_server_is_named(scheme: str) -> None:
 
 def test_a_proxy_that_is_away_is_named(server: LocalServer, scheme: str) -> None:
     away = refusing_url().removeprefix("nats")
-    with pytest.raises(errors.ProxyError, match=re.escape(f"{scheme}{away}")):
+    words = re.escape(f"{scheme}{away} cannot be reached")
+    with pytest.raises(errors.ProxyError, match=words):
         jsync.connect(server.url, proxy=f"{scheme}{away}")
 
 
@@ -155,7 +156,13 @@ def test_a_proxy_that_is_away_is_named(server: LocalServer, scheme: str) -> None
         ("ftp://host:1", "http:// or socks5://"),
         ("http://", "host"),
         ("http://host:99999", "port"),
-        (f"http://user:{SECRET}@ho st", "host"),
+        ("http://host:0", "port"),
+        ("host:1:2", "port"),
+        (f"http://user:{SECRET}/@host:1", "port .* percent-encode"),
+        ("http://[::1", "host"),
+        ("http://a..b:1", "host"),
+        ("http://host\n:1", "blanks"),
+        (f"http://user:{SECRET}@ho st", "blanks"),
         ("http://host/path", "path"),
         (7, "URL"),
     ],

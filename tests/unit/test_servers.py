@@ -79,6 +79,7 @@ def test_a_url_holds_every_part_that_connect_needs(
         ("ws://u:s3cret@h:0/s3cret", "port"),
         ("http://u:s3cret@h", "scheme"),
         ("redis://s3cret@h", "scheme"),
+        ("nats:/u:s3cret@h", "scheme has to end with"),
         ("", "host"),
         ("nats://", "host"),
         ("nats://u:s3cret@", "host"),
@@ -200,6 +201,17 @@ def test_servers_come_in_strings_and_lists(
     urls: str | list[str], hosts: list[str]
 ) -> None:
     assert [server.host for server in parse_servers(urls)] == hosts
+
+
+@pytest.mark.parametrize(
+    ("urls", "kind"),
+    [(None, "NoneType"), (7, "int"), (b"nats://h", "bytes"), (["h", 7], "int")],
+)
+def test_anything_but_urls_is_an_error_that_names_its_type(
+    urls: Any, kind: str
+) -> None:
+    with pytest.raises(ConfigError, match=f"servers .*, not {kind}"):
+        parse_servers(urls)
 
 
 @pytest.mark.parametrize("urls", ["", " , ", [], [""], [b"nats://a"]])
