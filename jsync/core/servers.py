@@ -129,18 +129,18 @@ def parse_server(url: str) -> Server:
 
 def parse_servers(urls: str | Sequence[str]) -> list[Server]:
     """Read one URL, several separated by commas, or a list of such; first of equals stays."""
-    given = [urls] if isinstance(urls, str) else urls
+    given: object = [urls] if isinstance(urls, str) else urls
     if not isinstance(given, Iterable) or isinstance(given, bytes):
         raise ConfigError(
             f"servers has to be a URL or a list of URLs, not {type(urls).__name__}"
         )
-    given = list(given)
-    for url in given:
+    listed = list(given)
+    for url in listed:
         if not isinstance(url, str):
             raise ConfigError(
                 f"each URL in servers has to be a str, not {type(url).__name__}"
             )
-    parts = [part.strip() for url in given for part in url.split(",")]
+    parts = [part.strip() for url in listed for part in url.split(",")]
     servers = list(dict.fromkeys(parse_server(part) for part in parts if part))
     if not servers:
         raise ConfigError("no server given")

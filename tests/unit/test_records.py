@@ -333,7 +333,7 @@ def test_a_finaliser_may_publish_while_its_thread_decrypts(pair: Pair) -> None:
 
 
 def test_a_finaliser_may_close_while_its_thread_encrypts(pair: Pair) -> None:
-    others = []
+    others: list[bytes] = []
 
     def close() -> None:
         pair.outbox.close(EOFError())
