@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -10,6 +11,7 @@ from .asking import confirm, force_option
 from .family import Family
 from .local_server import run
 from .output import Size, echo, write_facts, write_json, write_table
+from .values import DURATION, Number
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
 _ENDPOINTS: Final = (
     *("varz", "connz", "subsz", "routez", "gatewayz", "leafz"),
     *("accountz", "jsz", "healthz", "statsz", "idz"),
+    *("accstatz", "raftz", "ipqueuesz", "expvarz"),
 )
 _NAME: Final = click.argument("name", metavar="SERVER")
 
@@ -137,6 +140,37 @@ def request(settings: Settings, endpoint: str, name: str | None) -> None:
         else:
             replies = getattr(system, call)()
             write_json([_document(each.server, each.data) for each in replies])
+
+
+@server.command()
+@_NAME
+@click.argument("kind", metavar="PROFILE")
+@click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
+@click.option("--duration", type=DURATION, help="Time to measure cpu, up to 15s.")
+@click.option("--debug", type=Number(0, 2), default=0, help="1 or 2 write text.")
+@click.pass_obj
+def profile(
+    settings: Settings,
+    name: str,
+    kind: str,
+    file: Path,
+    duration: float | None,
+    debug: int,
+) -> None:
+    """Write a profile of a server to a file, for `go tool pprof`.
+
+    PROFILE is cpu, which needs --duration, heap, allocs, goroutine, block, mutex or
+    threadcreate.
+    """
+    with settings.connect() as nc:
+        one = _system(nc, settings).server(name)
+        data = one.profilez(kind, debug=debug, duration=duration).profile
+    file.write_bytes(data)
+    _say(
+        settings,
+        f"wrote {len(data):,} bytes to {file}",
+        {"profile": kind, "bytes": len(data), "file": str(file)},
+    )
 
 
 @server.command()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import binascii
 from typing import Any, Final
 
 import msgspec
@@ -10,11 +11,14 @@ from ..errors import ConfigError, JetStreamError, SystemRequestError
 from ..models.codec import did_you_mean
 from .models import (
     AccountzOptions,
+    AccstatzOptions,
     ConnzOptions,
     GatewayzOptions,
     HealthzOptions,
+    IpqueueszOptions,
     JszOptions,
     LeafzOptions,
+    RaftzOptions,
     RoutezOptions,
     ServerFilter,
     SubszOptions,
@@ -35,12 +39,16 @@ OPTIONS: Final[dict[str, frozenset[str]]] = {
         "ACCOUNTZ": AccountzOptions,
         "JSZ": JszOptions,
         "HEALTHZ": HealthzOptions,
+        "ACCSTATZ": AccstatzOptions,
+        "IPQUEUESZ": IpqueueszOptions,
+        "RAFTZ": RaftzOptions,
     }.items()
-}
+} | {"PROFILEZ": frozenset(("name", "debug", "duration"))}
 _FILTERS: Final = frozenset(ServerFilter.__annotations__)
 _DASHED: Final = {
     "js_enabled_only": "js-enabled-only",
     "js_server_only": "js-server-only",
+    "js_meta_only": "js-meta-only",
 }
 """Options that the wire spells with dashes."""
 
@@ -55,6 +63,8 @@ class Answer(msgspec.Struct):
 
 def subject(endpoint: str, server: str = ALL) -> str:
     """The subject of a request to one server, or to all."""
+    if endpoint == "ACCSTATZ":  # servers answer this one together only
+        return "$SYS.REQ.ACCOUNT.PING.STATZ"
     return f"$SYS.REQ.SERVER.{server}.{endpoint}"
 
 
@@ -83,7 +93,7 @@ def _known(given: dict[str, Any], names: frozenset[str], what: str) -> dict[str,
     return {name: value for name, value in given.items() if value is not None}
 
 
-def read(data: bytes) -> Answer:
+def read(endpoint: str, data: bytes) -> Answer:
     """Read a reply; raises `JetStreamError` for anything else."""
     try:
         reply = msgspec.json.decode(data, type=dict[str, Any])
@@ -92,18 +102,38 @@ def read(data: bytes) -> Answer:
     if "server" not in reply:  # the reply to IDZ is the server itself
         reply = {"server": reply, "data": reply}
     server = SystemServer.from_wire(_object(reply["server"]))
-    refused = None
-    if told := _object(reply.get("error")):
-        code = told.get("code")
-        code = code if isinstance(code, int) else 0
-        words = str(told.get("description", "")) or "rejected"
-        name = server.name or server.id
-        refused = SystemRequestError(
-            f"{name}: {words} (code {code})", code=code, description=words, server=name
-        )
     # The reply to a ping has its data under another name.
-    data_of = _object(reply.get("data") or reply.get("statsz"))
-    return Answer(server, data_of, refused)
+    found = _object(reply.get("data") or reply.get("statsz"))
+    told = _object(reply.get("error"))
+    if endpoint == "PROFILEZ" and (words := found.pop("error", "")):
+        told = {"code": 400, "description": words}
+    refused = _refused(server, told) if told else None
+    if endpoint == "PROFILEZ":
+        found["profile"] = _bytes(found.get("profile"))
+    elif (names := _NAMED.get(endpoint)) is not None:
+        found = {names: found}
+    return Answer(server, found, refused)
+
+
+_NAMED: Final = {"IPQUEUESZ": "queues", "RAFTZ": "groups"}
+"""Replies without fields, which have a dict by name instead."""
+
+
+def _refused(server: SystemServer, told: dict[str, Any]) -> SystemRequestError:
+    code = told.get("code")
+    code = code if isinstance(code, int) else 0
+    words = str(told.get("description", "")) or "rejected"
+    name = server.name or server.id
+    return SystemRequestError(
+        f"{name}: {words} (code {code})", code=code, description=words, server=name
+    )
+
+
+def _bytes(text: Any) -> bytes:
+    try:
+        return binascii.a2b_base64(text or "")
+    except (TypeError, ValueError) as wrong:
+        raise JetStreamError("not a profile of a server") from wrong
 
 
 def _object(found: Any) -> dict[str, Any]:

@@ -319,6 +319,110 @@ class Idz(Model, kw_only=True, frozen=True):
     host: str = ""
 
 
+class AccountStat(Model, kw_only=True, frozen=True):
+    """The use of a server by an account."""
+
+    acc: str = ""
+    """The account: its name, or its public key in operator mode."""
+    name: str = ""
+    """The name of the account. Since nats-server 2.11."""
+    conns: int = 0
+    """The connections of clients."""
+    leafnodes: int = 0
+    total_conns: int = 0
+    """The connections of clients and leaf nodes."""
+    num_subscriptions: int = 0
+    sent: Traffic = Traffic()
+    received: Traffic = Traffic()
+    slow_consumers: int = 0
+
+
+class Accstatz(Model, kw_only=True, frozen=True):
+    """The use of a server by its accounts."""
+
+    now: datetime | None = None
+    account_statz: list[AccountStat] = msgspec.field(default_factory=list)
+
+
+class Expvarz(Model, kw_only=True, frozen=True):
+    """The memory of the Go runtime of a server."""
+
+    cmdline: list[str] = msgspec.field(default_factory=list)
+    """The command line of the server. It may have secrets."""
+    memstats: dict[str, Any] = msgspec.field(default_factory=dict)
+    """The fields of Go's `runtime.MemStats`, such as `HeapAlloc`."""
+
+
+class Profilez(Model, kw_only=True, frozen=True):
+    """A profile of a server."""
+
+    profile: bytes = b""
+    """The file that `go tool pprof` reads. Text if you asked with `debug`."""
+
+
+class IpQueue(Model, kw_only=True, frozen=True):
+    """A queue between the parts of a server."""
+
+    pending: int = 0
+    in_progress: int = 0
+
+
+class Ipqueuesz(Model, kw_only=True, frozen=True):
+    """The queues between the parts of a server."""
+
+    queues: dict[str, IpQueue] = msgspec.field(default_factory=dict)
+    """The queues by name."""
+
+
+class RaftPeer(Model, kw_only=True, frozen=True):
+    """Another server of a Raft group."""
+
+    name: str = ""
+    known: bool = False
+    last_replicated_index: int = 0
+    last_seen: str | None = None
+    """The words of the server, such as `1.2s`."""
+
+
+class RaftGroup(Model, kw_only=True, frozen=True):
+    """A Raft group, as one of its servers sees it."""
+
+    id: str = ""
+    """The id of the server in the group."""
+    state: str = ""
+    """`LEADER`, `FOLLOWER`, `CANDIDATE` or `CLOSED`."""
+    size: int = 0
+    quorum_needed: int = 0
+    observer: bool = False
+    paused: bool = False
+    committed: int = 0
+    applied: int = 0
+    catching_up: bool = False
+    leader: str | None = None
+    """The id of the leader."""
+    leader_since: datetime | None = None
+    ever_had_leader: bool = False
+    term: int = 0
+    voted_for: str | None = None
+    pterm: int = 0
+    pindex: int = 0
+    ipq_proposal_len: int = 0
+    ipq_entry_len: int = 0
+    ipq_resp_len: int = 0
+    ipq_apply_len: int = 0
+    wal: dict[str, Any] = msgspec.field(default_factory=dict)
+    """The state of the log of the group."""
+    peers: dict[str, RaftPeer] = msgspec.field(default_factory=dict)
+    """The other servers by id."""
+
+
+class Raftz(Model, kw_only=True, frozen=True):
+    """The Raft groups of a server."""
+
+    groups: dict[str, dict[str, RaftGroup]] = msgspec.field(default_factory=dict)
+    """The groups by account and name. Empty for a server without a cluster."""
+
+
 class ServerFilter(TypedDict, total=False):
     """The servers that shall reply. Default: all."""
 
@@ -345,11 +449,15 @@ class ConnzOptions(TypedDict, total=False):
     """Tell the user and the account."""
     subscriptions: bool
     """List the subjects of the subscriptions."""
+    subscriptions_detail: bool
+    """List the subscriptions with their counters."""
     offset: int
     limit: int
     """Connections in a reply. Default: 1024."""
     cid: int
     """Only this connection."""
+    mqtt_client: str
+    """Only the connection of this MQTT client."""
     state: int
     """0: open connections. 1: closed ones. 2: all."""
     user: str
@@ -411,6 +519,8 @@ class JszOptions(TypedDict, total=False):
     streams: bool
     consumer: bool
     """With the consumers of each stream."""
+    direct_consumer: bool
+    """With the consumers that mirrors and sources use."""
     config: bool
     """With the configurations."""
     leader_only: bool
@@ -428,8 +538,37 @@ class HealthzOptions(TypedDict, total=False):
     """Only check that JetStream is on."""
     js_server_only: bool
     """Do not check streams and consumers."""
+    js_meta_only: bool
+    """Check only the meta group."""
     account: str
     stream: str
     consumer: str
     details: bool
     """List the errors."""
+
+
+class AccstatzOptions(TypedDict, total=False):
+    """The options of `accstatz`."""
+
+    accounts: list[str]
+    """Only these accounts."""
+    include_unused: bool
+    """Tell accounts without connections, too."""
+
+
+class IpqueueszOptions(TypedDict, total=False):
+    """The options of `ipqueuesz`."""
+
+    all: bool
+    """Tell empty queues, too."""
+    filter: str
+    """A part of the names of the queues."""
+
+
+class RaftzOptions(TypedDict, total=False):
+    """The options of `raftz`."""
+
+    account: str
+    """Only the groups of this account. Default: the system account."""
+    group: str
+    """Only this group."""

@@ -9,6 +9,7 @@ import msgspec
 from ..checks import seconds, whole
 from ..core.requests import request, request_many
 from ..errors import (
+    APIError,
     NoRespondersError,
     ServerNotFoundError,
     SystemAccountError,
@@ -19,12 +20,17 @@ from ..models.model import Model
 from . import engine
 from .models import (
     Accountz,
+    Accstatz,
     Connz,
+    Expvarz,
     Gatewayz,
     Healthz,
     Idz,
+    Ipqueuesz,
     Jsz,
     Leafz,
+    Profilez,
+    Raftz,
     Routez,
     Statsz,
     Subsz,
@@ -40,11 +46,14 @@ if TYPE_CHECKING:
     from ..core.session import Owner
     from .models import (
         AccountzOptions,
+        AccstatzOptions,
         ConnzOptions,
         GatewayzOptions,
         HealthzOptions,
+        IpqueueszOptions,
         JszOptions,
         LeafzOptions,
+        RaftzOptions,
         RoutezOptions,
         ServerFilter,
         SubszOptions,
@@ -196,6 +205,53 @@ class System:
         """Get the ids of the servers."""
         return self._all("IDZ", Idz, {})
 
+    def accstatz(self, **options: Unpack[AccstatzOptions]) -> list[Reply[Accstatz]]:
+        """Get the use of the servers by accounts.
+
+        Servers answer users of other accounts, too. They tell only of that account.
+
+        Args:
+            **options: The options of `AccstatzOptions`.
+        """
+        return self._all("ACCSTATZ", Accstatz, dict(options))
+
+    def raftz(self, **options: Unpack[RaftzOptions]) -> list[Reply[Raftz]]:
+        """Get the Raft groups of the servers, which replicate streams and consumers.
+
+        Args:
+            **options: The options of `RaftzOptions`.
+        """
+        return self._all("RAFTZ", Raftz, dict(options))
+
+    def ipqueuesz(self, **options: Unpack[IpqueueszOptions]) -> list[Reply[Ipqueuesz]]:
+        """Get the queues between the parts of the servers.
+
+        Args:
+            **options: The options of `IpqueueszOptions`.
+        """
+        return self._all("IPQUEUESZ", Ipqueuesz, dict(options))
+
+    def expvarz(self) -> list[Reply[Expvarz]]:
+        """Get the memory of the Go runtimes of the servers."""
+        return self._all("EXPVARZ", Expvarz, {})
+
+    def profilez(
+        self, name: str, *, debug: int = 0, duration: Seconds | None = None
+    ) -> list[Reply[Profilez]]:
+        """Get profiles of the servers.
+
+        Args:
+            name: The profile: `cpu`, `heap`, `allocs`, `goroutine`, `block`, `mutex` or
+                `threadcreate`.
+            debug: 0 for the binary format of `go tool pprof`, 1 or 2 for text.
+            duration: Seconds to measure `cpu`, up to 15. The call takes that much longer.
+
+        Raises:
+            SystemRequestError: There is no such profile, or `cpu` has no duration.
+        """
+        wanted, longer = _profile(name, debug, duration)
+        return self._all("PROFILEZ", Profilez, wanted, longer)
+
     def meta_leader_step_down(
         self,
         *,
@@ -214,9 +270,9 @@ class System:
             tags: Tags of the server to choose. Since nats-server 2.11.
 
         Raises:
-            APIError: The server rejects the request, for instance because it is not in a
-                cluster.
+            APIError: The servers are not in a cluster, or the leader rejects the request.
         """
+        self._require_cluster()
         self._api().request(
             "META.LEADER.STEPDOWN",
             placement(preferred=preferred, cluster=cluster, tags=tags),
@@ -234,32 +290,50 @@ class System:
                 not unique.
 
         Raises:
-            APIError: The server rejects the request, for instance because the group has
-                no such server.
+            APIError: The servers are not in a cluster, or the group has no such server.
         """
+        self._require_cluster()
         body = {"peer": name} | ({} if peer is None else {"peer_id": peer})
         self._api().request("SERVER.REMOVE", body)
+
+    def _require_cluster(self) -> None:
+        """Raise if there is no cluster: nobody answers requests to its leader then."""
+        everyone = System(self._owner, {}, self._timeout, self._stall)
+        if all(reply.data.meta_cluster is None for reply in everyone.jsz()):
+            raise APIError(
+                "the servers are not in a cluster: JetStream has no meta group to change",
+                code=500,
+                err_code=10006,
+                description="JetStream not in clustered mode",
+            )
 
     def _api(self) -> API:
         return API(self._owner, "$JS.API", self._timeout)
 
     def _all(
-        self, endpoint: str, kind: type[Data], options: dict[str, Any]
+        self,
+        endpoint: str,
+        kind: type[Data],
+        options: dict[str, Any],
+        longer: float = 0.0,
     ) -> list[Reply[Data]]:
         payload = engine.request(endpoint, options, self._filter)
+        timeout = self._timeout + longer
         found = [
             Reply(answer.server, kind.from_wire(answer.data))
-            for answer in self._answers(endpoint, payload)
+            for answer in self._answers(endpoint, payload, timeout)
         ]
         return sorted(found, key=lambda reply: (reply.server.name, reply.server.id))
 
-    def _answers(self, endpoint: str, payload: bytes) -> Iterator[engine.Answer]:
+    def _answers(
+        self, endpoint: str, payload: bytes, timeout: float
+    ) -> Iterator[engine.Answer]:
         subject = engine.subject(endpoint)
         replies = request_many(
             self._owner.session,
             subject,
             payload,
-            self._timeout,
+            timeout,
             self._stall,
             None,
             None,
@@ -271,7 +345,7 @@ class System:
         count = 0
         try:
             for msg in replies:
-                answer = engine.read(msg.data)
+                answer = engine.read(endpoint, msg.data)
                 if answer.error is not None:
                     raise answer.error
                 yield answer
@@ -389,6 +463,61 @@ class Server:
         """Get its id."""
         return self._one("IDZ", Idz, {})
 
+    def accstatz(self, **options: Unpack[AccstatzOptions]) -> Accstatz:
+        """Get its use by accounts.
+
+        Args:
+            **options: The options of `AccstatzOptions`.
+        """
+        # Only a filter restricts this request to a server, and a server without used
+        # accounts does not answer unless it shall tell the unused ones.
+        only: dict[str, Any] = {"server_name": self.name, "exact_match": True}
+        wanted = {**options, "include_unused": True}
+        payload = engine.request("ACCSTATZ", wanted, only)
+        told = Accstatz.from_wire(self._ask("ACCSTATZ", payload))
+        if options.get("include_unused"):
+            return told
+        used = [each for each in told.account_statz if each.conns or each.leafnodes]
+        return told.replace(account_statz=used)
+
+    def raftz(self, **options: Unpack[RaftzOptions]) -> Raftz:
+        """Get its Raft groups, which replicate streams and consumers.
+
+        Args:
+            **options: The options of `RaftzOptions`.
+        """
+        return self._one("RAFTZ", Raftz, dict(options))
+
+    def ipqueuesz(self, **options: Unpack[IpqueueszOptions]) -> Ipqueuesz:
+        """Get the queues between its parts.
+
+        Args:
+            **options: The options of `IpqueueszOptions`.
+        """
+        return self._one("IPQUEUESZ", Ipqueuesz, dict(options))
+
+    def expvarz(self) -> Expvarz:
+        """Get the memory of its Go runtime."""
+        return self._one("EXPVARZ", Expvarz, {})
+
+    def profilez(
+        self, name: str, *, debug: int = 0, duration: Seconds | None = None
+    ) -> Profilez:
+        """Get a profile.
+
+        Args:
+            name: The profile: `cpu`, `heap`, `allocs`, `goroutine`, `block`, `mutex` or
+                `threadcreate`.
+            debug: 0 for the binary format of `go tool pprof`, 1 or 2 for text.
+            duration: Seconds to measure `cpu`, up to 15. The call takes that much longer.
+
+        Raises:
+            SystemRequestError: There is no such profile, or `cpu` has no duration.
+        """
+        wanted, longer = _profile(name, debug, duration)
+        payload = engine.request("PROFILEZ", wanted)
+        return Profilez.from_wire(self._ask("PROFILEZ", payload, longer))
+
     def reload(self) -> None:
         """Have the server read its configuration file again.
 
@@ -430,22 +559,36 @@ class Server:
     def _one(self, endpoint: str, kind: type[Data], options: dict[str, Any]) -> Data:
         return kind.from_wire(self._ask(endpoint, engine.request(endpoint, options)))
 
-    def _ask(self, endpoint: str, payload: bytes) -> dict[str, Any]:
+    def _ask(
+        self, endpoint: str, payload: bytes, longer: float = 0.0
+    ) -> dict[str, Any]:
         subject = engine.subject(endpoint, self.id)
+        timeout = self._timeout + longer
         try:
-            msg = request(self._owner.session, subject, payload, self._timeout)
+            msg = request(self._owner.session, subject, payload, timeout)
         except NoRespondersError as nobody:
             raise ServerNotFoundError(
                 f"server {self.name} ({self.id}) does not answer: it has stopped, or you "
                 "may not ask it"
             ) from nobody
-        answer = engine.read(msg.data)
+        answer = engine.read(endpoint, msg.data)
         if answer.error is not None:
             raise answer.error
         return answer.data
 
     def __repr__(self) -> str:
         return f"<Server {self.name!r}>"
+
+
+def _profile(
+    name: str, debug: int, duration: Seconds | None
+) -> tuple[dict[str, Any], float]:
+    """The options of a profile, and the seconds that it takes."""
+    wanted: dict[str, Any] = {"name": name, "debug": whole(debug, "debug", 0)}
+    if duration is None:
+        return wanted, 0.0
+    length = seconds(duration, "duration")
+    return {**wanted, "duration": int(length * 1e9)}, length
 
 
 def _outside(subject: str) -> SystemAccountError:

@@ -33,6 +33,9 @@ def test_servers_are_listed_asked_and_reloaded(own_server: StartServer) -> None:
     assert asked[0]["data"]["status"] == "ok"
     asked = run(*ADMIN, "server", "request", "statsz", name).json
     assert asked["server"]["id"] == listed["server"]["id"]
+    for endpoint in ("accstatz", "raftz", "ipqueuesz", "expvarz"):
+        (asked,) = run(*ADMIN, "server", "request", endpoint).json
+        assert asked["server"]["id"] == listed["server"]["id"]
     path = Path(str(server._directory)) / "nats.conf"
     path.write_text(path.read_text().replace("connections: 100", "connections: 7"))
     assert run(*ADMIN, "server", "reload", name).code == 0
@@ -41,6 +44,17 @@ def test_servers_are_listed_asked_and_reloaded(own_server: StartServer) -> None:
     assert (ended.code, f"known: {name}" in ended.errors) == (3, True)
     ended = run("--user", "app", "--password", "x", "server", "ls")
     assert (ended.code, "user of the system account" in ended.errors) == (1, True)
+
+
+def test_a_profile_goes_to_a_file(own_server: StartServer, tmp_path: Path) -> None:
+    server = own_server(config=ACCOUNTS % 100)
+    run, file = Jsync(server), tmp_path / "heap.pprof"
+    (row,) = run(*ADMIN, "server", "ls").rows
+    told = run(*(*ADMIN, "server", "profile", row[0], "heap", str(file), "--json")).json
+    assert told["bytes"] == len(file.read_bytes()) > 0
+    wrong = run(*ADMIN, "server", "profile", row[0], "cpu", str(tmp_path / "cpu"))
+    assert (wrong.code, "Duration 0s should be" in wrong.errors) == (1, True)
+    assert not (tmp_path / "cpu").exists()
 
 
 def test_a_client_is_kicked(own_server: StartServer) -> None:

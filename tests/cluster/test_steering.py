@@ -63,6 +63,16 @@ def test_leaders_step_down_and_a_server_that_is_gone_is_removed(
         consumer.leader_step_down()
         wait_for(lambda: led(consumer) not in ("", was))
 
+        seen = {reply.server.name: reply.data.groups["SYS"] for reply in system.raftz()}
+        assert [each["_meta_"].size for each in seen.values()] == [3] * 3
+        states = sorted(each["_meta_"].state for each in seen.values())
+        assert states == ["FOLLOWER", "FOLLOWER", "LEADER"]
+        peers_of = {peer.name for peer in seen["node-1"]["_meta_"].peers.values()}
+        assert peers_of == {"node-2", "node-3"}
+        (named,) = [each for each in system.servers() if each.name == "node-2"]
+        assert list(named.raftz(group="_meta_").groups["SYS"]) == ["_meta_"]
+        assert named.accstatz(accounts=["$G"]).extra["server_id"] == named.id
+
         was = meta_leader(admin)
         system.meta_leader_step_down()
         wait_for(lambda: meta_leader(admin) not in ("", was))

@@ -68,6 +68,7 @@ def test_every_endpoint_answers_with_its_type(
     assert server.idz().id == server.id
     assert server.healthz().ok
     assert server.healthz(js_enabled_only=True, details=True).ok
+    assert server.healthz(js_meta_only=True).ok
     assert server.jsz(accounts=True).streams == 1
     assert (server.jsz(account="APP").account_details or [{}])[0]["name"] == "APP"
     assert server.subsz(subscriptions=True, account="APP").num_subscriptions > 0
@@ -79,6 +80,60 @@ def test_every_endpoint_answers_with_its_type(
     for page in (server.connz(auth=True), system.connz(auth=True)[0].data):
         (mine,) = [each for each in page.connections if each.name == "the app"]
         assert (mine.cid, mine.account) == (app.client_id, "APP")
+
+
+def test_accounts_are_told_with_their_use(
+    system: System, app: jsync.Connection
+) -> None:
+    (server,) = system.servers()
+    for told in (server.accstatz(), system.accstatz()[0].data):
+        used = {each.acc: each for each in told.account_statz}
+        assert used.keys() == {"APP", "SYS"}
+        assert used["APP"].conns == 1
+        assert used["SYS"].received.msgs > 0
+    for told in (
+        server.accstatz(include_unused=True),
+        system.accstatz(include_unused=True)[0].data,
+    ):
+        assert "$G" in {each.acc for each in told.account_statz}
+    assert server.accstatz(accounts=["$G"]).account_statz == []
+    (only,) = system.accstatz(accounts=["APP"])
+    assert [each.name for each in only.data.account_statz] == ["APP"]
+    # Servers tell everyone of the use of their own account.
+    (own,) = app.system().accstatz()
+    assert [each.acc for each in own.data.account_statz] == ["APP"]
+
+
+def test_the_inside_of_a_server_is_told(system: System) -> None:
+    (server,) = system.servers()
+    for inside in (server.expvarz(), system.expvarz()[0].data):
+        assert any("nats-server" in word for word in inside.cmdline)
+        assert inside.memstats["HeapAlloc"] > 0
+    for queues in (server.ipqueuesz(all=True), system.ipqueuesz(all=True)[0].data):
+        assert queues.queues["System recvQ"].pending >= 0
+    few = server.ipqueuesz(all=True, filter="sendQ").queues
+    assert list(few) == ["System sendQ"]
+    # The groups of Raft are in a cluster alone.
+    assert server.raftz().groups == system.raftz()[0].data.groups == {}
+
+
+def test_profiles_are_files_for_pprof(system: System) -> None:
+    (server,) = system.servers()
+    for found in (server.profilez("heap"), system.profilez("heap")[0].data):
+        assert found.profile.startswith(b"\x1f\x8b")  # gzip
+    text = server.profilez("goroutine", debug=1).profile
+    assert text.startswith(b"goroutine profile: total ")
+    assert server.profilez("cpu", duration=0.1).profile
+    for name, duration, words in (
+        ("no-such", None, 'Profile "no-such" not found'),
+        ("cpu", None, "Duration 0s should be between"),
+        ("cpu", 60, "should be between 0s and 15s"),
+    ):
+        with pytest.raises(errors.SystemRequestError, match=words) as raised:
+            server.profilez(name, duration=duration)
+        assert raised.value.server == server.name
+    with pytest.raises(errors.ConfigError, match="debug"):
+        server.profilez("heap", debug=-1)
 
 
 def test_servers_are_found_by_name_or_id(system: System) -> None:
@@ -160,8 +215,12 @@ def test_a_server_that_has_stopped_is_not_found(own_server: StartServer) -> None
 def test_a_single_server_has_no_leader_to_step_down(
     system: System, app: jsync.Connection
 ) -> None:
-    with pytest.raises(errors.Error):
+    with pytest.raises(errors.APIError, match="not in a cluster"):
         system.meta_leader_step_down()
+    with pytest.raises(errors.APIError, match="not in a cluster"):
+        system.remove_server("node-9")
+    with pytest.raises(errors.SystemAccountError):
+        app.system().meta_leader_step_down()
     stream = app.jetstream().create_stream(name="ORDERS")
     with pytest.raises(errors.APIError):
         stream.leader_step_down()
