@@ -76,6 +76,7 @@ from .headers import Headers
 from .jetstream.advisory import Advisories, BatchAdvisories
 from .jetstream.atomic.batch import AtomicBatch
 from .jetstream.atomic.engine import BatchState
+from .jetstream.backups.account import AccountBackup
 from .jetstream.backups.driver import StreamBackup
 from .jetstream.consumer import Consumer
 from .jetstream.context import JetStream
@@ -217,6 +218,7 @@ __all__ = [
     "StoredMessage",
     "FastIngest",
     "FastPubAck",
+    "AccountBackup",
     "StreamBackup",
     "StreamConfig",
     "StreamInfo",

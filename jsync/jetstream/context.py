@@ -12,6 +12,7 @@ from .api import API, api_prefix, event_subjects
 from .atomic.batch import AtomicBatch
 from .atomic.engine import MAX_MESSAGES
 from .atomic.lookup import StreamLookup
+from .backups.account import backup_streams, restore_streams
 from .backups.driver import CHUNK_SECONDS, restore
 from .consumer import Consumer
 from .counters.counters import Counters
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     from ..models.publish import PublishOptions
     from .advisory import Told
     from .atomic.batch import BatchMessage
+    from .backups.account import AccountBackup
     from .ingest.engine import Gaps
     from .ordered.consumer import OrderedConsumer, OrderedOptions
     from .publishing.acks import OnError
@@ -228,18 +230,22 @@ class JetStream(Subscribing, ConsumerGroupManager, ObjectStoreManager):
         self,
         directory: str | PathLike[str],
         *,
+        name: str | None = None,
         config: Callable[[dict[str, Any]], dict[str, Any]] | None = None,
         on_progress: Callable[[int, int], object] | None = None,
         timeout: Seconds = CHUNK_SECONDS,
     ) -> Stream:
         """Create a stream from a backup, with its messages and consumers. Blocks.
 
-        The backup is one of `Stream.backup` or of `nats stream backup`. The stream keeps
-        its name. jsync compares the archive with its digest first, if jsync has made the
-        backup. The server checks it in any case. An interrupted restore leaves no stream.
+        The backup is one of `Stream.backup` or of `nats stream backup`. jsync compares the
+        archive with its digest first, if jsync has made the backup. The server checks it in
+        any case. An interrupted restore leaves no stream.
 
         Args:
             directory: The directory of the backup.
+            name: Another name for the stream. If the stream of the backup still exists,
+                change the subjects with `config`, too: two streams cannot have the same.
+                Needs nats-server 2.15, for the backup and now.
             config: Called with the stored configuration, as it is on the wire. It returns
                 the one to use, for instance with other replicas.
             on_progress: Called as `on_progress(done, total)` after each chunk, on this
@@ -252,18 +258,106 @@ class JetStream(Subscribing, ConsumerGroupManager, ObjectStoreManager):
 
         Raises:
             BackupError: The backup is damaged, or the server gave up.
-            ConfigError: The directory holds no whole backup.
+            ConfigError: The directory holds no whole backup, or one by an older server that
+                cannot get another name.
+            UnsupportedFeatureError: The server is too old for another name. Nothing is
+                sent.
             APIError: The server rejects the backup, for instance because a stream of that
                 name exists.
         """
         info = restore(
             self._api,
             directory,
+            name=name,
             config=config,
             on_progress=on_progress,
             timeout=timeout,
         )
         return known_stream(self._api, info)
+
+    def backup_streams(
+        self,
+        directory: str | PathLike[str],
+        *,
+        consumers: bool = True,
+        check: bool = False,
+        on_progress: Callable[[str, int, int], object] | None = None,
+        timeout: Seconds = CHUNK_SECONDS,
+    ) -> AccountBackup:
+        """Write all streams of the account to files. Blocks until all is written.
+
+        `restore_streams` and `nats account restore` read the files. Buckets and object
+        stores are streams, too. Each stream is written in a directory of its name, one
+        after the other, so the backups are of different moments.
+
+        Args:
+            directory: An empty directory. It is created if it does not exist.
+            consumers: With the consumers and their positions.
+            check: Have the server check the data first.
+            on_progress: Called as `on_progress(stream, done, total)` after each chunk, on
+                this thread. `done` are bytes of the compressed archive, and `total` are
+                the bytes of the messages.
+            timeout: Seconds to wait for each chunk. Default: 30.
+
+        Returns:
+            The backups. `skipped` names the streams in memory, if the server is older than
+            2.15.
+
+        Raises:
+            BackupError: Some streams could not be backed up, for the reasons in the
+                message. The other ones are.
+            IncompleteListError: Some streams do not answer. Nothing is written.
+            ConfigError: The directory is not empty, or there are no streams.
+            OSError: A file cannot be written.
+        """
+        return backup_streams(
+            self._api,
+            directory,
+            consumers=consumers,
+            check=check,
+            on_progress=on_progress,
+            timeout=timeout,
+        )
+
+    def restore_streams(
+        self,
+        directory: str | PathLike[str],
+        *,
+        config: Callable[[dict[str, Any]], dict[str, Any]] | None = None,
+        on_progress: Callable[[str, int, int], object] | None = None,
+        timeout: Seconds = CHUNK_SECONDS,
+    ) -> list[Stream]:
+        """Create all streams of a backup of an account. Blocks.
+
+        The backup is one of `backup_streams` or of `nats account backup`. jsync first looks
+        that each stream has a whole backup, and that none of the streams exists.
+
+        Args:
+            directory: The directory of the backup.
+            config: Called with each stored configuration, as it is on the wire. It returns
+                the one to use, for instance with other replicas.
+            on_progress: Called as `on_progress(stream, done, total)` after each chunk, on
+                this thread, in bytes of the archive.
+            timeout: Seconds to wait for each chunk. Default: 30. At the end of each stream
+                the server may take an hour.
+
+        Returns:
+            The streams.
+
+        Raises:
+            BackupError: Some streams could not be restored, for the reasons in the message.
+                The other ones are.
+            ConfigError: The directory has no backups, one of them is not whole, or a stream
+                exists already. Nothing is restored.
+        """
+        infos = restore_streams(
+            self._api,
+            directory,
+            config=config,
+            on_progress=on_progress,
+            timeout=timeout,
+        )
+        return [known_stream(self._api, info) for info in infos]
 
     def get_message(
         self,

@@ -18,12 +18,14 @@ if TYPE_CHECKING:
 
     from jsync.server import LocalServer
 
+    from ..conftest import StartServer
+
 pytestmark = pytest.mark.server
 
 
 def nats(server: LocalServer, *words: str | Path) -> None:
     done = subprocess.run(
-        [nats_command(), "--server", server.url, "--no-context", "stream", *words],
+        [nats_command(), "--server", server.url, "--no-context", *words],
         env={**os.environ, "HOME": str(nats_command().parent)},
         capture_output=True,
         text=True,
@@ -41,7 +43,7 @@ def test_the_nats_command_restores_our_backup(
         stream.create_consumer(durable_name="billing")
         stream.backup(tmp_path)
         stream.delete()
-        nats(server, "restore", tmp_path, "--no-progress")
+        nats(server, "stream", "restore", tmp_path, "--no-progress")
         restored = js.stream(unique)
         assert held(restored)
         assert restored.consumer("billing").name == "billing"
@@ -54,8 +56,41 @@ def test_we_restore_a_backup_of_the_nats_command(
         js = nc.jetstream()
         stream = filled(js, unique)
         stream.create_consumer(durable_name="billing")
-        nats(server, "backup", unique, tmp_path / "b", "--no-progress", "--consumers")
+        where = tmp_path / "b"
+        nats(server, "stream", "backup", unique, where, "--no-progress", "--consumers")
         stream.delete()
-        restored = js.restore_stream(tmp_path / "b")
+        restored = js.restore_stream(where)
         assert held(restored)
         assert restored.consumer("billing").name == "billing"
+
+
+def test_the_nats_command_restores_our_backup_of_an_account(
+    own_server: StartServer, tmp_path: Path
+) -> None:
+    server = own_server()
+    with jsync.connect(server.url) as nc:
+        js = nc.jetstream()
+        for name in ("ONE", "TWO"):
+            filled(js, name)
+        js.backup_streams(tmp_path / "b")
+        for name in ("ONE", "TWO"):
+            js.delete_stream(name)
+        nats(server, "account", "restore", tmp_path / "b")
+        assert held(js.stream("ONE"))
+        assert held(js.stream("TWO"))
+
+
+def test_we_restore_a_backup_of_an_account_by_the_nats_command(
+    own_server: StartServer, tmp_path: Path
+) -> None:
+    server = own_server()
+    with jsync.connect(server.url) as nc:
+        js = nc.jetstream()
+        for name in ("ONE", "TWO"):
+            filled(js, name)
+        nats(server, "account", "backup", tmp_path / "b", "--force")
+        for name in ("ONE", "TWO"):
+            js.delete_stream(name)
+        assert len(js.restore_streams(tmp_path / "b")) == 2
+        assert held(js.stream("ONE"))
+        assert held(js.stream("TWO"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -145,6 +145,126 @@ def test_a_server_that_dies_ends_a_backup_with_an_error(
             stream.backup(tmp_path, on_progress=lambda *_: server.kill(), timeout=1)
         nc.close()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_stream_is_restored_under_another_name(
+    js: jsync.JetStream, unique: str, tmp_path: Path
+) -> None:
+    stream = filled(js, unique)
+    stream.create_consumer(durable_name="billing")
+    stream.backup(tmp_path)
+
+    def moved(config: dict[str, Any]) -> dict[str, Any]:
+        assert config["name"] == f"{unique}B"
+        return {**config, "subjects": [f"{unique}B.>"]}
+
+    copy = js.restore_stream(tmp_path, name=f"{unique}B", config=moved)
+    assert copy.name == f"{unique}B"
+    assert held(copy)
+    assert held(stream)
+    assert copy.consumer("billing").name == "billing"
+    for wrong in ("a.b", ""):
+        with pytest.raises(errors.ConfigError, match="stream: "):
+            js.restore_stream(tmp_path, name=wrong)
+
+
+def test_a_backup_by_an_older_server_keeps_its_name(
+    js: jsync.JetStream, unique: str, tmp_path: Path
+) -> None:
+    stream = filled(js, unique, 1)
+    stream.backup(tmp_path)
+    (tmp_path / "stream.arc.s2").rename(tmp_path / "stream.tar.s2")
+    with pytest.raises(errors.ConfigError, match=r"before 2\.15.*keeps its name"):
+        js.restore_stream(tmp_path, name=f"{unique}B")
+
+
+# Accounts -----------------------------------------------------------------------------
+
+
+def test_all_streams_of_an_account_come_back(
+    own_server: StartServer, tmp_path: Path
+) -> None:
+    seen: list[str] = []
+
+    def look(stream: str, done: int, total: int) -> None:
+        assert done > 0
+        assert total > 0
+        seen.append(stream)
+
+    with jsync.connect(own_server().url) as nc:
+        js = nc.jetstream()
+        with pytest.raises(errors.ConfigError, match="no streams"):
+            js.backup_streams(tmp_path / "none")
+        filled(js, "ONE")
+        filled(js, "TWO", 3).create_consumer(durable_name="billing")
+        js.create_stream(name="MEMORY", subjects=["memory"], storage="memory")
+        js.publish("memory", b"kept")
+        js.create_key_value(bucket="CONFIG").put("host", b"10.0.0.1")
+        made = js.backup_streams(tmp_path / "b", on_progress=look)
+        names = ["KV_CONFIG", "MEMORY", "ONE", "TWO"]
+        assert [each.stream for each in made.streams] == names
+        assert made.skipped == []
+        assert sorted(path.name for path in made.directory.iterdir()) == names
+        assert sorted(set(seen)) == names
+
+        with pytest.raises(errors.ConfigError, match="exist already: KV_CONFIG, MEMO"):
+            js.restore_streams(tmp_path / "b")
+        for name in names:
+            js.delete_stream(name)
+        seen.clear()
+        restored = js.restore_streams(tmp_path / "b", on_progress=look)
+        assert [stream.name for stream in restored] == names
+        assert sorted(set(seen)) == names
+        assert held(js.stream("ONE"))
+        assert held(js.stream("TWO"), 3)
+        assert js.stream("TWO").consumer("billing").name == "billing"
+        assert js.get_message("MEMORY", 1).data == b"kept"
+        assert js.key_value("CONFIG").get("host").value == b"10.0.0.1"
+
+
+def test_one_stream_that_fails_does_not_keep_the_others(
+    own_server: StartServer, tmp_path: Path
+) -> None:
+    with jsync.connect(own_server().url) as nc:
+        js = nc.jetstream()
+        for name in ("ONE", "TWO"):
+            filled(js, name, 3)
+
+        def lose(stream: str, done: int, total: int) -> None:
+            if stream == "ONE":
+                raise errors.BackupError("lost")
+
+        with pytest.raises(errors.BackupError, match=r"1 others.*ONE: lost"):
+            js.backup_streams(tmp_path / "b", on_progress=lose)
+        assert [path.name for path in (tmp_path / "b").iterdir()] == ["TWO"]
+        js.backup_streams(tmp_path / "c")
+        for name in ("ONE", "TWO"):
+            js.delete_stream(name)
+        archive = tmp_path / "c" / "ONE" / "stream.arc.s2"
+        archive.write_bytes(archive.read_bytes()[:-1])
+        with pytest.raises(errors.BackupError, match=r"not restored.*ONE: .*damaged"):
+            js.restore_streams(tmp_path / "c")
+        assert list(js.stream_names()) == ["TWO"]
+
+
+def test_a_backup_of_an_account_has_to_be_whole(
+    js: jsync.JetStream, unique: str, tmp_path: Path
+) -> None:
+    with pytest.raises(errors.ConfigError, match="not a directory"):
+        js.restore_streams(tmp_path / "none")
+    with pytest.raises(errors.ConfigError, match="holds no backups"):
+        js.restore_streams(tmp_path)
+    stream = filled(js, unique, 1)
+    stream.backup(tmp_path / unique)
+    stream.delete()
+    (tmp_path / "half").mkdir()
+    with pytest.raises(errors.ConfigError, match=r"half holds no whole backup"):
+        js.restore_streams(tmp_path)
+    with pytest.raises(errors.ConfigError, match="use restore_stream"):
+        js.restore_streams(tmp_path / unique)
+    assert gone(js, unique)
+    with pytest.raises(errors.ConfigError, match="is not empty"):
+        js.backup_streams(tmp_path)
 
 
 @pytest.mark.parametrize("damage", ["flip", "cut", "both without a digest"])

@@ -23,9 +23,10 @@ from ...errors import (
 )
 from ...models import StreamInfo
 from ...models.info import StreamState
+from ...models.name import check_name
 from ..management import delete_stream
 from ..replies import part_of, read_reply
-from ..versions import line_of_server
+from ..versions import MEMORY_BACKUP, RESTORE_RENAMED, line_of_server, unsupported
 from .engine import (
     ARCHIVE,
     CHUNK,
@@ -92,7 +93,7 @@ def backup(
     try:
         # Before the request: a server waits two seconds for a subscription.
         with subscribe(api.owner, inbox) as sub, partial.open("wb") as file:
-            reply = api.request(f"STREAM.SNAPSHOT.{stream}", wanted, timeout=timeout)
+            reply = _ask(api, f"STREAM.SNAPSHOT.{stream}", wanted, timeout)
             config = part_of(reply, "config", dict[str, Any](), dict[str, Any])
             state = part_of(reply, "state", dict[str, Any](), dict[str, Any])
             expected = StreamState.from_wire(state)
@@ -119,6 +120,18 @@ def backup(
     return StreamBackup(where, manifest.stream, expected, size)
 
 
+def _ask(
+    api: API, subject: str, wanted: dict[str, Any], timeout: float
+) -> dict[str, Any]:
+    try:
+        return api.request(subject, wanted, timeout=timeout)
+    except APIError as error:
+        if not error.description.endswith("no impl"):
+            raise
+        version = api.session.info.version
+        raise unsupported(MEMORY_BACKUP, version, "nothing was written") from error
+
+
 def _replace(path: Path, data: bytes) -> None:
     new = path.with_name(f"{path.name}.partial")
     new.write_bytes(data)
@@ -129,6 +142,7 @@ def restore(
     api: API,
     directory: str | PathLike[str],
     *,
+    name: str | None,
     config: Callable[[dict[str, Any]], dict[str, Any]] | None,
     on_progress: Progress | None,
     timeout: Seconds,
@@ -145,16 +159,27 @@ def restore(
         ) from None
     archive = _archive(where)
     _verify(archive, manifest)
-    wanted = manifest.config if config is None else config(manifest.config)
+    wanted = dict(manifest.config)
+    if name is not None:
+        check_name(name, "stream")
+        wanted["name"] = name
+    if config is not None:
+        wanted = config(wanted)
+    stream = str(wanted.get("name", ""))
+    if stream != manifest.stream:
+        if archive.name == OLD_ARCHIVE:
+            raise ConfigError(
+                f"{where} is a backup by a nats-server before 2.15: stream "
+                f"{manifest.stream} keeps its name, so it cannot become {stream!r}"
+            )
+        api.require(RESTORE_RENAMED)
+    asked = f"STREAM.RESTORE.{stream}"
     reply = api.request(
-        f"STREAM.RESTORE.{manifest.stream}",
-        {"config": wanted, "state": manifest.state},
-        timeout=timeout,
+        asked, {"config": wanted, "state": manifest.state}, timeout=timeout
     )
     subject = part_of(reply, "deliver_subject", "", str)
     total, sent = archive.stat().st_size, 0
     size = min(CHUNK, api.session.outbox.max_payload or CHUNK)
-    asked = f"STREAM.RESTORE.{manifest.stream}"
     try:
         with archive.open("rb") as file:
             while chunk := file.read(size):
@@ -169,7 +194,7 @@ def restore(
     except APIError:
         # The server keeps the messages before the damage, as if they were the stream.
         with contextlib.suppress(Error):
-            delete_stream(api, manifest.stream, timeout)
+            delete_stream(api, stream, timeout)
         raise
 
 

@@ -1,0 +1,154 @@
+"""All streams of an account to files, and back.
+
+The directory has one directory for each stream, as the `nats` command has it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from ...checks import callback
+from ...errors import APIError, BackupError, ConfigError
+from ..management import stream_names, streams
+from ..versions import MEMORY_BACKUP, lacking, line_of_server
+from .driver import StreamBackup, backup, restore
+from .engine import META, read_manifest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from os import PathLike
+
+    from ...checks import Seconds
+    from ...models import StreamInfo
+    from ..api import API
+    from .driver import Progress
+
+    StreamProgress = Callable[[str, int, int], object]
+
+
+class AccountBackup(msgspec.Struct, frozen=True):
+    """A backup of all streams of an account, which `JetStream.backup_streams` has made."""
+
+    directory: Path
+    """It has a directory for each stream, with the name of the stream."""
+    streams: list[StreamBackup]
+    """The backups, in the order of the names of the streams."""
+    skipped: list[str]
+    """The streams in memory, which servers before 2.15 cannot back up."""
+
+
+def backup_streams(
+    api: API,
+    directory: str | PathLike[str],
+    *,
+    consumers: bool,
+    check: bool,
+    on_progress: StreamProgress | None,
+    timeout: Seconds,
+) -> AccountBackup:
+    """What `JetStream.backup_streams` does."""
+    callback(on_progress, "on_progress")
+    where = Path(directory)
+    if where.exists() and any(where.iterdir()):
+        raise ConfigError(f"{where} is not empty: choose another directory")
+    infos = list(streams(api, None, None))  # raises if a stream does not answer
+    if not infos:
+        raise ConfigError("the account has no streams to back up")
+    where.mkdir(parents=True, exist_ok=True)
+    memory = not lacking(MEMORY_BACKUP, line_of_server(api.session.info))
+    made: list[StreamBackup] = []
+    skipped: list[str] = []
+    failed: dict[str, str] = {}
+    for info in infos:
+        stream = info.config.name or ""
+        if info.config.storage == "memory" and not memory:
+            skipped.append(stream)
+            continue
+        try:
+            found = backup(
+                api,
+                stream,
+                where / stream,
+                consumers=consumers,
+                check=check,
+                on_progress=_of_stream(on_progress, stream),
+                timeout=timeout,
+            )
+        except (APIError, BackupError) as error:
+            failed[stream] = str(error)
+            with contextlib.suppress(OSError):
+                (where / stream).rmdir()
+        else:
+            made.append(found)
+    _tell(failed, "not backed up", f"{len(made)} others are in {where}")
+    return AccountBackup(where, made, skipped)
+
+
+def restore_streams(
+    api: API,
+    directory: str | PathLike[str],
+    *,
+    config: Callable[[dict[str, Any]], dict[str, Any]] | None,
+    on_progress: StreamProgress | None,
+    timeout: Seconds,
+) -> list[StreamInfo]:
+    """What `JetStream.restore_streams` does."""
+    callback(on_progress, "on_progress")
+    where = Path(directory)
+    try:
+        places = sorted(where.iterdir())
+    except (FileNotFoundError, NotADirectoryError):
+        raise ConfigError(f"{where} is not a directory") from None
+    if (where / META).exists():
+        raise ConfigError(f"{where} is the backup of one stream: use restore_stream")
+    # The backup has to be whole, and every stream new, before the first one is created.
+    wanted = {place: _stream_in(place) for place in places}
+    if not wanted:
+        raise ConfigError(f"{where} holds no backups")
+    existing = sorted(set(stream_names(api, None, None)) & set(wanted.values()))
+    if existing:
+        raise ConfigError(f"streams exist already: {', '.join(existing)}")
+    made: list[StreamInfo] = []
+    failed: dict[str, str] = {}
+    for place, stream in wanted.items():
+        try:
+            info = restore(
+                api,
+                place,
+                name=None,
+                config=config,
+                on_progress=_of_stream(on_progress, stream),
+                timeout=timeout,
+            )
+        except (APIError, BackupError) as error:
+            failed[stream] = str(error)
+        else:
+            made.append(info)
+    _tell(failed, "not restored", f"{len(made)} others are")
+    return made
+
+
+def _stream_in(place: Path) -> str:
+    """The name of the stream in a backup. Raises `ConfigError` if it is not whole."""
+    try:
+        return read_manifest((place / META).read_bytes(), str(place / META)).stream
+    except (FileNotFoundError, NotADirectoryError):
+        raise ConfigError(
+            f"{place} holds no whole backup: there is no {META} in it"
+        ) from None
+
+
+def _of_stream(told: StreamProgress | None, stream: str) -> Progress | None:
+    if told is None:
+        return None
+    return lambda done, total: told(stream, done, total)
+
+
+def _tell(failed: dict[str, str], what: str, others: str) -> None:
+    if failed:
+        reasons = "; ".join(f"{stream}: {words}" for stream, words in failed.items())
+        raise BackupError(f"streams {what} ({others}): {reasons}")
