@@ -9,6 +9,7 @@ import click
 
 from jsync import errors
 
+from .backup import account_backup, account_restore
 from .family import Family
 from .output import (
     Duration,
@@ -36,7 +37,11 @@ _WITHOUT_JETSTREAM: Final = (
 
 @click.group(cls=Family)
 def account() -> None:
-    """Show your user, and the limits of your account."""
+    """Show your user and the limits of your account, and back it up."""
+
+
+account.add_command(account_backup)
+account.add_command(account_restore)
 
 
 @account.command()

@@ -51,6 +51,11 @@ SECTIONS: Final[dict[str, dict[str, Command]]] = {
         "object": Command(
             "object:object_", "Put files into object stores, and get them."
         ),
+        "counter": Command("counter:counter", "Read counters, and add to them (2.12)."),
+        "schedule": Command(
+            "schedule:schedule",
+            "Have a server publish messages later, or again and again (2.12).",
+        ),
         "group": Command(
             "group:group",
             "Create groups by key, change their members, see the lag.",
@@ -73,7 +78,7 @@ SECTIONS: Final[dict[str, dict[str, Command]]] = {
         ),
         "account": Command(
             "account:account",
-            "Show your user, and the limits of your account.",
+            "Show your user and the limits of your account, and back it up.",
         ),
         "trace": Command("trace:trace", "Show which way a message takes."),
         "rtt": Command("rtt:rtt", "Measure the round-trip time to each server."),
@@ -111,6 +116,7 @@ SECTIONS: Final[dict[str, dict[str, Command]]] = {
 HIDDEN: Final = {
     "c": "consumer",
     "con": "consumer",
+    "ctr": "counter",
     "ctx": "context",
     "event": "events",
     "micro": "service",

@@ -40,6 +40,8 @@ _CODES: tuple[tuple[type[BaseException], Code], ...] = (
     (errors.ConsumerGroupNotFoundError, Code.NOT_FOUND),
     (errors.NoRespondersError, Code.NOT_FOUND),
     (errors.ServerNotFoundError, Code.NOT_FOUND),
+    (errors.CounterNotFoundError, Code.NOT_FOUND),
+    (errors.ScheduleNotFoundError, Code.NOT_FOUND),
     (errors.NoStreamResponseError, Code.NOT_FOUND),
     (errors.AuthenticationError, Code.FAILED),
     (TimeoutError, Code.TIMEOUT),

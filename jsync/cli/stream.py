@@ -9,7 +9,8 @@ import click
 from jsync import StreamConfig
 
 from .asking import confirm, force_option
-from .completion import DIRECTORY, STREAM
+from .backup import stream_backup, stream_restore
+from .completion import STREAM
 from .configuring import (
     config_option,
     first,
@@ -31,7 +32,6 @@ from .output import (
     write_sections,
     write_table,
 )
-from .progress import Bar, Look
 from .report import stream_report
 from .stream_options import stream_fields, stream_options
 from .values import Number
@@ -55,6 +55,8 @@ def stream() -> None:
 
 stream.add_command(stream_report)
 stream.add_command(view)
+stream.add_command(stream_backup)
+stream.add_command(stream_restore)
 
 
 @stream.command("ls")
@@ -260,75 +262,6 @@ def subjects(settings: Settings, stream: str, filter_: str) -> None:
         write_json(counts)
     else:
         write_table(["subject", "messages"], sorted(counts.items()))
-
-
-@stream.command()
-@_STREAM
-@click.argument("directory", type=DIRECTORY)
-@click.option("--no-consumers", is_flag=True, help="Without the consumers.")
-@click.option("--check", is_flag=True, help="Have the server check the data first.")
-@click.pass_obj
-def backup(
-    settings: Settings, stream: str, directory: str, no_consumers: bool, check: bool
-) -> None:
-    """Write a stream with its messages to files.
-
-    `jsync stream restore` and `nats stream restore` read them. An interrupted backup
-    leaves no files.
-    """
-    moved = _Moved()
-    with (
-        settings.connect() as nc,
-        Bar(moved.look, "bytes", shown=not settings.json),
-    ):
-        found = settings.jetstream(nc).bind_stream(stream)
-        made = found.backup(
-            directory,
-            consumers=not no_consumers,
-            check=check,
-            on_progress=moved,
-        )
-    _say(
-        settings,
-        f"backed up stream {stream}: {made.state.messages:,} messages, {made.size:,} bytes",
-        {"stream": stream, "messages": made.state.messages, "bytes": made.size},
-    )
-
-
-@stream.command()
-@click.argument("directory", type=DIRECTORY)
-@click.pass_obj
-def restore(settings: Settings, directory: str) -> None:
-    """Create a stream from a backup, with its messages.
-
-    The backup is one of `jsync stream backup` or `nats stream backup`.
-    """
-    moved = _Moved()
-    with (
-        settings.connect() as nc,
-        Bar(moved.look, "bytes", shown=not settings.json),
-    ):
-        js = settings.jetstream(nc)
-        made = js.restore_stream(directory, on_progress=moved)
-        state = made.info().state
-    _say(
-        settings,
-        f"restored stream {made.name}: {state.messages:,} messages",
-        {"stream": made.name, "messages": state.messages},
-    )
-
-
-class _Moved:
-    """How many bytes of a backup have been moved."""
-
-    def __init__(self) -> None:
-        self._done = self._total = 0
-
-    def __call__(self, done: int, total: int) -> None:
-        self._done, self._total = done, total
-
-    def look(self) -> Look:
-        return Look("", self._done, self._total or None, self._done)
 
 
 @stream.command("step-down")

@@ -87,6 +87,12 @@ def test_a_stream_is_backed_up_and_restored(
     assert told == {"stream": unique, "messages": 1}
     assert js.get_message(unique, 1).data == b"hello"
     assert jsync("stream", "backup", unique, str(tmp_path / "b")).code == 2
+    told = jsync("stream", "restore", str(tmp_path / "b"), "--name", f"{unique}B")
+    assert (told.code, "overlap" in told.errors) == (1, True), told.errors
+    assert jsync("stream", "rm", unique, "--force").code == 0
+    of = ("stream", "restore", str(tmp_path / "b"), "--name", f"{unique}B")
+    assert jsync(*of, "--json").json == {"stream": f"{unique}B", "messages": 1}
+    js.delete_stream(f"{unique}B")
     assert jsync("stream", "restore", str(tmp_path / "none")).code == 2
 
 
@@ -103,3 +109,25 @@ def test_the_way_of_a_message_is_shown(
     assert js.stream(unique).info().state.messages == 0
     assert jsync("trace", unique, "hello", "--deliver").code == 0
     assert js.stream(unique).info().state.messages == 1
+
+
+def test_an_account_is_backed_up_and_restored(
+    own_server: StartServer, tmp_path: Path
+) -> None:
+    server = own_server()
+    run, where = Jsync(server), str(tmp_path / "b")
+    with connect(server.url) as nc:
+        js = nc.jetstream()
+        for name in ("ONE", "TWO"):
+            js.create_stream(name=name, subjects=[name])
+            js.publish(name, b"hello")
+        told = run("account", "backup", where, "--force", "--json").json
+        assert [each["stream"] for each in told["streams"]] == ["ONE", "TWO"]
+        assert told["skipped"] == []
+        ended = run("account", "restore", where)
+        assert (ended.code, "exist already: ONE, TWO" in ended.errors) == (2, True)
+        for name in ("ONE", "TWO"):
+            js.delete_stream(name)
+        ended = run("account", "restore", where)
+        assert (ended.code, ended.output) == (0, "restored 2 streams: ONE, TWO\n")
+        assert js.get_message("TWO", 1).data == b"hello"
