@@ -148,6 +148,16 @@ def lost(created: str, start: int, upto: int, holding: Holding) -> str | None:
     )
 
 
+def beyond(start: int, holding: Holding) -> str | None:
+    """Whether a stream has not got as far as a given place, in words; None: it has."""
+    if start <= holding.next:
+        return None
+    return (
+        f"stream {holding.stream} has no sequence {start} to begin with: the next message "
+        f"will have sequence {holding.next}"
+    )
+
+
 def behind(upto: int, holding: Holding) -> str | None:
     """Whether the stream has less than was known of it, in words; None: it has not."""
     if holding.next >= upto:

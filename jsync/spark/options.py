@@ -89,6 +89,15 @@ _SECRETS = {
     "nats.creds": "nats.credentialsEnv or nats.credentialsFile",
 }
 
+_OF_KAFKA = {
+    "assign": "stream",
+    "subscribe": "stream",
+    "subscribepattern": "streamPattern",
+    "topic": "stream",
+    "kafka.bootstrap.servers": "nats.servers",
+    "startingoffsetsbytimestamp": "startingTimestamp",
+    "endingoffsetsbytimestamp": "endingTimestamp",
+}
 
 _DURATION = re.compile(r"(\d+) ?(ms|s|m|min|h|d)")
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
@@ -202,9 +211,6 @@ def _unknown(name: str) -> ConfigError:
             "which the executors read where they run"
         )
     near = difflib.get_close_matches(name.lower(), _KNOWN, n=1)
-    hint = (
-        f": is it {_KNOWN[near[0]]}?"
-        if near
-        else f"; there are {', '.join(_KNOWN.values())}"
-    )
+    known = _OF_KAFKA.get(name.lower()) or (_KNOWN[near[0]] if near else None)
+    hint = f": is it {known}?" if known else f"; there are {', '.join(_KNOWN.values())}"
     return ConfigError(f"there is no option {name}{hint}")

@@ -101,11 +101,9 @@ class RangeReader:
                     )
                 sleep(PAUSE)
             self._report_missing(stream)
-        except StreamNotFoundError as gone:
+        except StreamNotFoundError:
             name = self._part.stream
-            self._policy.found(
-                name, f"stream {name} was deleted while it was read: {gone}"
-            )
+            self._policy.found(name, f"stream {name} was deleted while it was read")
 
     def _read(self, stream: Stream) -> Iterator[pyarrow.RecordBatch]:
         """What comes from the position on, once."""

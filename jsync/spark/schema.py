@@ -19,6 +19,7 @@ from pyspark.sql.types import (
 )
 
 from ..errors import ConfigError
+from .sink.columns import GIVEN
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -101,8 +102,7 @@ def given_by_servers(columns: StructType) -> tuple[str, ...]:
     """The columns of a table that INSERT leaves out; none for what is not a table."""
     if not options_of(columns):
         return ()
-    names = ("stream", "sequence", "timestamp")
-    return tuple(field.name for field in columns if field.name in names)
+    return tuple(field.name for field in columns if field.name in GIVEN)
 
 
 def options_of(columns: StructType) -> dict[str, str]:

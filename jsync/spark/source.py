@@ -17,6 +17,7 @@ from .connecting import ConnectionOptions, jetstream
 from .offsets import (
     Holding,
     Span,
+    beyond,
     lost,
     planned,
     split,
@@ -172,7 +173,7 @@ class JetStreamReader(DataSourceReader):
         stream, holding = self._source.look(name)
         start = sequence_at(stream, holding, options.starting.of(name))
         upto = min(holding.next, sequence_at(stream, holding, options.ending.of(name)))
-        loss = lost(holding.created, start, upto, holding)
+        loss = beyond(start, holding) or lost(holding.created, start, upto, holding)
         if loss is not None:
             self._source.policy.found(name, loss)
         return Span(holding.created, min(max(start, holding.first), upto), upto)

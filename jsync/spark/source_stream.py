@@ -16,6 +16,7 @@ from .offsets import (
     Span,
     admitted,
     behind,
+    beyond,
     complete,
     from_json,
     lost,
@@ -104,10 +105,12 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             if found and name not in starting.named:
                 place = "earliest"
             start = sequence_at(stream, holding, place)
-            loss = lost(holding.created, start, holding.next, holding)
+            loss = beyond(start, holding) or lost(
+                holding.created, start, holding.next, holding
+            )
             if loss is not None:
                 self._source.policy.found(name, loss)
-            start = max(start, holding.first)
+            start = min(max(start, holding.first), holding.next)
             self._begun[name] = Span(holding.created, start, start, mark=holding.mark)
         return self._begun[name]
 
@@ -219,8 +222,8 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             unread = None
             if altered := self._altered(stream, span, holding):
                 loss, unread = altered, self._unread(stream, span)
-        except StreamNotFoundError as gone:
-            source.policy.found(name, f"stream {name} no longer exists: {gone}")
+        except StreamNotFoundError:
+            source.policy.found(name, f"stream {name} no longer exists")
             return span, None
         if loss is None:
             return span, holding

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import difflib
 import logging
 from datetime import datetime
 from time import monotonic, sleep
@@ -13,6 +14,7 @@ from ..errors import (
     DataLossError,
     Error,
     MessageNotFoundError,
+    StreamNotFoundError,
     TimeoutError as LateError,
 )
 from ..terminal import printable
@@ -36,9 +38,36 @@ BEHIND: Final = 10.0
 logger = logging.getLogger("jsync.spark")
 
 
+def find(js: JetStream, name: str) -> Stream:
+    """Ask for a stream by its name. Blocks.
+
+    Raises:
+        StreamNotFoundError: There is none. The error has a name that is near.
+    """
+    try:
+        return js.stream(name)
+    except StreamNotFoundError as error:
+        near = difflib.get_close_matches(name, _names(js), n=1)
+        hint = f": did you mean {near[0]!r}?" if near else ": create it first"
+        raise StreamNotFoundError(
+            f"there is no stream {name!r}{hint}",
+            code=error.code,
+            err_code=error.err_code,
+            description=error.description,
+        ) from error
+
+
+def _names(js: JetStream) -> list[str]:
+    """For a hint; nobody has to be allowed to list them."""
+    try:
+        return list(js.stream_names())
+    except Error:
+        return []
+
+
 def look(js: JetStream, name: str) -> tuple[Stream, Holding]:
     """Ask for a stream; blocks. Raises `StreamNotFoundError`."""
-    stream = patiently(lambda: js.stream(name))
+    stream = patiently(lambda: find(js, name))
     return stream, holding_of(stream)
 
 

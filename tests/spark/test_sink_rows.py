@@ -146,7 +146,7 @@ def test_a_missing_permission_is_said_on_the_driver_without_a_secret(
     ("options", "what"),
     [
         ({"straem": "x"}, "there is no option straem: is it stream"),
-        ({"stream": "NONE"}, "stream not found"),
+        ({"stream": "NONE"}, "there is no stream 'NONE'"),
         ({"subject": "nobody.takes.it"}, "nobody.takes.it"),
         ({"delivery": "exactly-once"}, "needs a column msg_id"),
     ],

@@ -6,6 +6,7 @@ The tests call the readers as Spark does, but without Spark.
 from __future__ import annotations
 
 import json
+import re
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -163,8 +164,12 @@ def test_a_rejection_by_the_servers_is_raised_on_the_driver(
     options: dict[str, str], js: jsync.JetStream, stream: jsync.Stream
 ) -> None:
     name = stream.name
-    with pytest.raises(errors.StreamNotFoundError):
-        batch({**options, "stream": f"{name}NONE"}).partitions()
+    wanted = f"there is no stream '{name}E': did you mean '{name}'?"
+    with pytest.raises(errors.StreamNotFoundError, match=re.escape(wanted)) as gone:
+        batch({**options, "stream": f"{name}E"}).partitions()
+    assert gone.value.err_code == 10059
+    with pytest.raises(errors.StreamNotFoundError, match="'zzz': create it first"):
+        streaming({**options, "stream": "zzz"}).initialOffset()
     with pytest.raises(errors.ConfigError, match="subject"):
         batch(options, subjects=f"{name}..x").partitions()
     with pytest.raises(errors.OverlappingFilterSubjectsError):

@@ -143,6 +143,25 @@ def test_another_stream_of_that_name_is_not_read_on(
     assert sequences(lenient, lenient.partitions(end, after)) == list(range(1, 9))
 
 
+def test_a_place_beyond_the_end_of_a_stream_is_an_error(
+    options: dict[str, str], js: jsync.JetStream, stream: jsync.Stream
+) -> None:
+    fill(js, stream, *numbers(5))
+    at_end, beyond = {"startingOffsets": 6}, {"startingOffsets": 7}
+    with pytest.raises(errors.DataLossError, match="no sequence 7 to begin with"):
+        streaming(options, **beyond).initialOffset()
+    with pytest.raises(errors.DataLossError, match="no sequence 7 to begin with"):
+        batch(options, **beyond).partitions()
+    strict = streaming(options, **at_end)
+    assert batch(options, **at_end).partitions() == []
+    lenient = streaming(options, **beyond, failOnDataLoss=False)
+    readers = [(reader, reader.initialOffset()) for reader in (strict, lenient)]
+    fill(js, stream, *numbers(2))
+    for reader, start in readers:
+        end = latest(reader, start)
+        assert sequences(reader, reader.partitions(start, end)) == [6, 7]
+
+
 def test_a_batch_may_not_begin_before_the_stream_does(
     options: dict[str, str], js: jsync.JetStream, stream: jsync.Stream
 ) -> None:

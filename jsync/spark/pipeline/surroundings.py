@@ -16,15 +16,14 @@ from ..options import Options
 from ..sink.columns import ColumnPlan
 from ..sink.settings import SinkSettings
 from ..sink.target import target_of
+from ..streams import find
 from .checks import jetstream_options
 from .config import FileSink, FileSource, JetStreamSink, JetStreamSource
-from .problems import nearest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Self
 
-    from ... import JetStream
     from .config import Pipeline
     from .positions import Key
     from .problems import Problems
@@ -119,13 +118,11 @@ class _Servers:
         named = "streams" if options.text("streams") else "stream"
         for name in options.list(named):
             try:
-                stream = js.stream(name)
+                stream = find(js, name)
                 if sink:
                     settings = SinkSettings.of(options)
                     target_of(settings, _PLAN, stream.config)
-            except StreamNotFoundError:
-                message = f"there is no stream {name!r}{nearest(name, _names(js))}"
-            except ConfigError as error:
+            except (ConfigError, StreamNotFoundError) as error:
                 message = str(error)
             except Error as error:
                 message = f"cannot read stream {name!r}: {error}"
@@ -145,11 +142,3 @@ class _Servers:
             else:
                 self._reached[server] = True
         return self._reached[server]
-
-
-def _names(js: JetStream) -> list[str]:
-    """For a hint; nobody has to be allowed to list them."""
-    try:
-        return list(js.stream_names())
-    except Error:
-        return []

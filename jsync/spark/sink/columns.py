@@ -30,6 +30,9 @@ KINDS: Final[dict[str, tuple[str, ...]]] = {
 OPTIONS: Final = tuple(name for name in KINDS if name not in ("subject", "data"))
 """Those that are options of a message, by the names that `publish_arrow` has for them."""
 
+GIVEN: Final = ("stream", "sequence", "timestamp")
+"""The columns of the source that a server gives to each message."""
+
 _ELSEWHERE: Final = {"key": "subject", "topic": "subject", "value": "data"}
 
 
@@ -46,6 +49,7 @@ class ColumnPlan:
         cls, fields: Sequence[tuple[str, str]], subject: str | None = None
     ) -> ColumnPlan:
         """Read names and Spark's types of columns; raises `ConfigError`."""
+        _check_given([name for name, _ in fields if name.lower() in GIVEN])
         for name, kind in fields:
             _check(name, kind)
         names = tuple(name.lower() for name, _ in fields)
@@ -78,14 +82,23 @@ class ColumnPlan:
         return tuple(name for name in self.names if name.startswith("expected_last"))
 
 
+def _check_given(names: Sequence[str]) -> None:
+    if not names:
+        return
+    which = (
+        f"column {names[0]}: drop it"
+        if len(names) == 1
+        else f"columns {', '.join(names)}: drop them"
+    )
+    raise ConfigError(
+        f"the server gives the {which}. In SQL, create a table, and "
+        "insert into t (subject, data); or a view of the columns that you write, as in "
+        "create temporary view v (subject string, data string) using jetstream ..."
+    )
+
+
 def _check(name: str, kind: str) -> None:
     kinds = KINDS.get(name.lower())
-    if name.lower() in ("stream", "sequence", "timestamp"):
-        raise ConfigError(
-            f"the server gives the column {name}: drop it. In SQL, create a table, and "
-            "insert into t (subject, data); or a view of the columns that you write, as in "
-            "create temporary view v (subject string, data string) using jetstream ..."
-        )
     if kinds is None:
         near = difflib.get_close_matches(name.lower(), KINDS, n=1)
         known = _ELSEWHERE.get(name.lower()) or (near[0] if near else None)

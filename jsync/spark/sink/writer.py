@@ -17,6 +17,7 @@ from ...terminal import printable
 from ..connecting import connection, jetstream
 from ..patience import patiently
 from ..schema import given_by_servers
+from ..streams import find
 from .bucket import open_bucket
 from .columns import ColumnPlan
 from .fence import ENDS, Attempt, Digest
@@ -110,7 +111,7 @@ class Sink:
                 what = "publisher=ingest" if settings.publisher == "ingest" else "ttl"
                 raise ConfigError(f"{what} needs the option stream, to be checked")
             return None
-        config = js.stream(name).config
+        config = find(js, name).config
         self._replicas = config.num_replicas or 1
         return target_of(settings, self._plan, config)
 

@@ -13,6 +13,7 @@ from jsync.spark.offsets import (
     Span,
     admitted,
     behind,
+    beyond,
     complete,
     from_json,
     lost,
@@ -80,6 +81,13 @@ def test_where_to_go_on_behind_a_loss() -> None:
         "stream A ends at sequence 6, but reached 9 before"
     )
     assert behind(10, holding(1, 10)) is None
+
+
+def test_a_place_that_a_stream_has_not_reached() -> None:
+    assert beyond(10, holding(1, 10)) is None
+    assert beyond(11, holding(1, 10)) == (
+        "stream A has no sequence 11 to begin with: the next message will have sequence 10"
+    )
 
 
 @given(

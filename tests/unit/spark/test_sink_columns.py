@@ -43,6 +43,11 @@ def test_the_subject_is_a_column_or_an_option() -> None:
     ("fields", "what"),
     [
         ([("subject", "string")], "no column data.*to_json"),
+        ([DATA, ("sequence", "bigint")], "gives the column sequence: drop it"),
+        (
+            [("stream", "string"), ("sequence", "bigint"), DATA],
+            "gives the columns stream, sequence: drop them",
+        ),
         ([DATA, ("Data", "string")], "two columns have the name data"),
         ([DATA, ("value", "binary")], "no value: is it data"),
         ([DATA, ("topic", "string")], "no topic: is it subject"),
