@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as F  # noqa: N812
 
+from jsync.spark.sink.bucket import open_bucket
+from jsync.spark.sink.guard import commit
+from jsync.spark.sink.report import BatchReport, TaskReport
+
+from ..servers import wait_for
 from .sink_support import run, stored, with_columns
+from .support import fill, numbers
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -19,6 +26,8 @@ if TYPE_CHECKING:
 
     import jsync
     from jsync.server import LocalServer
+
+    from .support import Reading
 
 
 def lines(spark: SparkSession, folder: Path) -> DataFrame:
@@ -105,6 +114,69 @@ def test_a_batch_that_is_stored_is_not_sent_again_however_late(
     with pytest.raises(StreamingQueryException, match="this is an old checkpoint"):
         run(frame, server, checkpoint, **given)
     assert values(stream) == []
+
+
+@pytest.mark.parametrize("remembered", [True, False])
+def test_a_deleted_checkpoint_doubles_only_rows_that_the_stream_has_forgotten(
+    spark: SparkSession,
+    server: LocalServer,
+    reading: Reading,
+    js: jsync.JetStream,
+    stream: jsync.Stream,
+    tmp_path: Path,
+    remembered: bool,
+) -> None:
+    """The query begins anew, at the beginning of its source and with a new id."""
+    name, count = f"{stream.name}-OUT", 50
+    sink = js.create_stream(
+        name=name,
+        subjects=[f"{name}.>"],
+        storage="memory",
+        duplicate_window=3600.0 if remembered else 4.0,
+    )
+    fill(js, stream, *numbers(count))
+    frame = reading.stream(stream, startingOffsets="earliest").select(
+        F.concat(F.lit("n"), "sequence").alias("msg_id"), "data"
+    )
+    given = {"stream": name, "subject": f"{name}.x", **ONCE}
+    run(frame, server, tmp_path / "checkpoint", **given)
+    assert values(sink) == list(range(1, count + 1))
+    shutil.rmtree(tmp_path / "checkpoint")
+    if not remembered:
+
+        def publish_last() -> bool:
+            return js.publish(f"{name}.last", b"0", msg_id="last").duplicate
+
+        assert not publish_last()
+        wait_for(lambda: not publish_last(), 60)  # and so are all ids before it
+    run(frame, server, tmp_path / "checkpoint", **given)
+    rows = [number for number in values(sink) if number]
+    assert rows == sorted([*range(1, count + 1)] * (1 if remembered else 2))
+    sink.delete()
+
+
+def test_a_new_query_on_a_stream_that_another_one_has_written_is_a_warning(
+    js: jsync.JetStream,
+    stream: jsync.Stream,
+    unique: str,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    open_bucket(js, unique)
+    report = BatchReport.of([TaskReport(rows=1, confirmed=1)])
+
+    def note(query: str, batch: int, name: str = stream.name) -> list[str]:
+        caplog.clear()
+        commit(lambda: js, unique, query, batch, report, fenced=name, last=False)
+        return [record.getMessage() for record in caplog.records]
+
+    assert note("query.a", 0) == []
+    assert note("query.a", 1) == []
+    assert note("job.a", 0) == []
+    (line,) = note("query.b", 0)
+    assert f"query.b is new, and query.a has written into stream {stream.name}" in line
+    assert note("query.b", 1) == []
+    assert note("query.c", 0, f"KV_{unique}") == []
+    js.delete_stream(f"KV_{unique}")
 
 
 def test_a_mode_that_would_purge_with_each_batch_is_refused(

@@ -74,6 +74,12 @@ class Bucket:
             f"$KV.{self._name}.{key}", data, expected_last_subject_sequence=revision
         )
 
+    def keys(self, keys: str) -> list[str]:
+        """Those that match, wildcards allowed; also deleted ones."""
+        start = f"$KV.{self._name}."
+        state = self._stream.info(subjects_filter=f"{start}{keys}").state
+        return [subject.removeprefix(start) for subject in state.subjects or ()]
+
     def forget(self, keys: str) -> None:
         """Remove all keys that match, wildcards allowed, without a trace."""
         self._stream.purge(subject=f"$KV.{self._name}.{keys}")

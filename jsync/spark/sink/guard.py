@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 from time import monotonic
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import msgspec
 
@@ -13,6 +14,7 @@ from ...errors import (
     ReplayTooLateError,
     WrongLastSequenceError,
 )
+from ...terminal import printable
 from ..marks import contradiction
 from ..offsets import behind
 from ..patience import patiently
@@ -44,6 +46,11 @@ if TYPE_CHECKING:
     from .target import Target
 
     Kind = TypeVar("Kind", Committed, Begun, Tasked)
+
+QUERY: Final = "query."
+"""What the key of a streaming query begins with."""
+
+logger = logging.getLogger("jsync.spark")
 
 
 class Guard:
@@ -140,7 +147,7 @@ class Guard:
         known, batch = committed.batch, self._attempt.batch
         if (
             committed.stream is not None
-            and self._key.startswith("query.")
+            and self._key.startswith(QUERY)
             and known < batch - 1
         ):
             raise CheckpointError(
@@ -232,6 +239,8 @@ def commit(
                     f"{bucket_name}"
                 )
             return
+        if fenced is not None and committed is None and key.startswith(QUERY):
+            _warn_of_another(bucket, key, fenced)
         before = None if committed is None else committed.totals
         entry = Committed(
             batch,
@@ -247,6 +256,23 @@ def commit(
         bucket.put(f"{key}.committed", encode(entry))
 
     patiently(put)
+
+
+def _warn_of_another(bucket: Bucket, key: str, stream: str) -> None:
+    """Log it if another query has written into the stream: this may be the same one.
+
+    A query whose checkpoint was deleted begins again with a new id, unknown to the fence.
+    """
+    for other in bucket.keys(f"{QUERY}*.committed"):
+        before, _ = _read(bucket, other, Committed)
+        if before is not None and before.stream == stream:
+            logger.warning(
+                "%s is new, and %s has written into stream %s before. If both are one "
+                "query with a new checkpoint, rows whose ids the stream has forgotten are "
+                "stored twice",
+                *(key, other.removesuffix(".committed"), printable(stream)),
+            )
+            return
 
 
 def _read(
