@@ -173,6 +173,11 @@ def status(settings: Settings, bucket: str, streams: bool) -> None:
         found = statuses(settings.jetstream(nc), bucket)
     if settings.json:
         write_json([_document(query) for query in found])
+    elif not found:
+        say(
+            f"no query in the bucket {bucket}: call jsync.spark.monitor in the session of "
+            "your queries, or set monitor = true in the file of a pipeline"
+        )
     elif streams:
         write_table(_STREAM_COLUMNS, [row for each in found for row in _streams(each)])
     else:
