@@ -235,18 +235,8 @@ class Place:
         return found
 
     def facts(self) -> dict[str, str]:
-        with jsync.connect(self.server.url) as nc:
-            version = nc.server_info.version
-        facts = {
-            "when": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
-            "cpu": f"{_cpu_model()}, {os.cpu_count()} cores",
-            "system": f"{platform.system()} {platform.release()}",
-            "load": f"{self._load:.1f} before, {os.getloadavg()[0]:.1f} after",
-            "python": f"{platform.python_implementation()} {platform.python_version()}",
-            "nats-server": f"{version}, on loopback",
-            "jsync": f"{jsync.__version__}, commit {_commit()}",
-            "nats-py": importlib.metadata.version("nats-py"),
-        }
+        facts = machine(self.server.url, self._load)
+        facts["nats-py"] = importlib.metadata.version("nats-py")
         for name, command in {
             "nats.c": [self.natsc],
             "nats.go": [self.natsgo],
@@ -255,6 +245,21 @@ class Place:
             if (path := command[0]) is not None:
                 facts[name] = _output([path, *filter(None, command[1:]), "version"])
         return facts
+
+
+def machine(url: str, load: float) -> dict[str, str]:
+    """What ran where, with the load before and now."""
+    with jsync.connect(url) as nc:
+        version = nc.server_info.version
+    return {
+        "when": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
+        "cpu": f"{_cpu_model()}, {os.cpu_count()} cores",
+        "system": f"{platform.system()} {platform.release()}",
+        "load": f"{load:.1f} before, {os.getloadavg()[0]:.1f} after",
+        "python": f"{platform.python_implementation()} {platform.python_version()}",
+        "nats-server": f"{version}, on loopback",
+        "jsync": f"{jsync.__version__}, commit {_commit()}",
+    }
 
 
 def use_jsync(*arguments: object) -> list[str]:

@@ -17,6 +17,8 @@ from pyspark.sql import SparkSession
 import jsync
 from jsync.server import LocalServer
 
+from ..place import machine
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from types import TracebackType
@@ -43,6 +45,7 @@ class Place:
 
     server: LocalServer = field(default_factory=LocalServer)
     rows: list[Row] = field(default_factory=list)
+    load: float = field(default_factory=lambda: os.getloadavg()[0])
 
     def __enter__(self) -> Self:
         need_java = str(ROOT / "scripts" / "need-java")
@@ -68,6 +71,10 @@ class Place:
         traceback: TracebackType | None,
     ) -> None:
         self._stack.close()
+
+    def facts(self) -> dict[str, str]:
+        """What ran where."""
+        return {**machine(self.server.url, self.load), "pyspark": self.spark.version}
 
     def filled(self, name: str, count: int) -> jsync.Stream:
         """Return a stream in files, with `count` messages of 128 bytes."""
