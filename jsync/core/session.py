@@ -507,6 +507,7 @@ class Session:
             if interest.on_connected is not None:
                 interest.on_connected()
         if again:
+            logger.info("%s: connected again, to %s", self.name, server.url)
             event = Reconnected(url=server.url)
             self.callbacks.announce(event, self.options.on_reconnect)
         else:
