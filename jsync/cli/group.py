@@ -154,8 +154,8 @@ def info(settings: Settings, stream: str, group: str) -> None:
 def members(settings: Settings, stream: str, group: str) -> None:
     """Show the members of a group, their partitions and their messages.
 
-    `active` says whether an instance of the member runs, and `instances` how many of them
-    wait for messages.
+    `active` says whether an instance of the member runs, and `waiting` how many instances
+    wait for a message. An instance that handles a message does not wait.
     """
     with settings.connect() as nc:
         found = settings.jetstream(nc).consumer_group(stream, group).members()
@@ -163,7 +163,7 @@ def members(settings: Settings, stream: str, group: str) -> None:
         write_json([asdict(each) for each in found])
         return
     write_table(
-        ("member", "partitions", "active", "instances", "pending", "unacked"),
+        ("member", "partitions", "active", "waiting", "pending", "unacked"),
         [
             (
                 *(each.name, _numbers(each.partitions), "yes" if each.active else "no"),
