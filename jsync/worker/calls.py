@@ -10,6 +10,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Final
 
 from ..errors import Error, HandlerTimeoutError
+from ..jetstream.retries.engine import words_of
 from .figures import BUCKETS, Figures
 
 if TYPE_CHECKING:
@@ -110,7 +111,7 @@ class Calls:
         if msg.is_redelivered:
             slot.redelivered += 1
             if self.retrier.is_exhausted(msg):
-                self.retrier.exhausted(msg)
+                self._settle(msg)
                 return
         error: BaseException | None = None
         hand[msg] = begun = monotonic()
@@ -134,15 +135,27 @@ class Calls:
                 pass  # the server delivers it again after ack_wait
             return
         slot.failed += 1
-        self._failed(msg, error)
+        self._settle(msg, error)
 
-    def _failed(self, msg: JetStreamMsg, error: BaseException) -> None:
-        logger.error(
-            *("%s: %s", self.route.name, type(error).__name__),
-            exc_info=error,
-            extra={"message_in_hand": msg},
-        )
-        self.retrier.failed(msg, error)
+    def _settle(self, msg: JetStreamMsg, error: BaseException | None = None) -> None:
+        """End a message, or give it back after a failure. The logs name the message."""
+        current.settled = msg
+        try:
+            if error is None:
+                self.retrier.exhausted(msg)
+                return
+            attempts = self.route.retry.attempts
+            logger.error(
+                "%s failed at attempt %d%s: %s",
+                self.route.name,
+                msg.metadata.num_delivered,
+                "" if attempts is None else f" of {attempts}",
+                words_of(error),
+                exc_info=error,
+            )
+            self.retrier.failed(msg, error)
+        finally:
+            current.settled = None
 
     def check(self, now: float) -> None:
         """Check for calls that take long. Runs on the worker's clock thread."""
@@ -165,7 +178,7 @@ class Calls:
             # Use a thread: a dead letter may take as long as a request, and other calls
             # need the clock.
             threading.Thread(
-                target=self._failed,
+                target=self._settle,
                 args=(msg, error),
                 name="jsync-worker-late",
                 daemon=True,
@@ -200,12 +213,16 @@ class Calls:
 
 class _Current(threading.local):
     slot: Slot | None = None
+    settled: JetStreamMsg | None = None
+    """The message that this thread gives back or ends, after its call."""
 
 
 current = _Current()
-"""The slot of this thread, for the logs."""
+"""The work of this thread, for the logs."""
 
 
 def message_in_hand() -> JetStreamMsg | None:
-    """The message that this thread handles."""
-    return None if current.slot is None else next(iter([*current.slot.hand]), None)
+    """The message that this thread handles, gives back or ends."""
+    if current.settled is not None or current.slot is None:
+        return current.settled
+    return next(iter([*current.slot.hand]), None)

@@ -7,11 +7,10 @@ import logging
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from .._fast import JetStreamMsg
 from .calls import message_in_hand
 
 if TYPE_CHECKING:
-    from typing import TextIO
+    from .._fast import JetStreamMsg
 
 
 class JSONFormatter(logging.Formatter):
@@ -26,14 +25,14 @@ class JSONFormatter(logging.Formatter):
             "pid": record.process,
             "text": record.getMessage(),
         }
-        line |= _about(getattr(record, "message_in_hand", None) or message_in_hand())
+        line |= _about(message_in_hand())
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
         return json.dumps(line, default=str)
 
 
 def _about(msg: JetStreamMsg | None) -> dict[str, Any]:
-    if not isinstance(msg, JetStreamMsg):
+    if msg is None:
         return {}
     about = msg.metadata
     return {
@@ -43,10 +42,3 @@ def _about(msg: JetStreamMsg | None) -> dict[str, Any]:
         "sequence": about.stream_sequence,
         "attempt": about.num_delivered,
     }
-
-
-def log_json(stream: TextIO, level: int = logging.INFO) -> None:
-    """Have all logs of this process written to `stream` as JSON."""
-    handler = logging.StreamHandler(stream)
-    handler.setFormatter(JSONFormatter())
-    logging.basicConfig(level=level, handlers=[handler], force=True)

@@ -160,7 +160,7 @@ def given_up(
     where = f"is a dead letter on {subject!r} now" if subject else "was terminated"
     failure = MessageGivenUpError(
         f"message {origin.sequence} of {origin.stream!r} {where} after "
-        f"{origin.attempts} attempts: {reason}",
+        f"attempt {origin.attempts}: {reason}",
         stream=origin.stream,
         consumer=origin.consumer,
         sequence=origin.sequence,
