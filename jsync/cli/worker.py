@@ -82,7 +82,7 @@ def worker(
 
     MODULE:NAME is a `jsync.Worker`. Modules are imported from the working directory. A
     process that ends is restarted, with growing pauses. If five processes in a row end
-    before they are ready, the command fails. SIGTERM and Ctrl-C let the handlers end within
+    before they are ready, the command fails. While no server answers, the processes retry. SIGTERM and Ctrl-C let the handlers end within
     --grace. SIGHUP replaces the processes one by one, and so does --reload after each change
     of a Python file below the working directory. --http serves /livez, /readyz and /metrics.
     """
@@ -96,9 +96,7 @@ def worker(
     if process.VARIABLE in os.environ:  # started by the command below
         app = _load(target)
         process.run(
-            lambda: app.connect(
-                lambda: settings.connect(name=f"jsync worker {target}")
-            ),
+            lambda: app.connect(lambda: _connect(settings, target)),
             lambda nc: app.start(nc, settings.jetstream(nc)),
             grace,
         )
@@ -112,6 +110,17 @@ def worker(
         if reload:
             stack.enter_context(watched.reloading(os.getcwd(), crew.replace))
         crew.run()
+
+
+def _connect(settings: Settings, target: str) -> jsync.Connection:
+    """Connect by the options of the command."""
+    try:
+        return settings.connect(name=f"jsync worker {target}")
+    except click.ClickException as error:
+        if isinstance(error.__cause__, jsync.errors.ConnectionError):
+            # With the advice of the command, and of a kind that is tried again.
+            raise jsync.errors.ConnectionError(error.message) from error.__cause__
+        raise
 
 
 def _load(target: str) -> jsync.Worker:

@@ -4,22 +4,33 @@ from __future__ import annotations
 
 import contextlib
 import enum
+import logging
 import os
 import queue
 import signal
 import sys
 import threading
-from typing import TYPE_CHECKING, Final, Protocol
+from time import monotonic
+from typing import TYPE_CHECKING, Final, Protocol, overload
 
 import msgspec
 
-from ..errors import DrainTimeoutError
+from ..errors import (
+    AuthenticationError,
+    ConnectionError as LineError,
+    DrainTimeoutError,
+    ProtocolError,
+    TimeoutError as LateError,
+    TLSError,
+)
+from .figures import Report
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from ..connection import Connection
-    from .figures import Report
+
+logger = logging.getLogger("jsync.worker")
 
 VARIABLE: Final = "JSYNC_WORKER_REPORTS"
 """In the environment of a process of a supervisor: where its reports go.
@@ -36,6 +47,12 @@ if sys.platform == "win32":
     STOPS.append(signal.SIGBREAK)
 _GLANCE: Final = 0.1
 """On Windows no signal ends the wait of the main thread, so it looks this often."""
+
+_FIRST_PAUSE: Final = 1.0
+_LONGEST_PAUSE: Final = 10.0
+"""Seconds between attempts to start without a server: the first time, and at most."""
+_LASTING: Final = (AuthenticationError, TLSError, ProtocolError)
+"""Failures to connect that another attempt does not mend."""
 
 
 class Running(Protocol):
@@ -62,7 +79,8 @@ class Word(enum.Enum):
     DRAINED = enum.auto()
 
 
-Events = queue.SimpleQueue[tuple[Word, Exception | None]]
+Event = tuple[Word, Exception | None]
+Events = queue.SimpleQueue[Event]
 
 
 def run(
@@ -72,37 +90,73 @@ def run(
 ) -> None:
     """Run a worker on the main thread until a signal, or until its supervisor is gone."""
     events: Events = queue.SimpleQueue()
-    reports = os.environ.pop(VARIABLE, None)
+    place = os.environ.pop(VARIABLE, None)
+    reports = None if place is None else Reports(_descriptor(int(place)))
     with _signals(lambda: events.put((Word.SIGNAL, None))):
-        nc = connect()
+        if reports is not None:
+            _daemon("lifeline", lambda: _await_end_of_input(events))
+            reports.begin()
+        begun = _begin(connect, start, events)
+        if begun is None:
+            return
+        nc, running = begun
         try:
-            running = start(nc)
             _watch(running, events)
-            over, teller = threading.Event(), None
             if reports is not None:
-                _daemon("lifeline", lambda: _await_end_of_input(events))
-                descriptor = _descriptor(int(reports))
-                teller = _daemon("reports", lambda: _tell(running, descriptor, over))
+                reports.running = running
             try:
                 _, error = _next(events)
             finally:
                 # Ctrl-C reaches us from the terminal and from the supervisor, which
                 # also kills.
                 _drain(running, events, grace, hasty=reports is None)
-                over.set()
-                if teller is not None:
-                    teller.join(REPORT_SECONDS)
+                if reports is not None:
+                    reports.end()
             if error is not None:
                 raise error
         finally:
             nc.close()
 
 
-def _next(events: Events) -> tuple[Word, Exception | None]:
-    while sys.platform == "win32":
+def _begin(
+    connect: Callable[[], Connection],
+    start: Callable[[Connection], Running],
+    events: Events,
+) -> tuple[Connection, Running] | None:
+    """Connect and start, and retry while the server is away. None: a signal came first."""
+    pause = _FIRST_PAUSE
+    while True:
+        try:
+            nc = connect()
+            try:
+                return nc, start(nc)
+            except BaseException:
+                nc.close()
+                raise
+        except (LineError, LateError) as error:
+            if isinstance(error, _LASTING):
+                raise
+            logger.warning("cannot start: %s; retrying in %g s", error, pause)
+        if _next(events, pause) is not None:
+            return None
+        pause = min(2 * pause, _LONGEST_PAUSE)
+
+
+@overload
+def _next(events: Events) -> Event: ...
+@overload
+def _next(events: Events, seconds: float) -> Event | None: ...
+def _next(events: Events, seconds: float | None = None) -> Event | None:
+    """Wait for the next event. None: no event came in time."""
+    deadline = None if seconds is None else monotonic() + seconds
+    while True:
+        left = None if deadline is None else max(0.0, deadline - monotonic())
+        if sys.platform == "win32":
+            left = _GLANCE if left is None else min(left, _GLANCE)
         with contextlib.suppress(queue.Empty):
-            return events.get(timeout=_GLANCE)
-    return events.get()
+            return events.get(timeout=left)
+        if deadline is not None and monotonic() >= deadline:
+            return None
 
 
 def _descriptor(place: int) -> int:
@@ -171,15 +225,37 @@ def _await_end_of_input(events: Events) -> None:
     events.put((Word.ALONE, None))
 
 
-def _tell(running: Running, descriptor: int, over: threading.Event) -> None:
-    """Write a report each second, and the last one at the end."""
-    encode = msgspec.json.Encoder().encode
-    number = 0
-    with contextlib.suppress(OSError):
-        while True:
-            report = running.report(lag=number % LAG_REPORTS == 0)
-            os.write(descriptor, encode(report) + b"\n")
-            if over.wait(REPORT_SECONDS):
-                break
-            number += 1
-        os.write(descriptor, encode(running.report()) + b"\n")
+class Reports:
+    """Reports to the supervisor: one each second, and the last one at the end."""
+
+    def __init__(self, descriptor: int) -> None:
+        self.running: Running | None = None
+        """The worker, once it has started. Before, the reports are signs of life."""
+        self._descriptor = descriptor
+        self._over = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def begin(self) -> None:
+        """Begin to report."""
+        self._thread = _daemon("reports", self._run)
+
+    def end(self) -> None:
+        """Write the last report."""
+        self._over.set()
+        if self._thread is not None:
+            self._thread.join(REPORT_SECONDS)
+
+    def _run(self) -> None:
+        number = 0
+        with contextlib.suppress(OSError):
+            while not self._over.is_set():
+                number += self._write(lag=number % LAG_REPORTS == 0)
+                self._over.wait(REPORT_SECONDS)
+            self._write(lag=False)
+
+    def _write(self, *, lag: bool) -> bool:
+        """Write a report, and return whether the worker has started."""
+        running = self.running
+        report = Report() if running is None else running.report(lag=lag)
+        os.write(self._descriptor, msgspec.json.encode(report) + b"\n")
+        return running is not None

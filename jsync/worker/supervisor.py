@@ -230,6 +230,8 @@ class Supervisor:
             self._leave()
 
     def _leave(self) -> None:
+        if not self._crew.leaving:
+            logger.info("ending: handlers have %g s to return", self._grace)
         for number in self._crew.leave():
             self._processes[number].end(self._deadline())
 

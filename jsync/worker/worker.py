@@ -258,12 +258,16 @@ class Worker:
         """Connect, handle messages until SIGTERM or SIGINT (Ctrl-C), and drain. Blocks.
 
         Call `run` on the main thread of your program. A second signal ends the wait for
-        the handlers.
+        the handlers. While no server answers, `run` retries, without end, and logs a
+        warning each time.
 
         Args:
             grace: Seconds for the handlers to end after the signal.
 
         Raises:
+            AuthenticationError: The server refused the credentials. `TLSError` and
+                `ProtocolError` are not retried either.
+            ConfigError: The worker cannot start, as in `start`.
             ConsumerDeletedError: A consumer was deleted.
             ConnectionClosedError: The connection was closed.
             DrainTimeoutError: The handlers did not return in time. The server delivers
@@ -307,6 +311,16 @@ class RunningWorker(Closing, Single):
             for call, source in zip(self._calls, self._sources, strict=True):
                 self._begin(call, source)
             self._start_clock()
+            for each in routes:
+                logger.info(
+                    "%s handles %s: %s %s of %s, threads: %d",
+                    each.name,
+                    ", ".join(each.subjects),
+                    "consumer" if each.group is None else "group",
+                    each.consumer,
+                    each.stream,
+                    each.workers,
+                )
         except BaseException:
             with contextlib.suppress(DrainTimeoutError):
                 self.stop(0)

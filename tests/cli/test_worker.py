@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import signal
+import subprocess
+import sys
 import urllib.request
 from typing import TYPE_CHECKING
 from urllib.error import HTTPError, URLError
 
 import pytest
 
+import jsync
+from jsync.server import LocalServer
+
 from ..servers import free_port, wait_for
 from .processes import Process
+from .support import Jsync
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    import jsync
-    from jsync.server import LocalServer
+    from ..conftest import StartServer
 
-    from .support import Jsync
 
 APP = """
 import os, time, msgspec, jsync
@@ -44,7 +50,9 @@ def handle(order: Order) -> None:
 class Running:
     """A running supervisor in a directory, and its HTTP answers."""
 
-    def __init__(self, process: Process, port: int, directory: Path) -> None:
+    def __init__(
+        self, process: Process | subprocess.Popen[bytes], port: int, directory: Path
+    ) -> None:
         self.process = process
         self._port = port
         self._directory = directory
@@ -203,10 +211,176 @@ def test_a_crash_loop_is_an_error(
     assert "a crash loop" in errors
 
 
-def test_an_invalid_address_is_a_usage_error(jsync: Jsync) -> None:
-    ended = jsync("worker", "a:b", "--http", "8080")
+def test_an_invalid_address_is_a_usage_error(server: LocalServer) -> None:
+    ended = Jsync(server)("worker", "a:b", "--http", "8080")
     assert ended.code == 2
     assert "HOST:PORT" in ended.errors
+
+
+LONE_APP = """
+import os, time, jsync
+
+app = jsync.Worker(stream="JOBS")
+retry = jsync.Retry(delays=[0.05], attempts=2)
+
+@app.on_start
+def create(js):
+    js.create_stream(name="JOBS", subjects=["jobs.*"])
+
+@app.on_stop
+def stop():
+    time.sleep(3600 if os.path.exists("stuck") else 0)
+
+@app.handle("jobs.*", consumer="w", retry=retry)
+def handle(data: bytes) -> None:
+    open("begun", "w").close()
+    if data == b"fail":
+        raise LookupError("no such job")
+    if data == b"stay":
+        time.sleep(3600)
+"""
+
+
+@pytest.fixture
+def lone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A directory with a worker that makes its own stream."""
+    (tmp_path / "lone.py").write_text(LONE_APP)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_a_worker_waits_for_its_server_at_its_start_and_later(
+    lone: Path, tmp_path: Path
+) -> None:
+    server, port = LocalServer(port=free_port(), store_dir=lone / "store"), free_port()
+    with (
+        server,
+        Process(
+            server, "worker", "lone:app", "-n", "2", "--http", f"127.0.0.1:{port}"
+        ) as process,
+    ):
+        running = Running(process, port, tmp_path)
+        server.kill()
+        process.await_words("retrying in 4 s")
+        assert running.get("/livez")[0] == 200
+        assert running.get("/readyz")[0] == 503
+        server.start()
+        wait_for(running.is_ready)
+        server.kill()
+        wait_for(lambda: running.get("/readyz")[0] == 503)
+        assert running.get("/livez")[0] == 200
+        server.start()
+        process.await_words("connected again")
+        wait_for(running.is_ready)
+        os.kill(process.pid, signal.SIGTERM)
+        assert process.wait() == 0
+
+
+def test_a_worker_that_waits_for_its_server_can_be_ended(
+    lone: Path, server: LocalServer
+) -> None:
+    nowhere = f"nats://127.0.0.1:{free_port()}"
+    with Process(server, "worker", "lone:app", "--server", nowhere) as process:
+        process.await_words("cannot start")
+        os.kill(process.pid, signal.SIGTERM)
+        assert process.wait() == 0
+
+
+def test_wrong_credentials_are_not_retried_for_ever(
+    lone: Path, own_server: StartServer
+) -> None:
+    server = own_server(config='authorization { token: "right" }')
+    with Process(server, "worker", "lone:app") as process:
+        code, _, errors = process.finish()
+    assert code == 1
+    assert "a crash loop" in errors
+
+
+def test_a_handler_that_does_not_return_within_the_grace_loses_its_message(
+    lone: Path, own_server: StartServer
+) -> None:
+    with (
+        jsync.connect((server := own_server()).url) as nc,
+        Process(server, "worker", "lone:app", "--grace", "0") as process,
+    ):
+        js = nc.jetstream()
+        process.await_words("handle handles jobs.*: consumer w of JOBS, threads: 1")
+        js.publish("jobs.a", b"stay")
+        wait_for((lone / "begun").exists)
+        os.kill(process.pid, signal.SIGTERM)
+        process.await_words("handlers have not returned within")
+        assert process.wait() == 0
+        assert js.consumer("JOBS", "w").info().num_ack_pending == 1
+
+
+def test_a_process_that_does_not_end_is_killed(
+    lone: Path, own_server: StartServer
+) -> None:
+    with Process(own_server(), "worker", "lone:app", "--grace", "0") as process:
+        process.await_words("handle handles")
+        (lone / "stuck").touch()
+        os.kill(process.pid, signal.SIGTERM)
+        process.await_words("killing process")
+        process.await_words("has ended: SIGKILL")
+        assert process.wait() == 0
+
+
+STUCK = """
+import sys
+from jsync.worker import supervisor
+supervisor._SILENT_SECONDS = 3.0
+sys.argv[0] = "jsync"
+from jsync.cli import main
+main()
+"""
+
+
+def test_a_stuck_process_shows_in_livez(
+    lone: Path, own_server: StartServer, tmp_path: Path
+) -> None:
+    port, server = free_port(), own_server()
+    words = ["--server", server.url, "worker", "lone:app"]
+    with subprocess.Popen(
+        [sys.executable, "-c", STUCK, *words, "--http", f"127.0.0.1:{port}"],
+        stderr=subprocess.DEVNULL,
+    ) as process:
+        try:
+            running = Running(process, port, tmp_path)
+            wait_for(running.is_ready)
+            (child,) = running.children()
+            os.kill(child, signal.SIGSTOP)
+            wait_for(lambda: running.get("/livez")[0] == 503)
+            os.kill(child, signal.SIGCONT)
+            wait_for(lambda: running.get("/livez")[0] == 200)
+        finally:
+            process.terminate()
+
+
+def test_logs_are_json_and_name_the_message(
+    lone: Path, own_server: StartServer
+) -> None:
+    with (
+        jsync.connect((server := own_server()).url) as nc,
+        Process(server, "worker", "lone:app") as process,
+    ):
+        process.await_words("handle handles jobs.*")
+        nc.jetstream().publish("jobs.a", b"fail")
+        js = nc.jetstream()
+        wait_for(lambda: js.consumer("JOBS", "w").info().ack_floor.stream_seq == 1)
+        os.kill(process.pid, signal.SIGTERM)
+        _, _, errors = process.finish()
+    lines = [json.loads(line) for line in errors.splitlines()]
+    about = {"stream": "JOBS", "consumer": "w", "subject": "jobs.a", "sequence": 1}
+    told = [line for line in lines if line.items() >= about.items()]
+    assert [(line["level"], line["attempt"]) for line in told] == [
+        *(("ERROR", 1), ("ERROR", 2), ("WARNING", 2)),
+    ]
+    assert told[0]["text"] == (
+        "handle failed at attempt 1 of 2: LookupError: no such job"
+    )
+    assert "raise LookupError" in told[0]["exception"]
+    assert "was terminated after attempt 2" in told[2]["text"]
+    assert all(re.match(r"\d{4}-\d\d-\d\dT", line["time"]) for line in lines)
 
 
 GROUP_APP = """
