@@ -15,9 +15,6 @@ else:
 
 directives = {
     "language_level": "3",
-    # Off until a free-threaded interpreter has run tests/unit/test_barriers.py: the row of CI
-    # that does sets the variable.
-    "freethreading_compatible": bool(os.environ.get("JSYNC_FREE_THREADED")),
     "embedsignature": False,
     "auto_pickle": False,
     "autotestdict": False,

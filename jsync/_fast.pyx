@@ -1,4 +1,5 @@
 # distutils: language = c
+# cython: freethreading_compatible = True
 """The hot path: what is done once a message rather than once a call.
 
 One extension module in parts, each with one idea, lowest first:

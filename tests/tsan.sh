@@ -34,7 +34,7 @@ cd "$copy"
 rm -f jsync/_fast.c jsync/*.so
 
 # Any Python can generate the C code. The sanitized one would need minutes.
-JSYNC_DEBUG=1 JSYNC_FREE_THREADED=1 "$venv/bin/python" setup.py --quiet --name >/dev/null
+JSYNC_DEBUG=1 "$venv/bin/python" setup.py --quiet --name >/dev/null
 "$cc" -fsanitize=thread -fno-omit-frame-pointer -O1 -g1 -fwrapv -w -fPIC -shared -pthread \
   -I"$include" -o "jsync/_fast$suffix" jsync/_fast.c
 

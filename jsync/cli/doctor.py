@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 import sys
+import sysconfig
 from importlib import metadata
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
 from urllib.parse import urlsplit
@@ -105,8 +106,17 @@ def _examine(
 def _python() -> Finding:
     words = f"jsync {jsync.__version__} on {platform.python_implementation()} "
     words += f"{platform.python_version()}, {platform.system()} {platform.machine()}"
-    gil = getattr(sys, "_is_gil_enabled", lambda: True)()
-    return Finding("python", "ok", words if gil else f"{words}, without the GIL")
+    if not getattr(sys, "_is_gil_enabled", lambda: True)():
+        return Finding("python", "ok", f"{words}, without the GIL")
+    if not sysconfig.get_config_var("Py_GIL_DISABLED"):
+        return Finding("python", "ok", words)
+    return Finding(
+        "python",
+        "note",
+        f"{words}, free-threaded, but the GIL is on",
+        "unset PYTHON_GIL, or find the import that turns the GIL on: run your program with "
+        "python -W error::RuntimeWarning",
+    )
 
 
 # The server ---------------------------------------------------------------------------

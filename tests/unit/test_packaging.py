@@ -28,8 +28,11 @@ def test_every_python_that_is_promised_has_a_wheel_and_a_row_of_ci() -> None:
         if (found := re.fullmatch(r"Programming Language :: Python :: 3\.(\d+)", line))
     }
     build = PROJECT["tool"]["cibuildwheel"]["build"]
-    built = set(re.findall(r"cp31\{([\d,]+)\}", build))
-    assert {f"1{digit}" for digits in built for digit in digits.split(",")} == promised
+    built = re.findall(r"cp31\{([\dt,]+)\}", build)
+    assert len(built) == 3, "Linux, macOS and Windows"
+    for versions in built:
+        with_gil = {f"1{one}" for one in versions.split(",") if one.isdigit()}
+        assert with_gil == promised
     rows = re.findall(
         r'^ +python: \[("3\.\d+"(?:, "3\.\d+")+)\]',
         (ROOT / ".github/workflows/ci.yml").read_text(),
@@ -40,10 +43,22 @@ def test_every_python_that_is_promised_has_a_wheel_and_a_row_of_ci() -> None:
         assert set(re.findall(r"3\.(\d+)", row)) == promised
 
 
-def test_no_wheel_is_free_threaded_while_the_extension_does_not_say_it_may_be() -> None:
-    assert "t-" not in PROJECT["tool"]["cibuildwheel"]["build"]
-    flag = '"freethreading_compatible": bool(os.environ.get("JSYNC_FREE_THREADED"))'
-    assert flag in (ROOT / "setup.py").read_text()
+def test_each_wheel_without_the_gil_has_a_row_of_ci_that_must_pass() -> None:
+    declared = "\n# cython: freethreading_compatible = True\n"
+    assert declared in (ROOT / "jsync/_fast.pyx").read_text()
+    build = PROJECT["tool"]["cibuildwheel"]["build"]
+    wheels = {
+        f"3.1{one}"
+        for versions in re.findall(r"cp31\{([\dt,]+)\}", build)
+        for one in versions.split(",")
+        if one.endswith("t")
+    }
+    workflow = (ROOT / ".github/workflows/ci.yml").read_text()
+    (row,) = re.findall(r"^  free-threaded:\n((?: {4}.*\n)+)", workflow, re.MULTILINE)
+    assert set(re.findall(r'"(3\.\d+t)"', row)) == wheels != set()
+    assert "continue-on-error" not in row
+    classifiers = PROJECT["project"]["classifiers"]
+    assert [line for line in classifiers if ":: Free Threading ::" in line]
 
 
 @pytest.mark.parametrize("workflow", WORKFLOWS, ids=lambda path: path.name)
