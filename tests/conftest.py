@@ -9,6 +9,7 @@ import sys
 import threading
 import uuid
 from contextlib import ExitStack
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pytest
@@ -19,6 +20,7 @@ from jsync.server import LocalServer
 
 from . import missing  # noqa: F401 (first: the libraries that this Python has not)
 from .accounts import Account, Operator
+from .certificates import certificates_in
 from .proxy import FaultProxy
 from .servers import Cluster, WebSocketServer, threads_since, wait_for
 
@@ -108,7 +110,9 @@ def proxy(server: LocalServer) -> Iterator[FaultProxy]:
 
 @pytest.fixture(scope="session")
 def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
-    from .certificates import make_certificates  # noqa: PLC0415 (needs cryptography)
+    if made := os.environ.get("JSYNC_TESTS_CERTIFICATES"):
+        return certificates_in(Path(made))
+    from .authority import make_certificates  # noqa: PLC0415 (needs cryptography)
 
     return make_certificates(tmp_path_factory.mktemp("certificates"))
 
