@@ -1,7 +1,7 @@
 """The authority that makes the certificates of the TLS tests.
 
-`python -m tests.authority DIRECTORY` makes them for a Python without `cryptography`.
-JSYNC_TESTS_CERTIFICATES names the directory to that one.
+`python -m tests.authority DIRECTORY` makes them for a Python without `cryptography`, whose
+tests find the directory in JSYNC_TESTS_CERTIFICATES.
 """
 
 from __future__ import annotations
@@ -36,7 +36,10 @@ class Signer:
 
 
 def make_certificates(directory: Path) -> Certificates:
-    """Make them all and write their PEM files into `directory`; takes a few milliseconds."""
+    """Make all certificates and write their PEM files into `directory`.
+
+    Takes a few milliseconds.
+    """
     now = datetime.datetime.now(datetime.UTC)
     ca = _make(directory, "ca", None, ends=now + 30 * DAY)
     _make(directory, "other-ca", None, ends=now + 30 * DAY)

@@ -281,6 +281,7 @@ def test_unused_capsules_are_released() -> None:
 
 
 def test_any_thread_may_let_go() -> None:
+    frame_of = polars.DataFrame
     messages = [Sent(sequence=n, data=b"d" * 100) for n in range(1, 200)]
     tables = [pa.table(one(*messages)) for _ in range(40)]
 
@@ -291,7 +292,7 @@ def test_any_thread_may_let_go() -> None:
             except IndexError:
                 return
             # Without the GIL, worker threads of polars hold and drop the table, too.
-            frame = polars.DataFrame(table)
+            frame = frame_of(table)
             del table
             assert frame.lazy().select(polars.col("sequence").sum()).collect().item()
 
