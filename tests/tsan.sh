@@ -6,7 +6,7 @@
 #     tests/tsan.sh PYTHON [VENV] [pytest arguments]      VENV defaults to .venv
 #
 # PYTHON is a CPython configured with `--disable-gil --with-thread-sanitizer`, which can
-# import pytest and msgspec. VENV has Cython and a nats-server.
+# import pytest and msgspec. VENV has Cython, a nats-server, and cryptography for certificates.
 set -euo pipefail
 
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -38,10 +38,14 @@ JSYNC_DEBUG=1 "$venv/bin/python" setup.py --quiet --name >/dev/null
 "$cc" -fsanitize=thread -fno-omit-frame-pointer -O1 -g1 -fwrapv -w -fPIC -shared -pthread \
   -I"$include" -o "jsync/_fast$suffix" jsync/_fast.c
 
+mkdir certificates
+"$venv/bin/python" -m tests.authority certificates
+
 NATS_SERVER=${NATS_SERVER:-$venv/bin/nats-server} \
 JSYNC_MEETINGS=${JSYNC_MEETINGS:-300} JSYNC_SHARED_SECONDS=${JSYNC_SHARED_SECONDS:-4} \
+JSYNC_TESTS_CERTIFICATES=$copy/certificates \
 TSAN_OPTIONS="suppressions=$root/tests/tsan.txt history_size=5 exitcode=66 ${TSAN_OPTIONS:-}" \
 PYTHON_GIL=0 PYTHONPATH=$copy${PYTHONPATH:+:$PYTHONPATH} \
   run -m pytest tests/unit/test_meetings.py tests/unit/test_barriers.py \
-  tests/unit/test_shared.py tests/server/test_shared_connection.py \
+  tests/unit/test_shared.py tests/unit/test_records.py tests/server/test_shared_connection.py \
   -q -p no:cacheprovider --capture=sys "${@:3}"

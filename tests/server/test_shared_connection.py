@@ -1,6 +1,7 @@
-"""Tests of eight threads on one connection, which is lost and closed while they work.
+"""Tests of eight threads that share one connection, plain or over TLS.
 
-Each thread does other work, for JSYNC_SHARED_SECONDS. The tests are the same with and without the
+The connection is lost and closed while the threads work. Each thread does other work, for
+JSYNC_SHARED_SECONDS. The tests are the same with and without the
 GIL: run them for a long time on a free-threaded interpreter.
 """
 
@@ -12,22 +13,21 @@ import threading
 import time
 from collections import defaultdict
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import jsync
 from jsync import errors
 
+from ..proxy import FaultProxy
 from ..servers import wait_for
 from .support import LONG, SOON, Thread
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from jsync.server import LocalServer
-
-    from ..proxy import FaultProxy
 
 pytestmark = pytest.mark.server
 
@@ -189,23 +189,45 @@ def run(shared: Shared, proxy: FaultProxy | None) -> None:
     reading.stop()
 
 
-def test_each_thread_gets_its_own_and_each_message_comes_once(
-    nc: jsync.Connection, unique: str
-) -> None:
-    run(Shared(nc, unique, losses=False), None)
+@pytest.fixture(params=["nats", "tls"])
+def scheme(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
 
 
 @pytest.fixture
-def frail(proxy: FaultProxy) -> Iterator[jsync.Connection]:
-    """A connection through the proxy that reconnects at once."""
-    with jsync.connect(proxy.url, reconnect_wait=0.02, max_reconnects=-1) as connection:
-        yield connection
+def options(scheme: str, request: pytest.FixtureRequest) -> dict[str, Any]:
+    if scheme == "nats":
+        return {}
+    return {"tls_ca": request.getfixturevalue("certificates").ca.cert}
+
+
+@pytest.fixture
+def shared_server(scheme: str, request: pytest.FixtureRequest) -> LocalServer:
+    name = "server" if scheme == "nats" else "tls_server"
+    server: LocalServer = request.getfixturevalue(name)
+    return server
+
+
+def test_each_thread_gets_its_own_and_each_message_comes_once(
+    shared_server: LocalServer, options: dict[str, Any], unique: str
+) -> None:
+    with jsync.connect(shared_server.url, **options) as nc:
+        run(Shared(nc, unique, losses=False), None)
 
 
 def test_no_message_is_lost_or_out_of_order_while_the_connection_is_cut(
-    frail: jsync.Connection, proxy: FaultProxy, unique: str
+    shared_server: LocalServer, scheme: str, options: dict[str, Any], unique: str
 ) -> None:
-    run(Shared(frail, unique, losses=True), proxy)
+    options |= {
+        "reconnect_wait": 0.02,
+        "reconnect_jitter_tls": 0.02,
+        "max_reconnects": -1,
+    }
+    with (
+        FaultProxy("127.0.0.1", shared_server.port, scheme=scheme) as proxy,
+        jsync.connect(proxy.url, **options) as frail,
+    ):
+        run(Shared(frail, unique, losses=True), proxy)
 
 
 def forever(call: Callable[[], object]) -> None:
@@ -222,12 +244,12 @@ def has_begun(nc: jsync.Connection) -> bool:
 
 
 def test_a_close_ends_the_calls_of_all_threads(
-    server: LocalServer, unique: str
+    shared_server: LocalServer, options: dict[str, Any], unique: str
 ) -> None:
     end = time.monotonic() + SECONDS
     ended = (errors.ConnectionClosedError, errors.SubscriptionClosedError)
     while time.monotonic() < end:
-        nc = jsync.connect(server.url)
+        nc = jsync.connect(shared_server.url, **options)
         nc.subscribe(
             unique, callback=lambda msg: msg.respond(b"") if msg.reply else None
         )
