@@ -462,7 +462,7 @@ cdef class Line(Parser):
         cdef size_t got = 0
         try:
             got = records.unseal(self.buffer + self.end, n, self.capacity - self.end)
-            if records.owes():
+            if records.owes:
                 self.outbox.owe_records()
             if got:
                 self.arrived(got)
@@ -485,7 +485,9 @@ cdef class Line(Parser):
         cdef bint woken, told
         if load_int(&self.borrowed) or not self.is_readable(fd):
             return False
-        if glance_int(&self.secure) and PyThread_get_thread_ident() == main_thread:
+        if glance_int(&self.secure) and (
+            PyThread_get_thread_ident() == main_thread or self.outbox.is_inside_records()
+        ):
             return False  # see `Records`
         if not replace_int(&self.borrowed, False, True):
             return False  # another thread was quicker

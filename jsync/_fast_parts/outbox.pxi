@@ -275,6 +275,7 @@ cdef class Outbox:
         note_time(&self.lazy_since, 0)
         self.wake_blocked()
         pthread_mutex_unlock(&self.mutex)
+        self.swap_fault(None)
         if not kept:
             raise MemoryError
 
@@ -294,7 +295,7 @@ cdef class Outbox:
         self.fd = self.wake_fd = -1  # closed soon, and the numbers given to other files
         self.drained = 0
         block_free(&self.fill)
-        if self.sending:  # and this is a finaliser in there: TLS reads these bytes
+        if self.sending:  # we are a finaliser, and TLS reads these bytes
             self.drain.size = self.drain.run_count = 0
         else:
             block_free(&self.drain)
@@ -456,11 +457,17 @@ cdef class Outbox:
 
     cdef object what_failed(self):
         """The error for what `failure` says."""
-        fault = self.fault
-        self.fault = None
-        if fault is not None:
-            return fault
-        return OSError(self.failure, os_strerror(self.failure))
+        cdef int failure = glance_int(&self.failure)
+        fault = self.swap_fault(None)
+        return OSError(failure, os_strerror(failure)) if fault is None else fault
+
+    cdef object swap_fault(self, object fault):
+        """Put it in the place of the last one, which the I/O thread may be taking."""
+        cdef Section here
+        enter(&here, <PyObject*>self)
+        fault, self.fault = self.fault, fault
+        leave(&here)
+        return fault
 
     cdef int check_open(self) except -1:
         cdef bint closed
@@ -758,6 +765,14 @@ cdef class Outbox:
             PyThread_get_thread_ident() != main_thread and not self.records.is_mine()
         )
 
+    cdef bint is_inside_records(self) noexcept nogil:
+        """Whether the caller is a finaliser in the middle of encrypting or decrypting."""
+        cdef bint inside
+        pthread_mutex_lock(&self.mutex)
+        inside = self.records is not None and self.records.is_mine()
+        pthread_mutex_unlock(&self.mutex)
+        return inside
+
     cdef bint send_off_records(self) noexcept:
         cdef bint wake = False
         if (self.send_records(SEND_CHUNK) or self.choked) and not self.kicked:
@@ -777,7 +792,7 @@ cdef class Outbox:
         except BaseException as error:
             fault = error
         if fault is not None:
-            self.fault = fault
+            self.swap_fault(fault)
         pthread_mutex_lock(&self.mutex)
         if fault is not None:
             note_int(&self.choked, True)
@@ -937,8 +952,14 @@ cdef class Outbox:
             pthread_mutex_unlock(&self.mutex)
 
     cdef inline bint is_busy(self) noexcept nogil:
-        """Whether another thread is inside a send: not a finaliser in one of ours."""
-        return self.sending and self.sender != PyThread_get_thread_ident()
+        """Whether another thread is inside a send: not a finaliser in one of ours.
+
+        Nor if that thread waits for a finaliser, who reads. It looks again afterwards.
+        """
+        return (
+            self.sending and self.sender != PyThread_get_thread_ident()
+            and (self.records is None or not self.records.keeps_sender_out())
+        )
 
     cdef int settle(self) except -1:
         """Wait until no other thread is inside a send: none of them blocks there."""

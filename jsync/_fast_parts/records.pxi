@@ -21,9 +21,12 @@ cdef class Records:
     """
 
     cdef object reader, writer, incoming, outgoing, explain
+    # For the thread that reads, and for no other.
     cdef object fault  # why nothing more can be read; None: nothing is wrong
+    cdef bint owes  # reading made something that has to be sent: an answer, or an alert
     cdef PyThread_type_lock lock
     cdef unsigned long inside  # the thread that has the lock
+    cdef int at_door  # whether the thread that sends is about to take it
     # For the thread that sends, and for no other: ciphertext, and how much of it has left.
     cdef bytes sealed
     cdef size_t sent
@@ -46,9 +49,13 @@ cdef class Records:
         if self.lock != NULL:
             PyThread_free_lock(self.lock)
 
-    cdef inline bint is_mine(self) noexcept:
+    cdef inline bint is_mine(self) noexcept nogil:
         """Whether the caller is inside: a finaliser, for instance."""
         return load_ident(&self.inside) == PyThread_get_thread_ident()
+
+    cdef inline bint keeps_sender_out(self) noexcept nogil:
+        """Whether the thread that sends waits for the caller, who is inside."""
+        return self.is_mine() and load_int(&self.at_door)
 
     cdef void enter(self) noexcept:
         if PyThread_acquire_lock_timed(self.lock, 0, 0) != PY_LOCK_ACQUIRED:
@@ -69,7 +76,9 @@ cdef class Records:
         These bytes have to stay where they are meanwhile.
         """
         cdef size_t done = 0
+        store_int(&self.at_door, True)
         self.enter()
+        store_int(&self.at_door, False)
         try:
             while done < size:
                 done += <size_t>self.writer(
@@ -86,7 +95,8 @@ cdef class Records:
     cdef size_t unseal(self, char* room, size_t n, size_t space) except? 0:
         """Put what `n` bytes of ciphertext in `room` hold in their place; how much that is.
 
-        There is space for it, and for a record more. `fault` says if nothing can follow.
+        There is space for it, and for a record more. `fault` says if nothing can follow,
+        `owes` if there is something to send.
         """
         cdef size_t got = 0, most
         cdef Py_ssize_t read
@@ -111,9 +121,8 @@ cdef class Records:
             self.fault = error
             raise
         finally:
-            self.leave()
+            try:
+                self.owes = self.outgoing.pending > 0
+            finally:
+                self.leave()
         return got
-
-    cdef bint owes(self) except -1:
-        """Whether reading made something that has to be sent: an answer, or an alert."""
-        return self.outgoing.pending > 0

@@ -8,6 +8,7 @@ import socket
 import ssl
 import threading
 import time
+from functools import partial
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,9 @@ import pytest
 from jsync._fast import Event, JetStreamMailbox, Line, Outbox, Records, Waiter, Waker
 from jsync.core.tls import Tls
 from jsync.errors import TLSError
+
+from ..servers import wait_for
+from .test_meetings import ROUNDS, meet
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -265,6 +269,52 @@ def test_threads_that_write_at_once_mix_no_bytes(pair: Pair) -> None:
         assert numbers == list(range(each))
 
 
+def test_threads_encrypt_while_others_decrypt(pair: Pair) -> None:
+    """Each message of the writers is answered, and whoever waits or turns decrypts."""
+    writers, each = 3, max(ROUNDS // 4, 50)
+    over = threading.Event()
+    heard: list[bytes] = []
+
+    def serve() -> None:
+        pair.far.settimeout(0.05)
+        rest = b""
+        while not over.is_set():
+            with contextlib.suppress(TimeoutError):
+                pair.incoming.write(pair.far.recv(1 << 16))
+            with contextlib.suppress(ssl.SSLWantReadError):
+                while True:
+                    rest += pair.server.read(1 << 16)
+            *lines, rest = rest.split(b"\r\n")
+            if len(lines) % 2:
+                rest = lines.pop() + b"\r\n" + rest
+            heard.extend(lines[1::2])
+            if lines:
+                frames = b"".join(map(frame, lines[1::2]))
+                pair.far.settimeout(60)
+                pair.far.sendall(pair.encrypted(frames))
+                pair.far.settimeout(0.05)
+
+    def turn() -> None:
+        while not over.is_set():
+            assert pair.turn(0.001) == []
+
+    def write(number: int) -> None:
+        for i in range(each):
+            pair.outbox.publish("a", b"%d %d" % (number, i), request=True)
+
+    def read() -> None:
+        try:
+            answers = [pair.mailbox.next(60).data for _ in range(writers * each)]
+        finally:
+            over.set()
+        assert answers == heard
+        for number in range(writers):
+            mine = [data for data in heard if data.startswith(b"%d " % number)]
+            assert mine == [b"%d %d" % (number, i) for i in range(each)]
+
+    meet(serve, turn, read, *(partial(write, number) for number in range(writers)))
+
+
 # Which thread -------------------------------------------------------------------------
 
 
@@ -346,6 +396,61 @@ def test_a_finaliser_may_close_while_its_thread_encrypts(pair: Pair) -> None:
     assert pair.outbox.pending == 0
     assert pair.context.written == b"PUB a 5\r\nouter\r\n"  # still there to be read
     assert pair.heard() == b""
+
+
+def test_a_finaliser_may_close_while_its_thread_keeps_a_sender_waiting(
+    pair: Pair,
+) -> None:
+    writing = threading.Thread(target=lambda: pair.outbox.publish("a", request=True))
+
+    def close() -> None:
+        writing.start()
+        wait_for(lambda: pair.outbox.counters[0] == 1)
+        time.sleep(0.05)  # the writer waits for the lock of TLS by then, as a rule
+        pair.outbox.close(EOFError())
+
+    pair.context.inside = close
+    pair.far.sendall(pair.encrypted(frame(b"x")))
+    in_a_thread(pair.turn)
+    writing.join(60)
+    assert not writing.is_alive()
+    assert pair.mailbox.next(0).data == b"x"
+    assert pair.heard() == b""
+
+
+def test_a_finaliser_may_wait_until_its_deadline_while_its_thread_encrypts(
+    pair: Pair,
+) -> None:
+    came = []
+    pair.far.sendall(pair.encrypted(frame(b"x")))
+    pair.context.inside = lambda: came.append(Waiter(pair.outbox).wait(0.01))
+    in_a_thread(lambda: pair.outbox.publish("a", b"outer", request=True))
+    assert came == [False]
+    pair.turn()
+    assert pair.mailbox.next(0).data == b"x"
+    assert pair.heard() == b"PUB a 5\r\nouter\r\n"
+
+
+def test_an_error_of_a_connection_that_is_gone_is_not_that_of_the_next(
+    pair: Pair,
+) -> None:
+    def fail() -> None:
+        raise TLSError("of the first")
+
+    pair.context.inside = fail
+    in_a_thread(lambda: pair.outbox.publish("a", request=True))
+    pair.outbox.hold()
+    pair.line.close()
+    near, far = socket.socketpair()
+    with near:
+        near.setblocking(False)
+        far.close()
+        pair.line.open(near.fileno(), direct=True)
+        pair.outbox.open(near.fileno(), b"x", direct=True)
+        pair.outbox.flush()
+        events = [error for _, error in pair.turn(1.0)]
+    assert events
+    assert not any(isinstance(error, TLSError) for error in events)
 
 
 def test_the_objects_of_tls_go_with_the_connection(pair: Pair) -> None:
