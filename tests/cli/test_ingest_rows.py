@@ -251,7 +251,7 @@ def test_a_column_may_hold_whole_subjects() -> None:
     "text",
     ["a.{", "a.}", "a.{}", "a.{b!r}", "a.{b:>3}", "a..{b}", "a.*", "a b", ".a", ""],
 )
-def test_a_template_that_cannot_be_is_refused(text: str) -> None:
+def test_an_invalid_template_is_rejected(text: str) -> None:
     with pytest.raises(ConfigError, match="subject: "):
         SubjectTemplate(text)
 

@@ -449,7 +449,7 @@ def test_a_pipe_gets_a_table_and_json_a_document(
 
 
 @pytest.mark.server
-def test_options_that_cannot_be_are_rejected(jsync: Jsync) -> None:
+def test_invalid_options_are_rejected(jsync: Jsync) -> None:
     assert jsync("top", "--interval", "1ms").code == 2
     ended = jsync("top", "--sort", "ack_pending")
     assert ended.code == 2

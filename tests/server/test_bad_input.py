@@ -165,7 +165,7 @@ def test_a_server_accepts_subjects_up_to_the_limit(
         for name in ("empty", "space", "CR", "LF", "NUL", "too long for a server")
     }
 )
-def test_a_queue_that_cannot_be_is_refused_before_anything_is_sent(
+def test_an_invalid_queue_is_rejected_before_anything_is_sent(
     watched: Watched, subject: str
 ) -> None:
     with pytest.raises(errors.InvalidSubjectError):
@@ -262,7 +262,7 @@ def test_a_subject_that_is_not_str_is_a_type_error(
     [-1, -0.001, math.nan, "1", 10**400],
     ids=["below", "just below", "nan", "str", "too large"],
 )
-def test_a_timeout_that_cannot_be_sends_nothing(watched: Watched, timeout: Any) -> None:
+def test_an_invalid_timeout_sends_nothing(watched: Watched, timeout: Any) -> None:
     nc = watched.nc
     refused = (errors.ConfigError, errors.TimeoutError)
     calls: list[Callable[[], object]] = [
@@ -289,7 +289,7 @@ def test_a_ping_that_has_no_time_is_not_sent(proxy: FaultProxy, timeout: int) ->
 
 
 @pytest.mark.parametrize("timeout", [math.nan, "1"], ids=repr)
-def test_a_drain_timeout_that_cannot_be_drains_nothing(
+def test_an_invalid_drain_timeout_drains_nothing(
     small_server: LocalServer, timeout: Any
 ) -> None:
     with jsync.connect(small_server.url) as nc:
@@ -317,7 +317,7 @@ def test_a_drain_timeout_that_cannot_be_drains_nothing(
     ],
     ids=repr,
 )
-def test_options_of_a_subscription_that_cannot_be_are_refused(
+def test_invalid_options_of_a_subscription_are_rejected(
     watched: Watched, options: dict[str, Any]
 ) -> None:
     with pytest.raises(errors.ConfigError):
@@ -348,7 +348,7 @@ def test_unsubscribe_rejects_a_count_that_is_no_number_of_messages(
     ],
     ids=repr,
 )
-def test_options_of_request_many_that_cannot_be_are_refused_before_anything_is_sent(
+def test_invalid_options_of_request_many_are_rejected_before_anything_is_sent(
     watched: Watched, options: dict[str, Any]
 ) -> None:
     with pytest.raises(errors.ConfigError):
@@ -409,7 +409,7 @@ def test_options_of_request_many_that_cannot_be_are_refused_before_anything_is_s
     ],
     ids=repr,
 )
-def test_options_of_connect_that_cannot_be_are_refused_at_once(
+def test_invalid_options_of_connect_are_rejected_at_once(
     small_server: LocalServer, options: dict[str, Any]
 ) -> None:
     before = set(threading.enumerate())
@@ -438,7 +438,7 @@ def test_durations_of_connect_are_any_real_number_or_a_timedelta(
         assert type(options.max_pings_out) is int
 
 
-def test_a_duration_of_connect_that_cannot_be_is_shown() -> None:
+def test_an_invalid_duration_of_connect_is_shown() -> None:
     with pytest.raises(errors.ConfigError, match=r"connect_timeout .*, not '5'"):
         jsync.connect(connect_timeout="5")  # type: ignore[arg-type]
 

@@ -274,7 +274,7 @@ def test_a_pause_of_some_seconds_ends_by_itself(
     [0, -1, math.nan, math.inf, True, "soon", None, 1e300, datetime(2030, 1, 1)],  # noqa: DTZ001
     ids=repr,
 )
-def test_a_pause_that_cannot_be_is_refused_before_anything_is_sent(
+def test_an_invalid_pause_is_rejected_before_anything_is_sent(
     nc: jsync.Connection, worker: jsync.Consumer, until: Any
 ) -> None:
     sent = nc.stats().out_messages
@@ -321,7 +321,7 @@ def test_a_reset_to_before_its_start_is_refused(
     assert new.reset().reset_seq == 5
 
 
-def test_a_reset_that_cannot_be_is_refused_before_anything_is_sent(
+def test_an_invalid_reset_is_rejected_before_anything_is_sent(
     nc: jsync.Connection, worker: jsync.Consumer
 ) -> None:
     sent = nc.stats().out_messages

@@ -43,9 +43,7 @@ pytestmark = pytest.mark.server
     ],
     ids=str,
 )
-def test_options_that_cannot_be_are_refused(
-    js: JetStream, options: dict[str, Any]
-) -> None:
+def test_invalid_options_are_rejected(js: JetStream, options: dict[str, Any]) -> None:
     with pytest.raises(errors.ConfigError, match=next(iter(options))):
         js.fast_ingest(**options)
 

@@ -89,7 +89,7 @@ def test_domain_and_prefix_exclude_each_other(nc: jsync.Connection) -> None:
 
 
 @pytest.mark.parametrize("prefix", [b"$JS.API", 3, "a b", "a.*"])
-def test_a_prefix_that_cannot_be_is_refused(nc: jsync.Connection, prefix: Any) -> None:
+def test_an_invalid_prefix_is_rejected(nc: jsync.Connection, prefix: Any) -> None:
     with pytest.raises(errors.ConfigError, match="prefix"):
         nc.jetstream(prefix=prefix)
 

@@ -344,7 +344,7 @@ def test_the_retries_of_a_message_are_options(
         {"retry_wait": "1"},
     ],
 )
-def test_retries_that_cannot_be_are_refused_before_anything_is_sent(
+def test_invalid_retries_are_rejected_before_anything_is_sent(
     nc: jsync.Connection, js: jsync.JetStream, unique: str, options: dict[str, Any]
 ) -> None:
     before = nc.stats().out_messages

@@ -577,14 +577,14 @@ def test_answers_without_a_waiting_message_are_ignored(
         {"on_error": 7},
     ],
 )
-def test_a_publisher_that_cannot_be_is_refused(
+def test_an_invalid_publisher_is_rejected(
     js: jsync.JetStream, options: dict[str, Any]
 ) -> None:
     with pytest.raises(errors.ConfigError, match=next(iter(options))):
         js.publisher(**options)
 
 
-def test_a_message_that_cannot_be_is_refused_before_it_takes_room(
+def test_an_invalid_message_is_rejected_before_it_takes_room(
     js: jsync.JetStream, stream: jsync.Stream
 ) -> None:
     subject = f"{stream.name}.a"

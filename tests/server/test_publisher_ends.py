@@ -171,7 +171,7 @@ def test_columns_are_published_in_order(
         (("a", b"abc", {"incr": 1}), "payloads: a sequence of values, not one bytes"),
     ],
 )
-def test_columns_that_cannot_be_are_refused(
+def test_invalid_columns_are_rejected(
     js: jsync.JetStream, columns: tuple[Any, ...], words: str
 ) -> None:
     subjects, payloads, options = (*columns, {})[:3]

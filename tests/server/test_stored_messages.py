@@ -186,7 +186,7 @@ def test_a_missing_message_raises_not_found(
     ],
     ids=str,
 )
-def test_a_question_that_cannot_be_is_refused_before_anything_is_sent(
+def test_invalid_arguments_of_get_message_are_rejected_before_anything_is_sent(
     nc: jsync.Connection, stream: jsync.Stream, which: dict[str, Any]
 ) -> None:
     sent = nc.stats().out_messages
@@ -463,7 +463,7 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
     ],
     ids=str,
 )
-def test_reading_that_cannot_be_is_refused_at_the_call(
+def test_invalid_arguments_of_a_read_are_rejected_at_the_call(
     nc: jsync.Connection, stream: jsync.Stream, method: str, options: dict[str, Any]
 ) -> None:
     sent = nc.stats().out_messages

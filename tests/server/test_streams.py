@@ -321,7 +321,7 @@ def test_the_server_refuses_to_change_a_fixed_field(stream: jsync.Stream) -> Non
         stream.update(storage="file")
 
 
-def test_an_update_that_cannot_be_is_refused_before_anything_is_sent(
+def test_an_invalid_update_is_rejected_before_anything_is_sent(
     nc: jsync.Connection, js: jsync.JetStream, stream: jsync.Stream
 ) -> None:
     consumer = js.consumer(stream.name, "worker")
@@ -413,7 +413,7 @@ CALLS: dict[str, Callable[[jsync.JetStream, str], object]] = {
 
 @pytest.mark.parametrize("name", BAD_NAMES)
 @pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
-def test_a_name_that_cannot_be_is_refused_before_anything_is_sent(
+def test_an_invalid_name_is_rejected_before_anything_is_sent(
     nc: jsync.Connection,
     js: jsync.JetStream,
     call: Callable[[jsync.JetStream, str], object],
@@ -534,7 +534,7 @@ def test_streams_are_found_by_their_subjects(
 
 
 @pytest.mark.parametrize("subject", ["", "a b", "a..b", "a.>.b"])
-def test_a_subject_that_cannot_be_is_refused_before_anything_is_sent(
+def test_an_invalid_subject_is_rejected_before_anything_is_sent(
     nc: jsync.Connection, js: jsync.JetStream, stream: jsync.Stream, subject: str
 ) -> None:
     sent = nc.stats().out_messages
@@ -643,7 +643,7 @@ def test_a_purge_removes_only_matching_messages(
     assert stream.purge(subject=f"{name}.*") == 2
 
 
-def test_a_purge_that_cannot_be_is_refused_before_anything_is_sent(
+def test_an_invalid_purge_is_rejected_before_anything_is_sent(
     nc: jsync.Connection, stream: jsync.Stream
 ) -> None:
     sent = nc.stats().out_messages

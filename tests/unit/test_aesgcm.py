@@ -93,7 +93,7 @@ def test_values_of_keys_that_were_replaced_are_read_by_their_id() -> None:
         ({"key": KEY, "old": {"a": OLD[:3]}}, "key: 16, 24 or 32 bytes, not 3"),
     ],
 )
-def test_a_secret_that_cannot_be_is_refused(given: dict[str, Any], words: str) -> None:
+def test_an_invalid_secret_is_rejected(given: dict[str, Any], words: str) -> None:
     with pytest.raises(errors.ConfigError, match=words):
         jsync.AESGCM(**given)
 

@@ -205,7 +205,7 @@ def test_the_source_reports_whether_every_row_has_an_id(
         ("ttl", ["never", "60"], "seconds are numbers"),
     ],
 )
-def test_an_option_that_cannot_be_is_refused(
+def test_an_invalid_option_is_rejected(
     option: str, values: list[Any], what: str
 ) -> None:
     table = pa.table({"data": ["a", "b"], "it": values})
@@ -231,7 +231,7 @@ def test_an_option_that_no_column_can_be_is_refused() -> None:
         (None, "x", ConfigError, "a name of row 1 is null"),
     ],
 )
-def test_a_header_that_cannot_be_is_refused(
+def test_an_invalid_header_is_rejected(
     name: str | None, value: str, kind: type[Exception], what: str
 ) -> None:
     headers = pa.array([None, [{"name": name, "value": value}]], PAIRS)

@@ -118,7 +118,7 @@ def test_an_option_becomes_connect_fields(
         ({"creds": 5}, "path"),
     ],
 )
-def test_options_that_cannot_be_are_refused_at_once_and_not_repeated(
+def test_invalid_options_are_rejected_at_once_and_not_repeated(
     options: dict[str, Any], words: str
 ) -> None:
     with pytest.raises(ConfigError, match=words) as caught:

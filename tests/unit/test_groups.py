@@ -127,7 +127,7 @@ def test_mappings_say_the_partitions_of_each_member() -> None:
         ),
     ],
 )
-def test_a_configuration_that_cannot_be_is_refused(
+def test_an_invalid_configuration_is_rejected(
     fields: dict[str, Any], says: str
 ) -> None:
     with pytest.raises(errors.ConfigError, match=says):
@@ -192,7 +192,7 @@ def test_the_records_of_orbit_go_are_read_in_both_versions() -> None:
         b'{"member":"a","partitions":[0,1]}]}',
     ],
 )
-def test_a_stored_configuration_that_cannot_be_is_one_error(stored: bytes) -> None:
+def test_an_invalid_stored_configuration_is_one_error(stored: bytes) -> None:
     with pytest.raises(errors.BadConsumerGroupError, match=r"O\.g"):
         read_config("elastic", stored, "O.g")
 

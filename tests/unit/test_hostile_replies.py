@@ -290,7 +290,7 @@ def test_the_window_of_an_ingest_stays_within_64_bits() -> None:
     ],
     ids=map(str, range(6)),
 )
-def test_a_stored_message_that_cannot_be_is_a_typed_error(part: dict[str, Any]) -> None:
+def test_an_invalid_stored_message_is_a_typed_error(part: dict[str, Any]) -> None:
     with pytest.raises(errors.JetStreamError):
         StoredMessage.from_api("S", {**STORED, **part})
 

@@ -223,7 +223,7 @@ def test_the_revision_is_read_from_a_refusal(words: str, revision: int | None) -
         {"histroy": 5},
     ],
 )
-def test_a_configuration_that_cannot_be_is_refused(fields: dict[str, Any]) -> None:
+def test_an_invalid_configuration_is_rejected(fields: dict[str, Any]) -> None:
     with pytest.raises(errors.ConfigError):
         KeyValueConfig.of(None, {"bucket": "B", **fields})
 

@@ -51,6 +51,6 @@ def test_a_ttl_is_whole_seconds(ttl: float) -> None:
 
 
 @pytest.mark.parametrize("ttl", [0, 1, 2.5, -5, True, None, "30", float("nan"), 1e12])
-def test_a_ttl_that_cannot_be_is_refused(ttl: Any) -> None:
+def test_an_invalid_ttl_is_rejected(ttl: Any) -> None:
     with pytest.raises(errors.ConfigError, match="ttl of a lock"):
         check_ttl(ttl)

@@ -238,7 +238,7 @@ def test_configurations_of_nats_py_are_understood() -> None:
         ({"extra": []}, "extra: a dict, not list"),
     ],
 )
-def test_a_stream_that_cannot_be_is_refused(fields: dict[str, Any], words: str) -> None:
+def test_an_invalid_stream_is_rejected(fields: dict[str, Any], words: str) -> None:
     if fields and "name" not in fields:
         fields = {"name": "A", **fields}
     with pytest.raises(ConfigError, match=words):
@@ -270,9 +270,7 @@ def test_a_stream_that_cannot_be_is_refused(fields: dict[str, Any], words: str) 
         ({"sample_freq": 30}, "sample_freq: Expected str, got int"),
     ],
 )
-def test_a_consumer_that_cannot_be_is_refused(
-    fields: dict[str, Any], words: str
-) -> None:
+def test_an_invalid_consumer_is_rejected(fields: dict[str, Any], words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         ConsumerConfig.of(None, fields)
 

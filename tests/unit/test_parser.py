@@ -407,7 +407,7 @@ def test_a_message_that_no_memory_holds_is_refused(op: str, size: int) -> None:
 
 
 @pytest.mark.parametrize("bound", [-1, 2**63, 2**64, 2**200])
-def test_a_bound_that_no_message_has_is_no_bound(bound: int) -> None:
+def test_a_bound_above_the_size_of_any_message_is_no_limit(bound: int) -> None:
     """Such a bound is not useful, but it must not wrap around to another value."""
     try:
         parser = Parser(bound)

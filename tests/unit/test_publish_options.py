@@ -163,9 +163,7 @@ def test_invalid_publish_options_are_rejected_with_a_clear_error(
         ({"schedule_rollup": "sub"}, "True or False, not 'sub'"),
     ],
 )
-def test_a_schedule_that_cannot_be_is_refused(
-    options: dict[str, Any], words: str
-) -> None:
+def test_an_invalid_schedule_is_rejected(options: dict[str, Any], words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         scheduled(**options)
 

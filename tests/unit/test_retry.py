@@ -79,7 +79,7 @@ def test_exceptions_say_whether_another_attempt_is_worth_it() -> None:
         ({"traceback_size": -1}, "traceback_size"),
     ],
 )
-def test_a_policy_that_cannot_be_is_rejected(bad: Any, words: str) -> None:
+def test_an_invalid_policy_is_rejected(bad: Any, words: str) -> None:
     with pytest.raises(errors.ConfigError, match=words):
         Retry(**bad)
 

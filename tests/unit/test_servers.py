@@ -106,7 +106,7 @@ def test_a_url_holds_every_part_that_connect_needs(
         ("u:p://s3cret@h", "percent-encoded"),
     ],
 )
-def test_a_url_that_cannot_be_is_refused_and_shown_without_its_secret(
+def test_an_invalid_url_is_rejected_and_shown_without_its_secret(
     url: str, words: str
 ) -> None:
     with pytest.raises(ConfigError, match=words) as caught:

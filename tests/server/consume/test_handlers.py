@@ -116,9 +116,7 @@ def test_naks_that_use_nothing_up_are_not_warned_of(
 
 
 @pytest.mark.parametrize("delay", [-1, "5", True, float("nan"), float("inf"), 2e9])
-def test_a_nak_delay_that_cannot_be_is_refused(
-    worker: jsync.Consumer, delay: Any
-) -> None:
+def test_an_invalid_nak_delay_is_rejected(worker: jsync.Consumer, delay: Any) -> None:
     with pytest.raises(errors.ConfigError, match="nak_delay"):
         worker.consume(Handler(), on_exception="nak", nak_delay=delay)
 

@@ -95,7 +95,7 @@ def test_a_put_on_its_way_is_left_alone(
 
 
 @pytest.mark.parametrize("age", [-1, 1e10])
-def test_an_age_that_cannot_be_is_refused(files: jsync.ObjectStore, age: float) -> None:
+def test_an_invalid_age_is_rejected(files: jsync.ObjectStore, age: float) -> None:
     with pytest.raises(errors.ConfigError):
         files.check(older_than=age)
 

@@ -473,7 +473,7 @@ def test_without_a_queue_group_each_instance_gets_each_request(
 # Bad input ------------------------------------------------------------------------------
 
 
-def test_options_that_cannot_be_are_rejected_before_anything_is_sent(
+def test_invalid_options_are_rejected_before_anything_is_sent(
     host: jsync.Connection, service: jsync.Service
 ) -> None:
     before = host.stats().subscriptions

@@ -54,7 +54,7 @@ def test_creation_gives_an_iterator_next_or_a_callback(
 # Configuration ------------------------------------------------------------------------
 
 
-def test_configuration_that_cannot_be_is_refused_before_anything_is_sent(
+def test_invalid_configuration_is_rejected_before_anything_is_sent(
     far: jsync.JetStream, wire: Wire, subject: str
 ) -> None:
     calls: list[tuple[Any, dict[str, Any]]] = [

@@ -208,7 +208,7 @@ def test_the_context_makes_and_finds_them_without_a_stream(
     ],
     ids=str,
 )
-def test_options_that_cannot_be_are_refused(
+def test_invalid_options_are_rejected(
     pushed: jsync.PushConsumer, options: dict[str, Any]
 ) -> None:
     with pytest.raises(errors.ConfigError):

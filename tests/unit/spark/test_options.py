@@ -196,9 +196,7 @@ def test_a_secret_stays_on_its_machine_and_is_not_sent(
         ({"tls": "yes"}, "nats.tls has to be true or false"),
     ],
 )
-def test_a_connection_that_cannot_be_is_refused(
-    given: dict[str, str], wanted: str
-) -> None:
+def test_an_invalid_connection_is_rejected(given: dict[str, str], wanted: str) -> None:
     with pytest.raises(ConfigError, match=wanted) as refused:
         connecting(**given)
     assert "s3cret" not in str(refused.value)

@@ -60,7 +60,7 @@ def test_exactly_once_has_a_fence() -> None:
         ),
     ],
 )
-def test_an_option_that_cannot_be_is_refused(given: dict[str, str], what: str) -> None:
+def test_an_invalid_option_is_rejected(given: dict[str, str], what: str) -> None:
     with pytest.raises(ConfigError, match=what):
         settings(**given)
 
