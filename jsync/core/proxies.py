@@ -36,6 +36,7 @@ MOST_HEAD = 64 * 1024
 _PORTS = {"http": 80, "socks5": 1080, "socks5h": 1080}
 _STATUS = re.compile(rb"HTTP/1\.[01] ([0-9]{3})(?: ([^\r\n]*))?\r?\n")
 _BLANK = re.compile(r"[\s\x00-\x1f\x7f]")
+_END = re.compile(rb"\n\r?\n")
 _FROM_ENVIRONMENT = ("nats", "all", "https")
 """The variables that name a proxy, `nats_proxy` first, also in upper case."""
 
@@ -169,17 +170,20 @@ def _dial_http(proxy: Proxy, host: str, port: int, deadline: float) -> socket.so
 
 
 def _read_head(proxy: Proxy, sock: socket.socket, deadline: float) -> bytes:
-    # Read byte by byte: the server speaks first, and its INFO may follow directly.
-    head = bytearray()
-    while not head.endswith((b"\r\n\r\n", b"\n\n")):
+    head = b""
+    while True:
         sock.settimeout(_left(deadline))
-        byte = sock.recv(1)
-        if not byte:
+        # Look before taking: the server speaks first, and its INFO may follow directly.
+        seen = sock.recv(4096, socket.MSG_PEEK)
+        if not seen:
             raise ProxyError(f"{proxy} hung up before it answered CONNECT")
-        head += byte
-        if len(head) > MOST_HEAD or not b"HTTP/1."[: len(head)] == head[:7]:
+        end = _END.search(head + seen)
+        size = end.end() - len(head) if end else len(seen)
+        head += sock.recv(size)
+        if len(head) > MOST_HEAD or not head.startswith(b"HTTP/1."[: len(head)]):
             raise ProxyError(f"{proxy} does not speak HTTP: check the port in proxy=")
-    return bytes(head)
+        if end and len(head) >= end.end():
+            return head
 
 
 def _check_answer(proxy: Proxy, address: str, head: bytes) -> None:

@@ -314,6 +314,19 @@ def test_info_directly_after_the_answer_of_a_proxy_is_not_lost(
         assert works(nc)
 
 
+def test_a_proxy_may_pass_on_one_byte_at_a_time(server: LocalServer) -> None:
+    def answer(sock: socket.socket) -> None:
+        read_request(sock)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        with socket.create_connection(("127.0.0.1", server.port)) as upstream:
+            for byte in ANSWER + upstream.recv(1 << 16):
+                sock.sendall(bytes([byte]))
+            join(sock, upstream)
+
+    with answering(answer) as url, jsync.connect(server.url, proxy=url) as nc:
+        assert works(nc)
+
+
 def join(one: socket.socket, other: socket.socket) -> None:
     """Forward bytes in both directions until both ends have closed."""
     back = threading.Thread(target=carry, args=(other, one), daemon=True)
