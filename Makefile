@@ -12,14 +12,25 @@ AVRO := .cache/spark-avro_2.13-4.1.1.jar
 # The last nats-server of each line that the tests hold jsync against.
 SERVERS := $(foreach line,2.10 2.11 2.12 2.14.0 2.14 2.15,.cache/nats-server/$(line)/bin/nats-server)
 
-# The tests that go over WebSocket as they are: the others look at, or change, the bytes of
-# NATS on the line, or start servers of their own. Single tests that do are marked `line`.
-OVER_WEBSOCKET := $(addprefix tests/server/,$(addsuffix .py,\
-	consume/test_abandoned consume/test_ackless consume/test_arrow consume/test_delivery consume/test_ending \
-	consume/test_failures consume/test_handlers consume/test_priority consume/test_reuse consume/test_workers \
-	subscribe/test_acks subscribe/test_delivery subscribe/test_push_consumer subscribe/test_queue_groups \
-	subscribe/test_statuses test_atomic_batch test_connection_events test_drain_close test_jetstream \
-	test_publish_options test_request test_requests test_stored_messages test_subscribe test_threads))
+# Over WebSocket go all tests of consumers, subscriptions and core NATS. Single tests that
+# cannot say why in their mark `line`. Of the other files in tests/server
+# - ordered, keyvalue, objects, services, groups and the rest of JetStream are about answers
+#   of the server, which consume/ and subscribe/ get by the same way,
+# - test_tls, test_certificates, test_dialers and test_proxy_protocol are about the line
+#   itself: test_websocket has wss://, proxies and dialers of its own,
+# - test_handshake_faults and test_malformed say other bytes in place of those of NATS, as
+#   test_websocket does for frames,
+# - test_secrets, test_fork and test_exit open sockets of their own beside the connection.
+OVER_WEBSOCKET := $(addprefix tests/server/,consume subscribe $(addsuffix .py,\
+	test_accounts test_advisories test_atomic_batch test_bad_input test_bad_timeouts test_busy \
+	test_connect test_connection_events test_consumers test_copies test_credentials test_drain_close \
+	test_faults test_full_buffers test_hostile_replies test_ingest_tail test_ingest_threads \
+	test_interrupted test_interrupted_reading test_jetstream test_lame_duck test_logging test_memory \
+	test_metrics test_publish test_publish_arrow test_publish_options test_publisher \
+	test_publisher_busy test_publisher_ends test_publisher_faults test_publisher_forgotten \
+	test_publisher_reconnect test_reconnect test_reconnect_buffer test_request test_requests \
+	test_shared_connection test_signals test_stale test_steering test_stored_messages test_streams \
+	test_subscribe test_threads test_wan_faults))
 
 .DEFAULT_GOAL := help
 .PHONY: help demo java tmux prometheus haproxy go jars servers quick quick-tests test bulk fault fault-spark websocket lint types unit docs dist bench bench-spark bench-scale bench-threads sanitize tsan wine fuzz clean

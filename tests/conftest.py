@@ -103,8 +103,7 @@ def cluster() -> Iterator[Cluster]:
 @pytest.fixture
 def proxy(server: LocalServer) -> Iterator[FaultProxy]:
     """A proxy for this test alone, in front of `server`."""
-    scheme = server.url.partition(":")[0]
-    with FaultProxy("127.0.0.1", server.port, scheme=scheme) as proxy:
+    with FaultProxy("127.0.0.1", server.port) as proxy:
         yield proxy
 
 
@@ -140,7 +139,7 @@ def account() -> Account:
 @pytest.fixture(scope="session")
 def jwt_server(account: Account) -> Iterator[LocalServer]:
     """A server in operator mode that knows `account`, with JetStream."""
-    with LocalServer(config=account.operator.config) as server:
+    with SERVERS[OVER](config=account.operator.config) as server:
         yield server
 
 

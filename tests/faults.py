@@ -19,7 +19,8 @@ import pytest
 import jsync
 from jsync import errors
 
-from .proxy import LINGER_NOT, payload_size
+from .framing import Framing, acceptance
+from .proxy import LINGER_NOT, SCHEME, payload_size
 from .servers import wait_for
 
 if TYPE_CHECKING:
@@ -160,6 +161,16 @@ class Peer:
         self.sock = sock
         self._closing = closing
         self._unread = b""
+        self._framing: Framing | None = None
+
+    def upgrade(self) -> None:
+        """Make the connection a WebSocket, which the client has asked for."""
+        taking = Framing(masked=False)
+        request = b""
+        while not request:
+            request, self._unread = taking.take(self._received())
+        self.send(acceptance(request))
+        self._framing = taking
 
     def greet(self, **info: object) -> None:
         fields = {"server_id": "fake", "version": "2.10.0", "proto": 1} | {
@@ -188,7 +199,7 @@ class Peer:
         assert self._closing.wait(180)
 
     def send(self, data: bytes) -> None:
-        self.sock.sendall(data)
+        self.sock.sendall(self._framing.put(data) if self._framing else data)
 
     def frame(self) -> bytes:
         """Return the next frame of the client.
@@ -210,17 +221,24 @@ class Peer:
         self.sock.close()
 
     def _read(self) -> None:
+        data = self._received()
+        if self._framing:
+            _, data = self._framing.take(data)
+        self._unread += data
+
+    def _received(self) -> bytes:
         data = self.sock.recv(1 << 18)
         if not data:
             raise ConnectionError("the client has left")
-        self._unread += data
+        return data
 
 
 class FakeServer:
     """A NATS server that runs its nth script for the nth connection.
 
-    Further connections run the last script. A connection ends with its script. The end of the
-    `with` block raises the errors of scripts, except those of a client that has left.
+    Further connections run the last script. With `make websocket` each is a WebSocket. A
+    connection ends with its script. The end of the `with` block raises the errors of
+    scripts, except those of a client that has left.
     """
 
     def __init__(
@@ -247,7 +265,7 @@ class FakeServer:
 
     @functools.cached_property
     def url(self) -> str:
-        return f"nats://127.0.0.1:{self.port}"
+        return f"{SCHEME}://127.0.0.1:{self.port}"
 
     def __enter__(self) -> Self:
         return self
@@ -295,6 +313,8 @@ class FakeServer:
     def _run(self, peer: Peer) -> None:
         script = self._scripts[min(peer.number, len(self._scripts) - 1)]
         try:
+            if SCHEME == "ws":
+                peer.upgrade()
             script(peer)
         except ConnectionError:
             pass

@@ -15,6 +15,8 @@ from concurrent.futures import Future
 from selectors import EVENT_READ, EVENT_WRITE
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
+from .framing import Framing
+
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
@@ -117,7 +119,10 @@ def frame_changer(
 class Flow:
     """One direction of one connection: bytes read from `source` and not yet sent to `target`."""
 
-    def __init__(self, to: Side, source: socket.socket, target: socket.socket) -> None:
+    def __init__(
+        self, to: Side, source: socket.socket, target: socket.socket, *, framed: bool
+    ) -> None:
+        self.framing = Framing(masked=to == "server") if framed else None
         self.to: Side = to
         self.origin: Side = "client" if to == "server" else "server"
         self.source = source
@@ -143,9 +148,14 @@ class Flow:
 class Link:
     """A connection of a client and the proxy's connection to the server for it."""
 
-    def __init__(self, client: socket.socket, server: socket.socket) -> None:
+    def __init__(
+        self, client: socket.socket, server: socket.socket, *, framed: bool = False
+    ) -> None:
         self.sockets = (client, server)
-        self.flows = (Flow("server", client, server), Flow("client", server, client))
+        self.flows = (
+            Flow("server", client, server, framed=framed),
+            Flow("client", server, client, framed=framed),
+        )
         self.open = True
 
     def close(self, ending: Ending) -> None:
@@ -167,6 +177,10 @@ class FaultProxy:
     Every method takes effect before it returns. You may call the methods from any thread, and in
     the `rewrite` hook. `to="client"` means bytes from the server to the client. Methods that
     insert bytes between frames need an unencrypted stream.
+
+    Without a `scheme` the proxy uses `SCHEME`. Over WebSocket, methods and hooks then see the
+    frames of NATS, and the proxy passes each chunk on in a WebSocket frame of its own. With a
+    `scheme` the proxy does not look into the frames of a WebSocket.
     """
 
     def __init__(
@@ -174,7 +188,7 @@ class FaultProxy:
         target_host: str,
         target_port: int,
         *,
-        scheme: str = SCHEME,
+        scheme: str | None = None,
         receive_buffer: int | None = None,
     ) -> None:
         """Start to listen.
@@ -184,7 +198,8 @@ class FaultProxy:
         self._bytes_to: dict[Side, int] = {"client": 0, "server": 0}
         self._connections = 0
         self._target = (target_host, target_port)
-        self._scheme = scheme
+        self._scheme = scheme or SCHEME
+        self._framed = scheme is None and SCHEME == "ws"
         self._receive_buffer = receive_buffer
         self._links: list[Link] = []
         self._deaf: set[Side] = set()
@@ -425,7 +440,7 @@ class FaultProxy:
         self._connections += 1
         self._tune(client)
         server = socket.socket()
-        link = Link(client, server)
+        link = Link(client, server, framed=self._framed)
         try:
             self._tune(server)
             server.settimeout(5)
@@ -458,17 +473,28 @@ class FaultProxy:
             if not data:
                 flow.ending = "fin"
             else:
-                if self._rewrite is not None:
-                    data = self._rewrite(data, flow.to)
-                end = flow.frames.feed(data)
-                if flow.injected and end >= 0:
-                    data = data[:end] + flow.injected + data[end:]
-                    flow.injected = b""
-                self._put(flow, data)
+                if flow.framing is not None:
+                    other, data = flow.framing.take(data)
+                    self._put_as_it_is(flow, other)
+                self._take(flow, data)
         if link.open:
             self._write(link, flow)
 
+    def _take(self, flow: Flow, data: bytes) -> None:
+        if self._rewrite is not None and data:
+            data = self._rewrite(data, flow.to)
+        end = flow.frames.feed(data)
+        if flow.injected and end >= 0:
+            data = data[:end] + flow.injected + data[end:]
+            flow.injected = b""
+        self._put(flow, data)
+
     def _put(self, flow: Flow, data: bytes) -> None:
+        if data and flow.framing is not None:
+            data = flow.framing.put(data)
+        self._put_as_it_is(flow, data)
+
+    def _put_as_it_is(self, flow: Flow, data: bytes) -> None:
         if data:
             flow.put(data, time.monotonic() + self._delay[flow.to])
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import http.client
 import json
@@ -13,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from jsync.server import LocalCluster, LocalServer
+
+from .framing import Framing
 
 if TYPE_CHECKING:
     import ssl
@@ -54,8 +57,11 @@ def monitor(server: LocalServer, page: str) -> dict[str, Any]:
 class WebSocketServer(LocalServer):
     """A server that returns the address of its WebSocket listener as its address."""
 
-    def __init__(self, **options: Any) -> None:
+    def __init__(self, *, port: int | None = None, **options: Any) -> None:
+        """A `port` is that of the listener."""
         super().__init__(**{"websocket": True, **options})
+        if port is not None:
+            self._websocket_port = port
 
     @property
     def url(self) -> str:
@@ -85,7 +91,10 @@ class RawClient:
         address = (where.hostname, where.port)
         self._socket: socket.socket = socket.create_connection(address, timeout=30)
         self._unread = b""
+        self._framing: Framing | None = None
         try:
+            if where.scheme == "ws":
+                self._upgrade()
             if tls is not None and handshake_first:
                 self._socket = tls.wrap_socket(self._socket, server_hostname=address[0])
             self.info: dict[str, Any] = json.loads(self.read_line()[len("INFO ") :])
@@ -120,17 +129,37 @@ class RawClient:
             pass
         return line
 
+    def _upgrade(self) -> None:
+        """Have the connection be a WebSocket from now on."""
+        self._socket.sendall(
+            b"GET / HTTP/1.1\r\nHost: test\r\nUpgrade: websocket\r\n"
+            b"Connection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
+            b"Sec-WebSocket-Key: %b\r\n\r\n" % base64.b64encode(bytes(16))
+        )
+        framing = Framing(masked=True)
+        head = b""
+        while not head:
+            head, self._unread = framing.take(self._received())
+        assert head.startswith(b"HTTP/1.1 101 "), head
+        self._framing = framing
+
     def send(self, data: bytes) -> None:
-        self._socket.sendall(data)
+        self._socket.sendall(self._framing.put(data) if self._framing else data)
+
+    def _received(self) -> bytes:
+        data = self._socket.recv(1 << 16)
+        if not data:
+            raise ConnectionError("the server has closed")
+        return data
 
     def read_line(self) -> str:
         """Return the next line without its end. Answer PINGs of the server."""
         line = b"PING"
         while line == b"PING":
             while b"\r\n" not in self._unread:
-                data = self._socket.recv(1 << 16)
-                if not data:
-                    raise ConnectionError("the server has closed")
+                data = self._received()
+                if self._framing:
+                    _, data = self._framing.take(data)
                 self._unread += data
             line, self._unread = self._unread.split(b"\r\n", 1)
             if line == b"PING":

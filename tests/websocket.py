@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import json
 from typing import TYPE_CHECKING
 
+from .framing import acceptance
 from .proxy import payload_size
 from .reference import BINARY, framed, unmasked
 
@@ -44,16 +43,7 @@ class WebSocketPeer:
 
     def accept(self, *lines: str) -> None:
         """Accept the WebSocket."""
-        key = self.fields["Sec-WebSocket-Key"].encode()
-        digest = hashlib.sha1(key + b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11").digest()
-        answer = [
-            "HTTP/1.1 101 Switching Protocols",
-            "Upgrade: websocket",
-            "Connection: Upgrade",
-            f"Sec-WebSocket-Accept: {base64.b64encode(digest).decode()}",
-            *lines,
-        ]
-        self.peer.send("\r\n".join([*answer, "", ""]).encode())
+        self.peer.send(acceptance(self.request, *lines))
 
     def handshake(self) -> None:
         """Accept, and act as a NATS server up to the PONG after CONNECT."""

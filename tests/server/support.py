@@ -14,6 +14,8 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
+from ..proxy import SCHEME
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from types import TracebackType
@@ -126,7 +128,7 @@ def works(nc: jsync.Connection) -> bool:
 def black_hole() -> Iterator[str]:
     """The URL of a server that accepts connections and never sends anything."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        yield f"nats://127.0.0.1:{listener.getsockname()[1]}"
+        yield f"{SCHEME}://127.0.0.1:{listener.getsockname()[1]}"
 
 
 @contextlib.contextmanager
@@ -161,7 +163,7 @@ def refusing_url() -> str:
     # This option allows a test to start a server on the port.
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     sock.bind(("127.0.0.1", 0))
-    url = f"nats://127.0.0.1:{sock.getsockname()[1]}"
+    url = f"{SCHEME}://127.0.0.1:{sock.getsockname()[1]}"
     sock.detach()  # the socket keeps its port while this process runs
     return url
 

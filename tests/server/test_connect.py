@@ -43,6 +43,7 @@ def client_page(server: LocalServer, nc: jsync.Connection) -> dict[str, Any]:
 # Addresses ----------------------------------------------------------------------------
 
 
+@pytest.mark.line(reason="the URLs are nats://")
 @pytest.mark.parametrize(
     "url",
     [
@@ -58,6 +59,7 @@ def test_a_url_may_be_short(server: LocalServer, url: str) -> None:
         assert nc.is_connected
 
 
+@pytest.mark.line(reason="the URLs are nats://")
 def test_a_server_on_ipv6_is_reached(own_server: StartServer) -> None:
     server = own_server(args=["-a", "::1"])
     with jsync.connect(f"nats://[::1]:{server.port}") as nc:
@@ -66,6 +68,7 @@ def test_a_server_on_ipv6_is_reached(own_server: StartServer) -> None:
         assert nc.client_ip == "::1"
 
 
+@pytest.mark.line(reason="the URLs are nats://")
 def test_a_name_with_an_address_of_each_family_is_reached_at_the_one_that_listens(
     own_server: StartServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -134,6 +137,7 @@ def test_requests_use_the_inbox_prefix(server: LocalServer, unique: str) -> None
         assert nc.request(unique).data.decode().startswith(f"my.{unique}.")
 
 
+@pytest.mark.line(reason="the address is that of nats://")
 def test_a_refused_connection_raises_a_connection_error_with_the_address() -> None:
     url = refusing_url()
     # The attempt can fail before or after `connect` starts to wait. The caller sees the same
@@ -150,6 +154,7 @@ def test_a_name_that_cannot_be_resolved_is_a_connection_error() -> None:
         jsync.connect("nats://no.invalid:4222")
 
 
+@pytest.mark.line(reason="the stranger speaks before it is asked")
 def test_when_no_server_answers_the_error_lists_why_for_each() -> None:
     nobody = refusing_url()
     with stranger(b"HTTP/1.1 400 Bad Request\r\n\r\n") as web:
@@ -199,6 +204,7 @@ def test_a_server_without_headers_is_too_old() -> None:
             jsync.connect(url)
 
 
+@pytest.mark.line(reason="the error names another step")
 def test_silence_is_a_timeout() -> None:
     with black_hole() as url:
         with pytest.raises(errors.TimeoutError, match="waiting for INFO"):

@@ -40,7 +40,7 @@ def test_user_and_password_let_in(own_server: StartServer, how: str) -> None:
                 server.url, user=lambda: "bob", password=lambda: "p@ss /word"
             )
         case _:
-            nc = jsync.connect(f"nats://bob:p%40ss%20%2Fword@127.0.0.1:{server.port}")
+            nc = jsync.connect(server.url.replace("://", "://bob:p%40ss%20%2Fword@"))
     with nc:
         assert works(nc)
         assert "word" not in f"{nc!r} {nc.connected_url} {nc.servers}"
@@ -55,7 +55,7 @@ def test_a_token_lets_in(own_server: StartServer, how: str) -> None:
         case "callable":
             nc = jsync.connect(server.url, token=lambda: "t0ken")
         case _:
-            nc = jsync.connect(f"nats://t0ken@127.0.0.1:{server.port}")
+            nc = jsync.connect(server.url.replace("://", "://t0ken@"))
     with nc:
         assert works(nc)
         assert "t0ken" not in f"{nc!r} {nc.connected_url} {nc.servers}"
@@ -161,7 +161,7 @@ def test_wrong_credentials_are_an_authentication_error(
 def test_wrong_credentials_do_not_show_in_the_error(own_server: StartServer) -> None:
     server = own_server(config=password_config({"bob": "right"}))
     with pytest.raises(errors.AuthenticationError) as caught:
-        jsync.connect(f"nats://bob:s3cret@127.0.0.1:{server.port}")
+        jsync.connect(server.url.replace("://", "://bob:s3cret@"))
     seen: BaseException | None = caught.value
     while seen is not None:
         assert "s3cret" not in f"{seen!s} {seen!r}"

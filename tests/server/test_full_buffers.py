@@ -72,7 +72,10 @@ def patient_tls(
         yield proxy
 
 
-@pytest.fixture(params=["plain", "tls"])
+WSS = pytest.mark.line(reason="test_websocket has wss:// instead of tls://")
+
+
+@pytest.fixture(params=["plain", pytest.param("tls", marks=WSS)])
 def line(
     request: pytest.FixtureRequest, certificates: Certificates
 ) -> tuple[FaultProxy, dict[str, Any]]:
@@ -420,6 +423,7 @@ def test_subscribe_and_unsubscribe_do_not_block_on_a_full_buffer(
 # TLS records in order -------------------------------------------------------------------
 
 
+@WSS
 def test_records_stay_in_order_with_several_writers_and_full_buffers(
     patient_tls: FaultProxy, certificates: Certificates
 ) -> None:

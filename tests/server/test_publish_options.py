@@ -281,7 +281,6 @@ def test_nothing_is_sent_when_an_option_cannot_be(
     assert stream.info().state.messages == 0
 
 
-@pytest.mark.line
 @pytest.mark.parametrize(
     ("status", "err_code"), [("429 Too Many Requests", 10166), ("503", 10023)]
 )
@@ -355,7 +354,6 @@ def test_invalid_retries_are_rejected_before_anything_is_sent(
     assert nc.stats().out_messages == before
 
 
-@pytest.mark.line
 def test_a_message_whose_ack_is_lost_is_not_published_again(
     stream: jsync.Stream, proxy: FaultProxy
 ) -> None:

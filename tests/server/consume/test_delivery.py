@@ -65,7 +65,6 @@ def test_consume_hands_over_each_message_once_and_in_order(
     assert told.waiting == 0
 
 
-@pytest.mark.line
 def test_the_next_pull_is_sent_while_half_is_still_unread(
     nc: jsync.Connection,
     stream: jsync.Stream,
@@ -84,7 +83,6 @@ def test_the_next_pull_is_sent_while_half_is_still_unread(
         assert take(messages, 35) == list(range(5, 40))
 
 
-@pytest.mark.line
 @both_faces
 def test_all_pulls_are_answered_on_one_subscription(
     nc: jsync.Connection,
@@ -108,7 +106,6 @@ def test_all_pulls_are_answered_on_one_subscription(
         assert pulls.subscriptions == before + 1
 
 
-@pytest.mark.line
 def test_a_threshold_of_ones_own_decides_when_to_pull(
     nc: jsync.Connection,
     stream: jsync.Stream,
@@ -126,7 +123,6 @@ def test_a_threshold_of_ones_own_decides_when_to_pull(
         wait_for(lambda: pulls.batches == [10, 8])
 
 
-@pytest.mark.line
 def test_a_threshold_of_bytes_decides_when_to_pull(
     nc: jsync.Connection,
     stream: jsync.Stream,

@@ -65,7 +65,6 @@ def holder(consumer: jsync.Consumer) -> str | None:
 # Pinned clients -----------------------------------------------------------------------
 
 
-@pytest.mark.line
 def test_next_after_next_and_fetch_after_fetch_keep_the_pin(
     nc: jsync.Connection,
     stream: jsync.Stream,
@@ -196,7 +195,6 @@ def test_another_client_takes_over_when_the_pinned_one_dies(
     assert a.numbers == list(range(20))
 
 
-@pytest.mark.line
 def test_by_bytes_the_pin_id_counts_for_nothing_as_with_the_server(
     nc: jsync.Connection,
     stream: jsync.Stream,

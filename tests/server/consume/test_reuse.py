@@ -42,7 +42,6 @@ def pull(consumer: jsync.Consumer, way: str) -> int:
 ways = pytest.mark.parametrize("way", ["next", "fetch"])
 
 
-@pytest.mark.line
 @ways
 def test_an_answered_pull_leaves_its_subscription_to_the_next(
     nc: jsync.Connection,
@@ -135,7 +134,6 @@ def interrupt_next(consumer: jsync.Consumer) -> None:
         signal.signal(signal.SIGUSR1, before)
 
 
-@pytest.mark.line
 def test_a_late_word_about_the_last_pull_does_not_end_the_next(
     nc: jsync.Connection,
     stream: jsync.Stream,

@@ -80,7 +80,7 @@ def test_the_subscription_is_gone_before_the_consumer_is_deleted(
 def test_a_failed_deletion_is_raised_and_may_be_tried_again(
     undeletable: LocalServer,
 ) -> None:
-    url = f"nats://u:p@127.0.0.1:{undeletable.port}"
+    url = undeletable.url.replace("://", "://u:p@")
     with jsync.connect(url, on_error=Recorder()) as nc:
         js = nc.jetstream()
         stream = js.create_stream(name="S", subjects=["s"], storage="memory")
@@ -153,7 +153,7 @@ def test_leaving_the_block_unsubscribes(
 def test_leaving_the_block_does_not_hide_the_exception_of_the_body(
     undeletable: LocalServer,
 ) -> None:
-    url = f"nats://u:p@127.0.0.1:{undeletable.port}"
+    url = undeletable.url.replace("://", "://u:p@")
     with jsync.connect(url, on_error=Recorder()) as nc:
         js = nc.jetstream()
         js.create_stream(name="S", subjects=["s"], storage="memory")
@@ -293,7 +293,7 @@ def test_a_failed_deletion_after_a_drain_reaches_on_error(
     undeletable: LocalServer, callback: bool
 ) -> None:
     problems = Recorder()
-    url = f"nats://u:p@127.0.0.1:{undeletable.port}"
+    url = undeletable.url.replace("://", "://u:p@")
     with jsync.connect(url, on_error=Recorder()) as nc:
         js = nc.jetstream()
         js.create_stream(name="S", subjects=["s"], storage="memory")
