@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import functools
+import logging
 import os
 import threading
+import traceback
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -495,6 +497,40 @@ def test_path_and_headers_reach_the_server() -> None:
     assert seen[0].fields["Authorization"] == "Bearer s3cret"
     assert seen[0].request.count(b"X-Two: ") == 2
     assert seen[1].fields["X-Time"] == "now"
+
+
+def test_nothing_shows_the_headers_or_the_query_of_a_websocket(
+    ws_server: LocalServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    headers = {"Authorization": "Bearer s3cret"}
+
+    def reject(peer: Peer) -> None:
+        WebSocketPeer(peer)
+        peer.send(b"HTTP/1.1 302 Found\r\nLocation: http://h/?token=s3cret\r\n\r\n")
+
+    with FakeServer(reject) as fake:
+        url = f"ws://127.0.0.1:{fake.port}/a?token=s3cret"
+        with pytest.raises(errors.WebSocketError) as caught:
+            jsync.connect(url, ws_headers=headers)
+    said = "".join(traceback.format_exception(caught.value))
+    events = Events()
+    with (
+        FaultProxy("127.0.0.1", port_of(ws_server), scheme="ws") as proxy,
+        connect(f"{proxy.url}/a?token=s3cret", events, ws_headers=headers) as nc,
+    ):
+        proxy.refuse()
+        proxy.cut()
+        wait_for(lambda: "refused" in str(nc.last_error))
+        said += (
+            f"{nc!r} {nc.session!r} {nc.session.options!r} {nc.servers} {nc.last_error}"
+        )
+        proxy.accept()
+        events.wait("reconnect")
+        said += f"{nc.connected_url} {nc.last_error}"
+    assert "redirects" in caplog.text
+    assert "/a" in caplog.text
+    assert "s3cret" not in said + caplog.text
 
 
 def test_a_callable_of_headers_that_fails_fails_the_attempt() -> None:
