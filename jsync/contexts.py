@@ -359,6 +359,8 @@ def _written(field: str, value: str | bytes | None) -> str | None:
     """The path of a file of TLS. OpenSSL reads these itself."""
     if isinstance(value, bytes):
         raise ConfigError(f"{field}: give the path of a file")
+    if value is not None:
+        _check_there(field, value)
     return value
 
 

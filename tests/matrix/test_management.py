@@ -15,6 +15,7 @@ from ..server.support import LONG
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     import jsync
     from jsync.models.since import Line
@@ -219,3 +220,28 @@ def pinned(consumer: jsync.Consumer) -> str:
     """Return the id of the client that the only priority group serves."""
     (group,) = consumer.info().priority_groups or []
     return group.pinned_client_id or ""
+
+
+def test_a_stream_in_memory_is_backed_up_or_said_to_be_left_out(
+    js: jsync.JetStream, stream: jsync.Stream, line: Line, tmp_path: Path
+) -> None:
+    with needing((2, 15), line, "backups of streams in memory"):
+        assert stream.backup(tmp_path / "one").state.messages == 10
+    made = js.backup_streams(tmp_path / "all")
+    names = {each.stream for each in made.streams}
+    assert stream.name in (names if line >= (2, 15) else made.skipped)
+
+
+def test_a_stream_gets_another_name_where_the_server_can_give_it(
+    js: jsync.JetStream, unique: str, line: Line, tmp_path: Path
+) -> None:
+    stream = js.create_stream(name=unique, subjects=[f"{unique}.>"])
+    js.publish(f"{unique}.a", b"1")
+    stream.backup(tmp_path)
+    stream.delete()
+    if line >= (2, 15):
+        assert js.restore_stream(tmp_path, name=f"{unique}B").name == f"{unique}B"
+        return
+    with pytest.raises(errors.ConfigError, match=r"before 2\.15.*keeps its name"):
+        js.restore_stream(tmp_path, name=f"{unique}B")
+    assert js.restore_stream(tmp_path).info().state.messages == 1

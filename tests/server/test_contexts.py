@@ -177,6 +177,8 @@ def test_creds_nkeys_and_certificates_of_a_context_let_in(
     [
         ({"nkey": "/no/such.nk"}, "nkey: /no/such.nk: No such file"),
         ({"creds": "/no/such.creds"}, "creds: /no/such.creds: No such file"),
+        ({"ca": "/no/such.pem"}, "ca: /no/such.pem: No such file"),
+        ({"cert": "/no/such.pem", "key": "/"}, "cert: /no/such.pem: No such file"),
         ({"creds": "env://NOT_SET"}, "creds: the environment variable NOT_SET"),
         ({"creds": "op://vault/item"}, "creds: jsync cannot use op://"),
         ({"token": "data:;base64,!"}, "token is not base64"),

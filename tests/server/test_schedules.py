@@ -115,13 +115,17 @@ def test_a_rejection_by_the_server_has_its_own_error_type(
     js: jsync.JetStream, schedules: jsync.Schedules, unique: str
 ) -> None:
     subject, target = f"{unique}.s", f"{unique}.out"
-    for schedule, to, zone in (
-        ("nonsense", target, None),
-        ("@every 1s", f"{unique}x.elsewhere", None),
-        ("0 0 5 * * *", target, "Mars/Olympus"),
+    for schedule, to, source, zone, words in (
+        ("0 5 * * *", target, None, None, r"0 5 \* \* \*; write six fields of cron"),
+        ("@every 1s", "else.where", None, None, r"else\.where; choose another subject"),
+        ("@daily", target, "else.where", None, r"else\.where; choose a subject of"),
+        ("0 0 5 * * *", target, None, "Mars/Olympus", "Mars/Olympus; choose a name"),
     ):
-        with pytest.raises(errors.MessageScheduleInvalidError):
-            schedules.put(subject, schedule=schedule, target=to, time_zone=zone)
+        with pytest.raises(errors.MessageScheduleInvalidError, match=words) as raised:
+            schedules.put(
+                subject, schedule=schedule, target=to, source=source, time_zone=zone
+            )
+        assert raised.value.err_code
     with pytest.raises(errors.ConfigError, match="a datetime with a time zone"):
         schedules.put(subject, schedule=LATER.replace(tzinfo=None), target=target)
     with pytest.raises(errors.ConfigError, match="cannot be the subject"):

@@ -92,3 +92,26 @@ def read_schedule(message: StoredMessage) -> Schedule | None:
         sequence=message.sequence,
         created=message.timestamp,
     )
+
+
+def advice(
+    err_code: int,
+    schedule: object,
+    target: str,
+    source: str | None,
+    time_zone: str | None,
+) -> str:
+    """What the words of the server about a schedule leave out: the value, and what to do."""
+    match err_code:
+        case 10189:
+            return (
+                f": {schedule}; write six fields of cron, seconds first, or a pattern "
+                "such as @daily or @every 90s"
+            )
+        case 10190:
+            return f": {target}; choose another subject of the same stream"
+        case 10203:
+            return f": {source}; choose a subject of the same stream, not the target"
+        case 10223:
+            return f": {time_zone}; choose a name such as Europe/Prague"
+    return ""

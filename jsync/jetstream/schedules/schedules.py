@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from ...errors import (
     MessageNotFoundError,
+    MessageScheduleInvalidError,
     ScheduleNotFoundError,
     SchedulesNotEnabledError,
 )
@@ -16,7 +17,7 @@ from ..publishing.options import newer_options, publish_headers
 from ..publishing.publish import publish
 from ..stored import get as stored
 from ..stored.engine import MOST_SUBJECTS, PAGE_BYTES, LastOfEach
-from .engine import read_schedule
+from .engine import advice, read_schedule
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -114,7 +115,16 @@ class Schedules:
         written = publish_headers(subject, data, options)
         self._api.require(newer_options(options))
         seconds = self._api.seconds(timeout)
-        return publish(self._api.session, subject, data, written, seconds)
+        try:
+            return publish(self._api.session, subject, data, written, seconds)
+        except MessageScheduleInvalidError as error:
+            about = advice(error.err_code, schedule, target, source, time_zone)
+            raise MessageScheduleInvalidError(
+                f"{error}{about}",
+                code=error.code,
+                err_code=error.err_code,
+                description=error.description,
+            ) from error
 
     def get(self, subject: str, *, timeout: Seconds | None = None) -> Schedule:
         """Get the schedule of a subject. Blocks.
