@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -62,6 +62,46 @@ def test_an_interval_publishes_until_it_is_cancelled(
     with pytest.raises(errors.ScheduleNotFoundError):
         schedules.cancel(subject)
     assert not js.stream(unique).info(subjects_filter=subject).state.subjects
+
+
+def test_a_schedule_is_cancelled_by_a_message_that_is_published_once(
+    js: jsync.JetStream, schedules: jsync.Schedules, unique: str
+) -> None:
+    subject, target = f"{unique}.mail", f"{unique}.out"
+    schedules.put(subject, b"later", schedule=LATER, target=target)
+    ack = schedules.cancel_and_publish(subject, target, b"now", headers={"A": "b"})
+    assert published(js, unique, target) == [b"now"]
+    message = js.get_message(unique, ack.seq)
+    assert message.headers is not None
+    assert message.headers["A"] == "b"
+    assert list(schedules.list()) == []
+    with pytest.raises(errors.ScheduleNotFoundError):
+        schedules.cancel_and_publish(subject, target, b"again")
+    assert published(js, unique, target) == [b"now"]
+    with pytest.raises(errors.ConfigError, match="cannot be the subject"):
+        schedules.cancel_and_publish(subject, subject)
+
+
+def test_a_schedule_that_was_replaced_meanwhile_stays(
+    js: jsync.JetStream,
+    schedules: jsync.Schedules,
+    unique: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    subject, target = f"{unique}.mail", f"{unique}.out"
+    schedules.put(subject, b"first", schedule=LATER, target=target)
+    get = schedules.get
+
+    def replaced(subject: str, **options: Any) -> jsync.Schedule:
+        found = get(subject, **options)
+        schedules.put(subject, b"second", schedule=LATER, target=target)
+        return found
+
+    monkeypatch.setattr(schedules, "get", replaced)
+    with pytest.raises(errors.ScheduleNotFoundError):
+        schedules.cancel_and_publish(subject, target, b"now")
+    assert published(js, unique, target) == []
+    assert get(subject).data == b"second"
 
 
 def test_a_source_is_sampled(

@@ -5,11 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ...errors import (
+    ConfigError,
     MessageNotFoundError,
     MessageScheduleInvalidError,
     ScheduleNotFoundError,
     SchedulesNotEnabledError,
+    WrongLastSequenceError,
 )
+from ...headers import Headers
 from ...models import StoredMessage
 from ...models.name import check_literal
 from ..management import purge_stream, stream_info
@@ -17,6 +20,7 @@ from ..publishing.options import newer_options, publish_headers
 from ..publishing.publish import publish
 from ..stored import get as stored
 from ..stored.engine import MOST_SUBJECTS, PAGE_BYTES, LastOfEach
+from ..versions import CANCEL_AND_PUBLISH
 from .engine import advice, read_schedule
 
 if TYPE_CHECKING:
@@ -219,6 +223,60 @@ class Schedules:
         if not purged:
             raise self._none(subject)
         return found
+
+    def cancel_and_publish(
+        self,
+        subject: str,
+        target: str,
+        data: Data = b"",
+        *,
+        headers: HeadersLike | None = None,
+        timeout: Seconds | None = None,
+    ) -> PubAck:
+        """Delete the schedule of a subject and publish a message, both or neither. Blocks.
+
+        Use it to publish a delayed message earlier, but only once, or to tell consumers
+        that a schedule was cancelled. Since nats-server 2.14.
+
+        Args:
+            subject: The subject of the schedule.
+            target: The subject of the message: another subject of the stream, such as the
+                target of the schedule.
+            data: The payload.
+            headers: Headers of the message.
+            timeout: Seconds to wait. Default: the context's.
+
+        Returns:
+            The ack of the message.
+
+        Raises:
+            ScheduleNotFoundError: The subject has no schedule, because it has published,
+                was cancelled, or was replaced meanwhile. Nothing is published.
+            ConfigError: The target is the subject of the schedule. Nothing is sent.
+            UnsupportedFeatureError: The server is too old. Nothing is sent.
+            APIError: The server rejects the message.
+        """
+        if target == subject:
+            raise ConfigError("target cannot be the subject of the schedule itself")
+        self._api.require(CANCEL_AND_PUBLISH)
+        found = self.get(subject, timeout=timeout)
+        given = Headers(headers or {})
+        options: PublishOptions = {
+            "headers": {
+                **{name: given.get_all(name) for name in given},
+                "Nats-Scheduler": subject,
+                "Nats-Schedule-Next": "purge",
+            },
+            "expected_stream": self._stream,
+            "expected_last_subject": subject,
+            "expected_last_subject_sequence": found.sequence,
+        }
+        written = publish_headers(target, data, options)
+        seconds = self._api.seconds(timeout)
+        try:
+            return publish(self._api.session, target, data, written, seconds)
+        except WrongLastSequenceError as changed:
+            raise self._none(subject) from changed
 
     def _none(self, subject: str) -> ScheduleNotFoundError:
         return ScheduleNotFoundError(
