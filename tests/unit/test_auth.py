@@ -172,7 +172,8 @@ def test_creds_are_a_path_or_bytes(tmp_path: Path, newline: str) -> None:
 def test_a_tilde_in_the_path_is_home(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("HOME", str(tmp_path))
+    for name in ("HOME", "USERPROFILE"):  # of POSIX, and of Windows
+        monkeypatch.setenv(name, str(tmp_path))
     (tmp_path / "user.creds").write_text(make_creds())
     assert Authenticator(creds="~/user.creds").connect_fields(NONCE, HERE)["jwt"] == JWT
 
