@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from jsync.errors import ConfigError
+from jsync.errors import ConfigError, StreamNotFoundError
 from jsync.spark import pipeline
 
 from ..servers import wait_for
@@ -150,6 +150,11 @@ def test_a_replay_that_could_double_rows_is_refused(
         replay("shown")
     with pytest.raises(ConfigError, match="no sink 'oat': did you mean 'out'"):
         replay("oat")
+    for place in ("yesterday", "0", "2026-01-31"):
+        with pytest.raises(ConfigError, match="option end has to be a sequence"):
+            replay("out", end=place)
+    with pytest.raises(StreamNotFoundError, match="there is no stream 'NONE'"):
+        replay("out", stream="NONE")
     with pytest.raises(ConfigError, match="no source 'rows' of streams"):
         replay("out", source="rows")
     assert payloads(js, out.name) == []

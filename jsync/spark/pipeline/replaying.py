@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 from dataclasses import dataclass
@@ -11,16 +12,16 @@ import msgspec
 
 from ...errors import ConfigError
 from ..connecting import ConnectionOptions, jetstream
-from ..options import Options
+from ..options import Options, moment, refused
 from ..sink.settings import SinkSettings
-from ..source_options import SourceOptions
-from ..streams import look, sequence_at
+from ..streams import find, look, sequence_at
 from .checks import jetstream_options
 from .config import JetStreamSink, JetStreamSource
 from .problems import nearest
 
 if TYPE_CHECKING:
-    from ... import JetStream
+    from ... import JetStream, Stream
+    from ..source_options import Place
     from .config import Pipeline
 
 _PLACES = (
@@ -76,10 +77,9 @@ def replayed(pipeline: Pipeline, wanted: Range, *, again: bool) -> Pipeline:
     if wanted.stream is not None:
         target = {k: v for k, v in target.items() if k.lower() != "stream"}
         target["stream"] = wanted.stream
-    elif not again:
-        _check_window(
-            pipeline, js, places, Options(jetstream_options(pipeline, target))
-        )
+    out = _stream_of(Options(jetstream_options(pipeline, target)))
+    if wanted.stream is None and not again:
+        _check_window(pipeline, js, places, out)
     target.setdefault("jobId", _job(pipeline, wanted, options))
     sources = {
         each: (
@@ -142,28 +142,29 @@ def _sink(pipeline: Pipeline, wanted: Range) -> JetStreamSink:
     return sink
 
 
+def _stream_of(target: Options) -> Stream:
+    """The stream of an exactly-once sink; raises `StreamNotFoundError` before Spark starts."""
+    name = target.text("stream")
+    assert name is not None
+    return find(jetstream(ConnectionOptions.of(target)), name)
+
+
 def _kept(source: JetStreamSource) -> dict[str, str]:
     return {k: v for k, v in source.options.items() if k.lower() not in _PLACES}
 
 
 def _places(js: JetStream, given: Options, wanted: Range) -> dict[str, str]:
     """The range as sequences of each stream, so that it stays the same."""
-    chosen = {"stream": "x"}
-    for which, text in (("starting", wanted.start), ("ending", wanted.end)):
-        if text is not None:
-            is_sequence = text.isdigit()
-            chosen[f"{which}{'Offsets' if is_sequence else 'Timestamp'}"] = text
-    places = SourceOptions.of(Options(chosen), streaming=False)
+    first: Place = "earliest" if wanted.start is None else _place("start", wanted.start)
+    last: Place = "latest" if wanted.end is None else _place("end", wanted.end)
     names = given.list("streams") or given.list("stream")
     if not names:
         raise ConfigError("a replay needs a source with stream or streams")
     starts, ends = {}, {}
     for name in names:
         stream, holding = look(js, name)
-        start = sequence_at(stream, holding, places.starting.of("x"))
-        ends[name] = min(
-            holding.next, sequence_at(stream, holding, places.ending.of("x"))
-        )
+        start = sequence_at(stream, holding, first)
+        ends[name] = min(holding.next, sequence_at(stream, holding, last))
         starts[name] = min(max(start, holding.first), ends[name])
     return {
         "startingOffsets": json.dumps(starts),
@@ -171,13 +172,22 @@ def _places(js: JetStream, given: Options, wanted: Range) -> dict[str, str]:
     }
 
 
+def _place(name: str, text: str) -> Place:
+    """A sequence, or a moment; raises `ConfigError`."""
+    is_sequence = text.isascii() and text.isdigit()
+    if is_sequence and int(text):
+        return int(text)
+    if not is_sequence:
+        with contextlib.suppress(ConfigError):
+            return moment(name, text)
+    wanted = "a sequence from 1 on, or a time as 2026-01-31T12:00:00Z"
+    raise refused(name, wanted, text)
+
+
 def _check_window(
-    pipeline: Pipeline, js: JetStream, places: dict[str, str], target: Options
+    pipeline: Pipeline, js: JetStream, places: dict[str, str], out: Stream
 ) -> None:
     """Raise `ConfigError` if the sink's stream may have forgotten rows of the range."""
-    name = target.text("stream")
-    assert name is not None
-    out = jetstream(ConnectionOptions.of(target)).stream(name)
     window = out.config.duplicate_window or 120.0
     now = out.cached_info.ts
     for source, start in json.loads(places["startingOffsets"]).items():
@@ -189,7 +199,7 @@ def _check_window(
         if age >= window:
             raise ConfigError(
                 f"{pipeline.name}: sequence {first.sequence} of {source} is {age:.0f} s "
-                f"old, and stream {name} remembers ids for {window:g} s: rows that it has "
+                f"old, and stream {out.name} remembers ids for {window:g} s: rows that it has "
                 "would be there twice. Replay into another stream (--stream), or allow it "
                 "(--again)"
             )

@@ -109,6 +109,7 @@ def replay(
     Raises:
         PipelineFileError: The file is wrong.
         ConfigError: The range, the source or the sink cannot be.
+        StreamNotFoundError: The stream of the source or of the sink does not exist.
         PipelineError: The replay failed.
     """
     from .replaying import Range, range_of, replayed  # noqa: PLC0415
