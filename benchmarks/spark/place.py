@@ -122,18 +122,37 @@ def timed(job: Callable[[], object]) -> float:
     return time.perf_counter() - begun
 
 
+@dataclass
+class Taken:
+    """The medians of one job."""
+
+    seconds: float
+    cpu: float
+    """Of all processes, which others on the machine change less."""
+
+    def rate(self, count: int) -> str:
+        per_million = self.cpu / count * 1_000_000
+        return (
+            f"{count / self.seconds / 1000:,.0f} thousand/s, "
+            f"{per_million:.2f} CPU s a million"
+        )
+
+
 def interleaved(
     rounds: int, jobs: Mapping[str, Callable[[], object]]
-) -> dict[str, float]:
-    """Return the median seconds of each job.
+) -> dict[str, Taken]:
+    """Return the medians of each job.
 
     The jobs take turns, so none gets all the quiet time.
     """
-    taken: dict[str, list[float]] = {name: [] for name in jobs}
+    seconds: dict[str, list[float]] = {name: [] for name in jobs}
+    cpu: dict[str, list[float]] = {name: [] for name in jobs}
     for _ in range(rounds):
         for name, job in jobs.items():
-            taken[name].append(timed(job))
-    return {name: median(seconds) for name, seconds in taken.items()}
+            before = cpu_seconds()
+            seconds[name].append(timed(job))
+            cpu[name].append(cpu_seconds() - before)
+    return {name: Taken(median(seconds[name]), median(cpu[name])) for name in jobs}
 
 
 def workers_peak() -> int:

@@ -84,10 +84,10 @@ def measure(place: Place, count: int, more: int) -> None:
     for job in jobs.values():
         job()  # warm up
     taken = interleaved(ROUNDS, jobs)
-    rates = {name: count / seconds for name, seconds in taken.items()}
-    rates["plain"] /= 10
-    for name, rate in rates.items():
-        place.report(f"read, {name}", f"{rate / 1000:,.0f} thousand/s")
+    counts = dict.fromkeys(jobs, count) | {"plain": count // 10}
+    rates = {name: counts[name] / one.seconds for name, one in taken.items()}
+    for name, one in taken.items():
+        place.report(f"read, {name}", one.rate(counts[name]))
     for own in ("columns", "consume"):
         ratio = rates["spark"] / rates[own]
         bar = {"columns": 0.85, "consume": 0.8}[own]
@@ -102,7 +102,7 @@ def measure(place: Place, count: int, more: int) -> None:
     micro_batches(place, stream)
     small_streams(place)
     if more > count:
-        growth(place, taken["spark"], count, more, memory)
+        growth(place, taken["spark"].seconds, count, more, memory)
 
 
 def growth(place: Place, seconds: float, count: int, more: int, memory: int) -> None:

@@ -66,9 +66,9 @@ def measure(place: Place, count: int) -> None:
     for job in jobs.values():
         job()  # warm up
     taken = interleaved(ROUNDS, jobs)
-    rates = {name: count / seconds for name, seconds in taken.items()}
-    for name, rate in rates.items():
-        place.report(f"write, {name}", f"{rate / 1000:,.0f} thousand/s")
+    rates = {name: count / one.seconds for name, one in taken.items()}
+    for name, one in taken.items():
+        place.report(f"write, {name}", one.rate(count))
     for name, bar in (("spark", 0.9), ("spark, exactly-once", 0.6)):
         ratio = rates[name] / rates["jsync's fast ingest"]
         what = f"{name} / jsync's fast ingest"
