@@ -109,6 +109,7 @@ def test_a_wrong_url_is_one_error_without_its_password(url: str, words: str) -> 
     ("given_options", "words"),
     [
         ({"ackwait": 3}, "unknown option of the transport: 'ackwait'"),
+        ({"visibility_timeout": 3600}, "set ack_wait"),
         ({"ack_wait": 0}, "seconds above 0"),
         ({"ack_wait": "3"}, "seconds above 0"),
         ({"storage": "disk"}, "file or memory"),

@@ -67,9 +67,9 @@ def place_of(urls: str | Sequence[str], name: str = PREFIX) -> Place:
     servers: list[str] = []
     names: list[str] = []
     for url in [urls] if isinstance(urls, str) else urls:
-        for found, named in map(_read, [url.strip()]):
-            servers += found
-            names += [named] if named else []
+        found, named = _read(url.strip())
+        servers += found
+        names += [named] if named else []
     if len(set(names)) > 1:
         raise ConfigError(
             f"the URLs name several brokers: {', '.join(sorted(set(names)))}; "
@@ -137,6 +137,11 @@ def options_of(given: Mapping[str, Any]) -> Options:
     """
     known = Options.__dataclass_fields__
     unknown = given.keys() - known.keys() - RETRIES
+    if "visibility_timeout" in unknown:
+        raise ConfigError(
+            "this transport has no visibility_timeout: a task may run for any time; set "
+            "ack_wait to the seconds until the tasks of a dead worker are delivered again"
+        )
     if unknown:
         raise ConfigError(
             f"unknown option of the transport: {min(unknown)!r}; there are "
