@@ -43,6 +43,7 @@ class Crew:
     def __init__(self, slots: int) -> None:
         self.slots = slots
         self.phases: dict[int, Phase] = {}
+        """The processes that are not gone."""
         self.restarts = 0
         self.leaving = False
         """Whether all processes end."""
@@ -69,7 +70,7 @@ class Crew:
     @property
     def is_over(self) -> bool:
         """Whether the last process has ended, after `leave`."""
-        return self.leaving and all(each is Phase.GONE for each in self.phases.values())
+        return self.leaving and not self.phases
 
     def due(self, now: float) -> list[int]:
         """The places that need a process now."""
@@ -113,8 +114,10 @@ class Crew:
 
     def ended(self, process: int, code: int, now: float) -> None:
         """Record that a process is gone."""
-        was, place = self.phases[process], self._place[process]
+        was, since = self.phases[process], self._ready_since.pop(process, now)
         self._move(process, Phase.GONE)
+        del self.phases[process]
+        place = self._place.pop(process)
         if process == self._predecessor:
             self._predecessor = None
         # The old process stays, and so do those after it.
@@ -127,7 +130,6 @@ class Crew:
             return
         pause = 0.0
         if was is not Phase.LEAVING:
-            since = self._ready_since.get(process, now)
             if now - since >= HEALTHY_SECONDS:
                 self._deaths[place] = 0
             pause = min(

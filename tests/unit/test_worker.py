@@ -281,6 +281,20 @@ def test_an_old_process_that_ends_before_its_replacement_is_ready_is_not_missed(
     assert made.ready == 1
 
 
+def test_nothing_is_kept_of_a_process_that_is_gone() -> None:
+    made = Crew(1)
+    sizes = set()
+    for number in range(50):
+        (place,) = made.due(100.0 * number)
+        made.started(number, place)
+        made.is_ready(number, 100.0 * number)
+        made.ended(number, 1, 100.0 * number + 50)
+        sizes.add(len(made.phases) + len(made._place) + len(made._ready_since))
+    assert sizes == {0}
+    made.leave()
+    assert made.is_over
+
+
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 3)), max_size=60))
 def test_each_place_has_a_process_or_gets_one(events: list[tuple[int, int]]) -> None:
     """The crew continues through all events until it ends by itself or is told to end."""
@@ -289,7 +303,7 @@ def test_each_place_has_a_process_or_gets_one(events: list[tuple[int, int]]) -> 
         now += 31.0
         for place in made.due(now):
             made.started(next(numbers), place)
-        alive = [p for p, phase in made.phases.items() if phase is not Phase.GONE]
+        alive = list(made.phases)
         process = alive[which % len(alive)] if alive else None
         match what:
             case 0 | 1 if process is not None:
