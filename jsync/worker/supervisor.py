@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from ..errors import WorkerError
-from .engine import Crew
+from .engine import Crew, Phase
 from .figures import Figures, Report, prometheus_text
 from .process import REPORT_SECONDS, STOPS, VARIABLE
 from .sources import PLACE
@@ -223,7 +223,9 @@ class Supervisor:
             for name, figures in process.report.consumers.items():
                 past = self._past.setdefault(name, Figures())
                 past.add(figures.without_gauges())
-        level = logging.INFO if code == 0 else logging.ERROR
+        # A terminal or systemd may end it as well, when it has already drained.
+        told = self._crew.phases[number] is Phase.LEAVING and -code in STOPS
+        level = logging.INFO if told or code == 0 else logging.ERROR
         logger.log(level, "process %d has ended: %s", process.pid, _words(code))
         self._crew.ended(number, code, monotonic())
         if self._crew.fatal is not None:

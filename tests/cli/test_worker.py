@@ -286,6 +286,39 @@ def test_a_worker_that_waits_for_its_server_can_be_ended(
         assert process.wait() == 0
 
 
+LATE_END = """
+
+import atexit
+
+@atexit.register
+def end():
+    open("ended", "w").close()
+    time.sleep(3600)
+"""
+
+
+def test_a_process_that_gets_the_signal_twice_is_no_error(
+    lone: Path, own_server: StartServer
+) -> None:
+    """As a terminal, systemd and `timeout` send it to all processes."""
+    (lone / "lone.py").write_text(LONE_APP + LATE_END)
+    with Process(own_server(), "worker", "lone:app") as process:
+        process.await_words("handle handles")
+        task = f"/proc/{process.pid}/task/{process.pid}/children"
+        with open(task) as found:
+            (child,) = map(int, found.read().split())
+        os.kill(child, signal.SIGTERM)
+        wait_for(
+            (lone / "ended").exists
+        )  # it has drained, and no longer handles signals
+        os.kill(process.pid, signal.SIGTERM)
+        code, _, errors = process.finish()
+    assert code == 0
+    lines = [json.loads(line) for line in errors.splitlines()]
+    assert lines[-1]["text"] == f"process {child} has ended: SIGTERM"
+    assert lines[-1]["level"] == "INFO"
+
+
 def test_wrong_credentials_are_not_retried_for_ever(
     lone: Path, own_server: StartServer
 ) -> None:
