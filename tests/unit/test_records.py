@@ -315,6 +315,32 @@ def test_threads_encrypt_while_others_decrypt(pair: Pair) -> None:
     meet(serve, turn, read, *(partial(write, number) for number in range(writers)))
 
 
+def test_no_thread_decrypts_while_another_encrypts(pair: Pair) -> None:
+    reading = threading.Thread(target=pair.turn)
+    readers: set[int] = set()
+
+    def have_it_read() -> None:
+        pair.far.sendall(pair.encrypted(frame(b"x")))
+        reading.start()
+        wait_for(lambda: not has_bytes(pair.near))
+        time.sleep(0.02)  # enough for who does not wait for us
+        readers.update(pair.context.readers)
+
+    pair.context.inside = have_it_read
+    in_a_thread(lambda: pair.outbox.publish("a", b"y", request=True))
+    reading.join(60)
+    assert readers == set()
+    assert pair.mailbox.next(0).data == b"x"
+    assert pair.heard() == b"PUB a 1\r\ny\r\n"
+
+
+def has_bytes(sock: socket.socket) -> bool:
+    try:
+        return bool(sock.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT))
+    except BlockingIOError:
+        return False
+
+
 # Which thread -------------------------------------------------------------------------
 
 
