@@ -132,7 +132,10 @@ def _load(target: str) -> jsync.Worker:
     except ModuleNotFoundError as error:
         if error.name is None or not f"{module}.".startswith(f"{error.name}."):
             raise  # a module that the user's module imports
-        raise click.UsageError(f"{target}: there is no module {error.name}") from None
+        raise click.UsageError(
+            f"{target}: there is no module {error.name} here; give MODULE:NAME, such as "
+            "billing:app for app of billing.py"
+        ) from None
     for part in (name or "app").split("."):
         found = getattr(found, part, None)
     if not isinstance(found, jsync.Worker):
