@@ -53,7 +53,7 @@ help:
 	@echo 'make dist      sdist, wheel, their checks, and the tests on the installed wheel'
 	@echo 'make sanitize  the unit tests and two fault campaigns under ASAN and UBSAN'
 	@echo 'make tsan      the tests in which threads meet, under ThreadSanitizer, without the GIL'
-	@echo 'make wine      tests on a Windows Python, under wine: 2 minutes, and 5 more once'
+	@echo 'make wine      tests on a Windows Python, under wine: 4 minutes, and 5 more once'
 	@echo 'make fuzz      a bounded run of the fuzzer'
 
 $(VENV)/bin/python:

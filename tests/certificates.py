@@ -43,9 +43,9 @@ class Certificates:
         """Return a `tls` block for nats-server; `more` are further settings as they are."""
         shown = certificate or self.server
         settings = {
-            "cert_file": f'"{shown.cert}"',
-            "key_file": f'"{shown.key}"',
-            "ca_file": f'"{self.ca.cert}"',
+            "cert_file": f'"{shown.cert.as_posix()}"',
+            "key_file": f'"{shown.key.as_posix()}"',
+            "ca_file": f'"{self.ca.cert.as_posix()}"',
             **more,
         }
         if verify:  # `verify: false` and `verify_and_map` would take turns to win

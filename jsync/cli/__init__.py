@@ -15,8 +15,10 @@ from __future__ import annotations
 
 import io
 import os
+import signal
 import sys
 from importlib.util import find_spec
+from threading import current_thread, main_thread
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -54,4 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     from .app import run
 
+    if sys.platform == "win32" and current_thread() is main_thread():
+        # Ctrl-Break would end the process at once, and Ctrl-C lets a command clean up.
+        signal.signal(signal.SIGBREAK, signal.default_int_handler)
     return run(sys.argv[1:] if arguments is None else arguments)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -61,8 +60,6 @@ def run(
     deleted at the end. ARGUMENTs are passed to nats-server.
     """
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    if sys.platform == "win32":
-        signal.signal(signal.SIGBREAK, signal.default_int_handler)
     running = LocalServer(
         port=port or None,
         store_dir=store_dir,

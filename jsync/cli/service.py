@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import sys
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
@@ -189,8 +188,6 @@ def serve(
         ) as service,
     ):
         signal.signal(signal.SIGTERM, signal.default_int_handler)
-        if sys.platform == "win32":
-            signal.signal(signal.SIGBREAK, signal.default_int_handler)
         where = subject or f"{name}.echo"
         service.endpoint("echo", subject=where, workers=workers)(_echo)
         flush(nc, settings.timeout)

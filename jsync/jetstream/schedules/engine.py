@@ -113,5 +113,8 @@ def advice(
         case 10203:
             return f": {source}; choose a subject of the same stream, not the target"
         case 10223:
-            return f": {time_zone}; choose a name such as Europe/Prague"
+            return (
+                f": {time_zone}; choose a name such as Europe/Prague, and see that the "
+                "machine of the server has time zones (tzdata)"
+            )
     return ""
