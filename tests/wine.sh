@@ -137,5 +137,5 @@ tests -m "$plain and not hypothesis" \
   tests/unit/test_{message,order,retry,trail,websocket}.py \
   tests/server/test_{contexts,counters,publish,request,schedules,subscribe}.py \
   tests/server/consume/test_{delivery,fetch}.py \
-  tests/server/keyvalue/test_bucket.py tests/server/objects/test_store.py \
+  tests/server/keyvalue/test_{bucket,watch}.py tests/server/objects/test_store.py \
   tests/cli/test_windows.py
