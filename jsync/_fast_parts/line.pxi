@@ -320,12 +320,14 @@ cdef class Line(Parser):
         cdef int ready = 0
         cdef size_t got = 0
         cdef bint more = False, can_write = False, secure, gone
+        # Even then it looks at the socket once: others may interrupt without a pause.
+        cdef bint hurried = load_int(&self.interrupted)
         store_int(&self.deciding, False)
         if PARALLEL:
             until = min(until, jsync_now() + BREATH_NS)
         # There may be events already, of a thread that read in this one's place.
         while (
-            not self.events and not load_int(&self.interrupted)
+            not self.events and (hurried or not load_int(&self.interrupted))
             and self.ended < MOST_ENDINGS
         ):
             now = jsync_now()
@@ -352,7 +354,7 @@ cdef class Line(Parser):
                     fds[1].fd = self.wake_fd
                     fds[1].events = POLLIN
                     fds[0].revents = fds[1].revents = 0
-                    pause = self.pause(until, now, more, aside)
+                    pause = self.pause(until, now, more or hurried, aside)
                     if self.direct:
                         note_time(&self.outbox.looked_after, now + pause)
                     ready = jsync_poll(fds, 2, pause)
@@ -361,6 +363,8 @@ cdef class Line(Parser):
                     now = jsync_now()
                     # The GIL is not needed to see that there is nothing to do yet.
                     if ready or aside <= 0 or glance_count(&self.ended) >= MOST_ENDINGS:
+                        break
+                    if hurried:  # and a thread that waits reads the socket
                         break
                     if secure and self.outbox.has_due(False, now):
                         break
@@ -384,7 +388,7 @@ cdef class Line(Parser):
                 self.events.append((EVENT_BROKEN, self.outbox.what_failed()))
             if not self.direct and (can_write or more):
                 self.events.append((EVENT_WRITABLE, None))
-            if self.now >= until or (self.ended and ready == 0):
+            if hurried or self.now >= until or (self.ended and ready == 0):
                 break
             if PARALLEL and got >= BREATH_BYTES:
                 break

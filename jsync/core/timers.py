@@ -13,6 +13,10 @@ from .shared import RLock
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+MOST_AT_ONCE = 64
+"""Calls of `soon` between two looks at the socket: without a GIL, others may ask for calls
+faster than the I/O thread makes them."""
+
 
 @dataclass(order=True, slots=True)
 class Timer:
@@ -57,9 +61,9 @@ class Timers:
             return self._heap[0].when if self._heap else float("inf")
 
     def due(self, now: float) -> list[Callable[[], object]]:
-        """Take the calls whose time has come."""
+        """Take the calls whose time has come, at most `MOST_AT_ONCE` of `soon`."""
         calls = []
-        while self._soon:
+        while self._soon and len(calls) < MOST_AT_ONCE:
             calls.append(self._soon.popleft())
         with self._lock:
             while self._heap and self._heap[0].when <= now:

@@ -22,6 +22,7 @@ from jsync._fast import (
     Waker,
     monotonic_ns,
 )
+from jsync.core.timers import MOST_AT_ONCE, Timers
 from jsync.jetstream.pulls.inbox import Source
 
 from ..windows import WINDOWS, sleep_with_the_gil
@@ -102,6 +103,25 @@ def test_events_of_the_handshake_are_not_seen_again(wire: Wire) -> None:
     assert not flushing.done
     wire.far.sendall(b"PONG\r\n")
     assert flushing.wait(60)
+
+
+def test_the_io_thread_reads_even_if_others_interrupt_it_without_a_pause(
+    wire: Wire,
+) -> None:
+    wire.far.sendall(MESSAGE)
+    wire.line.interrupt()
+    assert wire.line.run(time.monotonic() + 60) == []
+    assert wire.mailbox.next(0).data == b"x"
+
+
+def test_the_io_thread_looks_at_the_socket_between_many_calls() -> None:
+    timers = Timers()
+    for _ in range(10 * MOST_AT_ONCE):
+        timers.soon(list)
+    assert [len(timers.due(0.0)) for _ in range(9)] == [MOST_AT_ONCE] * 9
+    assert timers.next == 0.0
+    timers.due(0.0)
+    assert timers.next == float("inf")
 
 
 def test_a_reading_thread_tells_the_io_thread_when_the_first_mailbox_ends(
