@@ -501,6 +501,9 @@ class Session:
             self.state = ConnectionState.CONNECTED
             waiting = list(self._waiting)
             self._waiting.clear()
+        if not again:
+            # Before `connect` returns: whoever watches from then on sees what follows.
+            self.callbacks.announce(Connected(url=server.url), self.options.on_connect)
         for waiter in waiting:
             waiter.set(None)
         for interest in list(self.interests.values()):
@@ -510,8 +513,6 @@ class Session:
             logger.info("%s: connected again, to %s", self.name, server.url)
             event = Reconnected(url=server.url)
             self.callbacks.announce(event, self.options.on_reconnect)
-        else:
-            self.callbacks.announce(Connected(url=server.url), self.options.on_connect)
 
     def lost(self, error: Exception) -> None:
         """Tell all whose answer will not come, and keep what may be sent later."""
