@@ -62,7 +62,7 @@ class Timers:
 
     def due(self, now: float) -> list[Callable[[], object]]:
         """Take the calls whose time has come, at most `MOST_AT_ONCE` of `soon`."""
-        calls = []
+        calls: list[Callable[[], object]] = []
         while self._soon and len(calls) < MOST_AT_ONCE:
             calls.append(self._soon.popleft())
         with self._lock:

@@ -1,6 +1,6 @@
-"""Python without the GIL: jsync leaves it off, and says who turns it on.
+"""Tests of Python without the GIL: jsync leaves it off, and says who turns it on.
 
-They run on a free-threaded interpreter only.
+`conftest.py` collects them on a free-threaded interpreter only.
 """
 
 from __future__ import annotations
@@ -17,11 +17,6 @@ import pytest
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-pytestmark = pytest.mark.skipif(
-    not sysconfig.get_config_var("Py_GIL_DISABLED"),
-    reason="for a Python without the GIL",
-)
 
 # An extension that does not say that it can run without the GIL.
 NEEDY = """

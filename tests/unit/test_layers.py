@@ -53,6 +53,7 @@ DOORS = {
     "ssl": {"core.tls", "core.options", "connection"},
     "select": {"cli.keys", "core.transport"},
     "signal": {
+        "cli",
         "cli.local_server",
         "cli.service",
         "cli.top.command",
