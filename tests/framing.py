@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import hashlib
 
-from .reference import BINARY, framed
+from .reference import BINARY, CLOSE, framed
 
 
 def acceptance(request: bytes, *lines: str) -> bytes:
@@ -38,6 +38,8 @@ class Framing:
         self._masked = masked
         self._unread = bytearray()
         self._begun = False
+        self.closing = b""
+        """The frame that ends the WebSocket, once it came: the last one to pass on."""
 
     def take(self, data: bytes) -> tuple[bytes, bytes]:
         """Take what came: bytes to be passed on as they are, and bytes of NATS."""
@@ -52,7 +54,9 @@ class Framing:
         while frame := self._frame():
             first, whole, payload = frame
             assert not first & 0x40, "the frame is compressed"
-            if first & 15 > BINARY:
+            if first & 15 == CLOSE:
+                self.closing = whole
+            elif first & 15 > BINARY:
                 other.append(whole)
             else:
                 plain.append(payload)

@@ -477,6 +477,9 @@ class FaultProxy:
                     other, data = flow.framing.take(data)
                     self._put_as_it_is(flow, other)
                 self._take(flow, data)
+                if flow.framing is not None and flow.framing.closing:
+                    self._put_as_it_is(flow, flow.framing.closing)
+                    flow.framing.closing = b""
         if link.open:
             self._write(link, flow)
 

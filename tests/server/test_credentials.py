@@ -82,7 +82,6 @@ def test_creds_let_in_as_a_path_or_as_content(
             assert works(nc)
 
 
-@pytest.mark.line(reason="last_error was no refusal within 60 s there")
 def test_creds_are_read_again_for_a_reconnect(
     jwt_server: LocalServer, account: Account, tmp_path: Path
 ) -> None:

@@ -33,7 +33,8 @@ def test_frames_are_taken_off_however_the_stream_is_cut(step: int) -> None:
         [ord("a") ^ 1, ord("b") ^ 2, ord("c") ^ 3]
     )
     ping = framed(b"?", 9)
-    stream = HEAD + framed(b"one") + ping + masked + framed(payload(300))
+    closing = framed(b"\x03\xe8", 8)
+    stream = HEAD + framed(b"one") + ping + masked + framed(payload(300)) + closing
     framing = Framing(masked=False)
     other, plain = b"", b""
     for at in range(0, len(stream), step):
@@ -41,3 +42,4 @@ def test_frames_are_taken_off_however_the_stream_is_cut(step: int) -> None:
         other, plain = other + passed, plain + taken
     assert other == HEAD + ping
     assert plain == b"oneabc" + payload(300)
+    assert framing.closing == closing
