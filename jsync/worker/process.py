@@ -19,6 +19,7 @@ from ..errors import (
     AuthenticationError,
     ConnectionError as LineError,
     DrainTimeoutError,
+    NoServersError,
     ProtocolError,
     TimeoutError as LateError,
     TLSError,
@@ -134,12 +135,19 @@ def _begin(
                 nc.close()
                 raise
         except (LineError, LateError) as error:
-            if isinstance(error, _LASTING):
+            if _lasts(error):
                 raise
             logger.warning("cannot start: %s; retrying in %g s", error, pause)
         if _next(events, pause) is not None:
             return None
         pause = min(2 * pause, _LONGEST_PAUSE)
+
+
+def _lasts(error: Exception) -> bool:
+    """Whether no server of the list would accept another attempt."""
+    if isinstance(error, NoServersError) and error.errors:
+        return all(map(_lasts, error.errors.values()))
+    return isinstance(error, _LASTING)
 
 
 @overload

@@ -319,11 +319,14 @@ def test_a_process_that_gets_the_signal_twice_is_no_error(
     assert lines[-1]["level"] == "INFO"
 
 
+@pytest.mark.parametrize("servers", [1, 2])
 def test_wrong_credentials_are_not_retried_for_ever(
-    lone: Path, own_server: StartServer
+    lone: Path, own_server: StartServer, servers: int
 ) -> None:
-    server = own_server(config='authorization { token: "right" }')
-    with Process(server, "worker", "lone:app") as process:
+    config = 'authorization { token: "right" }'
+    first, *others = [own_server(config=config) for _ in range(servers)]
+    urls = ",".join(server.url for server in (first, *others))
+    with Process(first, "worker", "lone:app", "--server", urls) as process:
         code, _, errors = process.finish()
     assert code == 1
     assert "a crash loop" in errors
