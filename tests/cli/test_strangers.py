@@ -388,7 +388,7 @@ SYSTEM_SERVER: dict[str, Any] = {
 
 def saved_stream(directory: Path) -> Path:
     """A backup from a stranger."""
-    directory.mkdir()
+    directory.mkdir(parents=True)
     config = {"name": EVIL, "subjects": [EVIL], "description": EVIL, EVIL: EVIL}
     document = {"config": config, "state": {EVIL: EVIL}}
     (directory / "backup.json").write_text(json.dumps(document))
@@ -524,7 +524,18 @@ ARGUMENTS: dict[str, list[list[str]]] = {
     "next": [["S", "C"]],
     "fetch": [["S", "C", "--count", "2"]],
     "consume": [["S", "C", "--wait", "0.3"], ["S", "-T", "--wait", "0.3"]],
+    "account backup": [["BACKUP"]],
     "account info": [[]],
+    "account restore": [["SAVED_ALL"]],
+    "counter decrement": [["s"], ["s", "2", "--stream", "S"]],
+    "counter get": [["s"], ["s", "--stream", "S"]],
+    "counter increment": [["s"], ["s", "2", "--stream", "S"]],
+    "counter ls": [["s.*"], ["--stream", "S"]],
+    "counter view": [["s"], ["s", "--stream", "S"]],
+    "schedule add": [["S", "s", "x", "--target", "t", "--every", "1s"]],
+    "schedule info": [["S", "s"], ["S", "s", "--raw"]],
+    "schedule ls": [["S"]],
+    "schedule rm": [["S", "s", "--force"]],
     "context ls": [[]],
     "context select": [["none"]],
     "context show": [["none"]],
@@ -542,6 +553,7 @@ ARGUMENTS: dict[str, list[list[str]]] = {
     "server kick": [["N", "5"]],
     "server ls": [[]],
     "server peer-remove": [["N", "--force"]],
+    "server profile": [["N", "heap", "NEW"]],
     "server reload": [["N"]],
     "server request": [["varz"], ["connz", "N"], ["jsz"]],
     "server step-down": [[]],
@@ -614,7 +626,9 @@ def test_a_server_cannot_command_a_terminal(
         "EVIL": str(file),
         "PIPELINE": str(pipeline),
         "BACKUP": str(tmp_path / "new"),
+        "NEW": str(tmp_path / f"new{EVIL[:8]}"),
         "SAVED": str(saved_stream(tmp_path / f"saved{EVIL[:8]}")),
+        "SAVED_ALL": str(saved_stream(tmp_path / "all" / f"saved{EVIL[:8]}").parent),
     }
     hello = {"version": f"2.15.1{EVIL}\n✓ forged", "cluster": EVIL, "domain": EVIL}
     for arguments in ARGUMENTS[command]:
