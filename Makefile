@@ -149,7 +149,7 @@ fault-spark: java $(VENV)/.test $(VENV)/.spark
 		$(addprefix tests/spark/test_,$(addsuffix .py,source_servers source_restored sink_restored sink_cluster sink_faults))
 
 websocket: $(VENV)/.test
-	JSYNC_TESTS_OVER=websocket scripts/run-tests websocket $(VENV) -n 3 --dist loadfile \
+	JSYNC_TESTS_OVER=websocket scripts/run-tests websocket $(VENV) -n 4 --dist loadfile \
 		-m 'not bulk and not fault and not line' $(OVER_WEBSOCKET)
 
 lint: $(VENV)/.test

@@ -315,7 +315,9 @@ def test_a_message_larger_than_half_the_buffer_waits_like_any_other() -> None:
 
         with (
             LocalServer(jetstream=False) as server,
-            FaultProxy("127.0.0.1", server.port, receive_buffer=4096) as proxy,
+            FaultProxy(
+                "127.0.0.1", server.port, scheme="nats", receive_buffer=4096
+            ) as proxy,
             jsync.connect(
                 proxy.url, write_buffer_size=1 << 20, write_timeout=0.5
             ) as nc,

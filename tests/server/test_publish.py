@@ -187,6 +187,7 @@ def test_the_last_message_of_a_burst_is_sent_without_a_flush(
             assert sub.next(timeout=SOON).data == b"%d" % i, burst
 
 
+@pytest.mark.line(reason="its other client speaks plain NATS")
 def test_a_lone_message_needs_no_other_thread_to_leave(
     nc: jsync.Connection, server: LocalServer, unique: str
 ) -> None:
