@@ -169,9 +169,18 @@ class Crew:
         if self._successor is not None or self._predecessor is not None:
             return None
         while self._rolling:
-            place = self._rolling.pop(0)
-            for process, phase in self.phases.items():
-                if self._place[process] == place and phase is Phase.READY:
-                    self._predecessor = process
-                    return place
+            place = self._rolling[0]
+            here = {
+                phase: process
+                for process, phase in self.phases.items()
+                if self._place[process] == place
+            }
+            if Phase.STARTING in here:
+                return (
+                    None  # it may have read the old code, so it is replaced once ready
+                )
+            self._rolling.pop(0)
+            if Phase.READY in here:
+                self._predecessor = here[Phase.READY]
+                return place
         return None  # a process that is not running restarts anyway

@@ -104,7 +104,7 @@ def run(
         try:
             _watch(running, events)
             if reports is not None:
-                reports.running = running
+                reports.started(running)
             try:
                 _, error = _next(events)
             finally:
@@ -237,33 +237,41 @@ class Reports:
     """Reports to the supervisor: one each second, and the last one at the end."""
 
     def __init__(self, descriptor: int) -> None:
-        self.running: Running | None = None
+        self._running: Running | None = None
         """The worker, once it has started. Before, the reports are signs of life."""
         self._descriptor = descriptor
-        self._over = threading.Event()
+        self._wake = threading.Event()
+        self._over = False
         self._thread: threading.Thread | None = None
 
     def begin(self) -> None:
         """Begin to report."""
         self._thread = _daemon("reports", self._run)
 
+    def started(self, running: Running) -> None:
+        """Report at once that the worker handles messages, and its figures from now on."""
+        self._running = running
+        self._wake.set()
+
     def end(self) -> None:
         """Write the last report."""
-        self._over.set()
+        self._over = True
+        self._wake.set()
         if self._thread is not None:
             self._thread.join(REPORT_SECONDS)
 
     def _run(self) -> None:
         number = 0
         with contextlib.suppress(OSError):
-            while not self._over.is_set():
+            while not self._over:
                 number += self._write(lag=number % LAG_REPORTS == 0)
-                self._over.wait(REPORT_SECONDS)
+                if self._wake.wait(REPORT_SECONDS):
+                    self._wake.clear()
             self._write(lag=False)
 
     def _write(self, *, lag: bool) -> bool:
         """Write a report, and return whether the worker has started."""
-        running = self.running
+        running = self._running
         report = Report() if running is None else running.report(lag=lag)
         os.write(self._descriptor, msgspec.json.encode(report) + b"\n")
         return running is not None

@@ -237,6 +237,16 @@ def test_leaving_tells_each_process_once_and_begins_no_other() -> None:
     assert made.due(100) == []
 
 
+def test_a_process_that_is_still_starting_is_replaced_once_it_is_ready() -> None:
+    """It may have read the code before the change."""
+    made = Crew(1)
+    made.started(1, 0)
+    made.roll()
+    assert made.to_replace() is None
+    made.is_ready(1, 1.0)
+    assert made.to_replace() == 0
+
+
 def test_processes_are_replaced_one_by_one() -> None:
     made = crew(2)
     made.roll()
