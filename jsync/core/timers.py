@@ -14,8 +14,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 MOST_AT_ONCE = 64
-"""Calls of `soon` between two looks at the socket: without a GIL, others may ask for calls
-faster than the I/O thread makes them."""
+"""The most calls of `soon` that the I/O thread makes before it reads again.
+
+Without a GIL, other threads can ask for calls faster than the I/O thread makes them.
+"""
 
 
 @dataclass(order=True, slots=True)

@@ -149,7 +149,7 @@ def lost(created: str, start: int, upto: int, holding: Holding) -> str | None:
 
 
 def beyond(start: int, holding: Holding) -> str | None:
-    """Whether a stream has not got as far as a given place, in words; None: it has."""
+    """Return why a stream cannot begin at a place beyond its end, or None if it can."""
     if start <= holding.next:
         return None
     return (

@@ -58,7 +58,7 @@ def find(js: JetStream, name: str) -> Stream:
 
 
 def _names(js: JetStream) -> list[str]:
-    """For a hint; nobody has to be allowed to list them."""
+    """Return the names of streams for a hint. The account may not be allowed to list them."""
     try:
         return list(js.stream_names())
     except Error:

@@ -116,7 +116,7 @@ def read(endpoint: str, data: bytes) -> Answer:
 
 
 _NAMED: Final = {"IPQUEUESZ": "queues", "RAFTZ": "groups"}
-"""Replies without fields, which have a dict by name instead."""
+"""Replies that are one dict of names to values."""
 
 
 def _refused(server: SystemServer, told: dict[str, Any]) -> SystemRequestError:

@@ -101,7 +101,7 @@ def advice(
     source: str | None,
     time_zone: str | None,
 ) -> str:
-    """What the words of the server about a schedule leave out: the value, and what to do."""
+    """Return the rejected value and the remedy, which the error of the server leaves out."""
     match err_code:
         case 10189:
             return (

@@ -143,7 +143,7 @@ def _sink(pipeline: Pipeline, wanted: Range) -> JetStreamSink:
 
 
 def _stream_of(target: Options) -> Stream:
-    """The stream of an exactly-once sink; raises `StreamNotFoundError` before Spark starts."""
+    """Return the stream of an exactly-once sink. Raises `StreamNotFoundError` without it."""
     name = target.text("stream")
     assert name is not None
     return find(jetstream(ConnectionOptions.of(target)), name)
@@ -173,7 +173,7 @@ def _places(js: JetStream, given: Options, wanted: Range) -> dict[str, str]:
 
 
 def _place(name: str, text: str) -> Place:
-    """A sequence, or a moment; raises `ConfigError`."""
+    """Parse a sequence or a time. Raises `ConfigError`."""
     is_sequence = text.isascii() and text.isdigit()
     if is_sequence and int(text):
         return int(text)

@@ -75,7 +75,7 @@ class Bucket:
         )
 
     def keys(self, keys: str) -> list[str]:
-        """Those that match, wildcards allowed; also deleted ones."""
+        """Return the keys that match, also deleted ones. `keys` may have wildcards."""
         start = f"$KV.{self._name}."
         state = self._stream.info(subjects_filter=f"{start}{keys}").state
         return [subject.removeprefix(start) for subject in state.subjects or ()]

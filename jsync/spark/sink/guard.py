@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     Kind = TypeVar("Kind", Committed, Begun, Tasked)
 
 QUERY: Final = "query."
-"""What the key of a streaming query begins with."""
+"""The beginning of the key of each streaming query."""
 
 logger = logging.getLogger("jsync.spark")
 
@@ -259,9 +259,10 @@ def commit(
 
 
 def _warn_of_another(bucket: Bucket, key: str, stream: str) -> None:
-    """Log it if another query has written into the stream: this may be the same one.
+    """Log a warning if another query has written into the stream.
 
-    A query whose checkpoint was deleted begins again with a new id, unknown to the fence.
+    It may be this query: after you delete its checkpoint, it begins again with a new id, which
+    the fence does not know.
     """
     for other in bucket.keys(f"{QUERY}*.committed"):
         before, _ = _read(bucket, other, Committed)
