@@ -142,7 +142,7 @@ class Retry:
         if attempt <= len(self.delays):
             return float(self.delays[attempt - 1])  # type: ignore[arg-type]
         try:
-            grown = last * self.factor ** (attempt - len(self.delays))
+            grown = last * float(self.factor) ** (attempt - len(self.delays))
         except OverflowError:
             grown = float(LONGEST_DELAY)
         return max(last, min(grown, float(self.longest)))  # type: ignore[arg-type]
