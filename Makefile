@@ -141,11 +141,11 @@ bulk: java go $(VENV)/.test $(VENV)/.spark jars servers
 	VENV=$(VENV) scripts/test-pythons bulk
 
 fault: java $(VENV)/.test $(VENV)/.spark jars servers
-	scripts/run-tests fault $(VENV) -n 3 --dist loadfile -m fault
+	scripts/run-tests fault $(VENV) -n 3 --dist loadfile -m fault -o faulthandler_timeout=900
 
 # KILLS says how often; the names of the tests that have passed are the count.
 fault-spark: java $(VENV)/.test $(VENV)/.spark
-	JSYNC_SPARK_KILLS=$(or $(KILLS),20) scripts/run-tests fault-spark $(VENV) -n 0 -v -m fault \
+	JSYNC_SPARK_KILLS=$(or $(KILLS),20) scripts/run-tests fault-spark $(VENV) -n 1 -v -m fault -o faulthandler_timeout=900 \
 		$(addprefix tests/spark/test_,$(addsuffix .py,source_servers source_restored sink_restored sink_cluster sink_faults))
 
 websocket: $(VENV)/.test

@@ -31,7 +31,6 @@ ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 \
 UBSAN_OPTIONS=print_stacktrace=1 \
 PYTHONMALLOC=malloc \
 PYTHONPATH=$copy \
-    "$python" -m pytest tests/unit -m 'not tools' \
-    tests/server/test_faults.py tests/server/test_wan_faults.py \
-    tests/server/test_websocket.py tests/server/test_tls.py \
-    -q -p no:cacheprovider --capture=sys "${@:2}"
+    "$root/scripts/run-tests" sanitize "$venv" -m 'not tools' --capture=sys "${@:2}" \
+    tests/unit tests/server/test_faults.py tests/server/test_wan_faults.py \
+    tests/server/test_websocket.py tests/server/test_tls.py
