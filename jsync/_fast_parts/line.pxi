@@ -42,6 +42,7 @@ cdef class Line(Parser):
     cdef Records records  # of TLS, if the bytes come in such; for the thread that reads
     cdef int secure  # whether they do
     cdef int interrupted
+    cdef bint takes_more  # the socket, as the last poll said; nothing was sent since
     cdef int64_t now
     cdef bint receiving  # a thread is inside; a finaliser or TLS may let another one run
     cdef unsigned long receiver  # that thread
@@ -154,6 +155,7 @@ cdef class Line(Parser):
         note_int(&self.secure, records is not None)
         note_int(&self.direct, direct)
         note_int(&self.fd, fd)
+        self.takes_more = False
         self.end_turn(mine)
 
     def close(self) -> None:
@@ -319,8 +321,9 @@ cdef class Line(Parser):
         cdef pollfd fds[2]
         cdef int ready = 0
         cdef size_t got = 0
-        cdef bint more = False, can_write = False, secure, gone
+        cdef bint more = False, secure, gone
         # Even then it looks at the socket once: others may interrupt without a pause.
+        # For the same reason the next turn knows that the socket takes more.
         cdef bint hurried = load_int(&self.interrupted)
         store_int(&self.deciding, False)
         if PARALLEL:
@@ -335,14 +338,16 @@ cdef class Line(Parser):
             secure = self.direct and self.secure
             self.end_turn(True)
             if secure:
-                more = self.outbox.flush_records(can_write, now)
+                more = self.outbox.flush_records(self.takes_more, now)
+                self.takes_more = False
                 now = jsync_now()
             elif not self.direct:
                 more = not writable and self.outbox.has_plaintext(now)
             with nogil:
                 while True:
                     if self.direct and not secure:
-                        more = self.outbox.flush_round(can_write, now)
+                        more = self.outbox.flush_round(self.takes_more, now)
+                        self.takes_more = False
                     aside = glance_time(&self.outbox.aside_until) - now
                     if load_int(&self.borrowed):
                         aside += WAITED_FOR_NS
@@ -371,10 +376,9 @@ cdef class Line(Parser):
                     if now >= until:
                         # Never without having looked at the socket.
                         note_time(&self.outbox.aside_until, 0)
-                    can_write = False
             self.begin_turn()
             note_time(&self.now, now)
-            can_write = fds[0].revents & POLLOUT
+            self.takes_more = fds[0].revents & POLLOUT
             gone = glance_int(&self.outbox.failure) != 0
             if fds[0].revents & (POLLIN | POLLERR | POLLHUP | POLLNVAL):
                 if not self.direct:
@@ -386,7 +390,7 @@ cdef class Line(Parser):
                         jsync_poll(fds, 0, 1_000_000)
             if gone and not self.events:
                 self.events.append((EVENT_BROKEN, self.outbox.what_failed()))
-            if not self.direct and (can_write or more):
+            if not self.direct and (self.takes_more or more):
                 self.events.append((EVENT_WRITABLE, None))
             if hurried or self.now >= until or (self.ended and ready == 0):
                 break

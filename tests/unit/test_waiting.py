@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import threading
@@ -112,6 +113,26 @@ def test_the_io_thread_reads_even_if_others_interrupt_it_without_a_pause(
     wire.line.interrupt()
     assert wire.line.run(time.monotonic() + 60) == []
     assert wire.mailbox.next(0).data == b"x"
+
+
+@pytest.mark.parametrize("hurry", ["interrupted", "deadline"])
+def test_the_io_thread_writes_even_if_it_is_hurried_without_a_pause(
+    wire: Wire, hurry: str
+) -> None:
+    """What a full socket does not take follows once it takes more."""
+    for _ in range(64):
+        wire.outbox.publish("a", b"x" * 100_000)
+    wire.outbox.flush()
+    assert wire.outbox.pending > 0
+    wire.far.setblocking(False)
+    until = time.monotonic() + 60
+    while wire.outbox.pending and time.monotonic() < until:
+        with contextlib.suppress(BlockingIOError):
+            wire.far.recv(1 << 20)
+        if hurry == "interrupted":
+            wire.line.interrupt()
+        assert wire.line.run(until if hurry == "interrupted" else 0.0) == []
+    assert wire.outbox.pending == 0
 
 
 def test_the_io_thread_looks_at_the_socket_between_many_calls() -> None:
