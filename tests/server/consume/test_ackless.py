@@ -105,6 +105,8 @@ def test_a_stopped_consume_returns_the_unhandled_messages(
     assert handler.entered.wait(SOON)
     wait_for(lambda: len(consuming._feed.mailbox) == 19)
     stopping = Thread(consuming.stop)
+    # It waits for the server first, and then for the handler.
+    wait_for(lambda: len(consuming._feed.mailbox) == 0)
     stopping.wait_until_blocked()
     handler.open.set()
     assert numbers(stopping.result()) == list(range(1, 20))

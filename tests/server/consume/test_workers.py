@@ -106,6 +106,8 @@ def test_ending_it_from_outside_waits_for_all_of_them(
     wait_for(lambda: worker.info().num_ack_pending == 20)
     wait_for(lambda: len(consuming._feed.mailbox) == 20 - WORKERS)
     ending = Thread(getattr(consuming, how))
+    if how == "stop":  # it waits for the server first, and then for the handlers
+        wait_for(lambda: len(consuming._feed.mailbox) == 0)
     ending.wait_until_blocked()
     assert not consuming.closed
     handler.open.set()
