@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import re
 import socket
 import ssl
+import sys
 import threading
 import time
+import weakref
+from collections import Counter
 from functools import partial
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from jsync import errors
 from jsync._fast import Event, JetStreamMailbox, Line, Outbox, Records, Waiter, Waker
 from jsync.core.tls import Tls
 from jsync.errors import TLSError
@@ -332,6 +337,263 @@ def test_no_thread_decrypts_while_another_encrypts(pair: Pair) -> None:
     assert readers == set()
     assert pair.mailbox.next(0).data == b"x"
     assert pair.heard() == b"PUB a 1\r\ny\r\n"
+
+
+def test_no_thread_receives_while_another_decrypts(pair: Pair) -> None:
+    """A fault, and the alert that TLS owes for it, belong to the thread that met it."""
+    good = pair.encrypted(frame(b"good"))
+    broken = bytearray(pair.encrypted(frame(b"bad")))
+    broken[-1] ^= 1
+    events: dict[str, list[tuple[Event, Any]]] = {}
+    left: list[bool] = []
+
+    def turn(name: str, seconds: float) -> None:
+        events[name] = pair.turn(seconds)
+
+    second = threading.Thread(target=turn, args=("second", 60.0))
+
+    def have_it_read() -> None:
+        pair.far.sendall(broken)
+        second.start()
+        time.sleep(0.05)  # enough for who does not wait for us
+        left.append(has_bytes(pair.near))
+
+    pair.context.inside = have_it_read
+    pair.far.sendall(good)
+    in_a_thread(lambda: turn("first", 0.0))
+    second.join(60)
+    assert left == [True]
+    assert events["first"] == []
+    [(name, error)] = events["second"]
+    assert name == Event.BROKEN
+    assert isinstance(error, TLSError)
+    assert pair.mailbox.next(0).data == b"good"
+    with pytest.raises(ssl.SSLError, match=r"(?i)alert"):
+        pair.heard()
+
+
+def test_a_connection_is_given_up_once_no_thread_encrypts(pair: Pair) -> None:
+    holding = threading.Thread(target=pair.outbox.hold)
+    given_up: list[bool] = []
+    others: list[bytes] = []
+
+    def hold() -> None:
+        holding.start()
+        time.sleep(0.05)  # enough for who does not wait for us
+        given_up.append(not holding.is_alive())
+        # They would take the place of bytes that have been freed.
+        others.extend(b"?" * (size - 32) for size in [64, 1 << 12, 1 << 16] * 100)
+
+    pair.context.inside = hold
+    in_a_thread(lambda: pair.outbox.publish("a", b"y", request=True))
+    holding.join(60)
+    assert not holding.is_alive()
+    assert given_up == [False]
+    assert repr(pair.outbox).startswith("<Outbox holding")
+    assert pair.context.written == b"PUB a 1\r\ny\r\n"
+    assert pair.heard() == b"PUB a 1\r\ny\r\n"
+
+
+class Plain:
+    """Stands in for TLS: it encrypts nothing, and owes an answer to all that it reads."""
+
+    ANSWER = b"+ANSWER\r\n"
+
+    def __init__(self) -> None:
+        self.incoming, self.outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self.failing: Callable[[], Exception] | None = None
+
+    def read(self, most: int, room: memoryview) -> int:
+        data = self.incoming.read(most)
+        if not data:
+            raise ssl.SSLWantReadError
+        room[: len(data)] = data
+        self.outgoing.write(self.ANSWER)
+        return len(data)
+
+    def write(self, data: memoryview) -> int:
+        if self.failing is not None:
+            raise self.failing()
+        return self.outgoing.write(data)
+
+    def records(self) -> Records:
+        tls: Any = self
+        return Records(tls, self.incoming, self.outgoing, self.explain)
+
+    @staticmethod
+    def explain(error: Exception) -> Exception | None:
+        return None if isinstance(error, ssl.SSLWantReadError) else error
+
+
+class Changing:
+    """A line on a socket pair, whose connections the test opens and gives up."""
+
+    def __init__(self) -> None:
+        self.near, self.far = socket.socketpair()
+        self.near.setblocking(False)
+        self.waker = Waker()
+        self.outbox = Outbox(self.waker.write_fd)
+        self.line = Line(self.outbox, self.waker.read_fd)
+        self.mailbox = JetStreamMailbox(self.outbox, SID)
+        self.line.subscribe(SID, self.mailbox)
+
+    def open(self, tls: Plain) -> None:
+        records = tls.records()
+        self.line.open(self.near.fileno(), direct=True, records=records)
+        self.outbox.open(self.near.fileno(), b"", direct=True, records=records)
+
+    def give_up(self) -> None:
+        self.line.close()
+        self.outbox.hold()
+
+    def turn(self) -> list[tuple[Event, Any]]:
+        return self.line.run(time.monotonic())
+
+    def heard(self) -> bytes:
+        try:
+            return self.far.recv(1 << 20, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return b""
+
+
+@pytest.fixture
+def changing() -> Iterator[Changing]:
+    changing = Changing()
+    with changing.near, changing.far:
+        yield changing
+        changing.line.finish()
+        changing.outbox.close(errors.ConnectionClosedError("closed"))
+    changing.waker.close()
+
+
+def test_threads_write_and_read_while_connections_of_tls_come_and_go(
+    changing: Changing,
+) -> None:
+    """The records of a connection go with it, and each answer that they owe leaves."""
+    lives: weakref.WeakSet[Plain] = weakref.WeakSet()
+    left, at_work = Counter(("publish", "wait")), threading.Lock()
+    heard: list[bytes] = []
+
+    def open_next() -> None:
+        tls = Plain()
+        lives.add(tls)
+        changing.open(tls)
+
+    def ended(name: str) -> None:
+        with at_work:
+            left[name] -= 1
+
+    def turn() -> None:
+        while left.total():
+            assert changing.turn() == []
+            time.sleep(0)  # with a GIL, let the other threads run
+            changing.give_up()
+            open_next()
+
+    def publish() -> None:
+        for i in range(ROUNDS):
+            changing.outbox.publish("a", b"%d" % i)
+        ended("publish")
+
+    def wait() -> None:
+        for i in range(ROUNDS):
+            changing.far.sendall(frame(b"%d" % i))
+            assert changing.mailbox.next(60).data == b"%d" % i
+        ended("wait")
+
+    def hear() -> None:
+        while left.total():
+            heard.append(changing.heard())
+
+    open_next()
+    meet(turn, publish, wait, hear)
+    while changing.outbox.pending:
+        assert changing.turn() == []
+        heard.append(changing.heard())
+    said = b"".join(heard) + changing.heard()
+    numbers = [int(found) for found in re.findall(rb"\r\n(\d+)\r\n", said)]
+    assert numbers == sorted(set(numbers))
+    changing.give_up()
+    changing.open(Plain())
+    gc.collect()
+    assert len(lives) == 0
+
+
+def test_each_answer_that_tls_owes_leaves(changing: Changing) -> None:
+    """Though another thread sends at the moment when one thread begins to owe it."""
+    over = threading.Event()
+    changing.open(Plain())
+
+    def turn() -> None:
+        while not over.is_set():
+            assert changing.turn() == []
+            time.sleep(0)  # with a GIL, let the other threads run
+
+    def publish() -> None:
+        while not over.is_set():
+            changing.outbox.publish("a", b"", request=True)
+            time.sleep(0)
+
+    def ask() -> None:
+        said = b""
+        try:
+            for i in range(ROUNDS):
+                changing.far.sendall(frame(b"%d" % i))
+                until = time.monotonic() + 60
+                while said.count(Plain.ANSWER) <= i % 100:
+                    assert time.monotonic() < until, "an answer is missing"
+                    said += changing.heard()
+                if i % 100 == 99:
+                    said = said.rpartition(Plain.ANSWER)[2]
+                assert changing.mailbox.next(60).data == b"%d" % i
+        finally:
+            over.set()
+
+    meet(turn, publish, ask)
+
+
+def test_each_fault_of_a_thread_that_encrypts_is_told_once(changing: Changing) -> None:
+    over = threading.Event()
+    made: list[TLSError] = []
+    told: list[TLSError] = []
+
+    def fail() -> TLSError:
+        made.append(TLSError(f"{len(made)}"))
+        return made[-1]
+
+    def open_next() -> None:
+        tls = Plain()
+        tls.failing = fail
+        changing.open(tls)
+
+    def turn() -> None:
+        try:
+            while len(told) < ROUNDS:
+                time.sleep(0)  # with a GIL, let the other threads run
+                for name, error in changing.turn():
+                    assert name == Event.BROKEN
+                    told.append(error)
+                    changing.give_up()
+                    open_next()
+        finally:
+            over.set()
+
+    def publish() -> None:
+        while not over.is_set():
+            with contextlib.suppress(errors.ConnectionLostError):
+                changing.outbox.publish("a", b"", request=True)
+            time.sleep(0)
+
+    open_next()
+    meet(turn, publish, publish)
+    changing.give_up()
+    numbers = [int(str(error)) for error in told]
+    assert numbers == sorted(set(numbers))
+    assert all(error is made[i] for error, i in zip(told, numbers, strict=True))
+    # Each one is in two lists, `made` and `told`, or in one, and nowhere else.
+    held = Counter(map(id, told))
+    counts = {sys.getrefcount(error) - held[id(error)] for error in made}
+    assert len(counts) == 1
 
 
 def has_bytes(sock: socket.socket) -> bool:
