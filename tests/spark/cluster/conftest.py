@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import signal
@@ -16,18 +17,37 @@ import pytest
 from ...servers import wait_for
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
+BIN = Path(pyspark.__file__).parent / "bin"
+SPARK_CLASS, SPARK_SUBMIT = str(BIN / "spark-class"), str(BIN / "spark-submit")
+ROOT = Path(__file__).parents[3]
 STARTED = 300
 """The seconds in which the processes of a cluster must start, even on a slow machine."""
+
+
+def kill_session(session: int) -> None:
+    """Kill all processes of a session, such as those of a container whose runtime has ended."""
+    for directory in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            fields = (directory / "stat").read_text().rpartition(")")[2].split()
+            if int(fields[3]) == session:
+                os.kill(int(directory.name), signal.SIGKILL)
 
 
 class SparkCluster:
     """A cluster that runs during a `with` block, on loopback. Each process logs to `directory`."""
 
-    def __init__(self, directory: Path, environment: dict[str, str]) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        environment: dict[str, str],
+        spark_class: Callable[[str], list[str]] = lambda _: [SPARK_CLASS],
+    ) -> None:
+        """`spark_class` returns the command that runs a class of Spark as a named process."""
         self.directory = directory
         self._environment = environment
+        self._spark_class = spark_class
         self._processes: list[subprocess.Popen[bytes]] = []
         self.url = ""
 
@@ -54,6 +74,7 @@ class SparkCluster:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
+            kill_session(process.pid)
 
     def executors(self) -> list[int]:
         """Return the processes that the workers have started for an application."""
@@ -79,15 +100,18 @@ class SparkCluster:
         return victim
 
     def _start(self, name: str, kind: str, *arguments: str) -> None:
-        spark_class = Path(pyspark.__file__).parent / "bin" / "spark-class"
         local = ("--host", "127.0.0.1", "--webui-port", "0")
         with self._log(name).open("wb") as log:
             self._processes.append(
                 subprocess.Popen(
-                    [str(spark_class), f"org.apache.spark.{kind}", *local, *arguments],
+                    [
+                        *(*self._spark_class(name), f"org.apache.spark.{kind}"),
+                        *(*local, *arguments),
+                    ],
                     env=self._environment,
                     stdout=log,
                     stderr=subprocess.STDOUT,
+                    start_new_session=True,
                 )
             )
 
@@ -126,3 +150,13 @@ def spark_cluster(
 ) -> Iterator[SparkCluster]:
     with SparkCluster(tmp_path_factory.mktemp("cluster"), environment) as cluster:
         yield cluster
+
+
+@pytest.fixture(scope="package")
+def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The source distribution of jsync."""
+    directory = tmp_path_factory.mktemp("sdist")
+    setup = [sys.executable, "setup.py", "-q", "sdist", "--dist-dir", str(directory)]
+    subprocess.run(setup, cwd=ROOT, check=True)
+    (path,) = directory.glob("jsync-*.tar.gz")
+    return path
