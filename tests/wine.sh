@@ -121,8 +121,9 @@ fi
 
 # The extension and the processes of servers, with every property of the parser. One test
 # measures cost, and needs a finer process clock than 15 ms.
+status=0
 tests -m "$plain" -k 'not cost_of_reading' \
-  tests/unit/test_parser.py tests/unit/test_waiting.py tests/server/test_local_server.py
+  tests/unit/test_parser.py tests/unit/test_waiting.py tests/server/test_local_server.py || status=$?
 
 # The features, on a server for Windows. The rest of the properties is the same on each system,
 # and wine takes minutes for them. Left out, by what Windows or wine lacks:
@@ -138,4 +139,5 @@ tests -m "$plain and not hypothesis" \
   tests/server/test_{contexts,counters,publish,request,schedules,subscribe}.py \
   tests/server/consume/test_{delivery,fetch}.py \
   tests/server/keyvalue/test_{bucket,watch}.py tests/server/objects/test_store.py \
-  tests/cli/test_windows.py
+  tests/cli/test_windows.py || status=$?
+exit "$status"
