@@ -607,11 +607,13 @@ cdef class Line(Parser):
 
 
 cdef bint wait_for_wake(
-    Outbox outbox, Park* park, int64_t deadline, bint for_one, bint held = False
+    Outbox outbox, Park* park, int64_t deadline, bint for_one, bint held = False,
+    bint riding = False,
 ) except -1:
     """Wait as `park_wait` does, for what comes from the connection: one answer, or more.
 
     When acks are held, only in the I/O thread's place, where the next ones are close.
+    Riding: the question is in the outbox, and leaves as the caller parks.
     """
     if for_one and read_for(outbox, park, deadline):
         return True
@@ -620,7 +622,7 @@ cdef bint wait_for_wake(
     add_int(&outbox.parked, 1)
     try:
         outbox.call_back()
-        return park_wait(park, deadline)
+        return park_wait(park, deadline, outbox if riding else None)
     finally:
         add_int(&outbox.parked, -1)
 

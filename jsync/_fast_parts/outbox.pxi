@@ -5,7 +5,9 @@
 # appended and the I/O thread, which needs no GIL for it, carries them out. Acks are
 # appended and sent in batches, after a millisecond at most.
 #
-# Over TLS the thread that sends encrypts, so that records leave in their order.
+# Over TLS the thread that sends encrypts, so that records leave in their order. The main
+# thread does not: the I/O thread sends for it. A request waits there until the main thread
+# has given up the GIL. The I/O thread needs the GIL, and would wake up for nothing before.
 
 cdef enum:
     QUIET_NS = 50_000
@@ -351,10 +353,12 @@ cdef class Outbox:
         cdef const char* r = NULL
         if reply is not None:
             r = publish_subject(reply, &reply_size)
-        self.put_message(subject, data, r, reply_size, headers, request)
+        self.put_message(
+            subject, data, r, reply_size, headers, AT_ONCE if request else SOON
+        )
 
     cdef int put_message(
-        self, subject, data, const char* r, Py_ssize_t reply_size, headers, bint request
+        self, subject, data, const char* r, Py_ssize_t reply_size, headers, Leave leave
     ) except -1:
         cdef Py_ssize_t subject_size = 0
         cdef const char* s = publish_subject(subject, &subject_size)
@@ -373,25 +377,21 @@ cdef class Outbox:
         if PyBytes_CheckExact(data):
             frame.data = PyBytes_AS_STRING(data)
             frame.data_size = PyBytes_GET_SIZE(data)
-            return self.write_message(&frame, request)
+            return self.write_message(&frame, leave)
         check_buffer(data)
         PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
         try:
             frame.data = <const char*>view.buf
             frame.data_size = view.len
-            self.write_message(&frame, request)
+            self.write_message(&frame, leave)
         finally:
             PyBuffer_Release(&view)
         return 0
 
-    cdef int write_message(self, Publish* frame, bint request) except -1:
-        cdef bint written
+    cdef int write_message(self, Publish* frame, Leave leave) except -1:
+        """Write a message that leaves soon, or else a request."""
         self.check_size(frame.block_size + frame.data_size)
-        if request:
-            written = self.write_frame(frame, PASSING, AT_ONCE)
-        else:
-            written = self.write_frame(frame, LASTING, SOON)
-        if not written:
+        if not self.write_frame(frame, LASTING if leave == SOON else PASSING, leave):
             raise ConnectionLostError("not connected: reconnecting")
         return 0
 
@@ -756,7 +756,7 @@ cdef class Outbox:
 
     # Over TLS: with the GIL, which encrypting gives up in between ---------------------
 
-    cdef inline bint may_send(self) noexcept:
+    cdef inline bint may_send(self) noexcept nogil:
         """Whether the caller may: over TLS not if signal handlers can run on its thread.
 
         They would hold up all who send and read. Nor if it is a finaliser inside already.
@@ -764,6 +764,25 @@ cdef class Outbox:
         return self.records is None or (
             PyThread_get_thread_ident() != main_thread and not self.records.is_mine()
         )
+
+    cdef bint needs_io_thread(self) noexcept nogil:
+        """Whether the caller leaves to the I/O thread what it writes: see `may_send`."""
+        cdef bint needed
+        pthread_mutex_lock(&self.mutex)
+        needed = not self.may_send()
+        pthread_mutex_unlock(&self.mutex)
+        return needed
+
+    cdef void kick(self) noexcept nogil:
+        """Have the I/O thread send what rides; without the GIL."""
+        pthread_mutex_lock(&self.mutex)
+        if (
+            self.state == DIRECT and not self.kicked and not self.choked
+            and self.has_unsent()
+        ):
+            self.kicked = True
+            notify(self.wake_fd)  # with the mutex, as `close` closes the descriptor
+        pthread_mutex_unlock(&self.mutex)
 
     cdef bint is_inside_records(self) noexcept nogil:
         """Whether the caller is a finaliser in the middle of encrypting or decrypting."""

@@ -85,10 +85,11 @@ cdef inline void notify(int fd) noexcept nogil:
 
 
 cdef bint lock_wait(
-    PyThread_type_lock lock, int64_t deadline, int* waiting
+    PyThread_type_lock lock, int64_t deadline, int* waiting, Outbox riding = None
 ) except -1:
     """Acquire `lock`, True, or give up at the deadline or once `waiting` is unset.
 
+    Have what rides in the outbox sent on the way, when the GIL has been given up.
     Raises what a signal handler raises, KeyboardInterrupt for one. Called and left with
     the GIL held.
     """
@@ -109,6 +110,8 @@ cdef bint lock_wait(
             if us > longest:
                 us = longest
         with nogil:
+            if riding is not None:
+                riding.kick()
             status = PyThread_acquire_lock_timed(lock, us, 1)
         if status == PY_LOCK_ACQUIRED:
             return True
@@ -129,8 +132,10 @@ cdef int park_arm(Park* park) except -1:
     return 0
 
 
-cdef bint park_wait(Park* park, int64_t deadline) except -1:
+cdef bint park_wait(Park* park, int64_t deadline, Outbox riding = None) except -1:
     """Wait for a wake-up, True, or the deadline, False. Spurious wake-ups may happen.
+
+    `riding` is the outbox in which something waits for this: see `lock_wait`.
 
     With a GIL the caller's check of its predicate and the setting of `waiting` are one
     step, so that no wake-up is lost. Without one the caller has armed it.
@@ -138,7 +143,7 @@ cdef bint park_wait(Park* park, int64_t deadline) except -1:
     if not PARALLEL:
         park_arm(park)
     try:
-        if lock_wait(park.lock, deadline, &park.waiting):
+        if lock_wait(park.lock, deadline, &park.waiting, riding):
             if PARALLEL:
                 park_settle(park)
             return True

@@ -44,4 +44,4 @@ cdef class PlainPublisher:
         cdef const char* r = NULL
         if reply is not None:
             r = publish_subject(reply, &size)
-        self._outbox.put_message(subject, data, r, size, headers, False)
+        self._outbox.put_message(subject, data, r, size, headers, SOON)

@@ -47,7 +47,7 @@ cdef class Question:
         frame.reply = PyBytes_AS_STRING(self.reply)
         frame.reply_size = PyBytes_GET_SIZE(self.reply)
         frame.number = self.number
-        outbox.write_message(&frame, True)
+        outbox.write_message(&frame, AT_ONCE)
         msg = mailbox.wait(<int64_t>(deadline * 1e9))
         if msg is not None:
             enter(&here, <PyObject*>mailbox)

@@ -13,6 +13,7 @@ cdef class Waiter(Sink):
     cdef int settled  # and this is for waiting threads
     cdef readonly str subject
     cdef bint local  # no message of the server brings it
+    cdef bint riding  # its request leaves as the thread that waits parks
 
     @cython.annotation_typing(False)
     def __init__(
@@ -75,7 +76,9 @@ cdef class Waiter(Sink):
     cdef inline bint park_until(self, int64_t deadline) except -1:
         if self.local:
             return park_wait(&self.park, deadline)
-        return wait_for_wake(self.outbox, &self.park, deadline, True)
+        return wait_for_wake(
+            self.outbox, &self.park, deadline, True, False, self.riding
+        )
 
     def value(self) -> object:
         """What `set` was given; raises what `fail` was given."""
@@ -132,13 +135,17 @@ cdef class Replies(Sink):
         cdef char* out = PyBytes_AS_STRING(reply)
         cdef char* end
         cdef uint64_t number = add_number(&self.token, 1)
+        waiter.riding = (<Outbox>outbox).needs_io_thread()
         token = number
         end = write_number(put(out, PyBytes_AS_STRING(self.raw_prefix), size), number)
         # A new one each time: the loss of the connection has failed the last.
         self.waiting[token] = waiter
         try:
             try:
-                (<Outbox>outbox).put_message(subject, data, out, end - out, headers, True)
+                (<Outbox>outbox).put_message(
+                    subject, data, out, end - out, headers,
+                    RIDING if waiter.riding else AT_ONCE,
+                )
             except ConnectionLostError:
                 return False
             if not waiter.wait(timeout):
@@ -146,6 +153,8 @@ cdef class Replies(Sink):
             return waiter.value()
         finally:
             self.waiting.pop(token, None)
+            if waiter.riding and not waiter.done:  # perhaps it never parked
+                (<Outbox>outbox).flush_now()
 
     def waiters(self) -> list:
         """All that wait, for telling them of a failure."""

@@ -13,13 +13,23 @@ import time
 import weakref
 from collections import Counter
 from functools import partial
+from selectors import EVENT_READ, DefaultSelector
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from jsync import errors
-from jsync._fast import Event, JetStreamMailbox, Line, Outbox, Records, Waiter, Waker
+from jsync._fast import (
+    Event,
+    JetStreamMailbox,
+    Line,
+    Outbox,
+    Records,
+    Replies,
+    Waiter,
+    Waker,
+)
 from jsync.core.tls import Tls
 from jsync.errors import TLSError
 
@@ -76,7 +86,7 @@ class Pair:
         newest: ssl.TLSVersion,
     ) -> None:
         near.setblocking(False)
-        self.near, self.far = near, far
+        self.near, self.far, self.waker = near, far, waker
         self.context = Context(ssl.PROTOCOL_TLS_CLIENT)
         self.context.sslobject_class = Ours
         self.context.readers, self.context.writers = set(), set()
@@ -102,6 +112,7 @@ class Pair:
         self.line.subscribe(SID, self.mailbox)
         self.line.open(near.fileno(), direct=True, records=self.records)
         self.outbox.open(near.fileno(), b"", direct=True, records=self.records)
+        waker.clear()
 
     def encrypted(self, data: bytes) -> bytes:
         """Return the ciphertext of the server for these bytes, after any pending ciphertext."""
@@ -136,8 +147,8 @@ def pair(request: pytest.FixtureRequest, certificates: Certificates) -> Iterator
     waker.close()
 
 
-def frame(data: bytes) -> bytes:
-    return b"MSG a %d %d\r\n%b\r\n" % (SID, len(data), data)
+def frame(data: bytes, subject: bytes = b"a") -> bytes:
+    return b"MSG %b %d %d\r\n%b\r\n" % (subject, SID, len(data), data)
 
 
 def in_a_thread(act: Callable[[], object]) -> int:
@@ -606,17 +617,17 @@ def has_bytes(sock: socket.socket) -> bool:
 # Which thread -------------------------------------------------------------------------
 
 
-def answer(pair: Pair, count: int) -> None:
+def answer(pair: Pair, count: int, subject: bytes = b"a") -> None:
     """Play a server that replies to `count` requests."""
     pair.far.settimeout(60)
     heard = b""
-    while count:
+    for number in range(1, count + 1):
         while heard.count(b"\r\n") < 2:
             pair.incoming.write(pair.far.recv(1 << 16))
             heard += pair.server.read(1 << 16)
         heard = heard.split(b"\r\n", 2)[2]
-        pair.far.sendall(pair.encrypted(frame(b"answer")))
-        count -= 1
+        to = subject % number if b"%" in subject else subject
+        pair.far.sendall(pair.encrypted(frame(b"answer", to)))
 
 
 def test_a_thread_that_waits_alone_encrypts_and_decrypts_itself(pair: Pair) -> None:
@@ -649,6 +660,35 @@ def test_a_thread_that_runs_signal_handlers_leaves_tls_to_the_io_thread(
     assert pair.mailbox.next(0).data == b"answer"
     assert pair.context.readers == pair.context.writers == {io_thread}
     assert pair.heard() == b"PUB a 1\r\n?\r\nPING\r\n"
+
+
+def test_a_request_of_the_main_thread_wakes_the_io_thread_as_it_begins_to_wait(
+    pair: Pair,
+) -> None:
+    replies = Replies("_INBOX.")
+    pair.line.subscribe(SID, replies)
+    io_thread = threading.Thread(target=pair.turn, args=[60])
+    io_thread.start()
+    answering = threading.Thread(target=answer, args=(pair, 3, b"_INBOX.%d"))
+    answering.start()
+    for _ in range(3):
+        msg = replies.ask(pair.outbox, "a", b"?", 60)
+        assert msg
+        assert msg.data == b"answer"
+    answering.join()
+    pair.line.interrupt()
+    io_thread.join()
+
+
+def test_a_request_of_the_main_thread_leaves_though_it_has_no_time_to_wait(
+    pair: Pair,
+) -> None:
+    assert Replies("_INBOX.").ask(pair.outbox, "a", b"?", 0) is None
+    with DefaultSelector() as selector:
+        selector.register(pair.waker.read_fd, EVENT_READ)
+        assert selector.select(0)
+    pair.turn()
+    assert pair.heard() == b"PUB a _INBOX.1 1\r\n?\r\n"
 
 
 # A finaliser in the middle ------------------------------------------------------------
