@@ -12,10 +12,11 @@ AVRO := .cache/spark-avro_2.13-4.1.1.jar
 # The last nats-server of each line that the tests hold jsync against.
 SERVERS := $(foreach line,2.10 2.11 2.12 2.14.0 2.14 2.15,.cache/nats-server/$(line)/bin/nats-server)
 
-# Over WebSocket go all tests of consumers, subscriptions and core NATS. Single tests that
-# cannot say why in their mark `line`. Of the other files in tests/server
-# - ordered, keyvalue, objects, services, groups and the rest of JetStream are about answers
-#   of the server, which consume/ and subscribe/ get by the same way,
+# Over WebSocket go all tests of consumers, subscriptions and core NATS, and those of buckets,
+# objects and services except their faults, locks and domains. Single tests that cannot say
+# why in their mark `line`. Of the other files in tests/server
+# - ordered, groups and the rest of JetStream are about answers of the server, which consume/
+#   and subscribe/ get by the same way,
 # - test_tls, test_certificates, test_dialers and test_proxy_protocol are about the line
 #   itself: test_websocket has wss://, proxies and dialers of its own,
 # - test_handshake_faults and test_malformed say other bytes in place of those of NATS, as
@@ -30,7 +31,10 @@ OVER_WEBSOCKET := $(addprefix tests/server/,consume subscribe $(addsuffix .py,\
 	test_publisher_busy test_publisher_ends test_publisher_faults test_publisher_forgotten \
 	test_publisher_reconnect test_reconnect test_reconnect_buffer test_request test_requests \
 	test_shared_connection test_signals test_stale test_steering test_stored_messages test_streams \
-	test_subscribe test_threads test_wan_faults))
+	test_subscribe test_threads test_wan_faults \
+	$(addprefix keyvalue/test_,bucket codecs live stream watch) \
+	$(addprefix objects/test_,check files store) \
+	$(addprefix services/test_,control endpoints ending overload)))
 
 .DEFAULT_GOAL := help
 .PHONY: help demo java tmux prometheus haproxy buildah go jars servers quick quick-tests test bulk fault fault-spark websocket lint types unit docs dist bench bench-spark bench-scale bench-threads sanitize tsan wine fuzz clean
@@ -43,7 +47,7 @@ help:
 	@echo 'make bulk      the many cases of server features, and the rest of the tests on the newest Python'
 	@echo 'make fault     the long fault campaigns'
 	@echo 'make fault-spark  each fault of the Spark campaigns twenty times: an hour or more'
-	@echo 'make websocket the tests of core NATS and consumers, over WebSocket'
+	@echo 'make websocket the tests of core NATS, consumers, buckets, objects and services, over WebSocket'
 	@echo 'make unit      the tests that need no server'
 	@echo 'make docs      the documentation, into .cache/site; fails on a warning'
 	@echo 'make bench     the figures beside other clients, with a table and a chart: half an hour'
