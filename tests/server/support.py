@@ -136,12 +136,15 @@ def stranger(*replies: bytes) -> Iterator[str]:
     """The URL of a server that sends one of `replies` to each connection, and then the last one."""
     listener = socket.create_server(("127.0.0.1", 0))
     guests: list[socket.socket] = []
+    over = threading.Event()
 
     def serve() -> None:
         for number in range(1 << 30):
             with contextlib.suppress(OSError):
                 guest, _ = listener.accept()
                 guests.append(guest)
+                if over.is_set():
+                    return
                 guest.sendall(replies[min(number, len(replies) - 1)])
                 continue
             return
@@ -150,9 +153,11 @@ def stranger(*replies: bytes) -> Iterator[str]:
     try:
         yield f"nats://127.0.0.1:{listener.getsockname()[1]}"
     finally:
-        listener.shutdown(socket.SHUT_RDWR)
-        listener.close()
+        over.set()
+        # Linux ends `accept` at a shutdown, Windows at a close, and both at a connection.
+        socket.create_connection(listener.getsockname()).close()
         thread.result()
+        listener.close()
         for guest in guests:
             guest.close()
 
