@@ -312,25 +312,28 @@ cdef class Outbox:
     def take(self, most: int) -> bytes:
         """Take up to `most` bytes to compress; the I/O thread's, when not direct."""
         cdef bytes taken = b""
-        cdef size_t n = 0
+        cdef size_t n = 0, left = 0
         cdef const char* data
         pthread_mutex_lock(&self.mutex)
         self.swap()
-        data = self.next_bytes(&n, False)
+        self.next_bytes(&n, False)
         n = min(n, <size_t>most)
         pthread_mutex_unlock(&self.mutex)
         if n:
             taken = PyBytes_FromStringAndSize(NULL, n)
         pthread_mutex_lock(&self.mutex)
-        # Only this thread takes any, but `close` may have freed them.
-        if n and self.state != CLOSED:
+        # Only this thread takes any, but without a GIL `close` may have freed them.
+        if n:
+            data = self.next_bytes(&left, False)
+            n = min(n, left)
+        if n:
             memcpy(PyBytes_AS_STRING(taken), data, n)
             self.took(n, False)
         self.kicked = self.pending_now() > 0
         if not self.kicked:
             note_time(&self.lazy_since, 0)
         pthread_mutex_unlock(&self.mutex)
-        return taken
+        return taken if n == <size_t>PyBytes_GET_SIZE(taken) else taken[:n]
 
     # The writers' side ------------------------------------------------------------
 
