@@ -26,7 +26,7 @@ def run_pytest(directory: Path, code: str) -> subprocess.CompletedProcess[str]:
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=600,
     )
 
 
