@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from pyspark.sql import functions as F  # noqa: N812
 
+from .support import ended
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
@@ -40,9 +42,7 @@ def run(
     writer = frame.writeStream.format("jetstream").option("nats.servers", server.url)
     for name, value in {"checkpointLocation": str(checkpoint), **options}.items():
         writer = writer.option(name, value)
-    query = writer.outputMode(mode).trigger(availableNow=True).start()
-    assert query.awaitTermination(LONG)
-    return query
+    return ended(writer.outputMode(mode).trigger(availableNow=True), LONG)
 
 
 def stored(stream: jsync.Stream, *columns: str) -> list[tuple[Any, ...]]:

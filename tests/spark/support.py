@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import time
 import uuid
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from pyspark.errors import PySparkException
+
+from jsync.spark.pipeline.starting import TOO_LATE, started
+
+from ..servers import wait_for
+
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from pyspark.sql import DataFrame, Row, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
 
     import jsync
     from jsync.server import LocalServer
@@ -77,30 +85,69 @@ class Batches:
 
     def available(self, frame: DataFrame) -> StreamingQuery:
         """Read the messages that are available now, and wait for the end."""
-        query = (
-            frame.writeStream.foreachBatch(self.take)
-            .option("checkpointLocation", str(self.checkpoint))
-            .trigger(availableNow=True)
-            .start()
+        writer = frame.writeStream.foreachBatch(self.take).option(
+            "checkpointLocation", str(self.checkpoint)
         )
-        try:
-            assert query.awaitTermination(LONG)
-        finally:
-            query.stop()
-        return query
+        return ended(writer.trigger(availableNow=True), LONG)
 
     @contextmanager
     def running(self, frame: DataFrame) -> Iterator[StreamingQuery]:
         """Read continuously until the block ends."""
-        query = (
-            frame.writeStream.foreachBatch(self.take)
-            .option("checkpointLocation", str(self.checkpoint))
-            .start()
+        query = begun(
+            frame.writeStream.foreachBatch(self.take).option(
+                "checkpointLocation", str(self.checkpoint)
+            )
         )
         try:
             yield query
         finally:
             query.stop()
+
+
+def begun(writer: DataStreamWriter) -> StreamingQuery:
+    """Start a query, and wait until its sources have begun."""
+
+    def begin() -> StreamingQuery:
+        query = writer.start()
+        wait_for(lambda: not query.isActive or has_begun(query), LONG)
+        if failure := query.exception():
+            raise failure
+        return query
+
+    return patiently(begin)
+
+
+def has_begun(query: StreamingQuery) -> bool:
+    status = query.status
+    return bool(status["isDataAvailable"]) or status["message"].startswith("Waiting")
+
+
+def ended(writer: DataStreamWriter, timeout: int) -> StreamingQuery:
+    """Run a query to its end."""
+
+    def run() -> StreamingQuery:
+        query = writer.start()
+        try:
+            assert query.awaitTermination(timeout)
+        finally:
+            query.stop()
+        return query
+
+    return patiently(run)
+
+
+def patiently(start: Callable[[], StreamingQuery]) -> StreamingQuery:
+    """Call `start` until no Python worker of Spark comes too late, even on a slow machine.
+
+    Spark gives a worker ten seconds to connect. Nothing is read or written before.
+    """
+    deadline = time.monotonic() + LONG
+    while True:
+        try:
+            return started(start)
+        except PySparkException as error:
+            if TOO_LATE not in str(error) or time.monotonic() > deadline:
+                raise
 
 
 def fill(js: jsync.JetStream, stream: jsync.Stream, *payloads: bytes) -> None:

@@ -11,7 +11,7 @@ from jsync.errors import ConfigError, StreamNotFoundError
 from jsync.spark import pipeline
 
 from ..servers import wait_for
-from .support import LONG, Reading, fill, numbers
+from .support import LONG, Reading, begun, fill, numbers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -86,7 +86,7 @@ def test_a_replay_beside_the_running_query_stores_each_row_once(
 ) -> None:
     fill(js, stream, *numbers(10))
     # Run the same query as the pipeline runs for this sink.
-    query = (
+    query = begun(
         reading.stream(stream, startingOffsets="earliest")
         .selectExpr(
             f"'{stream.name}-out.a' as subject",
@@ -97,7 +97,6 @@ def test_a_replay_beside_the_running_query_stores_each_row_once(
         .option("nats.servers", server.url)
         .options(stream=out.name, delivery="exactly-once")
         .option("checkpointLocation", str(tmp_path / "checkpoint"))
-        .start()
     )
     try:
         wait_for(lambda: out.info().state.messages == 10, LONG)

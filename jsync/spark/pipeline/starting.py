@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 STARTS: Final = 6
 """How often a query is started before the error of its worker is told."""
-_TOO_LATE: Final = "Python worker failed to connect back"
+TOO_LATE: Final = "Python worker failed to connect back"
+"""What Spark says of such a worker."""
 
 
 def started(start: Callable[[], T]) -> T:
@@ -31,6 +32,6 @@ def started(start: Callable[[], T]) -> T:
         try:
             return start()
         except (PySparkException, Py4JError) as error:
-            if _TOO_LATE not in str(error):
+            if TOO_LATE not in str(error):
                 raise
     return start()
