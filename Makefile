@@ -153,7 +153,7 @@ fault: java buildah $(VENV)/.test $(VENV)/.spark jars servers
 
 # KILLS says how often; the names of the tests that have passed are the count.
 fault-spark: java $(VENV)/.test $(VENV)/.spark
-	JSYNC_SPARK_KILLS=$(or $(KILLS),20) scripts/run-tests fault-spark $(VENV) -n 1 -v -m fault -o faulthandler_timeout=900 \
+	JSYNC_SPARK_KILLS=$(or $(KILLS),20) scripts/run-tests fault-spark $(VENV) -n 1 -v -m fault -o faulthandler_timeout=7200 \
 		$(addprefix tests/spark/test_,$(addsuffix .py,source_servers source_restored sink_restored sink_cluster sink_faults))
 
 websocket: $(VENV)/.test
