@@ -17,7 +17,7 @@ from jsync.spark import QueryFigures, monitor, statuses
 from ..cli.support import Jsync
 from ..servers import wait_for
 from .sink_support import run
-from .support import LONG, Batches, Reading, fill, numbers
+from .support import LONG, Batches, Reading, begun, fill, numbers
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -76,7 +76,7 @@ def test_the_lag_of_a_running_query_is_reported_in_messages_and_seconds(
     ) as watching:
         # Run one micro-batch, and no second one for a long time.
         trigger = named(frame, unique, batches).trigger(processingTime="1 hour")
-        query = trigger.start()
+        query = begun(trigger)
         try:
             wait_for(lambda: the(watching, unique).rows == 5, LONG)
             fill(js, stream, *numbers(3, start=13))
