@@ -37,7 +37,7 @@ OVER_WEBSOCKET := $(addprefix tests/server/,consume subscribe $(addsuffix .py,\
 	$(addprefix services/test_,control endpoints ending overload)))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo java tmux prometheus haproxy buildah go jars servers quick quick-tests test bulk fault fault-spark websocket lint types unit docs dist bench bench-spark bench-scale bench-threads sanitize tsan wine fuzz clean
+.PHONY: help demo java tmux prometheus haproxy buildah go jars servers quick quick-tests test bulk fault fault-spark websocket lint types unit docs dist bench bench-spark bench-scale bench-threads sanitize tsan wine wine-quick fuzz clean
 
 help:
 	@echo 'make demo      336,776 flights into JetStream and out again, by Spark too where Java is'
@@ -58,6 +58,7 @@ help:
 	@echo 'make sanitize  the unit tests and two fault campaigns under ASAN and UBSAN'
 	@echo 'make tsan      the tests in which threads meet, under ThreadSanitizer, without the GIL'
 	@echo 'make wine      tests on a Windows Python, under wine: 4 minutes, and 5 more once'
+	@echo 'make wine-quick  a third of these tests: 1 minute, and 5 more once'
 	@echo 'make fuzz      a bounded run of the fuzzer'
 
 $(VENV)/bin/python:
@@ -208,6 +209,13 @@ tsan: $(VENV)/.test
 wine: $(VENV)/.test
 	@scripts/need-wine
 	tests/wine.sh $(VENV)
+
+# The extension, servers, and the features that the others stand on: without property tests.
+wine-quick: $(VENV)/.test
+	@scripts/need-wine
+	tests/wine.sh $(VENV) -m 'not hypothesis and not tools and not bulk and not fault' \
+		$(addprefix tests/,$(addsuffix .py,unit/test_parser unit/test_waiting unit/test_websocket \
+		server/test_local_server server/test_publish server/test_request server/consume/test_fetch))
 
 fuzz: $(VENV)/.test
 	PYTHON=$(abspath $(VENV))/bin/python tests/fuzz/run.sh .cache/fuzz -runs=200000
