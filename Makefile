@@ -213,7 +213,7 @@ wine: $(VENV)/.test
 # The extension, servers, and the features that the others stand on: without property tests.
 wine-quick: $(VENV)/.test
 	@scripts/need-wine
-	tests/wine.sh $(VENV) -m 'not hypothesis and not tools and not bulk and not fault' \
+	tests/wine.sh $(VENV) -m 'not hypothesis and not tools and not bulk and not fault' -k 'not cost_of_reading' \
 		$(addprefix tests/,$(addsuffix .py,unit/test_parser unit/test_waiting unit/test_websocket \
 		server/test_local_server server/test_publish server/test_request server/consume/test_fetch))
 
