@@ -260,7 +260,7 @@ class Stream:
         with contextlib.suppress(OSError, CancelledError):
             self._sock.shutdown(socket.SHUT_WR)
             while wait(
-                self.fd, select.POLLIN, deadline, self._waker, self._cancelled
+                self.fd, POLLIN, deadline, self._waker, self._cancelled
             ) and self._sock.recv(READ_SIZE):
                 pass
 
