@@ -25,6 +25,7 @@ from ..faults import (
     waiting,
 )
 from ..servers import wait_for
+from ..windows import needs_signals
 from .support import LONG, SOON, Thread, refusing_url
 
 if TYPE_CHECKING:
@@ -540,6 +541,7 @@ def test_expired_credentials_that_stay_expired_close_the_connection(
     nc.close()
 
 
+@needs_signals
 def test_a_revoked_user_gets_an_error_and_the_connection_closes(
     own_server: StartServer, tmp_path: Path
 ) -> None:

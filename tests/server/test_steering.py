@@ -14,6 +14,7 @@ from jsync.core import events as connection_events
 
 from ..faults import Events, FakeServer, Peer, connect
 from ..servers import wait_for
+from ..windows import needs_signals
 from .support import LONG, SOON, Thread, refusing_url, run_child
 
 if TYPE_CHECKING:
@@ -62,6 +63,7 @@ def test_events_tell_the_first_connection_that_came_late(
         assert events.next(LONG) == jsync.Connected(url=server.url)
 
 
+@needs_signals
 def test_events_tell_background_errors_and_lame_ducks(own_server: StartServer) -> None:
     server = own_server(jetstream=False)
     with (
@@ -144,6 +146,7 @@ def test_a_forgotten_watcher_keeps_no_connection(server: LocalServer) -> None:
     wait_for(lambda: session.state is jsync.ConnectionState.CLOSED)
 
 
+@needs_signals
 def test_ctrl_c_ends_the_wait_for_an_event(server: LocalServer) -> None:
     script = """
         import os, signal, sys, threading, time, jsync
