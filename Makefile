@@ -37,7 +37,7 @@ OVER_WEBSOCKET := $(addprefix tests/server/,consume subscribe $(addsuffix .py,\
 	$(addprefix services/test_,control endpoints ending overload)))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo java tmux prometheus haproxy buildah go jars servers quick quick-tests test bulk fault fault-spark websocket lint types unit docs dist bench bench-spark bench-scale bench-threads sanitize tsan wine wine-quick fuzz clean
+.PHONY: help demo java tmux prometheus haproxy buildah go jars servers quick quick-tests test bulk fault fault-spark image websocket lint types unit docs dist bench bench-spark bench-scale bench-threads sanitize tsan wine wine-quick fuzz clean
 
 help:
 	@echo 'make demo      336,776 flights into JetStream and out again, by Spark too where Java is'
@@ -47,6 +47,7 @@ help:
 	@echo 'make bulk      the many cases of server features, and the rest of the tests on the newest Python'
 	@echo 'make fault     the long fault campaigns'
 	@echo 'make fault-spark  each fault of the Spark campaigns twenty times: an hour or more'
+	@echo 'make image     the image of examples/cluster, built and run without a registry'
 	@echo 'make websocket the tests of core NATS, consumers, buckets, objects and services, over WebSocket'
 	@echo 'make unit      the tests that need no server'
 	@echo 'make docs      the documentation, into .cache/site; fails on a warning'
@@ -142,15 +143,19 @@ quick-tests: $(VENV)/.test
 	scripts/run-tests quick $(VENV) -n 3 --dist loadfile \
 		-m 'quick or not (server or tools)' tests/unit tests/server
 
-test bulk fault fault-spark: export JAVA_HOME = $(shell scripts/need-java 2>/dev/null)
+test bulk fault fault-spark image: export JAVA_HOME = $(shell scripts/need-java 2>/dev/null)
 test: java tmux prometheus haproxy go $(VENV)/.test $(VENV)/.spark jars servers lint types docs
 	VENV=$(VENV) scripts/test-pythons
 
 bulk: java go $(VENV)/.test $(VENV)/.spark jars servers
 	VENV=$(VENV) scripts/test-pythons bulk
 
-fault: java buildah $(VENV)/.test $(VENV)/.spark jars servers
-	scripts/run-tests fault $(VENV) -n 3 --dist loadfile -m fault -o faulthandler_timeout=900
+fault: java $(VENV)/.test $(VENV)/.spark jars servers
+	scripts/run-tests fault $(VENV) -n 3 --dist loadfile -m 'fault and not image' \
+		-o faulthandler_timeout=900
+
+image: java buildah $(VENV)/.test $(VENV)/.spark
+	scripts/run-tests image $(VENV) -n 1 -m image -o faulthandler_timeout=3600 tests/spark/cluster
 
 # KILLS says how often; the names of the tests that have passed are the count.
 fault-spark: java $(VENV)/.test $(VENV)/.spark

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from ...conftest import StartServer
     from .images import Container
 
-pytestmark = pytest.mark.fault
+pytestmark = [pytest.mark.fault, pytest.mark.image]
 
 ROWS = 500
 DONE = 600
