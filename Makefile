@@ -152,14 +152,14 @@ bulk: java go $(VENV)/.test $(VENV)/.spark jars servers
 
 fault: java $(VENV)/.test $(VENV)/.spark jars servers
 	scripts/run-tests fault $(VENV) -n 3 --dist loadfile -m 'fault and not image' \
-		-o faulthandler_timeout=900
+		--timeout 900
 
 image: java buildah $(VENV)/.test $(VENV)/.spark
-	scripts/run-tests image $(VENV) -n 1 -m image -o faulthandler_timeout=3600 tests/spark/cluster
+	scripts/run-tests image $(VENV) -n 1 -m image --timeout 3600 tests/spark/cluster
 
 # KILLS says how often; the names of the tests that have passed are the count.
 fault-spark: java $(VENV)/.test $(VENV)/.spark
-	JSYNC_SPARK_KILLS=$(or $(KILLS),20) scripts/run-tests fault-spark $(VENV) -n 1 -v -m fault -o faulthandler_timeout=7200 \
+	JSYNC_SPARK_KILLS=$(or $(KILLS),20) scripts/run-tests fault-spark $(VENV) -n 0 -v -m fault -o faulthandler_timeout=7200 --timeout 7200 \
 		$(addprefix tests/spark/test_,$(addsuffix .py,source_servers source_restored sink_restored sink_cluster sink_faults))
 
 websocket: $(VENV)/.test
