@@ -10,7 +10,9 @@ import pytest
 
 import jsync
 from jsync import errors
+from jsync.jetstream.backups.engine import CHUNK
 
+from ..proxy import FaultProxy
 from ..servers import wait_for
 
 if TYPE_CHECKING:
@@ -139,10 +141,16 @@ def test_a_server_that_dies_ends_a_backup_with_an_error(
     own_server: StartServer, unique: str, tmp_path: Path
 ) -> None:
     server = own_server()
-    with jsync.connect(server.url) as nc:
+    with (
+        FaultProxy("127.0.0.1", server.port) as proxy,
+        jsync.connect(proxy.url) as nc,
+    ):
         stream = filled(nc.jetstream(), unique)
+        # Without this limit the whole backup may have left the server by then.
+        proxy.cut_after(4 * CHUNK, "client", "fin")
         with pytest.raises(errors.Error):
             stream.backup(tmp_path, on_progress=lambda *_: server.kill(), timeout=1)
+        assert not server.is_running
         nc.close()
     assert list(tmp_path.iterdir()) == []
 
