@@ -501,13 +501,18 @@ class Session:
             self.state = ConnectionState.CONNECTED
             waiting = list(self._waiting)
             self._waiting.clear()
+            # An interest that comes from now on begins with this connection.
+            interests = list(self.interests.values())
         if not again:
             # Before `connect` returns: whoever watches from then on sees what follows.
             self.callbacks.announce(Connected(url=server.url), self.options.on_connect)
         for waiter in waiting:
             waiter.set(None)
-        for interest in list(self.interests.values()):
-            if interest.on_connected is not None:
+        for interest in interests:
+            if (
+                interest.on_connected is not None
+                and self.interests.get(interest.sid) is interest
+            ):
                 interest.on_connected()
         if again:
             logger.info("%s: connected again, to %s", self.name, server.url)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -204,6 +205,37 @@ def test_a_thread_that_gives_up_waiting_does_not_disturb_the_waker() -> None:
     meet(ROUNDS // 10, wake, wait, wait)
     assert not session._waiting
     assert not session._sleeping
+
+
+def test_a_subscription_made_as_a_call_wakes_up_is_not_told_of_a_reconnect() -> None:
+    """The I/O thread may be slow after it has woken `connect()`, or a call that waited."""
+    session = idle_session()
+    told: list[str] = []
+
+    def subscribe(name: str) -> Interest:
+        sid = session.next_sid()
+        interest = Interest(
+            sid, name, None, Sink(), on_connected=lambda: told.append(name)
+        )
+        session.subscribe(interest)
+        return interest
+
+    subscribe("before")
+    dropped = subscribe("dropped")
+
+    class Waiting:
+        def set(self, _: None) -> None:
+            subscribe("made")
+            session.unsubscribe(dropped.sid)
+
+    session._waiting.add(cast("Any", Waiting()))
+    near, far = socket.socketpair()
+    with near, far:
+        near.setblocking(False)
+        server = stub(url="nats://127.0.0.1:1")
+        session.connected(server, stub(fd=near.fileno(), direct=True, records=None))
+        session.line.close()
+    assert told == ["before"]
 
 
 def test_the_servers_that_were_set_last_are_taken() -> None:
