@@ -502,7 +502,7 @@ def test_path_and_headers_reach_the_server() -> None:
 def test_nothing_shows_the_headers_or_the_query_of_a_websocket(
     ws_server: LocalServer, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.DEBUG)
+    caplog.set_level(logging.DEBUG, logger="jsync.connection")
     headers = {"Authorization": "Bearer s3cret"}
 
     def reject(peer: Peer) -> None:

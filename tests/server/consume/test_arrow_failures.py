@@ -143,6 +143,8 @@ INTERRUPTED = """
     interrupted = 0
     with jsync.connect(sys.argv[1]) as nc:
         stream = nc.jetstream().stream(sys.argv[2])
+        # The first read imports modules, and Python prints the Ctrl-C that meets an import.
+        library(stream.read_arrow(max_rows=100))
         for _ in range(30):
             pause = random.uniform(0, 0.02)
             timer = threading.Timer(pause, os.kill, (os.getpid(), signal.SIGINT))
