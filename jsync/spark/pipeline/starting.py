@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 STARTS: Final = 6
 """How often a query is started before the error of its worker is told."""
 TOO_LATE: Final = "Python worker failed to connect back"
-"""What Spark says of such a worker."""
+"""The text of Spark's error about a Python worker that starts too late."""
 
 
 def started(start: Callable[[], T]) -> T:
