@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 SOURCES = Path(__file__).parent
-CACHE = SOURCES.parent.parent / ".cache" / "benchmarks"
+ROOT = SOURCES.parent.parent
+CACHE = ROOT / ".cache" / "benchmarks"
 NATSIO = "natsio==1.0.1"
 NATSIO_PYTHONS = ("3.13", "3.14", "3.15")
 
@@ -134,9 +135,13 @@ def _is_newer(program: Path, *sources: Path) -> bool:
 
 
 def _run(command: Sequence[str | Path], made: Path = CACHE) -> Path | str:
-    """Run a command. Return the path `made`, or the first line of the error."""
+    """Run a command. Return the path `made`, or the first line of the error.
+
+    The line goes into results, so it names no directory of this machine.
+    """
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode == 0:
         return made
-    errors = [line for line in done.stderr.splitlines() if "error" in line]
-    return (errors or done.stderr.splitlines() or ["failed"])[0]
+    said = done.stderr.replace(f"{ROOT}{os.sep}", "").splitlines()
+    errors = [line for line in said if "error" in line]
+    return (errors or said or ["failed"])[0]
