@@ -118,6 +118,7 @@ from libc.string cimport memchr, memcmp, memcpy, memmove, memset, strlen
 include "_fast_parts/platform.pxi"
 include "_fast_parts/locks.pxi"
 include "_fast_parts/parking.pxi"
+include "_fast_parts/finaliser.pxi"
 include "_fast_parts/subject.pxi"
 include "_fast_parts/header.pxi"
 include "_fast_parts/block.pxi"

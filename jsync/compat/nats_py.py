@@ -9,12 +9,12 @@ from math import inf
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
+from .._fast import finaliser
 from ..checks import patience, seconds, whole
 from ..core.closing import Unsubscribing
 from ..core.deadline import deadline_after
 from ..core.gate import Gate
 from ..core.session import ConnectionState
-from ..core.shared import finaliser
 from ..core.single import Single
 from ..errors import (
     APIError,

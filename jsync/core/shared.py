@@ -6,11 +6,7 @@ import itertools
 import sys
 import threading
 import weakref
-from functools import wraps
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from typing import Generic, TypeVar
 
 Part = TypeVar("Part")
 
@@ -35,22 +31,6 @@ if sys.version_info[:2] == (3, 14):
 
 else:
     RLock = threading.RLock
-
-
-def finaliser(method: Callable[[Any], None]) -> Callable[[Any], None]:
-    """Make a `__del__` that does nothing once Python is ending.
-
-    Connections are closed by then, and no other thread runs. A Python without the GIL drops
-    the last objects after the names of modules, which the method would need.
-    """
-    ending = sys.is_finalizing
-
-    @wraps(method)
-    def finalise(self: Any) -> None:
-        if not ending():
-            method(self)
-
-    return finalise
 
 
 class Numbers:

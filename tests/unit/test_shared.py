@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 import jsync
-from jsync._fast import Outbox, Sink
+from jsync._fast import Outbox, Sink, finaliser
 from jsync.core.callbacks import Callbacks, Spawner
 from jsync.core.events import BackgroundError, Closed, ConnectionEvents
 from jsync.core.gate import Gate
@@ -60,6 +60,27 @@ def restless() -> Iterator[None]:
     sys.setswitchinterval(1e-6)
     yield
     sys.setswitchinterval(interval)
+
+
+def test_ctrl_c_in_a_finaliser_reaches_the_code_that_dropped_the_object() -> None:
+    calls: list[str] = []
+
+    class Dropped:
+        @finaliser
+        def __del__(self) -> None:
+            calls.append("begun")
+            if len(calls) == 1:
+                signal.raise_signal(signal.SIGINT)
+            calls.append("done")
+
+    def drop() -> None:
+        dropped = Dropped()
+        del dropped
+        len(calls)  # Python looks for signals at calls
+
+    with pytest.raises(KeyboardInterrupt):
+        drop()
+    assert calls == ["begun", "begun", "done"]
 
 
 def test_ctrl_c_leaves_no_lock_locked() -> None:
@@ -540,7 +561,7 @@ def test_a_stop_from_any_thread_ends_the_wait_of_a_member() -> None:
 def test_a_finaliser_does_nothing_once_python_is_ending() -> None:
     program = """if True:
         import os, sys
-        from jsync.core.shared import finaliser
+        from jsync._fast import finaliser
 
         class Told:
             def __init__(self, name):

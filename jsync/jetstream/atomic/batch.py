@@ -6,9 +6,8 @@ import contextlib
 import secrets
 from typing import TYPE_CHECKING
 
-from ..._fast import AtomicAdder
+from ..._fast import AtomicAdder, finaliser
 from ...core.deadline import deadline_after
-from ...core.shared import finaliser
 from ...core.single import Single
 from ...errors import AtomicBatchError, ConfigError, Error
 from .driver import AtomicDriver

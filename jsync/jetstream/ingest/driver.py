@@ -9,10 +9,10 @@ from collections import deque
 from time import monotonic
 from typing import TYPE_CHECKING, Final, NoReturn, TypeAlias
 
-from ..._fast import BatchWriter, FastPubAck, Mailbox, MessageAdder
+from ..._fast import BatchWriter, FastPubAck, Mailbox, MessageAdder, finaliser
 from ...checks import callback as check_callback, count, span
 from ...core.session import ConnectionState, Interest
-from ...core.shared import RLock, finaliser
+from ...core.shared import RLock
 from ...core.single import Single
 from ...errors import (
     ConnectionClosedError,

@@ -6,7 +6,8 @@ import hashlib
 import io
 from typing import TYPE_CHECKING, BinaryIO
 
-from ...core.shared import RLock, finaliser
+from ..._fast import finaliser
+from ...core.shared import RLock
 from ...errors import (
     ConfigError,
     DigestMismatchError,

@@ -7,7 +7,7 @@ import hashlib
 from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
-from ...core.shared import finaliser
+from ..._fast import finaliser
 
 if TYPE_CHECKING:
     from ...core.callbacks import Spawner

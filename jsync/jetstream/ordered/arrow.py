@@ -6,11 +6,10 @@ import secrets
 from math import inf
 from typing import TYPE_CHECKING
 
-from ..._fast import Columns, RowsReader, arrow_schema, arrow_stream
+from ..._fast import Columns, RowsReader, arrow_schema, arrow_stream, finaliser
 from ...checks import whole
 from ...core.closing import Closing
 from ...core.deadline import deadline_after
-from ...core.shared import finaliser
 from ...core.single import Single
 from ..pulls.engine import consume_limits
 from ..pulls.inbox import raise_failure

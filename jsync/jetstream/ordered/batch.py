@@ -6,9 +6,9 @@ from enum import Enum
 from time import monotonic
 from typing import TYPE_CHECKING, Final, cast
 
-from ..._fast import JetStreamMsg, Messages
+from ..._fast import JetStreamMsg, Messages, finaliser
 from ...core.closing import Closing
-from ...core.shared import RLock, finaliser
+from ...core.shared import RLock
 from ...core.single import Single
 from ...errors import (
     BlockingCallError,

@@ -7,8 +7,7 @@ import math
 from time import monotonic
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..._fast import Mailbox, Order, encode_publish
-from ...core.shared import finaliser
+from ..._fast import Mailbox, Order, encode_publish, finaliser
 from ...errors import (
     ConnectionLostError,
     Error,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING
 
+from ..._fast import finaliser
 from ...checks import callback, count, flag, seconds, span
-from ...core.shared import finaliser
 from ...core.single import Single
 from ...errors import ConfigError, Error, TimeoutError as LateError
 from .acks import PublisherAcks

@@ -7,12 +7,12 @@ import threading
 import warnings
 from typing import TYPE_CHECKING, Generic, Literal, TypeVar, cast
 
-from ..._fast import JetStreamMsg, Messages
+from ..._fast import JetStreamMsg, Messages, finaliser
 from ...checks import seconds
 from ...core.backlog import next_of
 from ...core.callbacks import wrap
 from ...core.gate import Gate
-from ...core.shared import RLock, finaliser
+from ...core.shared import RLock
 from ...core.single import Single
 from ...errors import (
     BlockingCallError,

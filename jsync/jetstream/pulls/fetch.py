@@ -5,8 +5,7 @@ from __future__ import annotations
 from time import monotonic
 from typing import TYPE_CHECKING, cast
 
-from ..._fast import JetStreamMsg, Messages
-from ...core.shared import finaliser
+from ..._fast import JetStreamMsg, Messages, finaliser
 from ...core.single import Single
 from ...errors import (
     ConnectionLostError,

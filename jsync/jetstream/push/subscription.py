@@ -6,11 +6,10 @@ import secrets
 import threading
 from typing import TYPE_CHECKING, cast
 
-from ..._fast import JetStreamMsg, Messages
+from ..._fast import JetStreamMsg, Messages, finaliser
 from ...core.backlog import Backlog
 from ...core.callbacks import wrap
 from ...core.closing import Unsubscribing
-from ...core.shared import finaliser
 from ...errors import (
     BlockingCallError,
     ConfigError,

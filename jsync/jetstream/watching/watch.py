@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
-from ..._fast import EntryIterator
+from ..._fast import EntryIterator, finaliser
 from ...checks import seconds
 from ...core.closing import Stopping
 from ...core.deadline import deadline_after
-from ...core.shared import finaliser
 from ...core.single import Single
 from ...errors import (
     SubscriptionClosedError,

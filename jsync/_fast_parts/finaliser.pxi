@@ -1,0 +1,35 @@
+# What `__del__` may do. Python prints an exception of a finaliser, and drops it. A Ctrl-C
+# that meets one would be lost: so it is raised again behind the finaliser, in which no
+# bytecode runs any more that could notice it.
+
+cdef extern from "Python.h":
+    void PyErr_SetInterrupt() nogil
+
+
+def finaliser(method: "Callable[[Any], None]") -> "Callable[[Any], None]":
+    """Make a `__del__` that does nothing once Python is ending, and loses no Ctrl-C.
+
+    Connections are closed at the end, and no other thread runs. A Python without the GIL
+    drops the last objects after the names of modules, which the method would need.
+
+    A KeyboardInterrupt of a signal handler has `method` begin again, and reaches the code
+    that dropped the object.
+    """
+    import sys
+    ending = sys.is_finalizing
+
+    def finalise(self) -> None:
+        cdef bint interrupted = False
+        while not ending():
+            try:
+                method(self)
+                break
+            except KeyboardInterrupt:
+                if PyThread_get_thread_ident() != main_thread:
+                    raise
+                interrupted = True
+        if interrupted:
+            PyErr_SetInterrupt()
+
+    finalise.__doc__ = method.__doc__
+    return finalise
