@@ -327,9 +327,27 @@ def test_the_retries_of_a_message_are_options(
             js.publish(unique, b"", retry_attempts=attempts, retry_wait=0.01)
         assert nc.stats().out_messages - before == 1 + attempts
     before = nc.stats().out_messages
-    with pytest.raises(errors.NoStreamResponseError):
+    with pytest.raises((errors.NoStreamResponseError, errors.TimeoutError)) as caught:
         js.publish(unique, b"", retry_attempts=-1, retry_wait=0.01, timeout=1.0)
+    if caught.type is errors.TimeoutError:  # it came before the last answer
+        assert "within 1.0 s" in str(caught.value)
     assert nc.stats().out_messages - before > 4
+
+
+def test_a_retry_without_an_answer_names_the_whole_timeout(
+    nc: jsync.Connection, js: jsync.JetStream, unique: str
+) -> None:
+    before = nc.stats().out_messages
+
+    def publish() -> None:
+        js.publish(unique, b"", retry_attempts=-1, retry_wait=0.1, timeout=2.0)
+
+    publisher = Thread(publish)
+    wait_for(lambda: nc.stats().out_messages > before)
+    nc.subscribe(unique)  # from here on the message is taken, and never acknowledged
+    error = publisher.error()
+    assert type(error) is errors.TimeoutError
+    assert str(error) == f"no reply to {unique!r} within 2.0 s"
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from ...errors import (
     JetStreamError,
     NoRespondersError,
     NoStreamResponseError,
+    TimeoutError as LateError,
     TooManyRequestsError,
 )
 from ...models import decode_pub_ack
@@ -59,6 +60,11 @@ def publish(
                 raise error from nobody
             retries += 1
             wait = retry_wait
+        except LateError:
+            if left == timeout:
+                raise
+            # The last try had only a part of the time.
+            raise LateError(f"no reply to {subject!r} within {timeout} s") from None
         except TooManyRequestsError as busy:
             error = busy
             wait = pause_after(refusals)
