@@ -12,6 +12,7 @@ import threading
 import time
 from collections import deque
 from concurrent.futures import Future
+from dataclasses import dataclass, field
 from selectors import EVENT_READ, EVENT_WRITE
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
@@ -145,6 +146,28 @@ class Flow:
         return 0.0 if self.ending and not self.passed_on else None
 
 
+@dataclass
+class Cuts:
+    """Connections that are to be cut, each after so many bytes."""
+
+    size: int
+    ending: Ending
+    times: int
+    left: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.left = self.size
+
+    def passed(self, size: int) -> bool:
+        """Count bytes that have been sent, and return whether the connection ends there."""
+        self.left -= size
+        if self.left:
+            return False
+        self.left = self.size
+        self.times -= 1
+        return True
+
+
 class Link:
     """A connection of a client and the proxy's connection to the server for it."""
 
@@ -204,7 +227,7 @@ class FaultProxy:
         self._links: list[Link] = []
         self._deaf: set[Side] = set()
         self._delay: dict[Side, float] = {"client": 0.0, "server": 0.0}
-        self._allowance: dict[Side, tuple[int, Ending]] = {}
+        self._cuts: dict[Side, Cuts] = {}
         self._rewrite: Callable[[bytes, Side], bytes] | None = None
         self._orders: deque[tuple[Callable[[], None], Future[None]]] = deque()
         self._closing = False
@@ -274,12 +297,15 @@ class FaultProxy:
 
         self._order(act)
 
-    def cut_after(self, size: int, to: Side, ending: Ending = "reset") -> None:
+    def cut_after(
+        self, size: int, to: Side, ending: Ending = "reset", *, times: int = 1
+    ) -> None:
         """Forward `size` more bytes in one direction, then end that connection.
 
         The count includes all connections. The method cuts only the connection of the last byte.
+        With `times` the next connections are cut after as many bytes, without a gap between.
         """
-        self._order(lambda: self._allowance.update({to: (size, ending)}))
+        self._order(lambda: self._cuts.update({to: Cuts(size, ending, times)}))
 
     def delay(self, seconds: float, to: Sides = "both") -> None:
         """Delay the bytes that are read from now on. Order and throughput stay the same."""
@@ -504,9 +530,9 @@ class FaultProxy:
     def _write(self, link: Link, flow: Flow) -> None:
         while flow.waiting and flow.waiting[0][0] <= time.monotonic():
             due, data = flow.waiting[0]
-            allowance, ending = self._allowance.get(flow.to, (len(data), "reset"))
+            cuts = self._cuts.get(flow.to)
             try:
-                sent = flow.target.send(data[:allowance])
+                sent = flow.target.send(data if cuts is None else data[: cuts.left])
             except BlockingIOError:
                 return
             except OSError:
@@ -518,12 +544,11 @@ class FaultProxy:
                 flow.waiting.popleft()
             else:
                 flow.waiting[0] = (due, data[sent:])
-            if flow.to in self._allowance:
-                self._allowance[flow.to] = (allowance - sent, ending)
-                if sent == allowance:
-                    del self._allowance[flow.to]
-                    self._end(link, ending)
-                    return
+            if cuts is not None and cuts.passed(sent):
+                if not cuts.times:
+                    del self._cuts[flow.to]
+                self._end(link, cuts.ending)
+                return
         if flow.ending and not flow.passed_on and not flow.waiting:
             self._pass_on_the_end(link, flow)
 

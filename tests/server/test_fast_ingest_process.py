@@ -38,10 +38,15 @@ def test_ctrl_c_ends_a_wait_and_frees_the_slot(
         proxy.deaf("server")
         began = time.monotonic()
         timer = threading.Timer(0.2, signal.raise_signal, [signal.SIGINT])
-        timer.start()
         rest = {"start": payloads[:1], "window": payloads[1:], "end": []}[part]
-        with pytest.raises(KeyboardInterrupt), ingest:
-            ingest.add_many(f"{unique}.a", rest)
+
+        def add() -> None:
+            timer.start()
+            with ingest:
+                ingest.add_many(f"{unique}.a", rest)
+
+        with pytest.raises(KeyboardInterrupt):
+            add()
         timer.join()
         assert time.monotonic() - began < SOON
         proxy.hear("server")
@@ -59,9 +64,9 @@ def test_an_ingest_continues_after_ctrl_c(
         with nc.jetstream().fast_ingest(ack_timeout=LONG) as ingest:
             proxy.delay(0.3, "client")
             timer = threading.Timer(0.1, signal.raise_signal, [signal.SIGINT])
-            timer.start()
             added = 0
             try:
+                timer.start()
                 for payload in payloads:
                     ingest.add(f"{unique}.a", payload)
                     added += 1

@@ -35,8 +35,12 @@ TOO_MANY = {"code": 429, "err_code": 10167, "description": "too many requests"}
 
 @pytest.fixture
 def busy(own_server: StartServer) -> LocalServer:
-    """A server that rejects messages while three large ones wait to be stored."""
-    return own_server(config=f"jetstream {{ max_buffered_size: {3 * LARGE + 2000} }}")
+    """A server that rejects messages while three large ones wait to be stored.
+
+    It writes each message to the disk before the next one, so that they do have to wait.
+    """
+    limit = f"max_buffered_size: {3 * LARGE + 2000}"
+    return own_server(config=f"jetstream {{ {limit}, sync_interval: always }}")
 
 
 def body(writer: int, number: int) -> bytes:

@@ -37,25 +37,27 @@ class Pulls:
 
     def __init__(self, proxy: FaultProxy) -> None:
         self._proxy = proxy
-        self._seen, self._told = bytearray(), bytearray()
+        # Lists of chunks, which the proxy's thread appends to while a test reads them.
+        self._seen: list[bytes] = []
+        self._told: list[bytes] = []
         proxy.rewrite(self._look)
 
     def _look(self, chunk: bytes, to: Side) -> bytes:
         if to == "server":
-            self._seen += chunk
+            self._seen.append(chunk)
         else:
-            self._told += chunk
+            self._told.append(chunk)
         return chunk
 
     @property
     def statuses(self) -> list[str]:
         """The statuses that the server has sent, without heartbeats."""
-        found = re.findall(rb"NATS/1\.0 ([2-9]\d\d[^\r]*)\r\n", bytes(self._told))
+        found = re.findall(rb"NATS/1\.0 ([2-9]\d\d[^\r]*)\r\n", b"".join(self._told))
         return [status.decode() for status in found]
 
     @property
     def requests(self) -> list[dict[str, Any]]:
-        found = self.PATTERN.findall(bytes(self._seen))
+        found = self.PATTERN.findall(b"".join(self._seen))
         return [json.loads(payload) for _, payload in found]
 
     @property
@@ -66,15 +68,15 @@ class Pulls:
     @property
     def each_reply(self) -> list[bytes]:
         """The reply subject of each pull request."""
-        return [reply for reply, _ in self.PATTERN.findall(bytes(self._seen))]
+        return [reply for reply, _ in self.PATTERN.findall(b"".join(self._seen))]
 
     def has_sent(self, command: bytes) -> bool:
-        return b"\r\n" + command in self._seen
+        return b"\r\n" + command in b"".join(self._seen)
 
     @property
     def subscriptions(self) -> int:
         """The number of subscriptions made through the proxy."""
-        return len(re.findall(rb"(?:^|\r\n)SUB ", bytes(self._seen)))
+        return len(re.findall(rb"(?:^|\r\n)SUB ", b"".join(self._seen)))
 
     @property
     def batches(self) -> list[int]:
@@ -94,7 +96,7 @@ class Pulls:
         sids = re.findall(
             rb"SUB (?:%b|%b\.\*) (\d+)\r\n"
             % (re.escape(inbox), re.escape(inbox.rpartition(b".")[0])),
-            bytes(self._seen),
+            b"".join(self._seen),
         )
         sid = sids[-1]
         frame = b"HMSG %s %s %d %d\r\n%s\r\n" % (
