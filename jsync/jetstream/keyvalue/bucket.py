@@ -212,10 +212,14 @@ class KeyValue(Generic[Value]):
 
         Raises:
             WrongRevisionError: The key is at another revision. The error names it.
+            ConfigError: `last` is no revision, for example None. Nothing is sent.
             InvalidKeyError: The key is not allowed. Nothing is sent.
             ReadOnlyBucketError: The bucket is a mirror. Nothing is sent.
         """
-        options: PublishOptions = {"expected_last_subject_sequence": last}
+        # An option of None counts as left out: the value would be stored in any case.
+        options: PublishOptions = {
+            "expected_last_subject_sequence": whole(last, "last", 0)
+        }
         return self._write(key, self._layout.data(key, value), options, timeout)
 
     def delete(

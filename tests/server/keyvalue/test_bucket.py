@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -229,6 +229,16 @@ def test_an_update_needs_the_current_revision(bucket: jsync.KeyValue) -> None:
         assert caught.value.revision == second
         assert not isinstance(caught.value, errors.KeyExistsError)
     assert bucket.get("a").value == b"2"
+
+
+@pytest.mark.parametrize("last", [None, -1, True, 1.0, "1"])
+def test_an_update_without_a_revision_is_rejected_and_stores_nothing(
+    bucket: jsync.KeyValue, last: Any
+) -> None:
+    bucket.put("a", b"1")
+    with pytest.raises(errors.ConfigError, match="last has to be"):
+        bucket.update("a", b"2", last=last)
+    assert bucket.get("a").value == b"1"
 
 
 @pytest.mark.parametrize("remove", ["delete", "purge"])
