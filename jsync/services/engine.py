@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from enum import Enum
-from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias, TypeGuard
 
 from .._fast import check_subscribe_subject
 from ..errors import ConfigError, InvalidSubjectError, ServiceError
@@ -83,6 +83,30 @@ def check_version(version: object) -> str:
     )
 
 
+def _is_text(value: object) -> TypeGuard[str]:
+    """Whether JSON can carry it: a string without lone surrogates."""
+    if not isinstance(value, str):
+        return False
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def check_description(description: object) -> str:
+    """Check a description, which each answer to INFO carries.
+
+    Raises:
+        ConfigError: It is no string, or not valid Unicode.
+    """
+    if _is_text(description):
+        return description
+    raise ConfigError(
+        f"description has to be a string of valid Unicode, not {description!r}"
+    )
+
+
 def check_metadata(metadata: object) -> dict[str, str]:
     """Check and copy metadata, since it cannot change later.
 
@@ -92,8 +116,7 @@ def check_metadata(metadata: object) -> dict[str, str]:
     if metadata is None:
         return {}
     if isinstance(metadata, Mapping) and all(
-        isinstance(name, str) and isinstance(value, str)
-        for name, value in metadata.items()
+        _is_text(name) and _is_text(value) for name, value in metadata.items()
     ):
         return dict(metadata)
     raise ConfigError(f"metadata has to be strings by strings, not {metadata!r}")
@@ -160,12 +183,22 @@ def control_subject(
 
 
 def control_subjects(prefix: str, name: str, instance_id: str) -> dict[str, Verb]:
-    """Return all control subjects of an instance, with the verb of each."""
-    return {
+    """Return all control subjects of an instance, with the verb of each.
+
+    Raises:
+        ConfigError: The prefix and the name together are too long for a subject. The
+            server would close the connection, after each reconnect again.
+    """
+    subjects = {
         control_subject(prefix, verb, *who): verb
         for verb in VERBS
         for who in ((), (name,), (name, instance_id))
     }
+    try:
+        check_subscribe_subject(max(subjects, key=len))
+    except InvalidSubjectError as error:
+        raise ConfigError(f"the name of a service: {error}") from error
+    return subjects
 
 
 # Counts ---------------------------------------------------------------------------------

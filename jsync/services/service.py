@@ -15,6 +15,7 @@ from .driver import Driver
 from .engine import (
     DEFAULT_PREFIX,
     DEFAULT_QUEUE,
+    check_description,
     check_metadata,
     check_name,
     check_prefix,
@@ -197,7 +198,7 @@ class Service(Group):
         info = ServiceInfo(
             name=check_name(name, "the name of a service"),
             version=check_version(version),
-            description=str(description),
+            description=check_description(description),
             metadata=check_metadata(metadata),
         )
         self._owner = owner  # keeps the connection alive

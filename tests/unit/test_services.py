@@ -16,6 +16,7 @@ from jsync.services.engine import (
     MOVES,
     Counts,
     ServiceState,
+    check_description,
     check_metadata,
     check_name,
     check_prefix,
@@ -102,9 +103,16 @@ def test_metadata_is_copied_and_has_strings_only() -> None:
     copied = check_metadata(mine)
     mine["region"] = "us"
     assert copied == {"region": "eu"}
-    for bad in ({"a": 1}, {1: "a"}, ["a"], "a"):
+    for bad in ({"a": 1}, {1: "a"}, ["a"], "a", {"a": "\ud800"}, {"\ud800": "a"}):
         with pytest.raises(errors.ConfigError, match="strings by strings"):
             check_metadata(bad)
+
+
+@pytest.mark.parametrize("bad", [None, 1, b"a", "\ud800"])
+def test_a_description_is_a_string_that_json_can_carry(bad: Any) -> None:
+    assert check_description("ä") == "ä"
+    with pytest.raises(errors.ConfigError, match="description has to be a string"):
+        check_description(bad)
 
 
 def test_a_prefix_keeps_its_case_and_has_no_wildcards() -> None:

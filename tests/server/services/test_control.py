@@ -54,6 +54,16 @@ def test_two_instances_have_two_ids(host: jsync.Connection, unique: str) -> None
         assert a.id != b.id
 
 
+def test_a_name_too_long_for_a_subject_is_rejected_and_the_connection_stays(
+    host: jsync.Connection,
+) -> None:
+    with pytest.raises(errors.ConfigError, match=r"the name of a service: .*longer"):
+        host.service("a" * 4000, "1.0.0")
+    host.flush()
+    assert host.stats().reconnects == 0
+    assert host.last_error is None
+
+
 @pytest.mark.parametrize("verb", VERBS)
 def test_a_prefix_of_ones_own_keeps_its_case(
     nc: jsync.Connection, host: jsync.Connection, unique: str, verb: str
