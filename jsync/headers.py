@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TypeAlias
 
+from .errors import InvalidHeaderError
+
 HeadersLike: TypeAlias = Mapping[str, str | Iterable[str]]
 """What publishing calls accept: one value or several for each name."""
 
@@ -16,6 +18,10 @@ class Headers(Mapping[str, str]):
     name. Names are case-sensitive, and keep the spelling of the sender. Bytes that are
     not UTF-8 appear as lone surrogates (`surrogateescape`) and survive a resend.
     (ADR-4)
+
+    Raises:
+        InvalidHeaderError: A copy is made of something else than a mapping of names to
+            values.
     """
 
     __slots__ = ("_values",)
@@ -24,10 +30,13 @@ class Headers(Mapping[str, str]):
         if isinstance(values, Headers):
             self._values: dict[str, list[str]] = values._values
         else:
-            lists = (
-                (name, [value] if isinstance(value, str) else list(value))
-                for name, value in values.items()
-            )
+            items = getattr(values, "items", None)
+            if items is None:
+                raise InvalidHeaderError(
+                    "headers are a mapping of names to values, not "
+                    f"{type(values).__name__}"
+                )
+            lists = ((name, _values_of(name, value)) for name, value in items())
             self._values = {name: values for name, values in lists if values}
 
     def __getitem__(self, name: str) -> str:
@@ -66,7 +75,7 @@ class Headers(Mapping[str, str]):
         if isinstance(other, Mapping):
             try:
                 return self._values == Headers(other)._values
-            except TypeError:
+            except InvalidHeaderError:
                 return False
         return NotImplemented
 
@@ -75,3 +84,15 @@ class Headers(Mapping[str, str]):
     def __repr__(self) -> str:
         shown = {n: v[0] if len(v) == 1 else v for n, v in self._values.items()}
         return f"Headers({shown!r})"
+
+
+def _values_of(name: object, value: object) -> list[str]:
+    """The values of one header. The encoder of messages checks that each is a str."""
+    if isinstance(value, str):
+        return [value]
+    if isinstance(value, Iterable):
+        return list(value)
+    raise InvalidHeaderError(
+        f"header {name!r} has a value of type {type(value).__name__}: "
+        "values are str, or several of them"
+    )

@@ -320,3 +320,19 @@ def test_headers_can_be_copied_and_pickled() -> None:
     assert pickle.loads(pickle.dumps(headers)) == headers
     assert copy.copy(headers) == headers
     assert copy.deepcopy(headers) == headers
+
+
+@pytest.mark.parametrize(
+    "bad",
+    ["A", 5, b"A", [("A", "1")], {"A": None}, {"A": 5}, {1: 2}],
+    ids=repr,
+)
+def test_a_copy_of_what_is_no_header_mapping_is_refused_as_a_publish_refuses_it(
+    bad: Any,
+) -> None:
+    for refuse in (Headers, encode_headers):
+        with pytest.raises(
+            InvalidHeaderError, match=r"mapping of names|type|not a str"
+        ):
+            refuse(bad)
+    assert Headers({"A": "1"}) != bad

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from jsync.errors import ConfigError
+from jsync._fast import encode_headers
+from jsync.errors import ConfigError, InvalidHeaderError
 from jsync.headers import Headers
 from jsync.jetstream.publishing.options import publish_headers
 
@@ -206,3 +207,12 @@ def test_without_options_there_is_no_header() -> None:
     assert headers() is None
     assert headers(msg_id=None, headers=None, ttl=None) is None
     assert headers(headers={}) is None
+
+
+@pytest.mark.parametrize("bad", ["A", 5, [("A", "1")], {"A": None}, {1: 2}], ids=repr)
+@pytest.mark.parametrize("more", [{}, {"msg_id": "1"}], ids=["alone", "with an option"])
+def test_what_is_no_header_mapping_is_rejected_with_and_without_other_options(
+    bad: Any, more: dict[str, Any]
+) -> None:
+    with pytest.raises(InvalidHeaderError):
+        encode_headers(headers(headers=bad, **more))

@@ -58,6 +58,8 @@ def publish_headers(
     own = options.get("headers")
     if not own:
         return added or None
+    if type(own) is not dict and type(own) is not Headers:
+        own = Headers(own)
     for name in own:
         check_header(name)
     if not added:
