@@ -110,6 +110,7 @@ class KeyValue(Generic[Value]):
 
         Raises:
             CodecError: Raised by reading: a value cannot be decoded.
+            ConfigError: An object is no codec.
         """
         layout: Layout[Any] = self._layout.coded(values, keys)
         return KeyValue(self._api, layout, direct=self._direct)

@@ -167,11 +167,22 @@ def _step(codec: Any) -> tuple[Callable[[Any, str], Any], Callable[[Any, str], A
     raise ConfigError(f"not a codec of values: {codec!r}; it needs encode and decode")
 
 
+def check_key_codec(codec: object) -> None:
+    """Raise `ConfigError` unless `codec` is a codec of keys."""
+    wanted = ("encode", "decode", "encode_filter")
+    if not all(hasattr(codec, name) for name in wanted):
+        raise ConfigError(
+            f"not a codec of keys: {codec!r}; it needs encode, decode and encode_filter"
+        )
+
+
 class KeyChain:
     """Codecs of keys, one after the other; back the other way round."""
 
     def __init__(self, codecs: Sequence[KeyCodec]) -> None:
         self._codecs = tuple(codecs)
+        for codec in self._codecs:
+            check_key_codec(codec)
 
     def encode(self, key: str, /) -> str:
         """The key that the bucket has."""

@@ -23,7 +23,7 @@ from ...errors import (
 )
 from ..buckets.engine import no_bucket
 from ..stored.engine import LastOfEach
-from .codecs import KeyChain, Value, ValueChain
+from .codecs import KeyChain, Value, ValueChain, check_key_codec
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -160,6 +160,8 @@ class Layout(Generic[Value]):
         """The same bucket with keys and values in another form."""
         layout = cast("Layout[Coded]", copy.copy(self))
         layout._values = ValueChain(values) if values else None
+        if keys is not None and not isinstance(keys, Sequence):
+            check_key_codec(keys)
         layout._keys = KeyChain(keys) if isinstance(keys, Sequence) else keys
         return layout
 

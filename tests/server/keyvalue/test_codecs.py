@@ -188,6 +188,21 @@ def test_an_object_that_is_no_codec_is_rejected(
         bucket.with_codec(codec)
 
 
+class Half:
+    def encode(self, key: str) -> str:
+        return key
+
+
+@pytest.mark.parametrize(
+    "codec", [5, "json", [None], Half(), [Half()], jsync.JSON(dict)]
+)
+def test_an_object_that_is_no_codec_of_keys_is_rejected(
+    bucket: jsync.KeyValue, codec: Any
+) -> None:
+    with pytest.raises(errors.ConfigError, match="not a codec of keys"):
+        bucket.with_codec(keys=codec)
+
+
 def test_encrypted_values_go_through_every_call_and_never_over_the_wire(
     bucket: jsync.KeyValue,
 ) -> None:
