@@ -10,6 +10,7 @@ from ...errors import (
     BadConsumerGroupError,
     BucketExistsError,
     BucketNotFoundError,
+    ConfigError,
     ConsumerGroupExistsError,
     ConsumerNotFoundError,
     Error,
@@ -166,10 +167,10 @@ class ConsumerGroupManager(KeyValueManager):
         Raises:
             ConsumerGroupNotFoundError: The group does not exist.
             BadConsumerGroupError: The stored configuration is not valid.
-            ConfigError: A name is not allowed. Nothing is sent.
+            ConfigError: A name is not allowed, or `kind` is another word. Nothing is sent.
         """
         key = key_of(stream, name)
-        for each in _KINDS if kind is None else (kind,):
+        for each in _kinds(kind):
             with contextlib.suppress(BucketNotFoundError, KeyNotFoundError):
                 bucket = self.key_value(BUCKETS[each])
                 config = read_config(each, bucket.get(key).value, key)
@@ -191,10 +192,10 @@ class ConsumerGroupManager(KeyValueManager):
 
         Raises:
             ConsumerGroupNotFoundError: The group does not exist.
-            ConfigError: A name is not allowed. Nothing is sent.
+            ConfigError: A name is not allowed, or `kind` is another word. Nothing is sent.
         """
         key = key_of(stream, name)
-        for each in _KINDS if kind is None else (kind,):
+        for each in _kinds(kind):
             with contextlib.suppress(BucketNotFoundError, KeyNotFoundError):
                 bucket = self.key_value(BUCKETS[each])
                 stored = bucket.get(key).value
@@ -244,3 +245,12 @@ class ConsumerGroupManager(KeyValueManager):
                 with contextlib.suppress(BadConsumerGroupError, KeyNotFoundError):
                     config = read_config(kind, bucket.get(key).value, key)
                     yield ConsumerGroup(self._api, bucket, kind, of, name, config)
+
+
+def _kinds(kind: GroupKind | None) -> tuple[GroupKind, ...]:
+    """The kinds of groups to look for."""
+    if kind is None:
+        return _KINDS
+    if kind in _KINDS:
+        return (kind,)
+    raise ConfigError(f"kind is elastic or static, not {kind!r}")

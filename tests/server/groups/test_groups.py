@@ -6,7 +6,7 @@ import contextlib
 import itertools
 import threading
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -100,6 +100,15 @@ def refill(group: jsync.ConsumerGroup, name: str) -> None:
 
 
 # Groups -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["", "Elastic", 1, []])
+def test_a_group_of_an_unknown_kind_is_rejected(
+    js: jsync.JetStream, orders: str, kind: Any
+) -> None:
+    for call in (js.consumer_group, js.delete_consumer_group):
+        with pytest.raises(errors.ConfigError, match="kind is elastic or static"):
+            call(orders, "g", kind=kind)
 
 
 def test_a_group_is_created_found_listed_and_deleted(
