@@ -55,6 +55,8 @@ def api_prefix(domain: str | None, prefix: str | None) -> str:
     if domain is not None and prefix is not None:
         raise ConfigError("domain and prefix exclude each other: give one")
     if domain is not None:
+        if not isinstance(domain, str):
+            raise ConfigError(f"domain has to be a str, not {domain!r}")
         prefix = f"$JS.{domain}.API"
     return _prefix(prefix, "$JS.API", "prefix")
 

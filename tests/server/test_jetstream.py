@@ -88,6 +88,12 @@ def test_domain_and_prefix_exclude_each_other(nc: jsync.Connection) -> None:
         nc.jetstream(domain="hub", prefix="$JS.API")
 
 
+@pytest.mark.parametrize("domain", [b"hub", 0, ["hub"], "a b", "*"])
+def test_an_invalid_domain_is_rejected(nc: jsync.Connection, domain: Any) -> None:
+    with pytest.raises(errors.ConfigError, match=r"domain|prefix"):
+        nc.jetstream(domain=domain)
+
+
 @pytest.mark.parametrize("prefix", [b"$JS.API", 3, "a b", "a.*"])
 def test_an_invalid_prefix_is_rejected(nc: jsync.Connection, prefix: Any) -> None:
     with pytest.raises(errors.ConfigError, match="prefix"):
