@@ -6,7 +6,7 @@ import os
 from time import monotonic
 from typing import TYPE_CHECKING, Final
 
-from ..checks import seconds
+from ..checks import flag, seconds
 from ..core.subscription import subscribe
 from ..errors import ConfigError, TimeoutError as LateError
 from ..headers import Headers
@@ -35,6 +35,7 @@ def trace(
 ) -> Trace:
     """What `Connection.trace` does."""
     timeout = seconds(timeout, "timeout")
+    flag(deliver, "deliver")
     session = owner.session
     # An older server would deliver the message, and tell nothing.
     if missing := lacking(TRACES, line_of_server(session.info)):

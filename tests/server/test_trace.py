@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -86,3 +86,14 @@ def test_mappings_imports_and_rejections_are_reported(own_server: StartServer) -
 def test_headers_of_the_trace_itself_are_refused(nc: jsync.Connection) -> None:
     with pytest.raises(errors.ConfigError, match="Nats-Trace-Dest"):
         nc.trace("x", headers={"Nats-Trace-Dest": "y"})
+
+
+@pytest.mark.parametrize("deliver", ["no", 1, None])
+def test_a_trace_delivers_on_true_alone(
+    nc: jsync.Connection, deliver: Any, unique: str
+) -> None:
+    with nc.subscribe(unique) as sub:
+        with pytest.raises(errors.ConfigError, match="deliver has to be"):
+            nc.trace(unique, deliver=deliver)
+        nc.flush()
+        assert sub.pending == 0

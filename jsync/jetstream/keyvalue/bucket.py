@@ -435,6 +435,7 @@ class KeyValue(Generic[Value]):
             timeout: Seconds to wait until the server has begun.
 
         Raises:
+            ConfigError: An argument is not valid. Nothing is sent.
             InvalidKeyError: A filter is not allowed. Nothing is sent.
             BucketNotFoundError: The bucket was deleted.
         """

@@ -423,7 +423,9 @@ class ObjectStore:
             ObjectNotFoundError: There is no such object, or it was deleted.
             BucketNotFoundError: The store was deleted.
             InvalidObjectNameError: No object may have that name. Nothing is sent.
+            ConfigError: `include_deleted` is no bool. Nothing is sent.
         """
+        flag(include_deleted, "include_deleted")
         objects = self._objects
         info = objects.last(
             name, objects.api.seconds(timeout), direct=objects.layout.direct

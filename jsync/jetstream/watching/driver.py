@@ -9,7 +9,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Generic, cast
 
 from ..._fast import Entries, Initial
-from ...checks import callback as check_callback, whole
+from ...checks import callback as check_callback, flag, whole
 from ...core.callbacks import wrap
 from ...core.deadline import deadline_after
 from ...core.gate import Gate
@@ -59,14 +59,16 @@ def open_changes(
 ) -> Changes[Item]:
     """Have a consumer made for changes of `keys`, and begin to read it; blocks."""
     starts = {
-        "include_history": include_history,
-        "updates_only": updates_only,
+        "include_history": flag(include_history, "include_history"),
+        "updates_only": flag(updates_only, "updates_only"),
         "revision": revision is not None,
     }
     given = [name for name, value in starts.items() if value]
     if len(given) > 1:
         raise ConfigError(f"{' and '.join(given)} exclude each other: give one")
     check_callback(on_error, "on_error")
+    flag(headers_only, "headers_only")
+    flag(ignore_deletes, "ignore_deletes")
     options: dict[str, Any] = {
         "filter_subjects": layout.filters(keys),
         "headers_only": headers_only or None,

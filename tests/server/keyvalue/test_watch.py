@@ -131,6 +131,17 @@ def test_starts_that_contradict_are_refused(bucket: jsync.KeyValue) -> None:
         bucket.watch(callback="print")  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(
+    "name", ["include_history", "updates_only", "headers_only", "ignore_deletes"]
+)
+@pytest.mark.parametrize("bad", ["no", 1, None])
+def test_a_switch_of_a_watch_is_true_or_false(
+    bucket: jsync.KeyValue, name: str, bad: Any
+) -> None:
+    with pytest.raises(errors.ConfigError, match=f"{name} has to be True or False"):
+        bucket.watch(**{name: bad})
+
+
 def test_entries_of_a_watch_equal_those_of_get(filled: jsync.KeyValue) -> None:
     with filled.watch("a") as watch:
         assert watch.next() == filled.get("a")
