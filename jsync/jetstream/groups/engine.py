@@ -5,6 +5,7 @@ The stored format is that of orbit.go's `pcgroups`. Pure: no socket, thread or c
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, get_args
@@ -16,7 +17,7 @@ from ...errors import BadConsumerGroupError, ConfigError
 from ...models import ConsumerConfig, StreamConfig, check_filter, check_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Sequence
 
     from ...models import ConsumerInfo
 
@@ -174,20 +175,42 @@ def _filters(filters: Filters) -> dict[str, tuple[int, ...]]:
     if isinstance(filters, str):
         return {filters: ()}
     if hasattr(filters, "items"):
-        return {each: tuple(numbers) for each, numbers in filters.items()}
+        return {
+            each: _numbers(numbers, f"filters: {each!r}: the numbers of its wildcards")
+            for each, numbers in filters.items()
+        }
+    if not isinstance(filters, Iterable):
+        raise ConfigError(f"filters: subjects, or a mapping of them, not {filters!r}")
     return dict.fromkeys(filters, ())
+
+
+def _numbers(numbers: object, what: str) -> tuple[int, ...]:
+    if isinstance(numbers, str) or not isinstance(numbers, Iterable):
+        raise ConfigError(f"{what} have to be a list, not {numbers!r}")
+    return tuple(numbers)
 
 
 def _names(members: Iterable[str]) -> tuple[str, ...]:
     if isinstance(members, str):
         raise ConfigError(f"members: a list of names, not the string {members!r}")
+    if not isinstance(members, Iterable):
+        raise ConfigError(f"members: a list of names, not {members!r}")
     return tuple(dict.fromkeys(members))
 
 
 def _mappings(
     mappings: Mapping[str, Iterable[int]] | None,
 ) -> dict[str, tuple[int, ...]]:
-    return {name: tuple(numbers) for name, numbers in (mappings or {}).items()}
+    if mappings is None:
+        return {}
+    if not isinstance(mappings, Mapping):
+        raise ConfigError(
+            f"mappings: a mapping of members to partitions, not {mappings!r}"
+        )
+    return {
+        name: _numbers(numbers, f"mappings: the partitions of {name!r}")
+        for name, numbers in mappings.items()
+    }
 
 
 def with_members(
