@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import queue
 import signal
@@ -72,7 +71,9 @@ class Callbacks:
         # Re-entrant: a signal handler may interrupt us and post as well.
         self._lock = RLock()
         self._begun = False
-        self._thread: threading.Thread | None = None
+        """Whether a thread runs, or is being started."""
+        self._running = False
+        """Whether one has begun to call. It does so to the end, and no other one does."""
         self._closed = False
         self._watchers: Living[ConnectionEvents] = Living()
 
@@ -112,10 +113,20 @@ class Callbacks:
             self._queue.put(call)
             begun, self._begun = self._begun, True
         if not begun:
-            # From 3.12 on no thread can be started at interpreter exit: see call_here.
-            with contextlib.suppress(RuntimeError):
-                self._thread = self._spawner.start(f"{self._name}-callbacks", self._run)
+            self._begin()
         return True
+
+    def _begin(self) -> None:
+        """Start the thread. If that fails, the next call starts one."""
+        try:
+            self._spawner.start(f"{self._name}-callbacks", self._run)
+        except RuntimeError:
+            # The system has no more threads. Or the interpreter is exiting, where none can
+            # be started from 3.12 on: see call_here.
+            self._begun = False
+        except BaseException:  # Ctrl-C: it may have been started all the same
+            self._begun = False
+            raise
 
     def raised(self, what: str, error: BaseException) -> None:
         """Report what user code raised, on this object's thread."""
@@ -129,7 +140,7 @@ class Callbacks:
 
     def call_here(self) -> None:
         """At interpreter exit: call what no thread could be begun for."""
-        if self._thread is None and self._closed:
+        if self._closed and not self._begun:
             self._run()
 
     def report(self, error: Exception) -> None:
@@ -145,9 +156,17 @@ class Callbacks:
         """Take no more; what was posted is still called. Does not wait."""
         with self._lock:
             self._closed = True
+            begins = not self._begun and self._queue.qsize() > 0
+            self._begun = self._begun or begins
             self._queue.put(None)
+        if begins:
+            self._begin()
 
     def _run(self) -> None:
+        with self._lock:
+            if self._running:
+                return
+            self._running = True
         while (call := self._queue.get()) is not None:
             try:
                 call()

@@ -14,7 +14,9 @@ import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import fields
+from functools import partial
 from inspect import signature
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
@@ -319,6 +321,66 @@ def test_callbacks_have_one_thread() -> None:
         callbacks.close()
         assert Counting.started == 1
     assert len(calls) == 80
+
+
+@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
+@pytest.mark.parametrize("late", [False, True])
+def test_callbacks_are_called_although_their_thread_could_not_be_started_at_first(
+    error: type[BaseException], *, late: bool
+) -> None:
+    """No thread can be had for a while, or Ctrl-C comes as one is started.
+
+    Args:
+        error: What the first start raises.
+        late: Whether the thread runs all the same.
+    """
+
+    class Failing(Spawner):
+        starts = 0
+
+        def start(self, name: str, run: Callable[[], object]) -> threading.Thread:
+            self.starts += 1
+            if self.starts > 1:
+                return super().start(name, run)
+            if late:
+                super().start(name, run)
+            raise error
+
+    spawner = Failing()
+    callbacks = Callbacks("x", spawner, None)
+    calls: list[tuple[int, int]] = []
+    done = threading.Event()
+
+    def note(number: int) -> None:
+        calls.append((number, threading.get_ident()))
+
+    with suppress(KeyboardInterrupt):
+        callbacks.put(partial(note, 0))
+    for number in range(1, 100):
+        callbacks.put(partial(note, number))
+    callbacks.put(done.set)
+    assert done.wait(LONG)
+    callbacks.close()
+    assert [number for number, _ in calls] == list(range(100))
+    assert len({thread for _, thread in calls}) == 1
+
+
+def test_callbacks_that_no_thread_was_there_for_are_called_at_the_end() -> None:
+    class Failing(Spawner):
+        fails = True
+
+        def start(self, name: str, run: Callable[[], object]) -> threading.Thread:
+            if self.fails:
+                raise RuntimeError("no more threads")
+            return super().start(name, run)
+
+    spawner = Failing()
+    callbacks = Callbacks("x", spawner, None)
+    done = threading.Event()
+    callbacks.put(done.set)
+    spawner.fails = False
+    callbacks.close()
+    assert done.wait(LONG)
 
 
 # Pulls and pushes -----------------------------------------------------------------------
