@@ -482,11 +482,22 @@ cdef class AckWindow(AckSlots):
         return 0
 
     cdef inline int call_out(self) except -1:
-        """Make the calls that are due. Outside the section: they run code of others."""
+        """Make the calls that are due. Outside the section: they run code of others.
+
+        Ctrl-C may end a call in its middle: then the next one to come here makes it.
+        """
         if load_int(&self.untimed) and swap_int(&self.untimed, False):
-            self.on_timer()
+            self.call_once(self.on_timer, &self.untimed)
         if load_int(&self.untold) and swap_int(&self.untold, False):
-            self.on_done()
+            self.call_once(self.on_done, &self.untold)
+        return 0
+
+    cdef int call_once(self, object call, int* due) except -1:
+        try:
+            call()
+        except BaseException:
+            store_int(due, True)
+            raise
         return 0
 
     cdef int call_from(self, Section* here) except -1:
