@@ -10,6 +10,7 @@ import sys
 import threading
 from collections import deque
 from dataclasses import dataclass, field
+from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING
 
@@ -55,6 +56,11 @@ PIECE_SIZE = 256 * 1024
 """The most bytes that are compressed at once."""
 LARGEST_PAYLOAD = 64 << 20
 """The largest `max_payload` that nats-server can be configured with."""
+_OF_THE_SERVER = {
+    *(Event.INFO, Event.ERR, Event.OK, Event.PING, Event.PONG),
+    *(Event.BROKEN, Event.READABLE, Event.WRITABLE),
+}
+"""Events that mean nothing once the connection is left."""
 
 
 @dataclass(slots=True)
@@ -138,6 +144,8 @@ class IOThread:
         """Whether the user asked to reconnect, and that has not begun."""
         self._wanted: deque[list[Server]] = deque(maxlen=1)
         """The servers that the user set last, until the pool has them."""
+        self._unhandled: list[tuple[str, object]] = []
+        """The events behind one that has ended the connection."""
 
     def __repr__(self) -> str:
         alive = "running" if self._thread.is_alive() else "not running"
@@ -529,6 +537,11 @@ class IOThread:
 
     def _serve(self, opened: Opened) -> Exception | None:
         """Serve the connection; why it is lost, or None when it was asked to stop."""
+        loss = self._serve_until_lost(opened)
+        self._settle()
+        return loss
+
+    def _serve_until_lost(self, opened: Opened) -> Exception | None:
         carried = True
         try:
             self._resume(opened)
@@ -541,6 +554,17 @@ class IOThread:
             # After `stop`, a lost connection is no error.
             return None if self._stopping else error
         return None
+
+    def _settle(self) -> None:
+        """Read no more, and handle what mailboxes and windows have told of until then.
+
+        A thread that waits reads the socket itself, also after the last turn here. What it
+        has read is not lost with the connection: callbacks may wait to be called for it.
+        """
+        left, self._unhandled = self._unhandled, []
+        for name, value in left + self._line.close():
+            if name not in _OF_THE_SERVER:
+                self._make(partial(self._handle, name, value))
 
     def _part(self, stream: Stream) -> None:
         """Say that the end is meant, where a WebSocket has a word for that."""
@@ -570,10 +594,16 @@ class IOThread:
         Apart, so that no name of a turn keeps something of the user's alive in the next,
         which may last long.
         """
-        for name, value in self._line.run(self._next_turn(), not carried):
-            if not stream.direct:
-                carried = self._turn_of_stream(stream, readable=name == Event.READABLE)
-            self._handle(name, value)
+        events = iter(self._line.run(self._next_turn(), not carried))
+        try:
+            for name, value in events:
+                if not stream.direct:
+                    readable = name == Event.READABLE
+                    carried = self._turn_of_stream(stream, readable=readable)
+                self._handle(name, value)
+        except Exception:
+            self._unhandled += events
+            raise
         for call in self._session.timers.due(monotonic()):
             self._make(call)
         self._keep_alive()
@@ -599,11 +629,15 @@ class IOThread:
         """Read what came, write what waits; whether all of it has left."""
         if readable:
             data, closed = stream.decrypt()
-            events = self._line.decrypted(data)
-            stream.encrypt(self._outbox.take_control(), framed=True)
-            stream.carry()
-            for name, value in events:
-                self._handle(name, value)
+            events = iter(self._line.decrypted(data))
+            try:
+                stream.encrypt(self._outbox.take_control(), framed=True)
+                stream.carry()
+                for name, value in events:
+                    self._handle(name, value)
+            except Exception:
+                self._unhandled += events
+                raise
             if closed:
                 raise EOFError("closed by the server")
         # Take bytes only after the last were sent: taken bytes are lost with the

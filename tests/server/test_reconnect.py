@@ -12,6 +12,7 @@ import pytest
 
 import jsync
 from jsync import errors
+from jsync.core.io_thread import IOThread
 
 from ..accounts import Operator, password_config
 from ..faults import (
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from jsync.connection import Connection
+    from jsync.server import LocalServer
 
     from ..conftest import StartServer
     from ..proxy import FaultProxy, Side
@@ -67,6 +69,35 @@ def test_subscriptions_are_made_again_when_the_server_was_killed(
         wait_for(lambda: heard == [b"1", b"2"])
         assert nc.stats().reconnects == 1
         assert ended.delivered == 0
+
+
+def test_a_callback_gets_a_message_that_another_thread_read_as_the_connection_was_left(
+    nc: Connection, monkeypatch: pytest.MonkeyPatch, server: LocalServer
+) -> None:
+    """A thread that waits for a reply reads the socket while the I/O thread gives it up."""
+    heard: list[bytes] = []
+    leave, armed = IOThread._leave, threading.Event()
+    with connect(server.url, Events()) as reader:
+        reader.subscribe("silent")
+        sub = reader.subscribe("heard", callback=lambda msg: heard.append(msg.data))
+        reader.flush()
+
+        def leave_late(io: IOThread) -> None:
+            if io is not reader.session.io or not armed.is_set():
+                leave(io)
+                return
+            armed.clear()
+            nc.publish("heard", b"1")
+            wait_for(lambda: sub.delivered == 1)
+            raise errors.ConnectionLostError("moved")
+
+        monkeypatch.setattr(IOThread, "_leave", leave_late)
+        asking = Thread(lambda: reader.request("silent", timeout=LONG))
+        asking.wait_until_blocked()
+        armed.set()
+        reader.session.line.interrupt()
+        assert isinstance(asking.error(), errors.ConnectionLostError)
+        wait_for(lambda: heard == [b"1"])
 
 
 def test_queue_groups_are_made_again(own_server: StartServer) -> None:

@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
+from jsync import PubAck, errors
 from jsync._fast import (
+    AckWindow,
     JetStreamMailbox,
     Line,
     Mailbox,
@@ -24,6 +26,7 @@ from jsync._fast import (
     monotonic_ns,
 )
 from jsync.core.timers import MOST_AT_ONCE, Timers
+from jsync.jetstream.publishing.publish import no_stream, read_ack
 from jsync.jetstream.pulls.inbox import Source
 
 from ..servers import wait_for
@@ -161,6 +164,52 @@ def test_a_reading_thread_tells_the_io_thread_when_the_first_mailbox_ends(
     assert other.next(10).data == b"x"
     assert not wire.has_woken_the_io_thread()
     assert wire.line.run(0.0) == [("ENDED", wire.mailbox), ("ENDED", other)]
+
+
+def test_events_that_a_reading_thread_has_left_are_there_at_the_end_of_the_connection(
+    wire: Wire,
+) -> None:
+    wire.mailbox.end_after(2)
+    wire.mailbox.on_first = list
+    wire.far.sendall(MESSAGE + MESSAGE)
+    assert wire.mailbox.next(10).data == b"x"
+    ended, *rest = wire.line.close()
+    assert ended == ("ENDED", wire.mailbox)
+    assert ("FIRST", wire.mailbox) in rest
+    assert wire.line.close() == []
+
+
+def test_ctrl_c_in_a_call_of_a_window_leaves_the_call_due(wire: Wire) -> None:
+    """Without its timer a message whose ack is lost would wait for ever."""
+    window = AckWindow(
+        *(wire.outbox, "_INBOX.p.", 16, 1 << 20, 60.0, 60.0),
+        resend=False,
+        pub_ack=PubAck,
+        read_ack=read_ack,
+        no_stream=no_stream,
+        backoff=float,
+        retry_attempts=0,
+        retry_wait=0.0,
+    )
+    calls: list[str] = []
+
+    def interrupted(name: str) -> None:
+        calls.append(name)
+        if calls.count(name) == 1:
+            raise KeyboardInterrupt
+
+    window.on_timer = partial(interrupted, "timer")
+    window.on_done = partial(interrupted, "done")
+    with pytest.raises(KeyboardInterrupt):
+        window.publish("s", b"1")
+    future = window.publish("s", b"2")
+    assert calls == ["timer", "timer"]
+    window.close(errors.ConnectionClosedError("closed"))
+    with pytest.raises(KeyboardInterrupt):
+        future.add_done_callback(print)
+    future.add_done_callback(print)
+    assert calls == ["timer", "timer", "done", "done"]
+    assert [each for _, each, _ in window.take_done()] == [[print], [print]]
 
 
 def test_a_message_that_comes_while_acks_are_sent_before_a_wait_is_not_waited_for(
