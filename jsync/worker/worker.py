@@ -386,7 +386,11 @@ class RunningWorker(Closing, Single):
             while not self._clock_over.wait(tick):
                 now = monotonic()
                 for call in self._calls:
-                    call.check(now)
+                    try:
+                        call.check(now)
+                    except Exception:
+                        # The other calls still need the clock: no more threads, perhaps.
+                        logger.exception("%s: the clock failed", call.route.name)
 
         self._thread("clock", run)
 

@@ -6,13 +6,15 @@ import contextlib
 import json
 import logging
 import threading
-from typing import TYPE_CHECKING, Any
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import msgspec
 import pytest
 
 import jsync
 from jsync import Retry, errors
+from jsync.worker import calls as worker_calls
 from jsync.worker.logs import JSONFormatter
 
 from ..servers import wait_for
@@ -275,6 +277,39 @@ def test_a_handler_that_takes_too_long_has_failed(
         figures = running.report().consumers[f"{stream.name}.w"]
     assert (figures.timeouts, figures.dead) == (2, 1)
     assert dead.info().state.messages == 1
+
+
+def test_the_clock_goes_on_after_a_time_when_no_thread_could_be_started(
+    nc: jsync.Connection,
+    js: jsync.JetStream,
+    stream: jsync.Stream,
+    app: jsync.Worker,
+    told: Recorder,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    go, started = threading.Event(), threading.Event()
+
+    def none_left(**_: Any) -> NoReturn:
+        started.set()
+        raise RuntimeError("can't start new thread")
+
+    @app.handle(f"{stream.name}.a", consumer="w", workers=2, time_limit=0.1)
+    def handle(order: Order) -> None:
+        assert go.wait(LONG)
+
+    with app.start(nc):
+        try:
+            with monkeypatch.context() as patch:
+                patch.setattr(
+                    worker_calls, "threading", SimpleNamespace(Thread=none_left)
+                )
+                publish(js, stream, 1)
+                assert started.wait(LONG)
+                assert isinstance(told.get(), errors.HandlerTimeoutError)
+            publish(js, stream, 2)
+            assert isinstance(told.get(), errors.HandlerTimeoutError)
+        finally:
+            go.set()
 
 
 def test_a_stop_lets_handlers_finish_the_prefetched_messages(
