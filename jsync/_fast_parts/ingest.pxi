@@ -637,8 +637,9 @@ cdef class BatchWriter:
         if out == NULL:
             return False
         self.outbox.put(out, &frame)
-        self.outbox.finish(IN_CHUNKS)
+        # Before it leaves: the loss of the connection, which sending may cross, counts it.
         self.counts.sent = number
+        self.outbox.finish(IN_CHUNKS)
         return True
 
     cdef inline void describe(

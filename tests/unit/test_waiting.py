@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
+import sys
 import threading
 import time
 from functools import partial
@@ -17,6 +18,8 @@ import pytest
 from jsync import PubAck, errors
 from jsync._fast import (
     AckWindow,
+    BatchWriter,
+    IngestCounts,
     JetStreamMailbox,
     Line,
     Mailbox,
@@ -210,6 +213,51 @@ def test_ctrl_c_in_a_call_of_a_window_leaves_the_call_due(wire: Wire) -> None:
     future.add_done_callback(print)
     assert calls == ["timer", "timer", "done", "done"]
     assert [each for _, each, _ in window.take_done()] == [[print], [print]]
+
+
+def test_a_message_of_an_ingest_counts_as_sent_before_it_leaves() -> None:
+    """The loss of the connection looks at the count while a large message is being sent."""
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    uncounted = 0
+    try:
+        for _ in range(50):
+            near, far = socket.socketpair()
+            with near, far:
+                uncounted += sent_but_not_counted(near)
+    finally:
+        sys.setswitchinterval(interval)
+    assert uncounted == 0
+
+
+def sent_but_not_counted(near: socket.socket) -> int:
+    """Return how often another thread saw a message sent that was not counted."""
+    waker = Waker()
+    near.setblocking(False)
+    outbox = Outbox(waker.write_fd)
+    outbox.serve(1 << 23)
+    outbox.open(near.fileno(), b"", direct=True)
+    counts = IngestCounts()
+    writer = BatchWriter(outbox, counts, 1 << 30, 1 << 30)
+    writer.begin(Mailbox(outbox, SID), b"_INBOX.x.1.fail.")
+    over, found = threading.Event(), 0
+
+    def look() -> None:
+        nonlocal found
+        while not over.is_set():
+            written, _ = outbox.counters
+            found += written > counts.sent
+
+    looking = threading.Thread(target=look)
+    looking.start()
+    try:
+        writer.write("s", b"x" * 4_000_000)
+    finally:
+        over.set()
+        looking.join()
+        outbox.close(errors.ConnectionClosedError("closed"))
+        waker.close()
+    return found
 
 
 def test_a_message_that_comes_while_acks_are_sent_before_a_wait_is_not_waited_for(
