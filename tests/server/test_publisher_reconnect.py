@@ -378,7 +378,7 @@ def test_a_resent_message_without_a_stream_may_have_been_stored(
     proxy: FaultProxy,
 ) -> None:
     held = hold_acks(proxy)
-    publisher = far.publisher(resend=True, ack_timeout=3.0, retry_attempts=0)
+    publisher = far.publisher(resend=True, ack_timeout=8.0, retry_attempts=0)
     future = publisher.publish(f"{stream.name}.a", b"1", msg_id="1")
     wait_for(lambda: len(held) >= 1)
     proxy.rewrite(None)
