@@ -183,13 +183,13 @@ def moment(name: str, text: str) -> datetime:
     try:
         if text.lstrip("-").isdigit():
             return datetime.fromtimestamp(int(text) / 1000, UTC)
-        found: datetime | None = datetime.fromisoformat(text)
+        found = datetime.fromisoformat(text)
+        if found.tzinfo is not None:
+            return found.astimezone(UTC)
     except (ValueError, OverflowError):
-        found = None
-    if found is None or found.tzinfo is None:
-        wanted = "a time as 2026-01-31T12:00:00Z, or milliseconds since 1970"
-        raise refused(name, wanted, text)
-    return found.astimezone(UTC)
+        pass
+    wanted = "a time as 2026-01-31T12:00:00Z, or milliseconds since 1970"
+    raise refused(name, wanted, text)
 
 
 def refused(name: str, wanted: str, text: str) -> ConfigError:

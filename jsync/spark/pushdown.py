@@ -17,6 +17,8 @@ MOST_SUBJECTS: Final = 100
 """Subjects that a consumer is asked to filter by."""
 CLOCK_SLACK: Final = timedelta(minutes=5)
 """A message may be later in a stream and have an earlier time: leaders have clocks."""
+_EARLIEST: Final = datetime.min.replace(tzinfo=UTC) + CLOCK_SLACK
+_LATEST: Final = datetime.max.replace(tzinfo=UTC) - CLOCK_SLACK
 
 
 @dataclass(frozen=True)
@@ -99,9 +101,9 @@ class Narrowing:
         moment = value.replace(tzinfo=UTC) if value.tzinfo is None else value
         since = until = None
         if kind in ("EqualTo", "GreaterThan", "GreaterThanOrEqual"):
-            since = moment - CLOCK_SLACK
+            since = max(moment, _EARLIEST) - CLOCK_SLACK
         if kind in ("EqualTo", "LessThan", "LessThanOrEqual"):
-            until = moment + CLOCK_SLACK
+            until = min(moment, _LATEST) + CLOCK_SLACK
         starts = [m for m in (self.since, since) if m is not None]
         ends = [m for m in (self.until, until) if m is not None]
         return replace(

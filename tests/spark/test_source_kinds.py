@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -102,6 +102,36 @@ def test_a_moment_is_a_place_in_a_stream(
     assert stream.get_message(found[0]).timestamp == third
     later = batch(options, startingTimestamp=4_102_444_800_000)
     assert sequences(later, later.partitions()) == []
+
+
+@pytest.mark.parametrize(
+    ("early", "late"),
+    [
+        ("0001-01-01T00:00:00Z", "9999-12-31T23:59:59Z"),
+        ("1500-01-01T00:00:00Z", "2300-01-01T00:00:00Z"),
+    ],
+)
+def test_a_moment_for_which_servers_have_no_number_is_before_or_after_all_messages(
+    options: dict[str, str],
+    js: jsync.JetStream,
+    stream: jsync.Stream,
+    early: str,
+    late: str,
+) -> None:
+    """A server counts nanoseconds in 64 bits, and takes such a time for another one."""
+    fill(js, stream, *numbers(9))
+    del options["startingOffsets"]
+    reader = batch(options, startingTimestamp=early, endingTimestamp=late)
+    assert sequences(reader, reader.partitions()) == list(range(1, 10))
+    for nothing in ({"startingTimestamp": late}, {"endingTimestamp": early}):
+        reader = batch(options, **nothing)
+        assert sequences(reader, reader.partitions()) == []
+    ends = [datetime.fromisoformat(each) for each in (early, late)]
+    filtered = FilteringReader(Options(options), SCHEMA)
+    filtered.pushFilters(
+        [GreaterThan(("timestamp",), ends[0]), LessThan(("timestamp",), ends[1])]
+    )
+    assert sequences(filtered, filtered.partitions()) == list(range(1, 10))
 
 
 def test_the_admitted_rows_are_shared_by_the_streams(

@@ -79,6 +79,10 @@ def test_an_option_that_there_is_not_is_refused(name: str, wanted: str) -> None:
         ({"startingTimestamp": "2026-01-01"}, "startingTimestamp has to be a time"),
         ({"startingTimestamp": "yesterday"}, "startingTimestamp has to be a time"),
         (
+            {"startingTimestamp": "0001-01-01T00:00:00+14:00"},
+            "startingTimestamp has to be a time",
+        ),
+        (
             {"maxOffsetsPerTrigger": "0"},
             "maxOffsetsPerTrigger has to be a whole number",
         ),
