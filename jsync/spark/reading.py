@@ -143,8 +143,11 @@ class RangeReader:
             for subject in self._subjects or (">",)
         ]
         messages = heapq.merge(*pages, key=attrgetter("sequence"))
-        rows, size = [], 0
+        rows, size, last = [], 0, 0
         for message in messages:
+            if message.sequence == last:
+                continue  # two of the subjects match it
+            last = message.sequence
             rows.append(message)
             size += len(message.data)
             if len(rows) == DIRECT_ROWS or size >= DIRECT_BYTES:

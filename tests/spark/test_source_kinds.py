@@ -218,6 +218,16 @@ def test_a_column_of_another_type_is_to_be_cast_after_reading(
         JetStreamReader(Options(options), schema)
 
 
+def test_a_message_that_two_subjects_match_is_read_once(
+    options: dict[str, str], js: jsync.JetStream, stream: jsync.Stream
+) -> None:
+    """A server refuses a consumer with overlapping subjects, but no direct gets."""
+    fill(js, stream, *numbers(9))
+    subjects = f"{stream.name}.*,{stream.name}.1"
+    reader = batch(options, readMode="direct", subjects=subjects, minPartitions=2)
+    assert sequences(reader, reader.partitions()) == list(range(1, 10))
+
+
 def test_pushed_filters_narrow_the_requests(
     options: dict[str, str], js: jsync.JetStream, stream: jsync.Stream
 ) -> None:
