@@ -52,6 +52,10 @@ def check_schema(schema: StructType) -> None:
     if not schema.fields:
         raise ConfigError(f"no column is asked for; there are {', '.join(COLUMNS)}")
     for field in schema.fields:
+        if schema.names.count(field.name) > 1:
+            raise ConfigError(
+                f"two columns of the schema have the name {field.name}: drop one"
+            )
         kind = COLUMNS.get(field.name)
         if kind is None:
             near = difflib.get_close_matches(field.name.lower(), COLUMNS, n=1)

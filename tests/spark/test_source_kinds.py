@@ -218,6 +218,12 @@ def test_a_column_of_another_type_is_to_be_cast_after_reading(
         JetStreamReader(Options(options), schema)
 
 
+def test_a_schema_has_each_column_once(options: dict[str, str]) -> None:
+    schema = StructType([StructField("subject", StringType()) for _ in range(2)])
+    with pytest.raises(errors.ConfigError, match="have the name subject: drop one"):
+        JetStreamReader(Options(options), schema)
+
+
 def test_a_message_that_two_subjects_match_is_read_once(
     options: dict[str, str], js: jsync.JetStream, stream: jsync.Stream
 ) -> None:
