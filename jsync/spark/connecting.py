@@ -53,11 +53,6 @@ class ConnectionOptions:
     def of(cls, options: Options) -> ConnectionOptions:
         """Read the `nats.*` options; raises `ConfigError`."""
         servers = options.list("nats.servers") or _SERVERS
-        if any("@" in server for server in servers):
-            raise ConfigError(
-                "option nats.servers: credentials in a URL would show in plans and logs; "
-                "give nats.user and nats.passwordEnv, or nats.credentialsFile"
-            )
         exclusive(options, "nats.domain", "nats.apiPrefix")
         secret = _secret(options)
         user = options.text("nats.user")

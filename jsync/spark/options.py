@@ -117,6 +117,12 @@ class Options:
                 self._given[known] = str(value).strip()
             elif known not in _OF_SPARK:
                 raise _unknown(name)
+        # Here, so that a table in SQL is not created with it: catalogs keep options.
+        if any("@" in server for server in self.list("nats.servers")):
+            raise ConfigError(
+                "option nats.servers: credentials in a URL would show in plans and logs; "
+                "give nats.user and nats.passwordEnv, or nats.credentialsFile"
+            )
 
     def text(self, name: str) -> str | None:
         return self._given.get(name.lower()) or None

@@ -62,6 +62,16 @@ def test_an_insert_of_columns_that_the_server_sets_raises_with_advice(
     assert stored(stream, "data") == []
 
 
+def test_a_table_with_a_password_in_its_servers_is_not_created(
+    spark: SparkSession,
+) -> None:
+    """A catalog keeps the options of a table, and DESCRIBE shows them to everybody."""
+    create = "create table with_password using jetstream options"
+    with pytest.raises(Exception, match="credentials in a URL"):
+        spark.sql(f"{create} (stream 'A', 'nats.servers' 'nats://ann:s3cret@a')")
+    assert not spark.catalog.tableExists("with_password")
+
+
 def test_insert_into_a_view_takes_its_columns(
     spark: SparkSession, server: LocalServer, stream: jsync.Stream
 ) -> None:
