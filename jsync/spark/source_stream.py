@@ -123,9 +123,22 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         return ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """What is there now is all that the query reads."""
-        found = self._ask_all(self._source.look, self._source.streams())
-        self._targets = {name: holding for name, (_, holding) in found}
+        """What is there now is all that the query reads.
+
+        A stream that is not there is left out. It is an error of `initialOffset`, or data
+        loss once the query has read of it.
+        """
+
+        def look(name: str) -> Holding | None:
+            try:
+                return self._source.look(name)[1]
+            except StreamNotFoundError:
+                return None
+
+        found = self._ask_all(look, self._source.streams())
+        self._targets = {
+            name: holding for name, holding in found if holding is not None
+        }
 
     def latestOffset(
         self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None
@@ -223,7 +236,7 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             if altered := self._altered(stream, span, holding):
                 loss, unread = altered, self._unread(stream, span)
         except StreamNotFoundError:
-            source.policy.found(name, f"stream {name} no longer exists")
+            source.policy.found(name, _gone(name))
             return span, None
         if loss is None:
             return span, holding
@@ -288,13 +301,23 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         spans = dict(self._ask_all(look, list(there)))
         if any(not span.parts for span in spans.values()):
             spans = self._source.planned(spans)
-        return self._source.partitions(spans)
+        return self._source.partitions(
+            {
+                name: span
+                for name, span in spans.items()
+                if span.start is not None and span.start < span.next
+            }
+        )
 
     def _there(self, name: str, span: Span, before: Span | None) -> Span:
         """What of a span is still there; all of it, unless loss is allowed for."""
         source = self._source
         assert span.start is not None
-        stream, holding = source.look_behind(name, span.created, span.reached)
+        try:
+            stream, holding = source.look_behind(name, span.created, span.reached)
+        except StreamNotFoundError:
+            source.policy.found(name, _gone(name))
+            return replace(span, start=span.next)
         loss = lost(span.created, span.start, span.next, holding)
         upto = holding.next
         # Do not check again what this process has just planned.
@@ -322,3 +345,7 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
         yield from self._source.read(partition.value)
+
+
+def _gone(stream: str) -> str:
+    return f"stream {stream} no longer exists"

@@ -143,6 +143,38 @@ def test_another_stream_of_that_name_is_not_read_on(
     assert sequences(lenient, lenient.partitions(end, after)) == list(range(1, 9))
 
 
+def test_a_deleted_stream_leaves_the_other_streams_to_be_read(
+    options: dict[str, str], js: jsync.JetStream, stream: jsync.Stream
+) -> None:
+    """Also with the trigger availableNow, and if a batch of both streams is repeated."""
+    other = js.create_stream(name=f"{stream.name}B", subjects=[f"{stream.name}B.>"])
+    fill(js, stream, *numbers(5))
+    fill(js, other, *numbers(3))
+    options["stream"] = f"{stream.name},{other.name}"
+    first = streaming(options)
+    start = first.initialOffset()
+    end = latest(first, start)
+    other.delete()
+    fill(js, stream, *numbers(2))
+    reader, lenient = streaming(options), streaming(options, failOnDataLoss=False)
+    for each in (reader, lenient):
+        each.prepareForTriggerAvailableNow()
+    for refused in (
+        lambda: reader.partitions(start, end),
+        lambda: latest(reader, end),
+    ):
+        with pytest.raises(errors.DataLossError, match="no longer exists"):
+            refused()
+    repeated = lenient.partitions(start, end)
+    assert sequences(lenient, repeated) == [1, 2, 3, 4, 5]
+    more = latest(lenient, end)
+    assert sequences(lenient, lenient.partitions(end, more)) == [6, 7]
+    new = streaming(options, failOnDataLoss=False)
+    new.prepareForTriggerAvailableNow()
+    with pytest.raises(errors.StreamNotFoundError, match=other.name):
+        new.initialOffset()
+
+
 def test_a_place_beyond_the_end_of_a_stream_is_an_error(
     options: dict[str, str], js: jsync.JetStream, stream: jsync.Stream
 ) -> None:
