@@ -7,6 +7,7 @@ One extension module in parts, each with one idea, lowest first:
     platform.pxi   clock, sockets, mutex and fork counter of the operating system
     locks.pxi      what takes the place of the GIL without one: sections and atomics
     parking.pxi    how a thread waits: without the GIL, until woken, late, or Ctrl-C
+    finaliser.pxi  what `__del__` may do: it loses no Ctrl-C
     subject.pxi    what a subject may be, and numbers as NATS writes them
     header.pxi     header blocks
     block.pxi      frames that wait to be sent: Publish, and how it is written

@@ -123,6 +123,11 @@ class Strings(Codec):
         return super().check(self.write(value))
 
 
+_EARLIEST: Final = datetime(1678, 1, 1, tzinfo=UTC)
+_LATEST: Final = datetime(2262, 1, 1, tzinfo=UTC)
+"""Servers count nanoseconds since 1970 in 64 bits."""
+
+
 class Time(Codec):
     """An aware datetime here, RFC 3339 there, without zeros at the end, as Go has it."""
 
@@ -143,7 +148,10 @@ class Time(Codec):
         if value.utcoffset() is None:
             raise ValueError("a datetime with a time zone: this one has none")
         # A time in a gap or a fold of its zone never equals a time of another zone.
-        return value.astimezone(UTC)
+        time = value.astimezone(UTC)
+        # A server takes a time beyond these for another one: the year 9999 for one before
+        # all messages. No message has such a time.
+        return min(max(time, _EARLIEST), _LATEST)
 
 
 class Nested(Codec):

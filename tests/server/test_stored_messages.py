@@ -151,6 +151,24 @@ def test_messages_are_found_by_time(
         found(start_time=third + timedelta(seconds=1))
 
 
+def test_times_that_no_message_can_have_are_before_or_after_all(
+    js: jsync.JetStream, stream: jsync.Stream, direct: bool
+) -> None:
+    fill(js, stream, "a", "b")
+
+    def count_from(start: datetime) -> int:
+        consumer = stream.create_consumer(
+            deliver_policy="by_start_time", opt_start_time=start, ack_policy="none"
+        )
+        return len(list(consumer.fetch_nowait(10)))
+
+    early, late = datetime(1500, 1, 1, tzinfo=UTC), datetime.max.replace(tzinfo=UTC)
+    assert stream.get_message(start_time=early, direct=direct).sequence == 1
+    with pytest.raises(errors.MessageNotFoundError):
+        stream.get_message(start_time=late, direct=direct)
+    assert (count_from(early), count_from(late)) == (2, 0)
+
+
 def test_a_missing_message_raises_not_found(
     js: jsync.JetStream, stream: jsync.Stream, direct: bool
 ) -> None:
