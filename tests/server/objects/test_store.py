@@ -245,7 +245,12 @@ def test_any_other_name_is_a_name(files: jsync.ObjectStore, name: str) -> None:
 def test_bad_arguments_are_refused_before_anything_is_sent(
     files: jsync.ObjectStore, options: dict[str, Any]
 ) -> None:
-    kinds = errors.ConfigError, errors.InvalidHeaderError, errors.MaxPayloadError, TypeError
+    kinds = (
+        errors.ConfigError,
+        errors.InvalidHeaderError,
+        errors.MaxPayloadError,
+        TypeError,
+    )
     with pytest.raises(kinds):
         files.put("a", b"1", **options)
     assert not list(files.list())
