@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import difflib
 import logging
-from datetime import UTC, datetime
+from datetime import datetime
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, Final
 
@@ -34,11 +34,6 @@ ASK_SECONDS: Final = 1.0
 """Until a question that may have been passed over is asked again."""
 BEHIND: Final = 10.0
 """Seconds that a new leader has to read its log, until what it lacks is lost."""
-
-EARLIEST: Final = datetime(1678, 1, 1, tzinfo=UTC)
-LATEST: Final = datetime(2262, 1, 1, tzinfo=UTC)
-"""Servers count nanoseconds since 1970 in 64 bits. They take a time outside of that range for
-another one, so do not ask for it."""
 
 logger = logging.getLogger("jsync.spark")
 
@@ -114,10 +109,6 @@ def sequence_at(stream: Stream, holding: Holding, place: Place) -> int:
     if place == "latest":
         return holding.next
     if isinstance(place, datetime):
-        if place < EARLIEST:
-            return holding.first
-        if place >= LATEST:
-            return holding.next
         try:
             found = patiently(
                 lambda: stream.get_message(start_time=place, direct=False)
