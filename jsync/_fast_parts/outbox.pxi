@@ -136,6 +136,8 @@ cdef class Outbox:
 
     cdef size_t unsent(self) noexcept:
         cdef size_t pending
+        if self.generation != jsync_forks:  # a thread of the parent may have held it
+            return self.pending_now()
         pthread_mutex_lock(&self.mutex)
         pending = self.pending_now()
         pthread_mutex_unlock(&self.mutex)
@@ -166,6 +168,8 @@ cdef class Outbox:
     def counters(self) -> tuple[int, int]:
         """Messages published, and their bytes: header block and payload."""
         cdef uint64_t messages, size
+        if self.generation != jsync_forks:
+            return self.out_msgs, self.out_bytes
         pthread_mutex_lock(&self.mutex)
         messages, size = self.out_msgs, self.out_bytes
         pthread_mutex_unlock(&self.mutex)

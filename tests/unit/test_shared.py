@@ -46,6 +46,8 @@ from jsync.jetstream.pulls.feed import Rest
 from jsync.jetstream.push.engine import Ownership
 from jsync.jetstream.push.ownership import OwnConsumer
 
+from ..windows import needs_fork
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
@@ -105,6 +107,27 @@ def test_ctrl_c_leaves_no_lock_locked() -> None:
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
+
+
+@needs_fork
+def test_a_forked_child_finds_a_lock_free_that_another_thread_held() -> None:
+    lock, own, held, go = RLock(), RLock(), threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with lock:
+            held.set()
+            go.wait(LONG)
+
+    with ThreadPoolExecutor(1) as pool, own:
+        pool.submit(hold)
+        assert held.wait(LONG)
+        pid = os.fork()
+        if pid == 0:
+            free = lock.acquire(timeout=LONG / 10)
+            os._exit(0 if free and own._is_owned() else 1)  # type: ignore[attr-defined]
+        _, status = os.waitpid(pid, 0)
+        go.set()
+    assert status == 0
 
 
 def meet(rounds: int, *calls: Callable[[int], object]) -> list[list[Any]]:
@@ -602,7 +625,7 @@ def test_a_stop_from_any_thread_ends_the_wait_of_a_member() -> None:
     members: list[Membership] = []
     for _ in range(ROUNDS):
         member = object.__new__(Membership)
-        member._flags = threading.RLock()
+        member._flags = RLock()
         member._wake, member._pull = Gate(box), None
         member._stopping = False
         members.append(member)
