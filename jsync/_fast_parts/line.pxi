@@ -325,7 +325,7 @@ cdef class Line(Parser):
         cdef pollfd fds[2]
         cdef int ready = 0
         cdef size_t got = 0
-        cdef bint more = False, secure, gone
+        cdef bint more = False, secure, full, gone
         # Even then it looks at the socket once: others may interrupt without a pause.
         # For the same reason the next turn knows that the socket takes more.
         cdef bint hurried = load_int(&self.interrupted)
@@ -358,12 +358,15 @@ cdef class Line(Parser):
                     note_int(&self.outbox.aside, aside > 0)
                     fds[0].fd = glance_int(&self.fd)
                     fds[0].events = 0 if aside > 0 else POLLIN
-                    if glance_int(&self.outbox.choked) != 0 if self.direct else writable:
+                    full = (
+                        glance_int(&self.outbox.choked) != 0 if self.direct else writable
+                    )
+                    if full:
                         fds[0].events |= POLLOUT
                     fds[1].fd = self.wake_fd
                     fds[1].events = POLLIN
                     fds[0].revents = fds[1].revents = 0
-                    pause = self.pause(until, now, more or hurried, aside)
+                    pause = self.pause(until, now, more or hurried, full, aside)
                     if self.direct:
                         note_time(&self.outbox.looked_after, now + pause)
                     ready = jsync_poll(fds, 2, pause)
@@ -406,14 +409,14 @@ cdef class Line(Parser):
         return events
 
     cdef int64_t pause(
-        self, int64_t until, int64_t now, bint more, int64_t aside
+        self, int64_t until, int64_t now, bint more, bint full, int64_t aside
     ) noexcept nogil:
         """Nanoseconds that the poll may last."""
         cdef int64_t left = until - now
         cdef int64_t lazy = glance_time(&self.outbox.lazy_since)
         if more:
             return 0
-        if lazy and not glance_int(&self.outbox.choked):
+        if lazy and not full:
             left = min(left, lazy + LAZY_NS - now)
         if glance_count(&self.ended) and left > ENDINGS_NS:
             left = ENDINGS_NS
