@@ -480,22 +480,29 @@ class RunningWorker(Closing, Single):
             )
             for running in self._running
         ]
-        for thread in threads:
-            thread.join()
-        self._clock_over.set()
-        for stranded in self._stranded:
-            stranded.close()
-        for stop in self._stops:
-            try:
-                stop()
-            except Exception:
-                logger.exception("%r raised", stop)
-        self._ends.put(None)
+        try:
+            for thread in threads:
+                thread.join()
+        finally:  # Ctrl-C does not leave other threads in `wait`
+            self._finish()
         if late:
             raise DrainTimeoutError(
                 f"handlers have not returned within {grace} s; the server delivers their "
                 "messages again"
             )
+
+    def _finish(self) -> None:
+        self._clock_over.set()
+        try:
+            for stranded in self._stranded:
+                stranded.close()
+            for stop in self._stops:
+                try:
+                    stop()
+                except Exception:
+                    logger.exception("%r raised", stop)
+        finally:
+            self._ends.put(None)
 
     def close(self) -> None:
         """Stop, with 30 seconds of grace."""

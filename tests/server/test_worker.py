@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+import signal
 import threading
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -18,7 +19,7 @@ from jsync.worker import calls as worker_calls
 from jsync.worker.logs import JSONFormatter
 
 from ..servers import wait_for
-from .support import LONG, SOON, Child, Recorder
+from .support import LONG, SOON, Child, Recorder, Thread
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -332,6 +333,30 @@ def test_a_stop_lets_handlers_finish_the_prefetched_messages(
     assert done == [1, 2, 3]
     assert running.wait(0)
     wait_for(lambda: settled(js, stream))
+
+
+def test_ctrl_c_in_a_stop_ends_the_wait_of_other_threads(
+    nc: jsync.Connection, js: jsync.JetStream, stream: jsync.Stream, app: jsync.Worker
+) -> None:
+    begun, go = threading.Event(), threading.Event()
+
+    @app.handle(f"{stream.name}.a", consumer="w")
+    def handle(order: Order) -> None:
+        begun.set()
+        assert go.wait(LONG)
+
+    publish(js, stream, 1)
+    running = app.start(nc)
+    assert begun.wait(SOON)
+    waiting = Thread(running.wait, LONG)
+    main = threading.main_thread().ident
+    assert main is not None
+    timer = threading.Timer(0.2, signal.pthread_kill, (main, signal.SIGINT))
+    with pytest.raises(KeyboardInterrupt):  # noqa: PT012 (the timer within it as well)
+        timer.start()
+        running.stop(LONG)
+    assert waiting.result()
+    go.set()
 
 
 def test_a_late_stop_returns_the_messages_that_no_handler_has_begun(
