@@ -124,6 +124,8 @@ def stored(root: Path, name: str) -> dict[str, Any]:
         raise ConfigError(
             f"there is no context {name!r} in {root / 'context'} (known: {known})"
         ) from None
+    except OSError as error:
+        raise ConfigError(f"context {name!r}: {error.strerror}") from error
     except (msgspec.DecodeError, ValueError, RecursionError):
         raise ConfigError(f"{path} is not JSON") from None
     if not isinstance(found, dict):

@@ -9,7 +9,7 @@ from os import PathLike
 from typing import TYPE_CHECKING, TypeAlias
 
 from .._fast import check_publish_subject
-from ..checks import callback, count, seconds, span
+from ..checks import callback, count, flag, seconds, span
 from ..errors import ConfigError, InvalidSubjectError
 
 if TYPE_CHECKING:
@@ -90,8 +90,17 @@ class Options:
         self._check_count("write_buffer_size", 1)
         self._check_count("reconnect_buffer_size", 0)
         self._check_count("max_reconnects", -1)
-        if self.name is not None and not isinstance(self.name, str):
-            raise ConfigError(f"name has to be a str, not {self.name!r}")
+        for name, field in Options.__dataclass_fields__.items():
+            if field.type == "bool":
+                flag(getattr(self, name), name)
+        for name in ("tls_ca", "tls_cert", "tls_key"):
+            path = getattr(self, name)
+            if not (path is None or isinstance(path, str | PathLike)):
+                raise ConfigError(f"{name} has to be the path of a file, not {path!r}")
+        for name in ("name", "tls_hostname"):
+            text = getattr(self, name)
+            if not (text is None or isinstance(text, str)):
+                raise ConfigError(f"{name} has to be a str, not {text!r}")
         if not isinstance(self.inbox_prefix, str):
             raise ConfigError(
                 f"inbox_prefix has to be a str, not {self.inbox_prefix!r}"

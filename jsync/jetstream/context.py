@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ..checks import flag
 from ..compat.nats_py import Subscribing
 from ..models import check_name
 from . import management
@@ -82,7 +83,8 @@ class JetStream(Subscribing, ConsumerGroupManager, ObjectStoreManager):
         timeout: Seconds = 5.0,
     ) -> None:
         chosen = api_prefix(domain, prefix)
-        self._api = API(connection, chosen, timeout, pedantic=pedantic)
+        strict = flag(pedantic, "pedantic")
+        self._api = API(connection, chosen, timeout, pedantic=strict)
         self._events = event_subjects(event_prefix)
         self._lookup = StreamLookup(self._api)
 
@@ -938,7 +940,7 @@ class JetStream(Subscribing, ConsumerGroupManager, ObjectStoreManager):
         return AtomicBatch(
             self._api,
             self._lookup,
-            ack_first=ack_first,
+            ack_first=flag(ack_first, "ack_first"),
             max_messages=max_messages,
             timeout=self._api.seconds(timeout),
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ..checks import whole
+from ..checks import flag, whole
 from ..errors import NoCachedInfoError
 from ..models import StoredMessage
 from . import management
@@ -310,7 +310,8 @@ class Stream:
             StreamNotFoundError: The stream does not exist.
             ConfigError: The arguments cannot be combined. Nothing is sent.
         """
-        direct = direct and self._info is not None and bool(self.config.allow_direct)
+        if flag(direct, "direct"):
+            direct = self._info is not None and bool(self.config.allow_direct)
         return stored.get_message(
             self._api,
             self.name,
