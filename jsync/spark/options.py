@@ -129,8 +129,11 @@ class Options:
 
     def list(self, name: str) -> tuple[str, ...]:
         """What is separated by commas."""
-        parts = (part.strip() for part in (self.text(name) or "").split(","))
-        return tuple(part for part in parts if part)
+        text = self.text(name) or ""
+        parts = tuple(filter(None, map(str.strip, text.split(","))))
+        if text and not parts:
+            raise refused(name, "a list, separated by commas", text)
+        return parts
 
     def flag(self, name: str, default: bool) -> bool:
         text = self.text(name)

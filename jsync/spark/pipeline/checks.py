@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from ...errors import ConfigError
+from ...worker import http
 from ..connecting import ConnectionOptions
 from ..options import Options
 from ..sink.settings import SinkSettings
@@ -282,6 +283,12 @@ class _Checks:
                     f"has to be {AVAILABLE_NOW!r} or an interval such as '10 seconds'"
                 )
                 self._problems.add(("streaming", "trigger"), message)
+            if streaming.http is not None:
+                try:
+                    http.address_of(streaming.http)
+                except ConfigError:
+                    message = "has to be HOST:PORT, such as 127.0.0.1:8080"
+                    self._problems.add(("streaming", "http"), message)
             if True not in self._views.values() and None not in self._views.values():
                 self._problems.add(
                     ("streaming",), "every source is static: nothing streams"

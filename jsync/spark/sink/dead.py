@@ -44,7 +44,10 @@ _REFUSED: Final = (
 REASON: Final = "Dead-Letter-Reason"
 SUBJECT: Final = "Dead-Letter-Subject"
 SIZE: Final = "Dead-Letter-Size"
+HEADERS_SIZE: Final = "Dead-Letter-Headers-Size"
 LONGEST: Final = 1000
+MOST_HEADERS: Final = 60_000
+"""Bytes of a row's own headers. Streams keep 64 KiB of headers, those added here included."""
 
 
 def is_refusal(error: Exception) -> bool:
@@ -90,6 +93,10 @@ class DeadLetters:
             # Headers that were orders to the other stream.
             if not name.startswith("Nats-")
         }
+        size = _size(own)
+        if size > MOST_HEADERS:
+            added[HEADERS_SIZE] = str(size)
+            own = {}
         try:
             self._publisher.publish(
                 self._subject, payload, headers={**own, **added}, msg_id=name
@@ -104,6 +111,15 @@ class DeadLetters:
 
     def __repr__(self) -> str:
         return f"<DeadLetters {self._subject!r}, {self.count} so far>"
+
+
+def _size(headers: HeadersLike) -> int:
+    """Bytes of the headers on the wire."""
+    return sum(
+        len(f"{name}: {value}\r\n".encode())
+        for name, values in headers.items()
+        for value in ([values] if isinstance(values, str) else values)
+    )
 
 
 def _one_line(text: str) -> str:

@@ -261,6 +261,12 @@ WRONG: dict[str, tuple[str, str, str, str]] = {
         "trigger =",
         "streaming.trigger: has to be 'available-now' or an interval such as '10 seconds'",
     ),
+    "the address of the metrics": (
+        'trigger = "10 seconds"',
+        'http = "nonsense"',
+        "http =",
+        "streaming.http: has to be HOST:PORT, such as 127.0.0.1:8080",
+    ),
     "SQL": (
         "from named group by 1",
         "from named where (",
