@@ -28,6 +28,7 @@ from ..unit.test_hostile_replies import (
     STORED,
     STREAM,
 )
+from .support import SOON
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -302,11 +303,12 @@ def test_a_search_for_a_batch_has_a_result_or_a_typed_error(
         return [] if payload == b"the last" else [Said()]
 
     with FakeServer(lying(answer)) as fake, jsync.connect(fake.url) as nc:
-        js = nc.jetstream(timeout=0.5)
+        js = nc.jetstream(timeout=SOON)
         for _ in range(ROUNDS):
             searching = False
             batch = js.atomic_batch()
             batch.add("s", b"the first")
+            batch.add("s", b"the second")  # returns with the ack of the first
             with pytest.raises(errors.UnclearCommitError) as unclear:
                 batch.commit("s", b"the last", timeout=0.02)
             searching = True
