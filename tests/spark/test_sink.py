@@ -179,6 +179,7 @@ def test_rows_that_cannot_be_published_are_dead_letters_where_asked(
         (f"{unique}.a", "a" * 3000, {"Own": "2"}),
         (f"{unique}.a", "b" * 2_000_000, {}),
         (f"{unique}.a", "line", {"Own": "a\nb"}),
+        (f"{unique}.a", "heads", {"Own": "c" * 70_000}),
     ]
     rows = [*good[:700], *bad[:3], *good[700:2500], *bad[3:], *good[2500:]]
     frame = spark.createDataFrame(rows, MAP).coalesce(1)
@@ -208,8 +209,13 @@ def test_rows_that_cannot_be_published_are_dead_letters_where_asked(
         for data, headers in letters
         if "Dead-Letter-Subject" in headers
     ]
+    assert [
+        headers["Dead-Letter-Headers-Size"]
+        for data, headers in letters
+        if data == b"heads"
+    ] == ["70007"]
     report = entry_of(js, "job.dead.committed", f"b{unique}")["report"]
-    assert report["rows"] == 3007
+    assert report["rows"] == 3008
     assert report["confirmed"] == 3000
     assert report["dead_letters"] == len(bad)
     stream.delete()
