@@ -148,6 +148,15 @@ def jsync_connection(server: LocalServer) -> Iterator[jsync.JetStream]:
         yield nc.jetstream()
 
 
+COUNTED = (
+    "Handled messages: {{stream}} {{consumer}}",
+    "Failures: failed {{stream}} {{consumer}}",
+    "Messages that ended: dead letters {{stream}} {{consumer}}",
+    "Time of a call: p99 {{stream}} {{consumer}}",
+)
+"""These are above zero while there are calls."""
+
+
 def test_every_query_of_the_dashboard_has_an_answer(
     worker: tuple[LocalServer, int], tmp_path: Path
 ) -> None:
@@ -158,26 +167,24 @@ def test_every_query_of_the_dashboard_has_an_answer(
         def all_answer() -> bool:
             for number in range(20):  # a rate needs calls between two scrapes
                 js.publish("jobs.a", b"%d" % number)
+            answers.clear()
+            for where, query in queries().items():
+                answers[where] = asked.values(query)
             empty[:] = [
-                where for where, query in queries().items() if not asked.values(query)
+                where
+                for where, values in answers.items()
+                if not values or (where in COUNTED and min(values) <= 0)
             ]
             return not empty
 
         empty: list[str] = []
+        answers: dict[str, list[float]] = {}
         try:
             wait_for(all_answer, 60)
         except AssertionError:
             raise AssertionError(f"no answer: {empty}") from None
-        answers = {where: asked.values(query) for where, query in queries().items()}
     assert answers["Processes that are not ready: "] == [0.0]
     assert answers["Processes: wanted"] == [2.0]
-    for where in (
-        "Handled messages: {{stream}} {{consumer}}",
-        "Failures: failed {{stream}} {{consumer}}",
-        "Messages that ended: dead letters {{stream}} {{consumer}}",
-        "Time of a call: p99 {{stream}} {{consumer}}",
-    ):
-        assert min(answers[where]) > 0, where
 
 
 def test_the_dashboard_shows_every_metric_of_a_worker() -> None:

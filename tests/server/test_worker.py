@@ -351,10 +351,17 @@ def test_ctrl_c_in_a_stop_ends_the_wait_of_other_threads(
     waiting = Thread(running.wait, LONG)
     main = threading.main_thread().ident
     assert main is not None
-    timer = threading.Timer(0.2, signal.pthread_kill, (main, signal.SIGINT))
-    with pytest.raises(KeyboardInterrupt):  # noqa: PT012 (the timer within it as well)
-        timer.start()
+    over = threading.Event()
+
+    def interrupt() -> None:
+        # A signal that comes just before the thread blocks does not wake it.
+        while not over.wait(1):
+            signal.pthread_kill(main, signal.SIGINT)
+
+    threading.Thread(target=interrupt).start()
+    with pytest.raises(KeyboardInterrupt):
         running.stop(LONG)
+    over.set()
     assert waiting.result()
     go.set()
 
