@@ -204,6 +204,8 @@ cdef class AckWindow(AckSlots):
         cdef Wide me
         cdef bint queued = False
         cdef Section here
+        # First: without a GIL another thread may have held the section at the fork.
+        check_fork(self.outbox.generation)
         enter(&here, <PyObject*>self)
         try:
             if self.send_now(future, NULL, &here):
@@ -235,7 +237,6 @@ cdef class AckWindow(AckSlots):
         """Write the message if the window has room for it, and nobody is before it."""
         cdef uint32_t at = self.free
         cdef bint written = False
-        check_fork(self.outbox.generation)
         if self.error is not None:
             raise fresh(self.error)
         if (
@@ -711,6 +712,7 @@ cdef class AckWindow(AckSlots):
         cdef int64_t deadline = deadline_after(timeout)
         cdef uint64_t mark
         cdef Section here
+        check_fork(self.outbox.generation)  # as above
         enter(&here, <PyObject*>self)
         try:
             mark = self.count_sent
