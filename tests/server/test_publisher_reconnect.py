@@ -365,7 +365,7 @@ def test_a_message_without_a_stream_is_sent_again_until_a_stream_takes_it(
 def test_a_message_that_no_stream_takes_in_time_fails(
     js: jsync.JetStream, unique: str
 ) -> None:
-    with js.publisher(resend=True, ack_timeout=0.6) as publisher:
+    with js.publisher(resend=True, ack_timeout=3.0) as publisher:
         future = publisher.publish(unique, b"1", msg_id="1")
         assert isinstance(future.exception(LONG), errors.NoStreamResponseError)
 
