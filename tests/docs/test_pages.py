@@ -9,6 +9,7 @@ import griffe
 import pytest
 
 import jsync
+from jsync.spark.options import NATS, SINK, SOURCE
 
 from .markdown import PAGES, ROOT, name_of
 
@@ -29,6 +30,13 @@ def test_every_make_target_of_a_page_exists(page: Path) -> None:
     makefile = (ROOT / "Makefile").read_text()
     named = re.findall(r"(?:^|`)make ([a-z]+)", page.read_text(), re.MULTILINE)
     assert [name for name in named if f"\n{name}:" not in makefile] == []
+
+
+def test_the_guide_of_spark_names_every_option() -> None:
+    guide = (ROOT / "docs/guides/spark.md").read_text()
+    secrets = ("nats.token", "nats.nkeySeed", "nats.credentials", "nats.password")
+    plain = [name for name in (*SOURCE, *SINK, *NATS) if not name.startswith(secrets)]
+    assert [name for name in plain if f"`{name}`" not in guide] == []
 
 
 def test_the_readme_has_the_two_commands() -> None:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import pickle
 from datetime import UTC, datetime
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from jsync.errors import ConfigError
 from jsync.spark.connecting import ConnectionOptions, connection
-from jsync.spark.options import NATS, SINK, SOURCE, Options
+from jsync.spark.options import NATS, Options
 from jsync.spark.source_options import SourceOptions, matches
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def source(streaming: bool = False, **given: object) -> SourceOptions:
@@ -211,13 +214,6 @@ def test_a_secret_that_is_not_there_is_missed_by_its_place(tmp_path: Path) -> No
         connection(connecting(tokenEnv="NOWHERE"))
     with pytest.raises(ConfigError, match=r"nothing cannot be read: No such file"):
         connection(connecting(tokenFile=str(tmp_path / "nothing")))
-
-
-def test_the_guide_names_every_option() -> None:
-    guide = (Path(__file__).parents[3] / "docs/guides/spark.md").read_text()
-    secrets = ("nats.token", "nats.nkeySeed", "nats.credentials", "nats.password")
-    plain = [name for name in (*SOURCE, *SINK, *NATS) if not name.startswith(secrets)]
-    assert [name for name in plain if f"`{name}`" not in guide] == []
 
 
 def test_every_option_of_a_connection_is_used() -> None:
