@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
-import signal
 import threading
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -22,7 +21,7 @@ from ..servers import wait_for
 from .support import LONG, SOON, Child, Recorder, Thread
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from jsync.server import LocalServer
 
@@ -336,7 +335,11 @@ def test_a_stop_lets_handlers_finish_the_prefetched_messages(
 
 
 def test_ctrl_c_in_a_stop_ends_the_wait_of_other_threads(
-    nc: jsync.Connection, js: jsync.JetStream, stream: jsync.Stream, app: jsync.Worker
+    nc: jsync.Connection,
+    js: jsync.JetStream,
+    stream: jsync.Stream,
+    app: jsync.Worker,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     begun, go = threading.Event(), threading.Event()
 
@@ -349,19 +352,18 @@ def test_ctrl_c_in_a_stop_ends_the_wait_of_other_threads(
     running = app.start(nc)
     assert begun.wait(SOON)
     waiting = Thread(running.wait, LONG)
-    main = threading.main_thread().ident
-    assert main is not None
-    over = threading.Event()
+    start = nc.session.spawner.start
 
-    def interrupt() -> None:
-        # A signal that comes just before the thread blocks does not wake it.
-        while not over.wait(1):
-            signal.pthread_kill(main, signal.SIGINT)
+    def interrupted(name: str, run: Callable[[], object]) -> Any:
+        def join() -> NoReturn:
+            raise KeyboardInterrupt
 
-    threading.Thread(target=interrupt).start()
+        start(name, run)
+        return SimpleNamespace(join=join)
+
+    monkeypatch.setattr(nc.session.spawner, "start", interrupted)
     with pytest.raises(KeyboardInterrupt):
         running.stop(LONG)
-    over.set()
     assert waiting.result()
     go.set()
 
