@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import queue
-from typing import TYPE_CHECKING
+import threading
+from time import monotonic
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -18,6 +21,9 @@ if TYPE_CHECKING:
 
     from ..checks import Seconds
 
+SLICE: Final = 0.1
+"""Seconds of one wait of the main thread. A signal that another thread gets does not end it, and
+once a library such as polars has replaced the handler of Ctrl-C, only its limit does."""
 MOST_EVENTS = 10_000
 """How many events wait for a slow reader at most."""
 
@@ -126,16 +132,22 @@ class ConnectionEvents(Closing):
             TimeoutError: Nothing happened in time.
             ConnectionClosedError: `Closed` was the last event, or you called `close`.
         """
-        wait = None
+        wait = MOST_SECONDS
         if timeout is not None:
-            wait = min(max(0.0, seconds(timeout, "timeout")), MOST_SECONDS)
+            wait = min(max(0.0, seconds(timeout, "timeout")), wait)
+        deadline = monotonic() + wait
+        main = threading.current_thread() is threading.main_thread()
+        longest = SLICE if main else MOST_SECONDS
         self._check_process()
         if self._ended:
             raise ConnectionClosedError("no event follows: the connection is closed")
-        try:
-            event = self._queue.get(timeout=wait)
-        except queue.Empty:
-            raise LateError(f"no event within {wait} s") from None
+        while True:
+            left = deadline - monotonic()
+            with contextlib.suppress(queue.Empty):
+                event = self._queue.get(timeout=max(0.0, min(left, longest)))
+                break
+            if left <= longest:
+                raise LateError(f"no event within {wait} s")
         if event is None:
             self._ended = True
             self._queue.put(None)  # wakes another waiting thread

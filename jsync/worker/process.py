@@ -46,8 +46,9 @@ STOPS: Final = [signal.SIGTERM, signal.SIGINT]
 """The signals that ask a process to end. Only Ctrl-C and Ctrl-Break come on Windows."""
 if sys.platform == "win32":
     STOPS.append(signal.SIGBREAK)
-_GLANCE: Final = 0.1
-"""On Windows no signal ends the wait of the main thread, so it looks this often."""
+_LONGEST_WAIT: Final = 0.1 if sys.platform == "win32" else 3600.0
+"""Seconds of one wait of the main thread. On Windows no signal ends it. Elsewhere Ctrl-C does not
+end a wait without a limit, once a library such as polars has replaced its handler."""
 
 _FIRST_PAUSE: Final = 1.0
 _LONGEST_PAUSE: Final = 10.0
@@ -159,8 +160,7 @@ def _next(events: Events, seconds: float | None = None) -> Event | None:
     deadline = None if seconds is None else monotonic() + seconds
     while True:
         left = None if deadline is None else max(0.0, deadline - monotonic())
-        if sys.platform == "win32":
-            left = _GLANCE if left is None else min(left, _GLANCE)
+        left = _LONGEST_WAIT if left is None else min(left, _LONGEST_WAIT)
         with contextlib.suppress(queue.Empty):
             return events.get(timeout=left)
         if deadline is not None and monotonic() >= deadline:

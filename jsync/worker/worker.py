@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import queue
 import threading
 from dataclasses import replace
 from functools import partial
@@ -14,6 +13,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from ..checks import callback as check_callback, seconds as check_seconds
 from ..connection import connect as connect_to
 from ..core.closing import Closing
+from ..core.gate import Gate
+from ..core.shared import RLock
 from ..core.single import Single
 from ..errors import (
     CodecError,
@@ -299,9 +300,10 @@ class RunningWorker(Closing, Single):
         self._sources: list[Source] = []
         self._running: list[ConsumeContext] = []
         self._stranded: list[Stranded] = []
-        self._ends: queue.SimpleQueue[Exception | None] = queue.SimpleQueue()
+        self._finished = Gate(nc.session.outbox)
+        self._error: Exception | None = None
         self._clock_over = threading.Event()
-        self._lock = threading.Lock()
+        self._lock = RLock()
         self._stopped = False
         try:
             for start in starts:
@@ -373,7 +375,7 @@ class RunningWorker(Closing, Single):
             try:
                 running.wait()
             except Error as error:
-                self._ends.put(error)
+                self._ended(error)
 
         self._thread("end", watch)
 
@@ -436,16 +438,12 @@ class RunningWorker(Closing, Single):
             ConsumerDeletedError: A consumer was deleted.
             ConnectionClosedError: The connection was closed.
         """
-        try:
-            error = self._ends.get(
-                timeout=None if timeout is None else check_seconds(timeout, "timeout")
-            )
-        except queue.Empty:
-            return False
-        self._ends.put(error)  # for the next caller
-        if error is not None:
-            raise error
-        return True
+        if timeout is not None:
+            timeout = check_seconds(timeout, "timeout")
+        done = self._finished.wait(timeout)
+        if done and self._error is not None:
+            raise self._error
+        return done
 
     def _report(self, error: Exception) -> None:
         logger.warning("%s: %s", type(error).__name__, error)
@@ -469,22 +467,21 @@ class RunningWorker(Closing, Single):
             DrainTimeoutError: Handlers did not return in time.
         """
         deadline = monotonic() + check_seconds(grace, "grace")
-        with self._lock:
-            first, self._stopped = not self._stopped, True
-        if not first:
-            return
+        first = False
         late: list[Exception] = []
-        threads = [
-            self._nc.session.spawner.start(
-                "jsync-worker-drain", partial(_end, running, deadline, late)
-            )
-            for running in self._running
-        ]
+        ends: list[Gate] = []
         try:
-            for thread in threads:
-                thread.join()
+            with self._lock:
+                first, self._stopped = not self._stopped, True
+            for running in self._running if first else ():
+                over = Gate(self._nc.session.outbox)
+                self._thread("drain", partial(_drain, running, deadline, late, over))
+                ends.append(over)
+            for over in ends:
+                over.wait(None)
         finally:  # Ctrl-C does not leave other threads in `wait`
-            self._finish()
+            if first:
+                self._finish()
         if late:
             raise DrainTimeoutError(
                 f"handlers have not returned within {grace} s; the server delivers their "
@@ -502,7 +499,14 @@ class RunningWorker(Closing, Single):
                 except Exception:
                     logger.exception("%r raised", stop)
         finally:
-            self._ends.put(None)
+            self._ended(None)
+
+    def _ended(self, error: Exception | None) -> None:
+        """Let all callers of `wait` go. Only the first call has an effect."""
+        with self._lock:
+            if not self._finished.is_open:
+                self._error = error
+                self._finished.open()
 
     def close(self) -> None:
         """Stop, with 30 seconds of grace."""
@@ -513,7 +517,9 @@ class RunningWorker(Closing, Single):
         return f"<RunningWorker {state}, {sum(c.in_hand for c in self._calls)} in hand>"
 
 
-def _end(running: ConsumeContext, deadline: float, late: list[Exception]) -> None:
+def _drain(
+    running: ConsumeContext, deadline: float, late: list[Exception], over: Gate
+) -> None:
     try:
         running.drain(max(0.0, deadline - monotonic()))
     except DrainTimeoutError:
@@ -523,3 +529,5 @@ def _end(running: ConsumeContext, deadline: float, late: list[Exception]) -> Non
             late.append(error)
     except Error:
         pass  # the handler has ended by itself, and `wait` says why
+    finally:
+        over.open()

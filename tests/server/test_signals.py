@@ -49,7 +49,7 @@ INTERRUPTED = """
                 seen, since = now and (now, progress), time.monotonic()
             time.sleep(0.005)
         sent.append(time.monotonic())
-        if how == "process":
+        if how != "other-thread":
             os.kill(os.getpid(), signal.SIGINT)
         else:  # Python's handler runs on the main thread, which the kernel does not wake
             signal.pthread_kill(threading.get_ident(), signal.SIGINT)
@@ -62,6 +62,11 @@ INTERRUPTED = """
         print("resume", flush=True)
         sys.stdin.readline()
 
+    def consumer():
+        js = nc.jetstream()
+        stream = js.create_stream(name="S", subjects=["s"], storage="memory")
+        return stream.create_consumer(durable_name="c")
+
     def publish():
         global progress
         while True:
@@ -73,7 +78,32 @@ INTERRUPTED = """
         nc.publish("stuck")
         nc.drain(timeout=30)
 
+    def busy_worker():
+        consumer()
+        app = jsync.Worker(stream="S")
+        handling = threading.Event()
+
+        @app.handle("s", consumer="w")
+        def handle(msg: jsync.JetStreamMsg):
+            handling.set()
+            released.wait(60)
+
+        running = app.start(nc)
+        nc.jetstream().publish("s", b"")
+        handling.wait()
+        return running
+
+    def bucket():
+        return nc.jetstream().create_key_value(bucket="b", limit_marker_ttl=60)
+
+    def wait_for_a_lock():
+        locks = bucket()
+        with locks.lock("key"):
+            locks.lock("key").acquire()
+
     calls = {
+        "events": lambda: [nc.events().next() for _ in range(9)],
+        "service-wait": lambda: nc.service("mine", "1.0.0").wait(),
         "next": lambda: nc.subscribe("silent").next(timeout=30),
         "next-for-ever": lambda: nc.subscribe("silent").next(timeout=None),
         "iteration": lambda: list(nc.subscribe("silent")),
@@ -87,7 +117,16 @@ INTERRUPTED = """
         "close": lambda: nc.close(),
         "publish": publish,
         "connect": lambda: jsync.connect(hole, connect_timeout=30),
+        "fetch": lambda: list(consumer().fetch(9, timeout=30)),
+        "messages": lambda: list(consumer().messages()),
+        "consume-wait": lambda: consumer().consume(print).wait(),
+        "worker-wait": lambda: busy_worker().wait(),
+        "worker-stop": lambda: busy_worker().stop(60),
+        "watch": lambda: list(bucket().watch()),
+        "lock": wait_for_a_lock,
     }
+    # Libraries such as polars replace Python's handler by one of that kind.
+    signal.siginterrupt(signal.SIGINT, how != "restarting-handler")
     nc = jsync.connect(url, write_buffer_size=1 << 18, write_timeout=30)
     mute = nc.subscribe("mute")
     nc.flush()
@@ -128,15 +167,26 @@ BLOCKING_CALLS = [
     "close",
     "publish",
     "connect",
+    "events",
+    "service-wait",
+]
+JETSTREAM_CALLS = [
+    "fetch",
+    "messages",
+    "consume-wait",
+    "worker-wait",
+    "worker-stop",
+    "watch",
+    "lock",
 ]
 
 
-@pytest.mark.parametrize("how", ["process", "other-thread"])
-@pytest.mark.parametrize("name", BLOCKING_CALLS)
+@pytest.mark.parametrize("how", ["process", "other-thread", "restarting-handler"])
+@pytest.mark.parametrize("name", BLOCKING_CALLS + JETSTREAM_CALLS)
 def test_ctrl_c_ends_a_blocking_call_and_leaves_the_client_usable(
     own_server: StartServer, name: str, how: str
 ) -> None:
-    server = own_server(jetstream=False)
+    server = own_server(jetstream=name in JETSTREAM_CALLS)
     output = []
     with black_hole() as hole:
         with Child(INTERRUPTED, server.url, hole, name, how) as child:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import contextlib
 import json
 import logging
@@ -21,7 +22,7 @@ from ..servers import wait_for
 from .support import LONG, SOON, Child, Recorder, Thread
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from jsync.server import LocalServer
 
@@ -335,11 +336,7 @@ def test_a_stop_lets_handlers_finish_the_prefetched_messages(
 
 
 def test_ctrl_c_in_a_stop_ends_the_wait_of_other_threads(
-    nc: jsync.Connection,
-    js: jsync.JetStream,
-    stream: jsync.Stream,
-    app: jsync.Worker,
-    monkeypatch: pytest.MonkeyPatch,
+    nc: jsync.Connection, js: jsync.JetStream, stream: jsync.Stream, app: jsync.Worker
 ) -> None:
     begun, go = threading.Event(), threading.Event()
 
@@ -348,21 +345,16 @@ def test_ctrl_c_in_a_stop_ends_the_wait_of_other_threads(
         begun.set()
         assert go.wait(LONG)
 
+    def interrupt() -> None:
+        wait_for(lambda: not running.ready)
+        _thread.interrupt_main()
+
     publish(js, stream, 1)
     running = app.start(nc)
     assert begun.wait(SOON)
     waiting = Thread(running.wait, LONG)
-    start = nc.session.spawner.start
-
-    def interrupted(name: str, run: Callable[[], object]) -> Any:
-        def join() -> NoReturn:
-            raise KeyboardInterrupt
-
-        start(name, run)
-        return SimpleNamespace(join=join)
-
-    monkeypatch.setattr(nc.session.spawner, "start", interrupted)
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(KeyboardInterrupt):  # noqa: PT012 (Ctrl-C may come at once)
+        Thread(interrupt)
         running.stop(LONG)
     assert waiting.result()
     go.set()
@@ -447,7 +439,7 @@ def test_an_existing_consumer_is_used_as_it_is(
         other.start(nc)
 
 
-def test_a_deleted_consumer_ends_the_worker(
+def test_a_deleted_consumer_ends_the_worker_and_each_wait_raises(
     nc: jsync.Connection, js: jsync.JetStream, stream: jsync.Stream, app: jsync.Worker
 ) -> None:
     app.handle(f"{stream.name}.a", consumer="w", retry=Retry())(lambda _: None)
@@ -455,9 +447,12 @@ def test_a_deleted_consumer_ends_the_worker(
         consumer = js.consumer(stream.name, "w")
         wait_for(lambda: consumer.info().num_waiting == 1)
         js.delete_consumer(stream.name, "w")
-        with pytest.raises(errors.ConsumerDeletedError):
-            running.wait(SOON)
+        for _ in range(2):
+            with pytest.raises(errors.ConsumerDeletedError):
+                running.wait(SOON)
         assert not running.ready
+    with pytest.raises(errors.ConsumerDeletedError):
+        running.wait(SOON)
 
 
 def test_an_on_error_that_raises_ends_nothing(
