@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Generic, overload
 
@@ -39,7 +40,7 @@ from .status import KeyValueStatus
 from .watch import Watch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from ...core.requests import Data
     from ...errors import LockLostError
@@ -384,11 +385,12 @@ class KeyValue(Generic[Value]):
             The entries by key. Keys without a value are left out.
 
         Raises:
+            ConfigError: `keys` is not several keys. Nothing is sent.
             InvalidKeyError: One of them cannot be a key. Nothing is sent.
             UnsupportedFeatureError: nats-server is older than 2.11. Nothing is sent.
             DirectGetNotAllowedError: The bucket does not allow direct gets.
         """
-        if isinstance(keys, str):
+        if isinstance(keys, str) or not isinstance(keys, Iterable):
             raise ConfigError(f"keys: several keys, not {keys!r}; use get for one key")
         layout = self._layout
         subjects = layout.subjects(keys)

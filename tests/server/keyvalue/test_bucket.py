@@ -290,6 +290,14 @@ def test_many_keys_are_got_by_one_request(
     assert bucket.get_many([]) == {}
 
 
+@pytest.mark.parametrize("keys", ["k.1", None, 5])
+def test_one_key_in_place_of_many_is_rejected(
+    bucket: jsync.KeyValue, keys: Any
+) -> None:
+    with pytest.raises(errors.ConfigError, match="use get for one key"):
+        bucket.get_many(keys)
+
+
 def test_more_keys_than_one_request_may_name_are_got(
     nc: jsync.Connection, bucket: jsync.KeyValue
 ) -> None:
