@@ -14,6 +14,7 @@ from ..errors import (
     DataLossError,
     Error,
     MessageNotFoundError,
+    NoRespondersError,
     StreamNotFoundError,
     TimeoutError as LateError,
 )
@@ -191,7 +192,8 @@ def _pull_once(subject: str, options: ConnectionOptions) -> None:
     """Have one pull answered, whatever the answer.
 
     As a request, since what is not permitted to a pull looks like a silent server. In a
-    cluster a consumer that has just been made may pass over a pull: it is asked again.
+    cluster a pull may pass a consumer that has just been made, or come to a server that has
+    not heard of it: it is sent again.
     """
     deadline = monotonic() + options.timeout
     while True:
@@ -200,9 +202,11 @@ def _pull_once(subject: str, options: ConnectionOptions) -> None:
             connection(options).request(
                 subject, b'{"batch":1,"no_wait":true}', timeout=min(left, ASK_SECONDS)
             )
-        except LateError:
+        except (LateError, NoRespondersError) as error:
             if left <= ASK_SECONDS:
                 raise
+            if isinstance(error, NoRespondersError):  # it comes at once
+                sleep(PAUSE)
         else:
             return
 

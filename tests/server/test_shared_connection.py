@@ -173,7 +173,7 @@ def run(shared: Shared, proxy: FaultProxy | None) -> None:
     wait_for(lambda: nc.is_connected, timeout=LONG)
     total = sum(shared.published.values())
     assert stream.info().state.messages == total
-    wait_for(lambda: sum(map(len, read.values())) == total, timeout=LONG)
+    wait_for(lambda: sum(map(len, read.copy().values())) == total, timeout=LONG)
     for number, count in shared.published.items():
         assert read[number] == list(range(count))
     while len(fetched) < total:  # its thread ended before it had fetched all messages

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -18,6 +18,8 @@ from .support import fill, numbers
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from jsync.server import LocalServer
 
     from ..conftest import StartServer
     from ..servers import Cluster
@@ -123,6 +125,31 @@ def test_a_permission_that_is_missing_is_said_on_the_driver(
     with pytest.raises(errors.PermissionsError, match=missing) as refused:
         batch(options).partitions()
     assert "s3cret" not in str(refused.value)
+
+
+def test_a_consumer_that_a_server_has_not_heard_of_yet_is_asked_again(
+    nc: jsync.Connection,
+    js: jsync.JetStream,
+    unique: str,
+    server: LocalServer,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    js.create_stream(name=unique, subjects=[f"{unique}.>"], storage="memory")
+    fill(js, js.stream(unique), b"1")
+    asked: list[str] = []
+    request = jsync.Connection.request
+
+    def late(self: jsync.Connection, subject: str, *args: Any, **options: Any) -> Any:
+        if ".MSG.NEXT." in subject:
+            asked.append(subject)
+            if len(asked) < 3:  # as of a server in a cluster
+                raise errors.NoRespondersError(f"nobody is subscribed to {subject!r}")
+        return request(self, subject, *args, **options)
+
+    monkeypatch.setattr(jsync.Connection, "request", late)
+    options = {"nats.servers": server.url, "stream": unique, "readMode": "consumer"}
+    assert batch(options).partitions()
+    assert len(asked) == 3
 
 
 @pytest.mark.cluster

@@ -187,7 +187,7 @@ def test_cuts_at_any_byte_lose_nothing_and_repeat_nothing_confirmed(
         wait_for(lambda: len(ledger.seen) == count, LONG)
         assert not consuming.closed
     assert ledger.again == []
-    assert events.names.count("reconnect") >= cuts // 2
+    assert events.names.count("reconnect") >= cuts // 4  # a late cut meets nothing
     while told.waiting:  # a busy server sends heartbeats late
         assert isinstance(told.get(), errors.MissedHeartbeatError)
     assert len(ledger.confirmed) > count // 2

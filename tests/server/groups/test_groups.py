@@ -78,7 +78,8 @@ class Log:
     def await_numbers(self, stream: str, count: int) -> None:
         """Block until each key has its messages: each once, in order, one at a time."""
         wait_for(
-            lambda: sum(map(len, self.numbers.values())) >= count * len(KEYS), LONG
+            lambda: sum(map(len, self.numbers.copy().values())) >= count * len(KEYS),
+            LONG,
         )
         expected = {f"{stream}.{key}": list(range(count)) for key in KEYS}
         assert self.numbers == expected

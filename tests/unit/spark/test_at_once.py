@@ -70,7 +70,7 @@ def test_a_stream_that_was_begun_holds_one_batch() -> None:
     batches = in_turn(streams.read, range(20))
     for _ in range(3):
         next(batches)
-    assert {given for key, given in streams.given.items() if key} <= {1}
+    assert {given for key, given in streams.given.copy().items() if key} <= {1}
 
 
 def test_an_early_stop_closes_the_started_readers() -> None:
