@@ -185,9 +185,8 @@ def test_cuts_at_any_byte_lose_nothing_and_repeat_nothing_confirmed(
             proxy.cut_after(dice.randrange(1, count * 150 // cuts), to)
             allowed = number * count // cuts
             wait_for(
-                lambda wanted=number: (  # type: ignore[misc]
-                    events.names.count("reconnect") >= wanted
-                    or len(ledger.seen) >= allowed
+                lambda cut=number, seen=allowed: (  # type: ignore[misc]
+                    events.names.count("reconnect") >= cut or len(ledger.seen) >= seen
                 ),
                 LONG,
             )
