@@ -92,9 +92,13 @@ cdef class Replies(Sink):
     """Routes messages on `<prefix><token>` to who waits for that token.
 
     Tokens are never used twice: a late reply finds nobody and is dropped.
+
+    A refusal of the inbox sets `is_open` to False, then fails `waiters()`. So who waits
+    asks for `is_open` after `add`, and before it sends: no refusal comes between them.
     """
 
     cdef dict waiting
+    cdef int subscribed
     cdef uint64_t token
     cdef readonly str prefix
     cdef bytes raw_prefix
@@ -106,6 +110,15 @@ cdef class Replies(Sink):
 
     def __len__(self) -> int:
         return len(self.waiting)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the inbox is subscribed."""
+        return load_int(&self.subscribed) != 0
+
+    @is_open.setter
+    def is_open(self, value: bool) -> None:
+        store_int(&self.subscribed, value)
 
     def add(self, sink: Sink) -> int:
         """Expect replies for `sink`; the token to put behind `prefix`."""
@@ -127,7 +140,7 @@ cdef class Replies(Sink):
     ) -> "Msg | Literal[False] | None":
         """Send a request and wait for its reply: None after `timeout` seconds.
 
-        False: nothing was sent, being disconnected.
+        False: nothing was sent, being disconnected or not `is_open`.
         """
         cdef Waiter waiter = Waiter(outbox, subject)
         cdef Py_ssize_t size = PyBytes_GET_SIZE(self.raw_prefix)
@@ -141,6 +154,8 @@ cdef class Replies(Sink):
         # A new one each time: the loss of the connection has failed the last.
         self.waiting[token] = waiter
         try:
+            if not load_int(&self.subscribed):
+                return False
             try:
                 (<Outbox>outbox).put_message(
                     subject, data, out, end - out, headers,

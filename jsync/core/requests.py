@@ -56,6 +56,7 @@ def ask(
     msg = replies.ask(outbox, subject, data, timeout, headers)
     while msg is False:
         session.await_connected(deadline)
+        session.open_replies()
         msg = replies.ask(outbox, subject, data, deadline - monotonic(), headers)
     if msg is None:
         raise LateError(f"no reply to {subject!r} within {timeout} s")
@@ -105,7 +106,6 @@ def request_replies(
     The loss of the connection closes the mailbox, and so does a refused permission.
     """
     session.outbox.check_process()
-    session.open_replies()
     while True:
         mailbox = Mailbox(session.outbox, 0, subject=subject)
         # After another request of this thread, the I/O thread leaves the socket alone
@@ -113,6 +113,7 @@ def request_replies(
         mailbox.alone = True
         token = session.replies.add(mailbox)
         try:
+            session.open_replies()
             if _published(session, subject, data, token, headers, deadline):
                 return mailbox, token
         except BaseException:

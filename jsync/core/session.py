@@ -181,7 +181,6 @@ class Session:
         self._left: dict[object, Callable[[], object]] = {}
         """What a drain does for parts that were collected before it."""
         self._sids = Numbers()
-        self._replies_open = False
         self._waiting: set[Waiter] = set()
         self._sleeping: set[Waiter] = set()
         self.last_words: set[bytes] = set()
@@ -338,17 +337,20 @@ class Session:
                 self.call_soon(lambda: self.unsubscribe(sid, lazy=True))
 
     def open_replies(self) -> None:
-        """Subscribe to the inbox of requests, once."""
-        if not self._replies_open:
+        """Subscribe to the inbox of requests, unless that is done.
+
+        Who waits is in `replies` before: then a refused subscription fails it.
+        """
+        if not self.replies.is_open:
             self._open_replies()
 
     def _open_replies(self) -> None:
         with self.lock:
-            if self._replies_open:
+            if self.replies.is_open:
                 return
             subject = f"{self.replies.prefix}*"
             self.subscribe(Interest(self.next_sid(), subject, None, self.replies))
-            self._replies_open = True
+            self.replies.is_open = True
 
     def denied(self, error: PermissionsError) -> None:
         """Wake at once whoever waits for what the server has refused."""
@@ -372,7 +374,7 @@ class Session:
             for interest in refused:
                 self.forget(interest.sid)
                 if interest.sink is self.replies:
-                    self._replies_open = False
+                    self.replies.is_open = False
         for interest in refused:
             sink = interest.sink
             if isinstance(sink, Mailbox):

@@ -257,12 +257,12 @@ class Inquiry:
         self._subject = f"{api.prefix}.{subject}"
         self._box = Mailbox(session.outbox, 0, subject=self._subject)
         self._box.on_first = self._arrived
-        session.open_replies()
         self._token = session.replies.add(self._box)
         self._timer = session.call_later(api.timeout, self._late)
         data = b"" if payload is None else _json(payload)
         reply = f"{session.replies.prefix}{self._token}"
         try:
+            session.open_replies()
             session.outbox.publish(self._subject, data, reply, request=True)
         except BaseException:
             self.cancel()

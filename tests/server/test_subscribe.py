@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import itertools
 import threading
+from time import monotonic
 from typing import TYPE_CHECKING
 
 import pytest
 
 import jsync
 from jsync import errors
+from jsync.core.session import Session
 
 from ..accounts import Permissions, password_config
 from ..servers import monitor, threads_since, wait_for
 from .support import LONG, SOON, Recorder, Thread
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from jsync.server import LocalServer
 
@@ -647,6 +649,43 @@ def test_a_request_without_permission_for_the_inbox_raises_at_once(
         for _ in range(2):
             with pytest.raises(errors.PermissionsError):
                 nc.request(unique, timeout=LONG)
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        pytest.param(lambda nc, to: nc.request(to, timeout=SOON), id="request"),
+        pytest.param(
+            lambda nc, to: list(nc.request_many(to, timeout=SOON)), id="request_many"
+        ),
+        pytest.param(
+            lambda nc, to: nc.jetstream().publish_batch([(to, b"")] * 2, timeout=SOON),
+            id="publish_batch",
+        ),
+    ],
+)
+def test_a_request_whose_inbox_is_denied_before_it_is_sent_raises_as_well(
+    own_server: StartServer,
+    unique: str,
+    monkeypatch: pytest.MonkeyPatch,
+    ask: Callable[[jsync.Connection, str], object],
+) -> None:
+    permissions = Permissions(subscribe_deny=("_INBOX.>",))
+    server = own_server(config=password_config({"bob": "x"}, bob=permissions))
+    open_replies = Session.open_replies
+    waits = iter([True])
+
+    def open_and_wait(session: Session) -> None:
+        open_replies(session)
+        if next(waits, False):
+            session.ping(monotonic() + LONG)
+            wait_for(lambda: not session.replies.is_open)
+
+    monkeypatch.setattr(Session, "open_replies", open_and_wait)
+    with jsync.connect(server.url, user="bob", password="x") as nc:
+        nc.subscribe(unique, callback=lambda msg: None)
+        with pytest.raises(errors.PermissionsError):
+            ask(nc, unique)
 
 
 def test_a_denied_subscription_with_a_callback_is_reported(

@@ -248,7 +248,6 @@ class AtomicDriver:
         self, entries: list[BatchEntry], deadline: float, commit: bytes
     ) -> Msg:
         session, last = self._session, entries[-1]
-        session.open_replies()
         while True:
             self._check_line(deadline)
             # A new waiter for each attempt: a lost connection has failed the previous
@@ -256,6 +255,7 @@ class AtomicDriver:
             waiter = Waiter(session.outbox, last.subject)
             token = session.replies.add(waiter)
             try:
+                session.open_replies()
                 first_reply = ""
                 if len(entries) > 1 and entries[0].sequence == 1:
                     first_reply = self._expect_first(entries[0])
@@ -279,11 +279,11 @@ class AtomicDriver:
         It tells why there is no batch, when the answer to the commit cannot.
         """
         self._forget_first()
-        self._session.open_replies()
         waiter = Waiter(self._session.outbox, entry.subject)
         token = self._session.replies.add(waiter)
         with self._moving:
             self._first = token, waiter
+        self._session.open_replies()
         return f"{self._session.replies.prefix}{token}"
 
     def _write(
