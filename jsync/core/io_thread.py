@@ -160,8 +160,10 @@ class IOThread:
     @property
     def is_leaving(self) -> bool:
         """Whether the user asked to reconnect, and the server is not left yet."""
+        if self._hurry:  # read before `_move`, as `_leave` sets it after
+            return True
         move = self._move
-        return self._hurry or (move is not None and move.by_user)
+        return move is not None and move.by_user
 
     def start(self) -> None:
         self._thread.start()
@@ -709,7 +711,7 @@ class IOThread:
                 monotonic() + RECONNECT_SECONDS,
                 by_user=True,
             )
-            self._hurry = False  # after it: `is_leaving` reads both
+            self._hurry = False  # after `_move`, as `is_leaving` reads it before
         move = self._move
         if move is None:
             return

@@ -11,6 +11,7 @@ import pytest
 import jsync
 from jsync import errors
 from jsync.core import events as connection_events
+from jsync.core.io_thread import IOThread
 
 from ..faults import Events, FakeServer, Peer, connect
 from ..servers import wait_for
@@ -247,6 +248,19 @@ def test_flush_after_force_reconnect_waits_for_the_new_connection(
             nc.force_reconnect()
             nc.flush(LONG)
             assert nc.stats().reconnects == count
+
+
+def test_a_reconnect_that_just_begins_is_under_way() -> None:
+    class Beginning:
+        """An I/O thread that begins when another thread looks at its move."""
+
+        _hurry = True
+
+        @property
+        def _move(self) -> None:
+            self._hurry = False
+
+    assert vars(IOThread)["is_leaving"].fget(Beginning())
 
 
 def test_force_reconnect_lets_a_request_end_first(
