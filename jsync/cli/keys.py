@@ -116,6 +116,14 @@ class Keyboard:
         with suppress(BlockingIOError):  # it has already been woken
             os.write(self._waker, b"x")
 
+    def keys(self) -> Iterator[str]:
+        """Every key in its order, blocking for the next one.
+
+        Raises `EOFError` once the terminal is gone.
+        """
+        while True:
+            yield from self.wait(None)
+
     def wait(self, timeout: float | None) -> Iterable[str]:
         """Block until a key, `wake` or the timeout, in seconds; the keys.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import contextmanager, suppress
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ from .output import echo, is_terminal
 from .values import SINCE, Number
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from datetime import datetime
 
     import jsync
@@ -58,7 +60,7 @@ def view(
     form = form_of(settings, raw, headers_only, subjects_only)
     asks = is_terminal() and sys.stdin.isatty() and not settings.json
     asks = asks and sys.platform != "win32"  # whose terminals `keys` does not know
-    with settings.connect() as nc:
+    with settings.connect() as nc, _keys(asks) as keys:
         js = settings.jetstream(nc)
         js.stream(stream)  # raises at once if the stream does not exist
         starts: list[dict[str, Any]] = [_start(sequence, since)]
@@ -70,7 +72,7 @@ def view(
                 return
             if left == 0:
                 say("this was the last message")
-            answer = _ask(more=left > 0, before=len(starts) > 1, left=left)
+            answer = _ask(keys, more=left > 0, before=len(starts) > 1, left=left)
             if answer == "next" and last is not None:
                 starts.append(_start(last + 1, None))
             elif answer == "before":
@@ -120,25 +122,31 @@ def _write_page(
     return last, left
 
 
-def _ask(*, more: bool, before: bool, left: int) -> str:
-    """Wait for a key: `next`, `before` or `end`."""
+@contextmanager
+def _keys(asks: bool) -> Iterator[Iterator[str]]:
+    """The keys that you press, also those that you press while a page is written."""
+    if not asks:
+        yield iter(())
+        return
     from .keys import Keyboard
 
+    with Keyboard() as keyboard:
+        yield keyboard.keys()
+
+
+def _ask(keys: Iterator[str], *, more: bool, before: bool, left: int) -> str:
+    """Wait for a key: `next`, `before` or `end`."""
     if not more and not before:
         return "end"
-    keys = [f"Enter next page ({left:,} more)"] if more else []
-    keys += ["b page before"] if before else []
-    echo(f"{', '.join(keys)}, q end", err=True)
-    with Keyboard() as keyboard:
-        while True:
-            try:
-                pressed = list(keyboard.wait(None))
-            except EOFError:
+    choices = [f"Enter next page ({left:,} more)"] if more else []
+    choices += ["b page before"] if before else []
+    echo(f"{', '.join(choices)}, q end", err=True)
+    with suppress(EOFError):
+        for key in keys:
+            if more and key in ("enter", " ", "n", "page_down", "down"):
+                return "next"
+            if before and key in ("b", "page_up", "up"):
+                return "before"
+            if key in ("q", "Q", "escape", "\x04"):
                 return "end"
-            for key in pressed:
-                if more and key in ("enter", " ", "n", "page_down", "down"):
-                    return "next"
-                if before and key in ("b", "page_up", "up"):
-                    return "before"
-                if key in ("q", "Q", "escape", "\x04"):
-                    return "end"
+    return "end"

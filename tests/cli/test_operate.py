@@ -168,8 +168,7 @@ def test_a_terminal_pages_forth_and_back(
         terminal.type("b")
         shown = terminal.await_match(r"(?s)payload 4.*payload 1.*payload 2.*Enter")
         assert "payload 5" not in shown
-        terminal.press("Enter")
-        terminal.press("Enter")
+        terminal.press("Enter", "Enter")
         terminal.await_screen("this was the last message")
         terminal.type("q")
         terminal.await_screen("exit 0")
