@@ -666,6 +666,7 @@ def test_a_request_of_the_main_thread_wakes_the_io_thread_as_it_begins_to_wait(
     pair: Pair,
 ) -> None:
     replies = Replies("_INBOX.")
+    replies.is_open = True
     pair.line.subscribe(SID, replies)
     io_thread = threading.Thread(target=pair.turn, args=[60])
     io_thread.start()
@@ -683,7 +684,9 @@ def test_a_request_of_the_main_thread_wakes_the_io_thread_as_it_begins_to_wait(
 def test_a_request_of_the_main_thread_leaves_though_it_has_no_time_to_wait(
     pair: Pair,
 ) -> None:
-    assert Replies("_INBOX.").ask(pair.outbox, "a", b"?", 0) is None
+    replies = Replies("_INBOX.")
+    replies.is_open = True
+    assert replies.ask(pair.outbox, "a", b"?", 0) is None
     with DefaultSelector() as selector:
         selector.register(pair.waker.read_fd, EVENT_READ)
         assert selector.select(0)
