@@ -373,7 +373,7 @@ class Watched:
 
     @property
     def written(self) -> bytes:
-        return b"".join(self._parts)
+        return b"".join(self._parts.copy())
 
     @property
     def settings(self) -> list[Any]:

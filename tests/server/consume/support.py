@@ -50,14 +50,21 @@ class Pulls:
         return chunk
 
     @property
+    def _sent(self) -> bytes:
+        # Joining the list itself would fail when it grows meanwhile.
+        return b"".join(self._seen.copy())
+
+    @property
     def statuses(self) -> list[str]:
         """The statuses that the server has sent, without heartbeats."""
-        found = re.findall(rb"NATS/1\.0 ([2-9]\d\d[^\r]*)\r\n", b"".join(self._told))
+        found = re.findall(
+            rb"NATS/1\.0 ([2-9]\d\d[^\r]*)\r\n", b"".join(self._told.copy())
+        )
         return [status.decode() for status in found]
 
     @property
     def requests(self) -> list[dict[str, Any]]:
-        found = self.PATTERN.findall(b"".join(self._seen))
+        found = self.PATTERN.findall(self._sent)
         return [json.loads(payload) for _, payload in found]
 
     @property
@@ -68,15 +75,15 @@ class Pulls:
     @property
     def each_reply(self) -> list[bytes]:
         """The reply subject of each pull request."""
-        return [reply for reply, _ in self.PATTERN.findall(b"".join(self._seen))]
+        return [reply for reply, _ in self.PATTERN.findall(self._sent)]
 
     def has_sent(self, command: bytes) -> bool:
-        return b"\r\n" + command in b"".join(self._seen)
+        return b"\r\n" + command in self._sent
 
     @property
     def subscriptions(self) -> int:
         """The number of subscriptions made through the proxy."""
-        return len(re.findall(rb"(?:^|\r\n)SUB ", b"".join(self._seen)))
+        return len(re.findall(rb"(?:^|\r\n)SUB ", self._sent))
 
     @property
     def batches(self) -> list[int]:
@@ -96,7 +103,7 @@ class Pulls:
         sids = re.findall(
             rb"SUB (?:%b|%b\.\*) (\d+)\r\n"
             % (re.escape(inbox), re.escape(inbox.rpartition(b".")[0])),
-            b"".join(self._seen),
+            self._sent,
         )
         sid = sids[-1]
         frame = b"HMSG %s %s %d %d\r\n%s\r\n" % (
