@@ -30,7 +30,7 @@ cdef class PubAckFuture:
     cdef int64_t due      # the ack is late then
     cdef int64_t sent     # when the message was last written
     cdef int64_t again_at  # when to retry it; 0: it waits for no retry
-    cdef object refusal   # the error that answered the last sending
+    cdef object refusal   # the error that was the last answer
     cdef uint64_t epoch   # of the window's failures, when it failed
     cdef uint32_t slot
     cdef uint32_t retries, refusals  # because no stream answered; for other reasons
@@ -38,6 +38,7 @@ cdef class PubAckFuture:
     cdef uint8_t finished
     cdef uint8_t seen     # the caller has been given the error
     cdef uint8_t unsent   # to be sent again now
+    cdef uint8_t refused  # the last sending had that answer
     cdef uint8_t doubtful  # a sending had no answer, and another one followed
     cdef uint8_t busy     # the server was too busy for it: new messages wait
     cdef uint8_t kept     # among the window's failures; else it was only counted there

@@ -275,7 +275,6 @@ cdef class AckWindow(AckSlots):
         cdef uint64_t token = slot.token if again else slot.token + self.size
         cdef bytes block = future.block
         cdef object payload = future.payload
-        cdef object refusal = None
         cdef Py_ssize_t subject_size = 0
         cdef const char* subject = utf8(future.subject, &subject_size)
         cdef Publish frame
@@ -302,16 +301,13 @@ cdef class AckWindow(AckSlots):
         future.sent = jsync_now()
         future.unsent = False
         if again:
-            refusal = future.refusal  # to be dropped without the mutex of the outbox
-            future.refusal = None
+            future.refused = False
             self.resume(future)
         else:
             slot.token = token
             self.link(future, at)
             future.due = future.sent + self.ack_timeout
         self.outbox.finish(SOON)
-        if again:
-            del refusal
         return True
 
     cdef int conclude(self, PubAckFuture future, error, Line line) except -1:
@@ -319,14 +315,14 @@ cdef class AckWindow(AckSlots):
         if future.finished:
             return 0
         store_byte(&future.finished, True)
-        if future.refusal is not None:
+        if future.refused:
             self.resume(future)
         self.unlink(future)
         if error is None:
             self.acked += 1
             self.count(future)
             self.newest = max(self.newest, future.number)
-            future.payload = future.block = None
+            future.payload = future.block = future.refusal = None
         else:
             self.lapsed += 1
             future.error = error
@@ -402,6 +398,7 @@ cdef class AckWindow(AckSlots):
             return self.conclude(future, self.unclear(future, error), line)
         self.resume(future)
         future.refusal = error
+        future.refused = True
         future.again_at = due
         future.busy = busy
         self.busy += busy
@@ -537,7 +534,7 @@ cdef class AckWindow(AckSlots):
             future = <PubAckFuture>self.slots[self.first].future
             if future.due > now:
                 break
-            if future.refusal is not None and not future.doubtful:
+            if future.refused and not future.doubtful:
                 error = future.refusal
             else:
                 error = self.late(
@@ -582,7 +579,7 @@ cdef class AckWindow(AckSlots):
     cdef void send_later(self, PubAckFuture future) noexcept:
         """Have `send_again` send it, although it may be stored unless it was refused."""
         future.unsent = True
-        if future.refusal is None:
+        if not future.refused:
             future.doubtful = True
 
     def connected(self) -> bool:
@@ -685,7 +682,7 @@ cdef class AckWindow(AckSlots):
             # On a slow line the acks come late, but in order.
             silent = self.answered < before and self.outbox.unsent() == 0
             for future in self.all_waiting():
-                if future.sent < before and future.refusal is None and (
+                if future.sent < before and not future.refused and (
                     silent or future.number < self.newest
                 ):
                     self.send_later(future)

@@ -365,9 +365,29 @@ def test_a_message_without_a_stream_is_sent_again_until_a_stream_takes_it(
 def test_a_message_that_no_stream_takes_in_time_fails(
     js: jsync.JetStream, unique: str
 ) -> None:
-    with js.publisher(resend=True, ack_timeout=3.0) as publisher:
+    with js.publisher(resend=True, ack_timeout=3.0, retry_wait=LONG) as publisher:
         future = publisher.publish(unique, b"1", msg_id="1")
         assert isinstance(future.exception(LONG), errors.NoStreamResponseError)
+
+
+def test_a_resent_message_without_an_answer_names_the_last_answer(
+    far: jsync.JetStream, proxy: FaultProxy, unique: str
+) -> None:
+    answers: list[bytes] = []
+
+    def first_answer_only(frame: bytes, to: Side) -> bool:
+        if b"503" not in frame:
+            return True
+        answers.append(frame)
+        return len(answers) == 1
+
+    proxy.rewrite(frame_filter(first_answer_only))
+    with far.publisher(resend=True, ack_timeout=3.0) as publisher:
+        error = publisher.publish(unique, b"1", msg_id="1").exception(LONG)
+    assert isinstance(error, errors.TimeoutError)
+    assert f"; the last answer: {error.__cause__}" in str(error)
+    assert isinstance(error.__cause__, errors.NoStreamResponseError)
+    assert len(answers) > 1
 
 
 def test_a_resent_message_without_a_stream_may_have_been_stored(
