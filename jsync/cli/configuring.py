@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -13,6 +12,7 @@ from jsync.models import Model
 
 from .failures import words_of
 from .output import echo, write_json
+from .stdin import standard_input
 from .values import spelled
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def read_config(path: Path, kind: type[Config]) -> Config:
     Raises `click.UsageError` for what is no JSON, `ConfigError` for a bad value.
     """
     try:
-        text = sys.stdin.read() if str(path) == "-" else path.read_text("utf-8")
+        text = standard_input().read() if str(path) == "-" else path.read_bytes()
         found = json.loads(text)
     except OSError as error:
         raise click.UsageError(words_of(error)) from None

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, cast
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -15,6 +14,7 @@ from .completion import FILE, OBJECT, STORE
 from .family import Family
 from .listing import write_names
 from .output import byte_output, echo, write_facts, write_json, write_line, write_table
+from .stdin import standard_input
 from .values import DURATION, HEADER, NOTE, SIZE, Number
 
 if TYPE_CHECKING:
@@ -154,8 +154,7 @@ def put(
         def run(progress: Callable[[int, int | None], object]) -> jsync.ObjectInfo:
             if file != "-":
                 return found.put_file(file, name, progress=progress, **options)
-            data = cast("BinaryIO", sys.stdin.buffer)
-            return found.put(name or "", data, progress=progress, **options)
+            return found.put(name or "", standard_input(), progress=progress, **options)
 
         info = _with_bar(run, name or file, "bytes put", shown=not no_progress)
     _write(info, settings)

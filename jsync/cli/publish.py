@@ -12,6 +12,7 @@ import click
 
 from .output import echo, write_json
 from .settings import flush
+from .stdin import standard_input
 from .templates import Draft, templates_option
 from .values import DURATION, HEADER, Number
 
@@ -47,10 +48,10 @@ def bodies(body: str | None, send_on: str) -> Iterator[bytes]:
         yield b""
         return
     if send_on == "newline":
-        for line in sys.stdin.buffer:
+        for line in standard_input():
             yield line.removesuffix(b"\n")
     else:
-        yield sys.stdin.buffer.read()
+        yield standard_input().read()
 
 
 @click.command()

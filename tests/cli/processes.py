@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import fcntl
+import os
 import signal
 import subprocess
 import sys
 import termios
 import threading
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -91,6 +93,11 @@ class Process:
     def interrupt(self) -> None:
         """Send Ctrl-C."""
         self._process.send_signal(signal.SIGINT)
+
+    def interrupt_beside(self) -> None:
+        """Send Ctrl-C to a thread that is not the main one. On Linux."""
+        threads = [int(one.name) for one in Path(f"/proc/{self.pid}/task").iterdir()]
+        os.kill(max(threads), signal.SIGINT)
 
     def wait(self) -> int:
         """Wait for its end without reading its output, and return the exit code."""

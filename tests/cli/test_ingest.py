@@ -365,6 +365,18 @@ def test_ctrl_c_ends_the_ingest_after_all_is_stored_and_reports_the_last_row(
     assert output.startswith(f"700 rows into {batched.name}")
 
 
+def test_ctrl_c_that_another_thread_takes_ends_the_wait_for_input(
+    server: LocalServer, batched: Stream
+) -> None:
+    command = ("ingest", "-", "--source", "rows", "--subject", f"{batched.name}.x")
+    with Process(server, *command) as process:
+        process.feed(numbers(range(700)))
+        wait_for(lambda: count(batched) == 700)
+        process.interrupt_beside()
+        process.await_words("Ctrl-C again stops at once")
+        assert process.finish()[0] == 130
+
+
 def test_a_second_ctrl_c_waits_for_nothing(own_server: StartServer) -> None:
     server = own_server()
     command = ["ingest", "-", "--source", "rows", "--subject", "x"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import enum
-import sys
 from contextlib import ExitStack
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -16,6 +15,7 @@ from jsync.errors import ConfigError, Error
 from ..completion import FILE, STREAM
 from ..failures import Code, say, words_of
 from ..output import echo, write_json
+from ..stdin import standard_input
 from .files import FORMATS, STDIN, identity_of, is_pipe, open_source
 from .ids import PositionIds, TemplateIds
 from .load import Load
@@ -64,7 +64,7 @@ class Wish(NamedTuple):
             path,
             form=self.form,
             identity=self.source,
-            stdin=sys.stdin.buffer,
+            stdin=standard_input(),
         )
 
     def ids_of(self, source: Source) -> Ids | None:
