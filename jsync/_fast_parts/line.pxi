@@ -25,6 +25,9 @@ cdef enum:
     # When it has just left, what nobody waits for may have to wait for both, a millisecond.
     # A thread that begins to wait for the I/O thread calls it back at once.
     WAITED_FOR_NS = LAZY_NS - ASIDE_NS
+    # While another thread reads, one that waits leaves the socket alone for so long: there
+    # is something to read until the other one has read it.
+    TAKEN_NS = 100_000
 
 cdef int64_t LONGEST_POLL_NS = 3_600_000_000_000
 cdef int64_t BREATH_NS = 1_000_000_000  # and so soon
@@ -497,7 +500,7 @@ cdef class Line(Parser):
         cdef pollfd fds[2]
         cdef int fd = glance_int(&self.fd)
         cdef int64_t left, now = 0, longest = LONGEST_POLL_NS
-        cdef bint woken, told
+        cdef bint woken, told, taken = False
         if load_int(&self.borrowed) or not self.is_readable(fd):
             return False
         if glance_int(&self.secure) and (
@@ -528,10 +531,14 @@ cdef class Line(Parser):
                     fds[1].fd = self.notify_fds[0]
                     fds[0].events = fds[1].events = POLLIN
                     fds[0].revents = fds[1].revents = 0
-                    jsync_poll(fds, 2, min(left, longest))
+                    if taken:
+                        jsync_poll(&fds[1], 1, min(left, TAKEN_NS))
+                    else:
+                        jsync_poll(fds, 2, min(left, longest))
                     if fds[1].revents:
                         drain_pipe(self.notify_fds[0])
-                if not fds[0].revents or not self.try_turn():
+                taken = fds[0].revents and not self.try_turn()
+                if taken or not fds[0].revents:
                     continue
                 try:
                     if self.may_read(fd):

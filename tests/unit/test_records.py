@@ -383,6 +383,33 @@ def test_no_thread_receives_while_another_decrypts(pair: Pair) -> None:
         pair.heard()
 
 
+def test_a_thread_that_waits_does_not_spin_while_another_decrypts(pair: Pair) -> None:
+    """The other thread needs that CPU to be done, and there is something to read until then."""
+    waiter = Waiter(pair.outbox)
+    waiting = threading.Thread(target=waiter.wait, args=(60.0,))
+    busy: list[float] = []
+    seconds = 0.4
+
+    def have_it_wait() -> None:
+        pair.far.sendall(pair.encrypted(frame(b"second")))
+        waiting.start()
+        assert waiting.ident is not None
+        time.sleep(seconds)
+        clock = time.pthread_getcpuclockid(waiting.ident)
+        busy.append(time.clock_gettime(clock))
+
+    pair.context.inside = have_it_wait
+    pair.far.sendall(pair.encrypted(frame(b"first")))
+    in_a_thread(pair.turn)
+    waiter.set(None)
+    waiting.join(60)
+    assert not waiting.is_alive()
+    assert busy[0] < seconds / 2
+    heard: list[bytes] = []
+    in_a_thread(lambda: heard.extend(pair.mailbox.next(60).data for _ in range(2)))
+    assert heard == [b"first", b"second"]
+
+
 def test_a_connection_is_given_up_once_no_thread_encrypts(pair: Pair) -> None:
     holding = threading.Thread(target=pair.outbox.hold)
     given_up: list[bool] = []
