@@ -51,7 +51,7 @@ STUB = {"models.ack", "models.publish"}
 DOORS = {
     "socket": {"core.transport", "core.proxies", "core.dialing", "server"},
     "ssl": {"core.tls", "core.options", "connection"},
-    "select": {"cli.keys", "core.transport"},
+    "select": {"cli.keys", "cli.stdin", "core.transport"},
     "signal": {
         "cli",
         "cli.local_server",
