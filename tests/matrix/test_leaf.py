@@ -11,7 +11,6 @@ from jsync import errors
 from jsync.jetstream.versions import PAUSE
 from jsync.server import LocalServer
 
-from ..server.support import SOON
 from ..servers import free_port, wait_for
 from .leaf import answers, hub_of, leaf_before, leaf_of
 from .lines import binary_of
@@ -103,6 +102,6 @@ def test_the_version_is_asked_for_again_on_another_connection() -> None:
         old.stop()
         new.start()
         leaf.restart()
-        nc.flush(SOON)
+        wait_for(lambda: nc.stats().reconnects >= 1)
         wait_for(lambda: answers(js))
         assert js.create_stream(name="A", allow_atomic=True).config.allow_atomic

@@ -81,9 +81,10 @@ def test_many_forgotten_connections_in_use_end_cleanly(
         with Child(script, server.url, unique) as child:
             code, _, complaints = child.finish()
         assert code == 0
-        # The only complaint is that it had more bytes than it could send in a second.
+        # It may complain that it had more bytes than it could send in a second, and that a
+        # thread did not keep up with its messages.
         for line in complaints.splitlines():
-            assert "bytes unsent" in line
+            assert "bytes unsent" in line or "SlowConsumerError" in line
 
 
 @pytest.mark.parametrize(

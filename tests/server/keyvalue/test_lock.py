@@ -163,16 +163,17 @@ def test_a_stopped_holder_sees_that_it_has_lost_the_lock(
 def test_a_lock_is_kept_over_a_kill_of_the_server_and_lost_with_it(
     own_server: StartServer,
 ) -> None:
-    server, told = own_server(), Recorder()
-    with connect(server.url, Events()) as nc:
+    server, told, events = own_server(), Recorder(), Events()
+    with connect(server.url, events) as nc:
         js = nc.jetstream(timeout=3.0)
         kv = js.create_key_value(bucket="L", limit_marker_ttl=60)
         lock = kv.lock("a", ttl=10, on_lost=told)
         assert lock.acquire(SOON)
         token = lock.token
-        for _ in range(3):
+        for number in range(1, 4):
             server.kill()
             server.start()
+            events.wait("reconnect", number)
             revision = kv.get("a", timeout=LONG).revision
             wait_for(functools.partial(renewed, kv, revision))
         assert lock.token == token
