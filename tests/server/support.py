@@ -64,15 +64,33 @@ class Thread(Generic[Result]):
 
     def wait_until_blocked(self) -> None:
         """Block until the call waits for something."""
-        seen, since = None, time.monotonic()
-        deadline = since + SOON
-        while not self.ended and time.monotonic() < since + 0.05:
-            now = whereabouts(self._thread)
-            if now is None or now != seen:
-                seen, since = now, time.monotonic()
-            if time.monotonic() > deadline:
-                raise TimeoutError("the call does not block")
-            time.sleep(0.005)
+        wait_until_blocked(self._thread, lambda: self.ended)
+
+
+def wait_until_blocked(
+    thread: threading.Thread,
+    ended: Callable[[], bool] = lambda: False,
+    progress: Callable[[], object] = lambda: None,
+) -> None:
+    """Block until a thread has stood still for 50 ms, or has ended.
+
+    `progress` returns a value that changes when the thread gets on. The thread is looked at
+    before and after the 50 ms: on a busy machine the sleep can last longer, while the thread
+    runs.
+    """
+    seen: object = None
+    since = time.monotonic()
+    deadline = since + SOON
+    while not ended():
+        where = whereabouts(thread)
+        now = where and (where, progress())
+        if now is None or now != seen:
+            seen, since = now, time.monotonic()
+        elif time.monotonic() >= since + 0.05:
+            return
+        if time.monotonic() > deadline:
+            raise TimeoutError("the thread does not block")
+        time.sleep(0.005)
 
 
 def whereabouts(thread: threading.Thread) -> object:

@@ -34,7 +34,7 @@ pytestmark = pytest.mark.server
 INTERRUPTED = """
     import os, signal, sys, threading, time
     import jsync
-    from tests.server.support import whereabouts
+    from tests.server.support import wait_until_blocked
 
     url, hole, name, how = sys.argv[1:]
     progress = 0
@@ -42,12 +42,7 @@ INTERRUPTED = """
     released = threading.Event()
 
     def interrupt_when_blocked():
-        seen, since = None, time.monotonic()
-        while time.monotonic() < since + 0.05:
-            now = whereabouts(threading.main_thread())
-            if now is None or (now, progress) != seen:
-                seen, since = now and (now, progress), time.monotonic()
-            time.sleep(0.005)
+        wait_until_blocked(threading.main_thread(), progress=lambda: progress)
         sent.append(time.monotonic())
         if how != "other-thread":
             os.kill(os.getpid(), signal.SIGINT)

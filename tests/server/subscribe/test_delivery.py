@@ -239,15 +239,10 @@ def test_ctrl_c_ends_a_wait_and_leaves_it_usable(
     script = """
         import os, signal, sys, threading, time
         import jsync
-        from tests.server.support import whereabouts
+        from tests.server.support import wait_until_blocked
 
         def interrupt_when_blocked():
-            seen, since = None, time.monotonic()
-            while seen is None or time.monotonic() < since + 0.05:
-                now = whereabouts(threading.main_thread())
-                if now is None or now != seen:
-                    seen, since = now, time.monotonic()
-                time.sleep(0.005)
+            wait_until_blocked(threading.main_thread())
             os.kill(os.getpid(), signal.SIGINT)
 
         with jsync.connect(sys.argv[1]) as nc:
