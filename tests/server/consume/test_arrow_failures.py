@@ -164,7 +164,9 @@ INTERRUPTED = """
 
 ASKED_TO_END = """
     import signal, sys
-    import jsync, pyarrow
+    # The first table imports pandas, and Python warns of the file of a module that the signal
+    # leaves open.
+    import jsync, pandas, pyarrow
 
     def end(*_):
         print("asked once", flush=True)
