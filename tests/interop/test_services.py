@@ -22,7 +22,7 @@ import jsync
 from jsync import errors
 
 from .go_program import GoClient, nats_command
-from .test_nats_py import theirs
+from .test_nats_py import sent, theirs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -274,7 +274,7 @@ async def serving(other: Any, name: str, use: Callable[[], object]) -> None:
     group = service.add_group(name=name)
     await group.add_endpoint(name="echo", handler=echo)
     await group.add_endpoint(name="no", handler=no)
-    await other.flush()
+    await sent(other)
     try:
         await asyncio.to_thread(use)
     finally:

@@ -11,7 +11,7 @@ import jsync
 
 from ..server.support import SOON
 from ..servers import wait_for
-from .test_nats_py import theirs
+from .test_nats_py import sent, theirs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -55,7 +55,7 @@ def test_members_of_a_queue_group_are_of_both_clients(
         if first == "jsync":
             join()
         await other.jetstream().subscribe(subject, "q", handle)
-        await other.flush()
+        await sent(other)
         if first != "jsync":
             join()
         for number in range(60):
@@ -64,7 +64,7 @@ def test_members_of_a_queue_group_are_of_both_clients(
         while len(handled) + len(ours) < 60:
             assert asyncio.get_running_loop().time() < deadline
             await asyncio.sleep(0.005)
-        await other.flush()  # including the last acks
+        await sent(other)  # including the last acks
         return handled
 
     handled = theirs(server, work)
