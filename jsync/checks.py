@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from datetime import timedelta
 from math import inf, isnan
 from numbers import Integral, Real
@@ -140,7 +141,30 @@ def flag(value: object, name: str) -> bool:
     raise ConfigError(f"{name} has to be True or False, not {value!r}")
 
 
-def callback(value: object, name: str) -> None:
-    """Raise `ConfigError` unless `value` is None or can be called."""
-    if value is not None and not callable(value):
+def call(value: object, name: str) -> None:
+    """Raise `ConfigError` unless `value` can be called, and does its work then.
+
+    A coroutine function only returns a coroutine. Its body would never run.
+    """
+    if not callable(value):
         raise ConfigError(f"{name} has to be callable, not {value!r}")
+    # `partial` and bound methods are looked through. An object may have `async __call__`.
+    functions = (value, getattr(value, "__call__", None))  # noqa: B004 (not a test for it)
+    if any(map(inspect.iscoroutinefunction, functions)):
+        raise ConfigError(
+            f"{name} is a coroutine function, which nobody would await here: jsync calls "
+            "it on a thread of its own, so write def without async"
+        )
+    if any(map(inspect.isgeneratorfunction, functions)) or any(
+        map(inspect.isasyncgenfunction, functions)
+    ):
+        raise ConfigError(
+            f"{name} is a generator function: a call would run nothing of it, so write it "
+            "without yield"
+        )
+
+
+def callback(value: object, name: str) -> None:
+    """Raise `ConfigError` unless `value` is None or fit for `call`."""
+    if value is not None:
+        call(value, name)

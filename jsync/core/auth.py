@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
+from ..checks import call
 from ..errors import AuthenticationError, ConfigError
 
 if TYPE_CHECKING:
@@ -70,10 +71,14 @@ class Authenticator:
         for name, secret in (("user", user), ("password", password), ("token", token)):
             if not (secret is None or isinstance(secret, str) or callable(secret)):
                 raise ConfigError(f"{name} has to be a str or a callable returning one")
+            if callable(secret):
+                call(secret, name)
             if secret == "" and name != "password":
                 raise ConfigError(f"{name} is empty")
-        if auth_callback is not None and not callable(auth_callback):
-            raise ConfigError("auth_callback has to be callable")
+        if auth_callback is not None:
+            if not callable(auth_callback):  # it may be a secret in the wrong place
+                raise ConfigError("auth_callback has to be callable")
+            call(auth_callback, "auth_callback")
         if nkey_seed is not None:
             self._nkey_seed = _check_nkey_seed(nkey_seed)
         if creds is not None:

@@ -9,7 +9,7 @@ from os import PathLike
 from typing import TYPE_CHECKING, TypeAlias
 
 from .._fast import check_publish_subject
-from ..checks import callback, count, flag, seconds, span
+from ..checks import call, callback, count, flag, seconds, span
 from ..errors import ConfigError, InvalidSubjectError
 
 if TYPE_CHECKING:
@@ -115,7 +115,9 @@ class Options:
             if name.startswith("on_") or name in ("reconnect_delay", "dialer"):
                 callback(getattr(self, name), name)
         self._check_proxy()
-        if self.ws_headers is not None and not callable(self.ws_headers):
+        if callable(self.ws_headers):
+            call(self.ws_headers, "ws_headers")
+        elif self.ws_headers is not None:
             from .websocket import check_headers  # noqa: PLC0415 (few have a WebSocket)
 
             check_headers(self.ws_headers)

@@ -6,7 +6,7 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from .._fast import Mailbox
-from ..checks import count, seconds
+from ..checks import callback, count, seconds
 from ..errors import (
     ConfigError,
     ConnectionLostError,
@@ -84,8 +84,7 @@ def request_many(
             raise ConfigError(f"stall has to be above 0 seconds, not {stall!r}")
     if max_messages is not None:
         count(max_messages, "max_messages", 1)
-    if sentinel is not None and not callable(sentinel):
-        raise ConfigError("sentinel has to be callable")
+    callback(sentinel, "sentinel")
     session.outbox.check_process()
     if timeout <= 0:
         raise LateError(f"no time for a request to {subject!r}: timeout is {timeout} s")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from .._fast import Pin
-from ..checks import callback as check_callback, count, seconds, word
-from ..errors import ConfigError, TimeoutError as LateError
+from ..checks import call, callback as check_callback, count, seconds, word
+from ..errors import TimeoutError as LateError
 from .management import ManagedConsumer
 from .pulls.arrow import AHEAD_BYTES, MOST_ROWS, ArrowBatches, arrow_batches
 from .pulls.driver import ContinuousPull
@@ -456,8 +456,7 @@ class Consumer(ManagedConsumer):
         """
         config = None if self._info is None else self._info.config
         delay = check_exception(on_exception, nak_delay, retry, config)
-        if not callable(handler):
-            raise ConfigError("handler has to be callable")
+        call(handler, "handler")
         workers = count(workers, "workers", 1)
         limits = consume_limits(
             max_messages=max_messages,

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
+from ..checks import call
 from ..errors import ConfigError, ServiceError
 from .request import Request
 
@@ -47,8 +48,7 @@ def bind(handler: Callable[..., object]) -> Bound:
         ConfigError: It takes other parameters than a payload and a `Request`, or an
             annotation cannot be used.
     """
-    if not callable(handler):
-        raise ConfigError(f"the handler has to be callable, not {handler!r}")
+    call(handler, "the handler")
     name = getattr(handler, "__qualname__", repr(handler))
     parameters, hints = _signature(handler, name)
     takes_request, payload, places = False, _NOTHING, ""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, get_type_hints
 import msgspec
 
 from .._fast import JetStreamMsg, Msg
-from ..checks import count, span
+from ..checks import call, count, span
 from ..core.around import inside
 from ..errors import CodecError, ConfigError
 from ..jetstream.retries.engine import Retry
@@ -115,8 +115,7 @@ def adapted(
     function: Callable[..., Any], payload: Any = None
 ) -> Callable[[JetStreamMsg], object]:
     """Return the handler as a function of a message, which decodes the payload."""
-    if not callable(function):
-        raise ConfigError(f"a handler has to be callable, not {function!r}")
+    call(function, "a handler")
     kinds = _annotations(function)
     if len(kinds) not in (1, 2):
         raise ConfigError(

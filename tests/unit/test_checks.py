@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from datetime import timedelta
 from decimal import Decimal
 from enum import IntEnum
 from fractions import Fraction
+from functools import partial
 from math import inf, nan
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +17,7 @@ import pytest
 from jsync.checks import (
     MOST_COUNT,
     MOST_SEQUENCE,
+    call,
     callback,
     count,
     flag,
@@ -25,7 +28,7 @@ from jsync.errors import ConfigError
 from jsync.jetstream.pulls.engine import consume_limits, fetch_request, idle_seconds
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import AsyncIterator, Callable, Iterator
 
 
 class Level(IntEnum):
@@ -125,6 +128,51 @@ def test_a_callback_can_be_called_or_is_none() -> None:
     callback(print, "on_error")
     with pytest.raises(ConfigError, match="on_error has to be callable, not 3"):
         callback(3, "on_error")
+
+
+class Handling:
+    """An object that can be called, and methods that can be called."""
+
+    def __call__(self, msg: object) -> None: ...
+
+    async def wait(self, msg: object) -> None: ...
+
+
+class Waiting:
+    async def __call__(self, msg: object) -> None: ...
+
+
+async def handle_later(msg: object) -> None: ...
+
+
+def handle_in_parts(msg: object) -> Iterator[None]:
+    yield
+
+
+async def handle_in_parts_later(msg: object) -> AsyncIterator[None]:
+    yield
+
+
+@pytest.mark.parametrize(
+    "value", [handle_later, partial(handle_later), Handling().wait, Waiting()]
+)
+def test_a_call_that_nobody_would_await_is_rejected(value: Any) -> None:
+    with pytest.raises(ConfigError, match=r"handler is a coroutine .* without async"):
+        call(value, "handler")
+
+
+@pytest.mark.parametrize("value", [handle_in_parts, handle_in_parts_later])
+def test_a_call_that_would_run_nothing_is_rejected(value: Any) -> None:
+    with pytest.raises(ConfigError, match=r"handler is a generator .* without yield"):
+        call(value, "handler")
+
+
+@pytest.mark.parametrize(
+    "value",
+    [Handling(), Handling, [].append, partial(print), contextmanager(handle_in_parts)],
+)
+def test_whatever_runs_when_it_is_called_is_taken(value: Any) -> None:
+    call(value, "handler")
 
 
 # Arguments of pulls -----------------------------------------------------------------

@@ -6,7 +6,7 @@ import logging
 from time import monotonic
 from typing import TYPE_CHECKING, cast
 
-from ...checks import seconds
+from ...checks import call, seconds
 from ...core.single import Single
 from ...errors import SubscriptionClosedError, TimeoutError as LateError
 from ..pulls.faces import ConsumeContext, check_exception
@@ -141,6 +141,7 @@ class GroupMember(Single):
             ConfigError: The arguments cannot be combined.
         """
         delay = check_exception(on_exception, nak_delay, retry, self._consumer_config)
+        call(handler, "handler")
         membership = self._membership
         session = membership.session
         retrier = None

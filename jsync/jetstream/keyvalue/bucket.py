@@ -485,8 +485,7 @@ class KeyValue(Generic[Value]):
             InvalidKeyError: A filter is not allowed. Nothing is sent.
             BucketNotFoundError: The bucket was deleted.
         """
-        if callback is not None and not callable(callback):
-            raise ConfigError("callback has to be callable")
+        check_callback(callback, "callback")
         changes = open_changes(
             *(self._api, self._layout, filters),
             include_history=include_history,
@@ -594,9 +593,8 @@ class KeyValue(Generic[Value]):
             UnsupportedFeatureError: nats-server is older than 2.11. Nothing is sent.
             MessageTTLDisabledError: The bucket has no `limit_marker_ttl`.
         """
-        for name, callback in (("on_elected", on_elected), ("on_lost", on_lost)):
-            if callback is not None and not callable(callback):
-                raise ConfigError(f"{name} has to be callable")
+        check_callback(on_elected, "on_elected")
+        check_callback(on_lost, "on_lost")
 
         def make(lost: Callable[[LockLostError], object]) -> Lock:
             return self.lock(key, ttl=ttl, on_lost=lost)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 from typing import TYPE_CHECKING, Any, TypedDict
 
-from ...checks import callback as check_callback, seconds
+from ...checks import call, callback as check_callback, seconds
 from ...core.closing import Closing
 from ...core.deadline import deadline_after
 from ...core.shared import RLock
@@ -395,8 +395,7 @@ class OrderedConsumer(Closing):
                 "on_exception of an ordered consumer is continue or stop, not "
                 f"{on_exception!r}: its messages cannot be given back"
             )
-        if not callable(handler):
-            raise ConfigError("handler has to be callable")
+        call(handler, "handler")
         limits = self._limits(
             max_messages=max_messages,
             max_bytes=max_bytes,

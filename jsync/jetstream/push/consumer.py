@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ...checks import callback as check_callback, patience, whole
+from ...checks import call, callback as check_callback, patience, whole
 from ...errors import ConfigError
 from ...models import ConsumerConfig
 from .. import management
@@ -90,8 +90,7 @@ class PushConsumer(ManagedConsumer):
         """
         config = None if self._info is None else self._info.config
         delay = check_exception(on_exception, nak_delay, retry, config)
-        if not callable(handler):
-            raise ConfigError("handler has to be callable")
+        call(handler, "handler")
         check_callback(on_error, "on_error")
         whole(workers, "workers", 1)
         for name, limit in (

@@ -7,12 +7,11 @@ says.
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from ...checks import whole
+from ...checks import callback as check_callback, whole
 from ...errors import (
     ConfigError,
     ConfigMismatchError,
@@ -119,15 +118,7 @@ def check_call(
         raise ConfigError("callback and cb are the same thing: give one")
     chosen = cb if callback is None else callback
     for what, function in (("callback", chosen), ("on_error", on_error)):
-        if function is None:
-            continue
-        if not callable(function):
-            raise ConfigError(f"{what} has to be callable, not {function!r}")
-        if inspect.iscoroutinefunction(function):
-            raise ConfigError(
-                f"{what} is a coroutine function, which nobody would await here: jsync "
-                "calls it on a thread of its own, so write def without async"
-            )
+        check_callback(function, what)
     whole(max_pending_messages, "pending_msgs_limit", 1)
     whole(max_pending_bytes, "pending_bytes_limit", 1)
     return chosen
