@@ -10,7 +10,11 @@ from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from ..checks import callback as check_callback, seconds as check_seconds
+from ..checks import (
+    call as check_call,
+    callback as check_callback,
+    seconds as check_seconds,
+)
 from ..connection import connect as connect_to
 from ..core.closing import Closing
 from ..core.gate import Gate
@@ -192,6 +196,7 @@ class Worker:
         Returns:
             The function unchanged.
         """
+        check_call(function, "on_start")
         self._starts.append(function)
         return function
 
@@ -207,6 +212,7 @@ class Worker:
         Returns:
             The function unchanged.
         """
+        check_call(function, "on_stop")
         self._stops.append(function)
         return function
 
@@ -298,6 +304,8 @@ class RunningWorker(Closing, Single):
         self._on_error = on_error
         self._calls: list[Calls] = []
         self._sources: list[Source] = []
+        self._lags: dict[Source, tuple[int, int]] = {}
+        """The last answers of those that have answered."""
         self._running: list[ConsumeContext] = []
         self._stranded: list[Stranded] = []
         self._finished = Gate(nc.session.outbox)
@@ -408,10 +416,11 @@ class RunningWorker(Closing, Single):
         return at_work and not self._stopped and self._nc.is_connected
 
     def report(self, *, lag: bool = False) -> Report:
-        """Return the counts so far, by `STREAM.CONSUMER`.
+        """Return the counts so far, by `STREAM.CONSUMER`, and the lag that is known.
 
         Args:
-            lag: Ask the server for the lag of each consumer as well. This blocks.
+            lag: Ask the server for the lag of each consumer. This blocks. Otherwise the
+                last answer counts. After a failed request the lag is unknown.
 
         Returns:
             The counts of this process.
@@ -420,8 +429,12 @@ class RunningWorker(Closing, Single):
         for call, source in zip(self._calls, self._sources, strict=True):
             figures = call.figures()
             if lag:
-                with contextlib.suppress(Error):
-                    figures.pending, figures.ack_pending = source.lag()
+                try:
+                    self._lags[source] = source.lag()
+                except Error:
+                    self._lags.pop(source, None)
+            if source in self._lags:
+                figures.pending, figures.ack_pending = self._lags[source]
             found.consumers[f"{call.route.stream}.{call.route.consumer}"] = figures
         return found
 

@@ -85,6 +85,26 @@ def test_a_handler_gets_each_message_and_returning_acknowledges_it(
     assert js.consumer(stream.name, "w").info().ack_floor.consumer_seq == 50
 
 
+def test_a_report_keeps_the_lag_until_the_server_cannot_tell_it(
+    nc: jsync.Connection, js: jsync.JetStream, stream: jsync.Stream, app: jsync.Worker
+) -> None:
+    @app.handle(f"{stream.name}.a", consumer="w")
+    def handle(order: Order) -> None:
+        raise AssertionError("there is no message")
+
+    def lag(*, ask: bool) -> tuple[int | None, int | None]:
+        figures = running.report(lag=ask).consumers[f"{stream.name}.w"]
+        return figures.pending, figures.ack_pending
+
+    with app.start(nc) as running:
+        assert lag(ask=False) == (None, None)
+        assert lag(ask=True) == (0, 0)
+        assert lag(ask=False) == (0, 0)
+        js.consumer(stream.name, "w").delete()
+        assert lag(ask=True) == (None, None)
+        assert lag(ask=False) == (None, None)
+
+
 def test_a_failed_message_is_retried_and_becomes_a_dead_letter(
     nc: jsync.Connection,
     js: jsync.JetStream,
