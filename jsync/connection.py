@@ -207,7 +207,8 @@ def connect(
         connect_timeout: Seconds for the first connection, over all servers. After a
             loss: seconds for each attempt. Default: 5.
         retry_on_failed_connect: Treat a failed first attempt like a lost connection.
-            The call returns the connection while jsync still tries.
+            The call returns the connection as soon as each server has failed once, and
+            jsync goes on trying.
         allow_reconnect: Reconnect after a loss. Otherwise the connection closes.
         max_reconnects: Give up a server that fails this many times in a row. Default:
             -1, never.
@@ -317,12 +318,12 @@ def connect(
     session = Session(options, IOThread)
     try:
         session.start()
-        try:
-            # Wait a little longer than the I/O thread, which knows the reason.
-            session.await_connected(monotonic() + options.connect_timeout + 0.25)
-        except LateError:
-            if not retry_on_failed_connect:
-                raise
+        # Wait a little longer than the I/O thread, which knows the reason.
+        deadline = monotonic() + options.connect_timeout + 0.25
+        if options.retry_on_failed_connect:
+            session.await_first_round(deadline)
+        else:
+            session.await_connected(deadline)
         return Connection(session, jetstream)
     except BaseException:
         session.close(0)

@@ -19,6 +19,7 @@ from ..errors import (
     AuthenticationError,
     ConnectionError as BrokenError,
     ConnectionLostError,
+    ConnectTimeoutError,
     Error,
     NoServersError,
     PermissionsError,
@@ -222,8 +223,10 @@ class IOThread:
     def _live(self) -> Exception | None:
         """Connect, serve, reconnect; why that ended, or None when it was asked to stop."""
         opened = self._first_connect()
-        if opened is None and not self._options.retry_on_failed_connect:
-            return self._failure("cannot connect")
+        if opened is None:
+            if not self._options.retry_on_failed_connect:
+                return self._failure("cannot connect")
+            self._session.first_round.set(None)
         while opened := opened or self._reconnect():
             loss = self._serve(opened)
             if loss is None:
@@ -761,6 +764,10 @@ class IOThread:
 
 
 def _as_error(server: Server, error: Exception) -> Error:
+    if isinstance(error, LateError) and not isinstance(error, BrokenError):
+        late = ConnectTimeoutError(str(error))
+        late.__cause__ = error.__cause__
+        return late
     if isinstance(error, Error):
         return error
     failure = BrokenError(f"{server.url}: {getattr(error, 'strerror', None) or error}")

@@ -205,6 +205,8 @@ class Session:
                 options.write_timeout,
             )
             self.line = Line(self.outbox, self.waker.read_fd)
+            self.first_round = Waiter(self.outbox, local=True)
+            """Done once we are connected, or no server took us at the first attempt."""
             self.spawner = Spawner()
             self.callbacks = Callbacks(self.name, self.spawner, options.on_error)
             inbox = f"{options.inbox_prefix}.{os.urandom(11).hex()}"
@@ -441,6 +443,12 @@ class Session:
                 self._waiting.discard(waiter)
         waiter.value()
 
+    def await_first_round(self, deadline: float) -> None:
+        """Block until connected, or no server took us; raise when closed meanwhile."""
+        self.first_round.wait(deadline - monotonic())
+        if self.state is ConnectionState.CLOSED:
+            raise self.closed_error()
+
     def sleep(self, seconds: float) -> None:
         """Block for so long; raise at once when closed meanwhile."""
         self.outbox.check_process()
@@ -508,6 +516,7 @@ class Session:
         if not again:
             # Before `connect` returns: whoever watches from then on sees what follows.
             self.callbacks.announce(Connected(url=server.url), self.options.on_connect)
+            self.first_round.set(None)
         for waiter in waiting:
             waiter.set(None)
         for interest in interests:
@@ -568,6 +577,7 @@ class Session:
             unsent = self.outbox.close(closed)
         if unsent:
             logger.warning("%s: closed with %d bytes unsent", self.name, unsent)
+        self.first_round.set(None)
         for waiter in waiting:
             waiter.fail(closed)
         self.line.fail_pings(closed)

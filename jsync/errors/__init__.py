@@ -6,9 +6,11 @@ Error
     │   ├── WriteTimeoutError         the write buffer stayed full
     │   ├── StallTimeoutError         a publisher's window stayed full
     │   ├── IngestTimeoutError        a fast ingest was not answered in time
-    │   └── HandlerTimeoutError       a handler of a worker took too long
+    │   ├── HandlerTimeoutError       a handler of a worker took too long
+    │   └── ConnectTimeoutError       a server did not take the connection in time
     ├── ConnectionError               the connection (also builtins.ConnectionError)
     │   ├── NoServersError            no server of the pool could be connected to
+    │   ├── ConnectTimeoutError       a server did not take the connection in time
     │   ├── ConnectionClosedError     the connection is closed
     │   ├── ConnectionLostError       it broke while this call was waiting
     │   │   ├── StaleConnectionError  the server stopped answering pings
@@ -282,6 +284,7 @@ from .client import (
     ConnectionClosedError as ConnectionClosedError,
     ConnectionError as ConnectionError,
     ConnectionLostError as ConnectionLostError,
+    ConnectTimeoutError as ConnectTimeoutError,
     DrainTimeoutError as DrainTimeoutError,
     Error as Error,
     ForkedProcessError as ForkedProcessError,

@@ -88,6 +88,14 @@ class NoServersError(ConnectionError):
         self.errors = errors or {}
 
 
+class ConnectTimeoutError(ConnectionError, TimeoutError):
+    """The server did not take the connection within `connect_timeout`.
+
+    It is also a `TimeoutError`. Check host and port: a firewall may drop what you send, or
+    something else listens there. A busy or distant server may need a longer `connect_timeout`.
+    """
+
+
 class ConnectionClosedError(ConnectionError):
     """The connection is closed. If you did not close it, `__cause__` has the reason.
 

@@ -307,6 +307,28 @@ def test_retry_on_failed_connect_returns_while_it_still_tries(
         assert sub.next().data == b"kept"
 
 
+def test_retry_on_failed_connect_does_not_wait_for_the_timeout(
+    own_server: StartServer,
+) -> None:
+    server = own_server()
+    server.kill()
+    begin = time.monotonic()
+    with jsync.connect(
+        server.url, retry_on_failed_connect=True, connect_timeout=60
+    ) as nc:
+        assert time.monotonic() - begin < SOON
+        assert not nc.is_connected
+        assert isinstance(nc.last_error, errors.ConnectionError)
+        nc.close()
+
+
+def test_retry_on_failed_connect_waits_for_a_server_that_is_there(
+    server: LocalServer,
+) -> None:
+    with jsync.connect(server.url, retry_on_failed_connect=True) as nc:
+        assert nc.is_connected
+
+
 def test_without_retry_the_first_failure_is_final(own_server: StartServer) -> None:
     server = own_server()
     server.kill()
