@@ -17,9 +17,14 @@ class APIError(JetStreamError):
     """
 
     by_err_code: ClassVar[dict[int, type[APIError]]] = {}
+    advice: ClassVar[str] = ""
+    """What to do about it, behind the server's words. Empty if they are enough."""
 
-    def __init_subclass__(cls, *, err_codes: tuple[int, ...] = ()) -> None:
+    def __init_subclass__(
+        cls, *, err_codes: tuple[int, ...] = (), advice: str = ""
+    ) -> None:
         super().__init_subclass__()
+        cls.advice = advice or cls.advice
         for err_code in err_codes:
             APIError.by_err_code[err_code] = cls
 
@@ -389,9 +394,15 @@ class MessageTTLError(APIError):
 
 
 class MessageTTLDisabledError(
-    MessageTTLError, FeatureDisabledError, err_codes=(10166,)
+    MessageTTLError,
+    FeatureDisabledError,
+    err_codes=(10166,),
+    advice="set allow_msg_ttl on the stream, or limit_marker_ttl on the bucket",
 ):
-    """You gave a `ttl`, but the stream has no `allow_msg_ttl`. Update the stream."""
+    """You gave a `ttl`, but the stream has no `allow_msg_ttl`. Update the stream.
+
+    A bucket needs `limit_marker_ttl` for this. Locks and elections have a `ttl` too.
+    """
 
 
 class MessageTTLInvalidError(MessageTTLError, err_codes=(10165,)):
@@ -447,7 +458,10 @@ class AtomicPublishError(APIError):
 
 
 class AtomicPublishDisabledError(
-    AtomicPublishError, FeatureDisabledError, err_codes=(10174,)
+    AtomicPublishError,
+    FeatureDisabledError,
+    err_codes=(10174,),
+    advice="set allow_atomic on the stream",
 ):
     """The stream has no `allow_atomic`: `update_stream(name=..., allow_atomic=True)`."""
 
@@ -500,7 +514,10 @@ class BatchPublishError(APIError):
 
 
 class BatchPublishDisabledError(
-    BatchPublishError, FeatureDisabledError, err_codes=(10205,)
+    BatchPublishError,
+    FeatureDisabledError,
+    err_codes=(10205,),
+    advice="set allow_batched on the stream",
 ):
     """The stream has no `allow_batched`: `update_stream(name=..., allow_batched=True)`."""
 

@@ -27,8 +27,9 @@ def api_error(error: object, asked: str = "") -> APIError:
     kind = APIError.by_err_code.get(told.err_code, APIError)
     about = f", asked {asked}" if asked else ""
     words = told.description or "JetStream API error"
+    advice = f": {kind.advice}" if kind.advice else ""
     return kind(
-        f"{words} (err_code {told.err_code}{about})",
+        f"{words} (err_code {told.err_code}{about}){advice}",
         code=told.code,
         err_code=told.err_code,
         description=told.description,

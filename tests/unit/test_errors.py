@@ -134,10 +134,16 @@ def test_a_reply_becomes_the_error_of_its_code(err_code: int) -> None:
     assert type(error) is errors.APIError.by_err_code[err_code]
     assert (error.code, error.err_code) == (code, err_code)
     assert error.description == description
-    assert str(error) == f"{description} (err_code {err_code})"
+    advice = f": {error.advice}" if error.advice else ""
+    assert str(error) == f"{description} (err_code {err_code}){advice}"
     again = pickle.loads(pickle.dumps(error))
     assert type(again) is type(error)
     assert vars(again) == vars(error)
+
+
+def test_a_ttl_that_is_not_enabled_names_the_field_that_enables_it() -> None:
+    error = api_error({"err_code": 10166, "description": "per-message TTL is disabled"})
+    assert "limit_marker_ttl on the bucket" in str(error)
 
 
 @pytest.mark.parametrize(
