@@ -504,7 +504,8 @@ class LocalCluster:
     def wait_until_ready(self, timeout: float = 120) -> None:
         """Block until every running server is healthy and follows the same leader.
 
-        Streams and consumers have leaders then, too.
+        Streams and consumers have leaders then, too. No server counts as offline, so you can
+        create a stream with as many replicas as servers run.
 
         Args:
             timeout: Seconds to wait.
@@ -526,15 +527,32 @@ class LocalCluster:
         try:
             leaders = {_leader(server) for server in running}
             below = {leader for server in running for leader in _leaders_below(server)}
+            offline = {name for server in running for name in _offline(server)}
             healthy = all(_page(s, "healthz")["status"] == "ok" for s in running)
         except OSError:  # a server has ended, or is paused
             return False
-        return healthy and len(leaders) == 1 and (leaders | below).issubset(names)
+        return (
+            healthy
+            and len(leaders) == 1
+            and (leaders | below).issubset(names)
+            and offline.isdisjoint(names)
+        )
 
 
 def _leader(server: LocalServer) -> str:
     """The name of the server that leads JetStream's own affairs."""
     return str(_page(server, "jsz").get("meta_cluster", {}).get("leader", ""))
+
+
+def _offline(server: LocalServer) -> Iterator[str]:
+    """The names of the servers that the leader counts as offline. Others count none.
+
+    A server that has come back counts as offline until the leader hears of it. Until then
+    nothing is placed there.
+    """
+    for peer in _page(server, "jsz").get("meta_cluster", {}).get("replicas") or ():
+        if peer.get("offline"):
+            yield str(peer.get("name", ""))
 
 
 def _leaders_below(server: LocalServer) -> Iterator[str]:
