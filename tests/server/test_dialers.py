@@ -18,7 +18,7 @@ import jsync
 from jsync import errors
 
 from ..faults import Events, connect
-from ..servers import wait_for
+from ..servers import free_port, wait_for
 from .support import LONG, SOON, refusing_url, works
 
 if TYPE_CHECKING:
@@ -45,8 +45,7 @@ pproxy.server.main()
 @contextlib.contextmanager
 def proxy(*protocols: str, secret: str = "") -> Iterator[int]:
     """A real proxy on another port, with a user and a password if `secret` is given."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
+    port = free_port()
     url = f"{'+'.join(protocols)}://127.0.0.1:{port}"
     command = [
         sys.executable,
