@@ -7,6 +7,7 @@
 #
 # PYTHON is a CPython configured with `--disable-gil --with-thread-sanitizer`, which can
 # import pytest and msgspec. VENV has Cython, a nats-server, and cryptography for certificates.
+# PYTHON itself needs neither nkeys nor cryptography, unless you set JSYNC_TESTS_WITHOUT.
 set -euo pipefail
 
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -44,6 +45,7 @@ mkdir certificates
 NATS_SERVER=${NATS_SERVER:-$venv/bin/nats-server} \
 JSYNC_MEETINGS=${JSYNC_MEETINGS:-300} JSYNC_SHARED_SECONDS=${JSYNC_SHARED_SECONDS:-4} \
 JSYNC_TESTS_CERTIFICATES=$copy/certificates \
+JSYNC_TESTS_WITHOUT=${JSYNC_TESTS_WITHOUT-nkeys cryptography} \
 TSAN_OPTIONS="suppressions=$root/tests/tsan.txt history_size=5 exitcode=66 ${TSAN_OPTIONS:-}" \
 PYTHON_GIL=0 PYTHONPATH=$copy${PYTHONPATH:+:$PYTHONPATH} \
   run -m pytest tests/unit/test_meetings.py tests/unit/test_barriers.py \
