@@ -215,7 +215,8 @@ cdef object ack_of(bytes data):
     if data == b"-NAK":
         return Ack("nak")
     if data.startswith(b"-NAK"):
-        return Ack("nak", int(data[len(b'-NAK {"delay": '):-1]) / 1_000_000_000)
+        digits = data[len(b'-NAK {"delay": '):len(data) - 1]
+        return Ack("nak", int(digits) / 1_000_000_000)
     return Ack("term", None, data[len(b"+TERM "):].decode() or None)
 
 

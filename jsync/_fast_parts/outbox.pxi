@@ -317,7 +317,7 @@ cdef class Outbox:
         """Take up to `most` bytes to compress; the I/O thread's, when not direct."""
         cdef bytes taken = b""
         cdef size_t n = 0, left = 0
-        cdef const char* data
+        cdef const char* data = NULL
         pthread_mutex_lock(&self.mutex)
         self.swap()
         self.next_bytes(&n, False)
