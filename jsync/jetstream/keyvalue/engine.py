@@ -22,6 +22,7 @@ from ...errors import (
     KeyNotFoundError,
 )
 from ..buckets.engine import no_bucket
+from ..retries.engine import words_of
 from ..stored.engine import LastOfEach
 from .codecs import KeyChain, Value, ValueChain, check_key_codec
 
@@ -248,7 +249,7 @@ class Layout(Generic[Value]):
             return key
         try:
             return self._keys.decode(key)
-        except ValueError as error:
+        except Exception as error:
             raise self._not_decoded("key", key, revision, error) from error
 
     def _value_of(
@@ -260,7 +261,7 @@ class Layout(Generic[Value]):
             return cast("Value", None)
         try:
             return self._values.decode(data, subject)
-        except (ValueError, msgspec.MsgspecError) as error:
+        except Exception as error:
             key = self._key_of(subject, revision)
             raise self._not_decoded("value of key", key, revision, error) from error
 
@@ -269,7 +270,7 @@ class Layout(Generic[Value]):
     ) -> CodecError:
         return CodecError(
             f"{what} {key!r} in bucket {self.bucket!r} at revision {revision} cannot be "
-            f"decoded: {error}; read it without the codec",
+            f"decoded: {words_of(error)}; read it without the codec",
             key=key,
             revision=revision,
         )

@@ -318,6 +318,7 @@ class Changes(Generic[Item]):
         """Have `callback` called with each entry, on a thread of its own.
 
         An entry that cannot be decoded is reported, and `bad` is called with the error.
+        Any other exception ends it, and is reported, too.
         `tick` is called there, too, after `every` so many seconds without an entry, and at
         the end.
         """
@@ -327,7 +328,9 @@ class Changes(Generic[Item]):
             try:
                 self._work(callback, bad, tick, every)
             except Error as error:
-                self._pull.report(error)
+                self._broke(error)
+            except BaseException as error:  # noqa: BLE001 - a codec of the user, for one
+                self._broke(wrap(f"the watch of {self._layout.bucket!r}", error))
             finally:
                 self.handed_over.open()
                 self.finished.open()
@@ -340,6 +343,16 @@ class Changes(Generic[Item]):
             # No thread could be started, or Ctrl-C interrupted the start.
             self._pull.stop()
             raise
+
+    def _broke(self, error: Error) -> None:
+        """Its own thread ends by an error, so nobody is left to read the rest."""
+        failure = self._mailbox.failure
+        if not self._mailbox.closed:
+            self.error = error
+            self._pull.stop()
+        elif self.error is None and failure is not None:
+            self.error = error
+        self._pull.report(error)
 
     def _work(
         self,

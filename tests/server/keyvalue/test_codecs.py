@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import zlib
 from typing import Any
 
 import msgspec
@@ -11,7 +12,9 @@ import pytest
 import jsync
 from jsync import errors
 
+from ...servers import wait_for
 from ..support import LONG, SOON, Recorder
+from .support import consumers
 
 pytestmark = pytest.mark.server
 
@@ -109,6 +112,114 @@ def test_a_value_that_cannot_be_decoded_is_reported_and_the_watch_continues(
         view.wait_for(users.put("a", BOB), LONG)
         assert watch.next(SOON).value == BOB
         assert view["a"] == BOB
+
+
+class Zipped:
+    """A codec whose `decode` raises an exception that is no `ValueError`."""
+
+    def encode(self, value: bytes, /) -> bytes:
+        return zlib.compress(value)
+
+    def decode(self, data: bytes, /) -> bytes:
+        return zlib.decompress(data)
+
+
+class TextlessError(Exception):
+    def __str__(self) -> str:
+        raise ValueError("no text")
+
+
+class Strict(Zipped):
+    """A codec whose exceptions have no text."""
+
+    def decode(self, data: bytes, /) -> bytes:
+        try:
+            return super().decode(data)
+        except zlib.error as error:
+            raise TextlessError from error
+
+
+DEEP = 100_000
+
+
+@pytest.mark.parametrize(
+    ("codec", "bad", "cause"),
+    [
+        (jsync.JSON(object), b"[" * DEEP + b"]" * DEEP, RecursionError),
+        (jsync.MsgPack(object), b"\x91" * DEEP + b"\x01", RecursionError),
+        (Zipped(), b"not compressed", zlib.error),
+        (Strict(), b"not compressed", TextlessError),
+    ],
+    ids=["deep JSON", "deep MessagePack", "own codec", "error without text"],
+)
+def test_whatever_a_codec_raises_is_reported_and_each_watch_continues(
+    bucket: jsync.KeyValue,
+    codec: jsync.ValueCodec[Any],
+    bad: bytes,
+    cause: type[Exception],
+) -> None:
+    coded, got, told = bucket.with_codec(codec), Recorder(), Recorder()
+    good = codec.decode(codec.encode(b"" if isinstance(codec, Zipped) else [1]))
+    with (
+        coded.live(on_error=told) as view,
+        coded.watch(callback=got, updates_only=True, on_error=told) as watch,
+    ):
+        revision = bucket.put("a", bad)
+        with pytest.raises(errors.CodecError, match="cannot be decoded") as caught:
+            coded.get("a")
+        assert isinstance(caught.value.__cause__, cause)
+        assert caught.value.revision == revision
+        view.wait_for(coded.put("b", good), LONG)
+        assert dict(view) == {"b": good}
+        assert got.get().key == "b"
+        assert {type(told.get()) for _ in range(2)} == {errors.CodecError}
+        assert not watch.closed
+
+
+def test_whatever_a_codec_of_keys_raises_is_reported_and_a_live_copy_continues(
+    bucket: jsync.KeyValue,
+) -> None:
+    class Numbered(jsync.PathKeys):
+        def decode(self, key: str, /) -> str:
+            return {"1": "one", "2": "two"}[key]
+
+    told = Recorder()
+    with bucket.with_codec(keys=Numbered()).live(on_error=told) as view:
+        revisions = [bucket.put(key, b"x") for key in ("1", "3", "2")]
+        view.wait_for(revisions[-1], LONG)
+        assert sorted(view) == ["one", "two"]
+        error = told.get()
+    assert isinstance(error, errors.CodecError)
+    assert isinstance(error.__cause__, KeyError)
+
+
+def test_what_ends_the_thread_of_a_watch_is_reported_and_known_to_all_who_wait(
+    js: jsync.JetStream, bucket: jsync.KeyValue
+) -> None:
+    class Panic(BaseException):
+        """An exception like those of extensions in Rust, which no `Exception` covers."""
+
+    class Panics(Zipped):
+        def decode(self, data: bytes, /) -> bytes:
+            raise Panic(data)
+
+    coded, told = bucket.with_codec(Panics()), Recorder()
+    view = coded.live(on_error=told)
+    watch = coded.watch(callback=Recorder(), on_error=told)
+    revision = bucket.put("a", b"x")
+    for _ in range(2):
+        error = told.get()
+        assert isinstance(error, errors.CallbackError)
+        assert isinstance(error.__cause__, Panic)
+    with pytest.raises(errors.CallbackError, match="Panic"):
+        view.wait_for(revision, LONG)
+    with pytest.raises(errors.CallbackError, match="Panic"):
+        watch.wait(SOON)
+    assert watch.closed
+    assert not view.is_current
+    wait_for(lambda: not consumers(js, bucket))
+    for each in (view, watch):
+        each.stop()
 
 
 def test_the_last_initial_value_may_be_one_that_cannot_be_decoded(
