@@ -11,6 +11,7 @@ import pytest
 
 import jsync
 from jsync import errors
+from jsync.jetstream.keyvalue import lock as lock_module
 
 from ..faults import Events, connect
 from ..server.keyvalue.support import Writers, await_agreement
@@ -112,6 +113,57 @@ def test_each_revision_comes_once_and_a_lock_is_kept_while_leaders_die(
         }
     assert seen == sorted(set(seen))
     assert tokens == sorted(set(tokens))
+
+
+def test_a_lock_is_waited_for_while_the_cluster_has_no_quorum(
+    whole: Cluster,
+    bucket: jsync.KeyValue,
+    unique: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tries: list[object] = []
+    real = jsync.Lock._try
+
+    def counted(lock: jsync.Lock) -> object:
+        tries.append(lock)
+        return real(lock)
+
+    monkeypatch.setattr(jsync.Lock, "_try", counted)
+    monkeypatch.setattr(lock_module, "LOOK", 0.5)
+    bucket.put("lock", b"another holder")
+    with connect([whole.servers[0].url], Events()) as nc:
+        js = nc.jetstream(timeout=2.0)
+        lock = js.key_value(unique).lock("lock", ttl=30)
+        waiting = Thread(lock.acquire)
+        wait_for(lambda: bool(tries), LONG)
+        for server in whole.servers[1:]:
+            server.kill()
+        wait_for(lambda: waiting.ended or is_unavailable(js), LONG)
+        count = len(tries)
+        wait_for(lambda: waiting.ended or len(tries) > count + 3, LONG)
+        assert not waiting.ended
+        whole.start()
+        whole.wait_until_ready()
+        wait_for(lambda: deleted(bucket, "lock"), LONG)
+        wait_for(lambda: waiting.ended, LONG)
+        assert waiting.result() is True
+        lock.release()
+
+
+def is_unavailable(js: jsync.JetStream) -> bool:
+    try:
+        js.account_info()
+    except errors.JetStreamUnavailableError:
+        return True
+    except errors.Error:
+        pass
+    return False
+
+
+def deleted(bucket: jsync.KeyValue, key: str) -> bool:
+    with contextlib.suppress(errors.Error):
+        return bucket.delete(key) > 0
+    return False
 
 
 @pytest.mark.parametrize("changes", [3, pytest.param(12, marks=pytest.mark.fault)])

@@ -8,7 +8,16 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from ...errors import BucketExistsError, BucketNotFoundError, InvalidBucketNameError
+from ...errors import (
+    BucketExistsError,
+    BucketNotFoundError,
+    ConnectionLostError,
+    InvalidBucketNameError,
+    JetStreamNotEnabledError,
+    JetStreamUnavailableError,
+    NoStreamResponseError,
+    TimeoutError as LateError,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -16,6 +25,15 @@ if TYPE_CHECKING:
 
     from ...errors import StreamNameInUseError
     from ...models import StreamConfig
+
+PASSING: Final = (
+    LateError,
+    ConnectionLostError,
+    JetStreamNotEnabledError,
+    JetStreamUnavailableError,
+    NoStreamResponseError,
+)
+"""What servers that restart, and streams without a leader, answer for a while."""
 
 _BUCKET: Final = re.compile(r"[a-zA-Z0-9_-]+")
 

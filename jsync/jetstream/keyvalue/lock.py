@@ -17,17 +17,16 @@ from ...core.single import Single
 from ...errors import (
     ConcurrentUseError,
     ConnectionClosedError,
-    ConnectionLostError,
     Error,
     KeyExistsError,
     KeyNotFoundError,
     LockLostError,
     LockNotHeldError,
-    NoStreamResponseError,
     SubscriptionClosedError,
     TimeoutError as LateError,
     WrongRevisionError,
 )
+from ..buckets.engine import PASSING
 from .lease import Lease
 
 if TYPE_CHECKING:
@@ -41,6 +40,8 @@ if TYPE_CHECKING:
 
 LOOK = 5.0
 """Seconds until it is tried again though nobody was heard to release the lock."""
+PAUSE = 0.5
+"""Seconds until it is tried again after servers could not answer."""
 MARKER_TTL = 60
 """Seconds that the marker of a release stays."""
 
@@ -256,7 +257,7 @@ class Lock(Single):
         sent = now()
         try:
             revision = self._bucket.create(self._key, self._owner, ttl=self._ttl)
-        except (KeyExistsError, LateError, ConnectionLostError, NoStreamResponseError):
+        except (KeyExistsError, *PASSING):
             pass
         else:
             return Lease(self._ttl, revision, sent)
@@ -273,20 +274,23 @@ class Lock(Single):
     def _await_release(self, seconds: float) -> None:
         """Wait until the key is gone, or for so long."""
         deadline = time.monotonic() + seconds
-        with (
-            contextlib.suppress(
-                LateError, ConnectionLostError, SubscriptionClosedError
-            ),
-            self._bucket.watch(self._key) as watch,
-        ):
-            with self._turning:
-                self._watch = watch
-                if self._cancelled:
-                    return
-            while not watch.initial_done or watch.revision:
-                entry = watch.next(max(0.0, deadline - time.monotonic()))
-                if entry.operation != "PUT":
-                    return
+        try:
+            with self._bucket.watch(self._key) as watch:
+                with self._turning:
+                    self._watch = watch
+                    if self._cancelled:
+                        return
+                while not watch.initial_done or watch.revision:
+                    entry = watch.next(max(0.0, deadline - time.monotonic()))
+                    if entry.operation != "PUT":
+                        return
+        except SubscriptionClosedError:
+            pass  # cancelled
+        except PASSING:
+            # Without a quorum a watch is refused at once.
+            left = deadline - time.monotonic()
+            if left > 0:
+                self._session.sleep(min(left, PAUSE))
 
     # Its thread -----------------------------------------------------------------------
 

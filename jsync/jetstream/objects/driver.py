@@ -14,17 +14,15 @@ from ...core.shared import RLock
 from ...errors import (
     ConnectionLostError,
     Error,
-    JetStreamNotEnabledError,
-    JetStreamUnavailableError,
     MessageNotFoundError,
     NoRespondersError,
-    NoStreamResponseError,
     StreamNotFoundError,
     TimeoutError as LateError,
     UnclearPutError,
     WrongLastSequenceError,
 )
 from ..buckets import driver as buckets
+from ..buckets.engine import PASSING
 from ..management import purge_stream
 from ..publishing.options import publish_headers
 from ..publishing.publish import RETRY_SECONDS, publish
@@ -49,14 +47,6 @@ DOUBT_SECONDS = 2.0
 """How long an info that is put goes without an answer before it is sent again."""
 
 PAUSE_SECONDS = 0.1
-_PASSING = (
-    LateError,
-    ConnectionLostError,
-    JetStreamNotEnabledError,
-    JetStreamUnavailableError,
-    NoStreamResponseError,
-)
-"""What servers that restart, and streams without a leader, answer for a while."""
 
 
 def open_objects(api: API, bucket: str, timeout: float | None) -> Objects:
@@ -188,7 +178,7 @@ class Objects:
                 unclear = unclear or isinstance(error, LateError | ConnectionLostError)
                 if not unclear:
                     raise
-                if isinstance(error, _PASSING) and monotonic() < deadline:
+                if isinstance(error, PASSING) and monotonic() < deadline:
                     session.sleep(PAUSE_SECONDS)
                     continue
                 if (stored := self._stored(info.name, data, seconds)) is not None:
@@ -248,7 +238,7 @@ class Objects:
                 )
             except StreamNotFoundError as error:
                 raise self.layout.gone() from error
-            except _PASSING:
+            except PASSING:
                 if monotonic() >= deadline:
                     raise
                 self.api.session.sleep(PAUSE_SECONDS)
