@@ -183,28 +183,18 @@ class Lock(Single):
             raise ConcurrentUseError(
                 f"lock is in use: {self._key!r}; make another one for another holder"
             )
+        lease = None
         try:
             lease = self._acquire(deadline)
+            if lease is None:
+                self._turn(State.FREE)
+            else:
+                self._hold(lease)
         except BaseException:
-            self._turn(State.FREE)
+            # For one, Ctrl-C, or no thread could be started.
+            self._undo(lease)
             raise
-        if lease is None:
-            self._turn(State.FREE)
-            return False
-        self._released = Gate(self._session.outbox)
-        self._finished = Gate(self._session.outbox)
-        with self._turning:
-            self._lease = lease
-            self._turn(State.HELD)
-        name = f"{self._session.name}-{self._bucket.bucket}-lock"
-        try:
-            self._session.spawner.start(name, lambda: self._keep(lease))
-        except BaseException:
-            # No thread could be started, or Ctrl-C interrupted the start.
-            self._finished.open()
-            self.release()
-            raise
-        return True
+        return lease is not None
 
     def _acquire(self, deadline: float | None) -> Lease | None:
         """Wait for the lock; None at the deadline, or if cancelled."""
@@ -215,6 +205,27 @@ class Lock(Single):
                 return None
             self._await_release(min(left, LOOK))
         return lease
+
+    def _hold(self, lease: Lease) -> None:
+        """Begin to renew a lease."""
+        self._released = Gate(self._session.outbox)
+        self._finished = Gate(self._session.outbox)
+        with self._turning:
+            self._lease = lease
+            self._turn(State.HELD)
+        name = f"{self._session.name}-{self._bucket.bucket}-lock"
+        self._session.spawner.start(name, lambda: self._keep(lease))
+
+    def _undo(self, lease: Lease | None) -> None:
+        """Give back what an `acquire` got that ends by an exception."""
+        with self._turning:
+            if self._turn(State.FREE):
+                self._lease = None
+        if self._lease is not None:
+            self._finished.open()  # do not wait for the thread, which may not exist
+            self.release()
+        elif lease is not None:
+            self._purge(lease)
 
     def _turn(self, state: State) -> bool:
         """Go on to `state`, if that is a legal move now; whether it was."""
@@ -247,6 +258,9 @@ class Lock(Single):
         with self._turning:
             self._lease = None
             self._turn(State.FREE)
+        self._purge(lease)
+
+    def _purge(self, lease: Lease) -> None:
         # If there is no answer, or the lock is no longer ours, the entry expires by
         # itself.
         with contextlib.suppress(Error):

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 import os
 import signal
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import jsync
 from jsync import errors
-from jsync.jetstream.keyvalue.lock import now
+from jsync.core.gate import Gate
+from jsync.jetstream.keyvalue import lock as lock_module
+from jsync.jetstream.keyvalue.lock import State, now
 
 from ...faults import Events, connect
 from ...servers import wait_for
@@ -224,6 +227,60 @@ def test_release_and_close_leave_no_thread(locks: jsync.KeyValue) -> None:
     assert threading.active_count() == before + 1
     lock.release()
     wait_for(lambda: threading.active_count() == before)
+
+
+@pytest.mark.parametrize(
+    "place", ["first gate", "second gate", "held", "thread", "begun thread", "free"]
+)
+def test_ctrl_c_at_the_end_of_acquire_leaves_the_lock_free_for_all(
+    locks: jsync.KeyValue, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    before = threading.active_count()
+    lock, other = locks.lock("a", ttl=30), locks.lock("a", ttl=30)
+    holder = locks.lock("a", ttl=30)
+    if place == "free":
+        assert holder.acquire(0)
+    with monkeypatch.context() as patch:
+        interrupt_at(place, lock, patch)
+        with pytest.raises(KeyboardInterrupt):
+            lock.acquire(0)
+    holder.release()
+    assert not lock.held
+    assert other.acquire(0)
+    other.release()
+    assert lock.acquire(0)
+    lock.release()
+    wait_for(lambda: threading.active_count() == before)
+
+
+def interrupt_at(place: str, lock: jsync.Lock, patch: pytest.MonkeyPatch) -> None:
+    """Have Ctrl-C come at that place of `acquire`."""
+    turn, start = lock._turn, threading.Thread.start
+    gates = itertools.count(1)
+    wanted = 2 if place == "second gate" else 1
+
+    def gate(outbox: Any) -> Gate:
+        if next(gates) == wanted:
+            raise KeyboardInterrupt
+        return Gate(outbox)
+
+    def turned(state: State) -> bool:
+        if state is (State.HELD if place == "held" else State.FREE):
+            patch.undo()
+            raise KeyboardInterrupt
+        return turn(state)
+
+    def started(thread: threading.Thread) -> None:
+        if place == "begun thread":
+            start(thread)
+        raise KeyboardInterrupt
+
+    if "gate" in place:
+        patch.setattr(lock_module, "Gate", gate)
+    elif "thread" in place:
+        patch.setattr(threading.Thread, "start", started)
+    else:
+        patch.setattr(lock, "_turn", turned)
 
 
 # Elections ----------------------------------------------------------------------------
