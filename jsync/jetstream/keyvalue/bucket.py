@@ -389,6 +389,7 @@ class KeyValue(Generic[Value]):
             InvalidKeyError: One of them cannot be a key. Nothing is sent.
             UnsupportedFeatureError: nats-server is older than 2.11. Nothing is sent.
             DirectGetNotAllowedError: The bucket does not allow direct gets.
+            BucketNotFoundError: The bucket was deleted.
         """
         if isinstance(keys, str) or not isinstance(keys, Iterable):
             raise ConfigError(f"keys: several keys, not {keys!r}; use get for one key")
@@ -397,9 +398,12 @@ class KeyValue(Generic[Value]):
         found: dict[str, Entry[Value]] = {}
         for first in range(0, len(subjects), MOST_SUBJECTS):
             pages = LastEntries(layout, subjects[first : first + MOST_SUBJECTS])
-            for entry in get_messages(self._api, layout.stream, pages, timeout):
-                if entry.operation == "PUT":
-                    found[entry.key] = entry
+            try:
+                for entry in get_messages(self._api, layout.stream, pages, timeout):
+                    if entry.operation == "PUT":
+                        found[entry.key] = entry
+            except StreamNotFoundError as error:
+                raise layout.gone() from error
         return found
 
     def history(self, key: str, *, timeout: float | None = None) -> list[Entry[Value]]:

@@ -97,6 +97,7 @@ def test_a_missing_bucket_is_one_error_and_nothing_is_created(
     [
         lambda kv: kv.get("a"),
         lambda kv: kv.get("a", revision=1),
+        lambda kv: kv.get_many(["a"]),
         lambda kv: kv.history("a"),
         lambda kv: list(kv.keys()),
         lambda kv: kv.watch(),
@@ -104,7 +105,17 @@ def test_a_missing_bucket_is_one_error_and_nothing_is_created(
         lambda kv: kv.status(),
         lambda kv: kv.purge_deletes(),
     ],
-    ids=["get", "revision", "history", "keys", "watch", "live", "status", "deletes"],
+    ids=[
+        "get",
+        "revision",
+        "many",
+        "history",
+        "keys",
+        "watch",
+        "live",
+        "status",
+        "deletes",
+    ],
 )
 def test_a_bucket_that_was_deleted_is_missing_for_each_reader(
     js: jsync.JetStream,
