@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING
 
+from ...checks import seconds
 from ...core.callbacks import wrap
 from ...core.closing import Stopping
 from ...core.gate import Gate
@@ -14,6 +16,7 @@ from ...errors import ConnectionClosedError, Error, JetStreamError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from ...checks import Seconds
     from ...core.session import Session
     from ...errors import LockLostError
     from .lock import Lock
@@ -44,6 +47,9 @@ class Election(Stopping, Single):
         self._term: Gate | None = None
         self._stopped = False
         self._finished = Gate(session.outbox)
+        # Its own thread, and that of the lock when it has told of a loss.
+        self._thread: threading.Thread | None = None
+        self._teller: threading.Thread | None = None
         # Acquire here, so that a permanent error is raised at once.
         won = self._lock.acquire(0)
         try:
@@ -69,21 +75,29 @@ class Election(Stopping, Single):
         """
         return self._lock.token
 
-    def stop(self, timeout: float = 30.0) -> None:
+    def stop(self, timeout: Seconds = 30.0) -> None:
         """Give up the leadership and the candidacy. A second call does nothing.
+
+        The callbacks themselves may call `stop`, which then does not wait for them.
 
         Args:
             timeout: Seconds to wait at most until a callback has returned.
+
+        Raises:
+            ConfigError: `timeout` is no number of seconds. The candidacy goes on.
         """
+        timeout = seconds(timeout, "timeout")
         with self._leads:
             self._stopped = True
             term = self._term
         self._lock.cancel()
         if term is not None:
             term.open()
-        self._finished.wait(timeout)
+        if threading.current_thread() not in (self._thread, self._teller):
+            self._finished.wait(timeout)
 
     def _run(self, won: bool) -> None:
+        self._thread = threading.current_thread()
         try:
             while not self._stopped:
                 if won or self._wins():
@@ -125,6 +139,7 @@ class Election(Stopping, Single):
 
     def _lose(self, error: LockLostError) -> None:
         """On the thread of the lock, which tells of the loss in time."""
+        self._teller = threading.current_thread()
         self._session.callbacks.report(error)
         term = self._term
         if term is not None:

@@ -8,6 +8,7 @@ import itertools
 import os
 import signal
 import threading
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -329,6 +330,83 @@ def test_a_candidate_that_waits_can_be_stopped(locks: jsync.KeyValue) -> None:
         waiting.cancel()
         assert acquiring.result() is False
         assert lock.held
+
+
+class Stopping:
+    """A callback that stops its election, and records when `stop` has returned."""
+
+    def __init__(self) -> None:
+        self.returned = Recorder()
+        self.made = threading.Event()
+        self.election: jsync.Election | None = None
+
+    def __call__(self, *_: object) -> None:
+        assert self.made.wait(SOON)
+        assert self.election is not None
+        self.election.stop(LONG)
+        self.returned("returned")
+
+    def of(self, election: jsync.Election) -> jsync.Election:
+        self.election = election
+        self.made.set()
+        return election
+
+
+def test_an_election_may_be_stopped_when_it_is_won(locks: jsync.KeyValue) -> None:
+    stop, lost = Stopping(), Recorder()
+    election = stop.of(locks.elect("a", ttl=30, on_elected=stop, on_lost=lost))
+    assert stop.returned.get() == "returned"
+    assert lost.get() is None
+    election.stop()
+    assert not election.is_leader
+    with locks.lock("a", ttl=30, timeout=0):
+        pass
+
+
+def test_an_election_may_be_stopped_when_its_end_is_told(
+    locks: jsync.KeyValue,
+) -> None:
+    stop = Stopping()
+    election = stop.of(locks.elect("a", ttl=30, on_lost=stop))
+    election.stop()
+    assert stop.returned.get() == "returned"
+    with locks.lock("a", ttl=30, timeout=0):
+        pass
+
+
+def test_an_election_may_be_stopped_when_it_is_lost_though_a_callback_is_at_work(
+    locks: jsync.KeyValue,
+) -> None:
+    stop, elected, leave = Stopping(), Recorder(), threading.Event()
+
+    def work(token: int) -> None:
+        elected(token)
+        leave.wait(LONG)
+
+    election = stop.of(locks.elect("a", ttl=3, on_elected=work, on_lost=stop))
+    elected.get()
+    locks.delete("a")
+    assert stop.returned.get() == "returned"
+    leave.set()
+    election.stop()
+    assert elected.waiting == 0
+
+
+@pytest.mark.parametrize(
+    "timeout",
+    ["1", float("nan"), True, [], 10**400],
+    ids=["text", "NaN", "bool", "list", "huge"],
+)
+def test_an_election_goes_on_after_a_stop_with_a_bad_timeout(
+    locks: jsync.KeyValue, timeout: Any
+) -> None:
+    election = locks.elect("a", ttl=30)
+    with pytest.raises(errors.ConfigError, match="timeout"):
+        election.stop(timeout)
+    assert not locks.lock("a", ttl=30).acquire(0)
+    assert election.is_leader
+    election.stop(timedelta(seconds=LONG))
+    assert not election.is_leader
 
 
 def test_a_connection_that_is_closed_ends_its_elections(
