@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from ..errors import Error, MessageNotFoundError, TimeoutError as LateError
+from ..errors import (
+    ConnectionClosedError,
+    Error,
+    ForkedProcessError,
+    JetStreamError,
+    MessageNotFoundError,
+    PermissionsError,
+    SubscriptionClosedError,
+    TimeoutError as LateError,
+)
 from ..headers import Headers
 from ..jetstream.retries.driver import given_up, unburied
 from ..jetstream.retries.engine import PREFIX, Origin, original_headers, text_of
@@ -21,6 +30,14 @@ if TYPE_CHECKING:
 
 PAUSE: Final = 1.0
 """Seconds between attempts to store a dead letter."""
+
+_ENDED: Final = (
+    ConnectionClosedError,
+    ForkedProcessError,
+    PermissionsError,
+    SubscriptionClosedError,
+)
+"""After these errors no advisory comes any more."""
 
 
 class Stranded:
@@ -51,11 +68,19 @@ class Stranded:
         waiting: list[MaxDeliveries] = []
         while True:
             try:
-                waiting.append(self._advisories.next(PAUSE if waiting else None))
+                advisory = self._advisories.next(PAUSE if waiting else None)
+                if advisory.stream_seq < 1:
+                    raise JetStreamError(
+                        f"not an advisory: its stream_seq is {advisory.stream_seq}"
+                    )
+                waiting.append(advisory)
             except LateError:
                 pass
-            except Error:  # the connection is closed
+            except _ENDED:
                 return
+            except Error as error:
+                # Any program may publish to this subject. The next advisory may be good.
+                self._report(error)
             waiting = [each for each in waiting if not self._bury(each)]
 
     def close(self) -> None:

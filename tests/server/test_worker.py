@@ -562,6 +562,44 @@ def test_a_message_that_the_server_strands_becomes_a_dead_letter(
     assert dead.info().state.messages == 1
 
 
+def test_an_advisory_that_cannot_be_read_does_not_end_the_dead_letters(
+    nc: jsync.Connection,
+    js: jsync.JetStream,
+    stream: jsync.Stream,
+    dead: jsync.Stream,
+    app: jsync.Worker,
+    told: Recorder,
+) -> None:
+    stream.create_consumer(
+        durable_name="w", filter_subject=f"{stream.name}.a", max_deliver=3
+    )
+    app.handle(f"{stream.name}.a", consumer="w")(lambda _: None)
+
+    def advise(**fields: object) -> bytes:
+        kind = "io.nats.jetstream.advisory.v1.max_deliver"
+        about = {"type": kind, "stream": stream.name, "consumer": "w", "deliveries": 3}
+        return json.dumps(about | fields).encode()
+
+    ids = [js.publish(f"{stream.name}.b", b"lost").seq for _ in range(2)]
+    bad = [
+        b"",
+        b"[" * 5000,
+        advise(),
+        advise(stream_seq=-1),
+        advise(stream_seq=1 << 64),
+    ]
+    unknown = advise(stream_seq=(1 << 64) - 1)
+    with app.start(nc):
+        for data in (*bad, unknown, *(advise(stream_seq=each) for each in ids)):
+            where = f"CONSUMER.MAX_DELIVERIES.{stream.name}.w"
+            nc.publish(f"$JS.EVENT.ADVISORY.{where}", data)
+        kinds = [type(told.get()) for _ in (*bad, *ids)]
+    # Each one is reported once: nothing that cannot be stored waits for another attempt.
+    assert kinds == [errors.JetStreamError] * 5 + [errors.MessageGivenUpError] * 2
+    assert told.waiting == 0
+    assert dead.info().state.messages == 2
+
+
 SCRIPT = """
     import os, signal, sys, jsync
     url, stream = sys.argv[1:]
