@@ -186,7 +186,7 @@ def _decoder(kind: Any, function: Any) -> Callable[[JetStreamMsg], Any]:
     def read(msg: JetStreamMsg) -> Any:
         try:
             return decode(msg.data)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise CodecError(f"no {_name(kind)}: {error}") from error
 
     return read

@@ -81,6 +81,15 @@ def test_a_payload_may_be_given_beside_the_handler() -> None:
     assert adapted(handle, jsync.MsgPack(Order))(packed) == Order(7)
 
 
+@pytest.mark.parametrize(
+    "payload", [Order, dict[str, Any], jsync.JSON(Order), jsync.JSON(Any)]
+)
+def test_a_payload_that_is_nested_too_deep_raises_the_same_error(payload: Any) -> None:
+    data = b'{"id": 7, "more": ' + b"[" * 5000 + b"]" * 5000 + b"}"
+    with pytest.raises(errors.CodecError, match="no "):
+        adapted(lambda order: order, payload)(message("a", data))
+
+
 @pytest.mark.parametrize("data", [b"", b"nonsense", b'{"id": "x"}', b"\xff"])
 @pytest.mark.parametrize("payload", [Order, jsync.JSON(Order), jsync.MsgPack(Order)])
 def test_an_invalid_payload_raises_one_error(data: bytes, payload: Any) -> None:
