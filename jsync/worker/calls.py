@@ -198,6 +198,11 @@ class Calls:
                     self._settled.kept += 1
 
     @property
+    def is_current(self) -> bool:
+        """Whether the caller runs on one of the threads of the handler."""
+        return hasattr(self._local, "slot")
+
+    @property
     def in_hand(self) -> int:
         """The messages that are being handled."""
         return sum(len(slot.hand) for slot in list(self._slots))

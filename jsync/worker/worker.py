@@ -471,7 +471,8 @@ class RunningWorker(Closing, Single):
 
         After `grace` seconds, the worker gives waiting messages back to the server. If a
         handler is still running then, the server delivers its message again after
-        `ack_wait`.
+        `ack_wait`. A handler of the worker itself may call `stop`, which then does not
+        wait for it: `on_error` gets a `DrainTimeoutError`, and `wait` returns at the end.
 
         Args:
             grace: Seconds to wait for the handlers.
@@ -479,7 +480,20 @@ class RunningWorker(Closing, Single):
         Raises:
             DrainTimeoutError: Handlers did not return in time.
         """
-        deadline = monotonic() + check_seconds(grace, "grace")
+        seconds = check_seconds(grace, "grace")
+        if any(call.is_current for call in self._calls):
+            self._thread("stop", partial(self._stop_for_handler, seconds))
+        else:
+            self._stop(seconds)
+
+    def _stop_for_handler(self, grace: float) -> None:
+        try:
+            self._stop(grace)
+        except DrainTimeoutError as error:
+            self._report(error)
+
+    def _stop(self, grace: float) -> None:
+        deadline = monotonic() + grace
         first = False
         late: list[Exception] = []
         ends: list[Gate] = []

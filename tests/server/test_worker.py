@@ -355,6 +355,54 @@ def test_a_stop_lets_handlers_finish_the_prefetched_messages(
     wait_for(lambda: settled(js, stream))
 
 
+def test_a_handler_may_stop_its_worker_and_its_messages_are_finished(
+    nc: jsync.Connection, js: jsync.JetStream, stream: jsync.Stream, app: jsync.Worker
+) -> None:
+    done: list[int] = []
+    raised, hook = Recorder(), Recorder()
+    app.on_stop(hook)
+
+    @app.handle(f"{stream.name}.a", consumer="w", max_messages=3)
+    def handle(order: Order) -> None:
+        if order.id == 1:
+            wait_for(lambda: js.consumer(stream.name, "w").info().num_ack_pending == 3)
+            try:
+                running.stop(LONG)
+            except errors.DrainTimeoutError as late:
+                raised(late)
+            assert not hook.waiting
+        done.append(order.id)
+
+    running = app.start(nc)
+    publish(js, stream, 1, 2, 3)
+    assert running.wait(SOON)
+    assert (done, raised.waiting, hook.waiting) == ([1, 2, 3], 0, 1)
+    wait_for(lambda: settled(js, stream))
+
+
+def test_a_handler_that_stops_its_worker_and_stays_is_reported(
+    nc: jsync.Connection,
+    js: jsync.JetStream,
+    stream: jsync.Stream,
+    app: jsync.Worker,
+    told: Recorder,
+) -> None:
+    go = threading.Event()
+
+    @app.handle(f"{stream.name}.a", consumer="w")
+    def handle(order: Order) -> None:
+        running.stop(0.1)
+        assert go.wait(LONG)
+
+    running = app.start(nc)
+    publish(js, stream, 1)
+    try:
+        assert isinstance(told.get(), errors.DrainTimeoutError)
+        assert running.wait(SOON)
+    finally:
+        go.set()
+
+
 def test_ctrl_c_in_a_stop_ends_the_wait_of_other_threads(
     nc: jsync.Connection, js: jsync.JetStream, stream: jsync.Stream, app: jsync.Worker
 ) -> None:
