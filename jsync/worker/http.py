@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import socket
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, ClassVar, Protocol
@@ -79,7 +80,10 @@ def serving(address: tuple[str, int], source: Source) -> Iterator[int]:
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002
             """Probes come all the time."""
 
-    with ThreadingHTTPServer(address, Handler) as server:
+    class Server(ThreadingHTTPServer):
+        address_family: int = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
+
+    with Server(address, Handler) as server:
         server.daemon_threads = True
         thread = threading.Thread(
             target=server.serve_forever, name="jsync-worker-http", daemon=True

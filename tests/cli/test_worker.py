@@ -51,18 +51,20 @@ class Running:
     """A running supervisor in a directory, and its HTTP answers."""
 
     def __init__(
-        self, process: Process | subprocess.Popen[bytes], port: int, directory: Path
+        self,
+        process: Process | subprocess.Popen[bytes],
+        port: int,
+        directory: Path,
+        host: str = "127.0.0.1",
     ) -> None:
         self.process = process
-        self._port = port
+        self._url = f"http://{host}:{port}"
         self._directory = directory
 
     def get(self, path: str) -> tuple[int, str]:
         """Return the status and the body, or 0 if no process answers."""
         try:
-            with urllib.request.urlopen(
-                f"http://127.0.0.1:{self._port}{path}"
-            ) as found:
+            with urllib.request.urlopen(f"{self._url}{path}") as found:
                 return found.status, found.read().decode()
         except HTTPError as error:
             return error.code, error.read().decode()
@@ -215,6 +217,22 @@ def test_an_invalid_address_is_a_usage_error(server: LocalServer) -> None:
     ended = Jsync(server)("worker", "a:b", "--http", "8080")
     assert ended.code == 2
     assert "HOST:PORT" in ended.errors
+
+
+def test_health_is_served_on_ipv6(
+    server: LocalServer,
+    stream: jsync.Stream,
+    dead: jsync.Stream,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (tmp_path / "an_app.py").write_text(APP.format(stream=stream.name))
+    monkeypatch.chdir(tmp_path)
+    port = free_port()
+    with Process(server, "worker", "an_app:app", "--http", f"[::1]:{port}") as process:
+        running = Running(process, port, tmp_path, host="[::1]")
+        wait_for(running.is_ready)
+        assert running.get("/livez") == (200, "ok\n")
 
 
 LONE_APP = """

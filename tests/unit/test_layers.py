@@ -49,7 +49,13 @@ STUB = {"models.ack", "models.publish"}
 
 # Only these files may use sockets, files and processes.
 DOORS = {
-    "socket": {"core.transport", "core.proxies", "core.dialing", "server"},
+    "socket": {
+        "core.transport",
+        "core.proxies",
+        "core.dialing",
+        "server",
+        "worker.http",
+    },
     "ssl": {"core.tls", "core.options", "connection"},
     "select": {"cli.keys", "cli.stdin", "core.transport"},
     "signal": {
