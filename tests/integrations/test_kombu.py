@@ -174,6 +174,77 @@ def test_a_rejected_message_is_gone_and_a_requeued_one_comes_again(
     reading.nothing_more()
 
 
+DEEP = "[" * 5000 + "]" * 5000
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Kombu-Headers": f'{{"deep": {DEEP}}}'},
+        {"Kombu-Headers": '{"raw": {"__type__": "bytes", "__value__": 5}}'},
+        {"Kombu-Properties": '{"delivery_info": 5}'},
+    ],
+)
+def test_a_message_with_headers_that_make_no_sense_is_one_without_them(
+    connection: Connection, broker: LocalServer, headers: dict[str, str]
+) -> None:
+    publish(connection, JOBS, 1)
+    kind = {"Content-Type": "application/json", "Content-Encoding": "utf-8"}
+    with jsync.connect(broker.url) as nc:
+        nc.jetstream().publish("kombu.queue.jobs.0", b"2", headers=kind | headers)
+    publish(connection, JOBS, 3)
+    reading = Reading(connection, JOBS, prefetch=1)
+    for count in (1, 2, 3):
+        assert reading.until(count) == [1, 2, 3][:count]
+        reading.messages[-1].ack()
+
+
+def test_transient_queues_survive_a_delivery_that_names_no_routing_key(
+    connection: Connection, broker: LocalServer
+) -> None:
+    news = Exchange("news", type="topic")
+    queue = Queue("passing", news, routing_key="#", exclusive=True)
+    reading = Reading(connection, queue)
+    headers = {
+        "Content-Type": "application/json",
+        "Content-Encoding": "utf-8",
+        "Kombu-Properties": '{"delivery_info": "news"}',
+    }
+    with jsync.connect(broker.url) as nc:
+        nc.publish("kombu.exchange.news.a.$", b'"hello"', headers=headers)
+    assert reading.until(1) == ["hello"]
+
+
+@pytest.mark.parametrize("no_ack", [False, True])
+def test_a_message_that_cannot_be_read_is_dropped(
+    connection: Connection, broker: LocalServer, no_ack: bool
+) -> None:
+    queue = JOBS(connection.channel())
+    queue.declare()
+    with jsync.connect(broker.url) as nc:
+        stream = nc.jetstream().stream("kombu-jobs")
+
+        def forge() -> None:
+            """Store a message whose header block is not one, which servers allow."""
+            frame = b"HPUB kombu.queue.jobs.0 7 8\r\ngarbagex\r\n"
+            nc.session.outbox.command(frame)
+            nc.flush()
+
+        forge()
+        publish(connection, JOBS, "asked for")
+        message = queue.get(no_ack=no_ack)
+        assert message.decode() == "asked for"
+        if not no_ack:
+            message.ack()
+        forge()
+        publish(connection, JOBS, "consumed")
+        reading = Reading(connection, JOBS, prefetch=1, no_ack=no_ack)
+        assert reading.until(1) == ["consumed"]
+        if not no_ack:
+            reading.messages[0].ack()
+        wait_for(lambda: stream.info().state.messages == 0)
+
+
 def test_higher_priorities_come_first(connection: Connection) -> None:
     queue = Queue("ranked", routing_key="ranked", max_priority=9)
     for priority in (0, 5, 9, 3, 9):

@@ -15,7 +15,7 @@ from .names import (
     queue_subject,
     token,
 )
-from .wire import pack, unpack
+from .wire import delivery_info, pack, unpack
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -99,7 +99,7 @@ class TransientQueue:
 
     def _is_for(self, msg: jsync.Msg, bound: Bound) -> bool:
         """Whether no earlier binding brings the message, and this one matches it."""
-        info = unpack(msg).properties.get("delivery_info") or {}
+        info = delivery_info(unpack(msg).properties)
         with self._lock:
             mine = [other for other in self._bound if other.exchange == bound.exchange]
         patterns = [(other.kind, other.pattern) for other in mine]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import threading
 from time import monotonic
@@ -22,7 +23,7 @@ from .bindings import Binding
 from .delivery import Arrivals, Bell, Delivery, Keeper, Lane
 from .options import PREFIX, masked, options_of, place_of, tls_of
 from .transient import Bound
-from .wire import unpack
+from .wire import delivery_info, unpack
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     from .transient import TransientQueues
 
     Callback = Callable[[KombuMessage], object]
+
+log = logging.getLogger("jsync.kombu")
 
 MOST_AT_ONCE = 100
 """Messages that the event loop gets before it looks at anything else."""
@@ -374,18 +377,38 @@ class Channel(base.StdChannel):  # type: ignore[misc]
         if reader is None:
             delivery.give_back()
             return True
+        message = self._read(delivery, reader.tag)
+        if message is None:
+            return True
         if reader.no_ack and isinstance(delivery.msg, jsync.JetStreamMsg):
             delivery.msg.ack()
-        reader.callback(self._message(delivery, reader.tag))
+        reader.callback(message)
         return True
 
     def _holds(self, queue: str) -> bool:
         reader = self._readers.get(queue)
         return reader is not None and not reader.no_ack
 
+    def _read(
+        self, delivery: Delivery, consumer_tag: str | None
+    ) -> KombuMessage | None:
+        """The message of a delivery. None: it cannot be read, and has been dropped."""
+        try:
+            return self._message(delivery, consumer_tag)
+        except Exception as error:  # noqa: BLE001 (it must not break the consumer)
+            log.warning(
+                "queue %s: dropped a message that cannot be read: %s",
+                delivery.queue,
+                error,
+            )
+        self.arrivals.done(delivery.tag)
+        if isinstance(delivery.msg, jsync.JetStreamMsg):
+            delivery.msg.term("cannot be read")
+        return None
+
     def _message(self, delivery: Delivery, consumer_tag: str | None) -> KombuMessage:
         content = unpack(delivery.msg)
-        info = dict(content.properties.get("delivery_info") or {})
+        info = delivery_info(content.properties)
         info["redelivered"] = delivery.redelivered
         if consumer_tag is not None:
             info["consumer_tag"] = consumer_tag
@@ -408,16 +431,18 @@ class Channel(base.StdChannel):  # type: ignore[misc]
         self, queue: str, no_ack: bool = False, **_options: Any
     ) -> KombuMessage | None:
         """Get the next message of a queue. Blocks for one answer of the server."""
-        msg = self._next_of(queue)
-        if msg is None:
-            return None
-        if no_ack:
-            delivery = Delivery(uuid4().hex, queue, 0, msg)
-            if isinstance(msg, jsync.JetStreamMsg):
+        while (msg := self._next_of(queue)) is not None:
+            if no_ack:
+                delivery = Delivery(uuid4().hex, queue, 0, msg)
+            else:
+                delivery = self.arrivals.hold(queue, msg)
+            message = self._read(delivery, None)
+            if message is None:
+                continue
+            if no_ack and isinstance(msg, jsync.JetStreamMsg):
                 msg.ack()
-        else:
-            delivery = self.arrivals.hold(queue, msg)
-        return self._message(delivery, None)
+            return message
+        return None
 
     def _next_of(self, queue: str) -> jsync.Msg | None:
         transient = self._transient.get(queue)

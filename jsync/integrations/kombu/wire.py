@@ -64,9 +64,15 @@ def unpack(msg: jsync.Msg) -> Content:
 def _mapping(text: str | None) -> dict[str, Any]:
     try:
         found = loads(text) if text else {}
-    except ValueError:
+    except Exception:  # noqa: BLE001 (of JSON, its depth, or any decoder of a type)
         return {}
     return found if isinstance(found, dict) else {}
+
+
+def delivery_info(properties: dict[str, Any]) -> dict[str, Any]:
+    """Where a message was published to, as far as its properties say it."""
+    found = properties.get("delivery_info")
+    return dict(found) if isinstance(found, dict) else {}
 
 
 def due(headers: dict[str, Any]) -> datetime | None:
