@@ -183,7 +183,7 @@ class Services:
             raise failure
         try:
             wire = msgspec.json.decode(msg.data, type=dict[str, Any])
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise ServiceReplyError(
                 f"the answer of a service cannot be read: {error}"
             ) from error
@@ -257,7 +257,7 @@ class Services:
             return msg
         try:
             return msgspec.json.decode(msg.data, type=reply_type)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise ServiceReplyError(
                 f"the reply of {subject!r} is no "
                 f"{getattr(reply_type, '__name__', reply_type)}: {error}"

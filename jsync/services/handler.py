@@ -145,7 +145,7 @@ def _decoding(payload: Any) -> Callable[[Request], Any]:
     def read(request: Request) -> Any:
         try:
             return decode(request.data)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise BadPayloadError(error) from error
 
     return read

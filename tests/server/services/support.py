@@ -13,6 +13,10 @@ if TYPE_CHECKING:
     import jsync
 
 
+DEEP = b'{"name":"a","id":"b","x":' + b"[" * 5000 + b"]" * 5000 + b"}"
+"""JSON that is nested too deeply to be read."""
+
+
 class Order(msgspec.Struct):
     item: str
     quantity: int

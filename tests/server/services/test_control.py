@@ -14,7 +14,7 @@ from jsync import errors
 
 from ...servers import wait_for
 from ..support import LONG, Thread
-from .support import Order, Slow, Total
+from .support import DEEP, Order, Slow, Total
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -380,10 +380,11 @@ def test_an_answer_that_cannot_be_read_hides_no_other(
         host.subscribe(f"$SRV.PING.{unique}", callback=lambda msg: msg.respond(b"{")),
         host.subscribe(f"$SRV.PING.{unique}", callback=lambda msg: msg.respond(b"[]")),
         host.subscribe(f"$SRV.PING.{unique}", callback=lambda msg: msg.respond(b"{}")),
+        host.subscribe(f"$SRV.PING.{unique}", callback=lambda msg: msg.respond(DEEP)),
     ):
         host.flush()
         assert [found.id for found in asking.services.ping(unique)] == [service.id]
-        events.wait("error", 3)
+        events.wait("error", 4)
         assert all(
             isinstance(error, errors.ServiceReplyError) for error in events.of("error")
         )

@@ -12,7 +12,7 @@ import jsync
 from jsync import errors
 
 from ..support import LONG, Thread
-from .support import Order, Slow, Total
+from .support import DEEP, Order, Slow, Total
 
 if TYPE_CHECKING:
     from ...faults import Events
@@ -244,6 +244,7 @@ def test_types_are_taken_from_the_annotations_on_both_sides(
         (b'{"item":"x"}', "missing required field `quantity`"),
         (b'{"item":"x","quantity":"3"}', r"\$\.quantity"),
         (b"", "truncated"),
+        (DEEP, "recursion"),
     ],
 )
 def test_a_bad_payload_is_400_counted_and_no_matter_for_on_error(
@@ -295,6 +296,18 @@ def test_a_reply_of_another_type_is_an_error_that_names_the_field(
 
     host.flush()
     with pytest.raises(errors.ServiceReplyError, match=r"no Total.*\$\.cents"):
+        nc.services.call(unique, reply_type=Total)
+
+
+def test_a_reply_that_is_nested_too_deeply_is_one_of_another_type(
+    nc: jsync.Connection, host: jsync.Connection, service: jsync.Service, unique: str
+) -> None:
+    @service.endpoint("deep", subject=unique)
+    def deep(request: jsync.Request) -> bytes:
+        return DEEP
+
+    host.flush()
+    with pytest.raises(errors.ServiceReplyError, match="is no Total"):
         nc.services.call(unique, reply_type=Total)
 
 
