@@ -69,12 +69,15 @@ def test_a_line_of_ndjson_is_sent_as_it_stands_and_has_columns(tmp_path: Path) -
 def test_invalid_json_is_reported_with_its_line_and_the_rest_continues(
     tmp_path: Path,
 ) -> None:
-    path = written(tmp_path / "a.ndjson", '{"a": 1}\n{"a": \n{"a": 3}\n\xff\n'.encode())
-    first, second, third, fourth = read(path)
-    assert isinstance(first, Row)
-    assert isinstance(third, Row)
-    assert str(second).startswith(f"{path}, line 2: ")
-    assert str(fourth).startswith(f"{path}, line 4: ")
+    deep = "[" * 5000 + "]" * 5000
+    text = f'{{"a": 1}}\n{{"a": \n{{"a": 3}}\n\xff\n{deep}\n{{"a": 6}}\n'
+    path = written(tmp_path / "a.ndjson", text)
+    rows = read(path)
+    assert [row.number for row in rows if isinstance(row, Row)] == [1, 3, 6]
+    told = [str(row) for row in rows if isinstance(row, BadRowError)]
+    assert [line.partition(": ")[0] for line in told] == [
+        f"{path}, line {number}" for number in (2, 4, 5)
+    ]
 
 
 def test_a_row_of_csv_is_an_object_of_texts(tmp_path: Path) -> None:

@@ -188,6 +188,8 @@ def test_the_records_of_orbit_go_are_read_in_both_versions() -> None:
     "stored",
     [
         b"no json",
+        b"\xff",
+        b'{"x":' + b"[" * 5000 + b"]" * 5000 + b"}",
         b'{"max_members":"4"}',
         b'{"max_members":0}',
         b'{"max_members":-1}',

@@ -140,7 +140,12 @@ def _ndjson(source: Source, reading: Reading) -> Rows:
                 yield Row(
                     number, fields, text if data is None else payload(fields, data)
                 )
-            except (msgspec.DecodeError, UnicodeDecodeError, BadValueError) as error:
+            except (
+                msgspec.DecodeError,
+                UnicodeDecodeError,
+                RecursionError,
+                BadValueError,
+            ) as error:
                 yield source.bad_row(number, str(error))
 
     return Rows(source, None, rows())

@@ -339,7 +339,7 @@ def read_config(kind: GroupKind, data: bytes, which: str) -> ConsumerGroupConfig
     """Read a stored configuration; raises `BadConsumerGroupError`."""
     try:
         stored = msgspec.json.decode(data, type=_Stored)
-    except (ValueError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:
         raise BadConsumerGroupError(f"consumer group {which!r}: {error}") from error
     old = (
         kind == "elastic"

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from jsync.server import LocalServer
 
 KEYS = [f"k{number}" for number in range(24)]
+DEEP = b'{"x":' + b"[" * 5000 + b"]" * 5000 + b"}"
+"""JSON that is nested too deeply to be read."""
 
 
 @pytest.fixture
@@ -430,6 +432,7 @@ def test_a_change_beyond_the_members_ends_a_member_with_an_error(
     for bad, error in (
         (stored.replace(b":6", b":7"), errors.ConsumerGroupChangedError),
         (b"no json", errors.BadConsumerGroupError),
+        (DEEP, errors.BadConsumerGroupError),
     ):
         bucket.put(f"{orders}.g", stored)
         with group.join("a") as member:
@@ -440,6 +443,17 @@ def test_a_change_beyond_the_members_ends_a_member_with_an_error(
             with pytest.raises(error):
                 member.next(0)
     bucket.put(f"{orders}.g", stored)
+
+
+@pytest.mark.parametrize("bad", [b"no json", DEEP], ids=["no json", "too deep"])
+def test_a_group_whose_stored_configuration_is_bad_is_left_out(
+    js: jsync.JetStream, group: jsync.ConsumerGroup, orders: str, bad: bytes
+) -> None:
+    js.key_value("elastic-consumer-groups").put(f"{orders}.bad", bad)
+    assert [each.name for each in js.consumer_groups(orders)] == ["g"]
+    with pytest.raises(errors.BadConsumerGroupError, match="bad"):
+        js.consumer_group(orders, "bad")
+    js.delete_consumer_group(orders, "bad")
 
 
 def test_the_whole_subject_is_the_key_without_wildcards(
