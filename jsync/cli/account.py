@@ -73,7 +73,7 @@ def _user(nc: jsync.Connection, timeout: float) -> dict[str, Any]:
     try:
         answer = json.loads(nc.request(_USER, b"", timeout=timeout).data)
         found = answer["data"]
-    except (errors.Error, ValueError, KeyError, TypeError):
+    except (errors.Error, ValueError, KeyError, TypeError, RecursionError):
         # The permissions may forbid this request, or the server may be too old for it.
         return {}
     return found if isinstance(found, dict) else {}

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ..accounts import Permissions, password_config
+from ..faults import FakeServer
+from ..liar import Said, lying
 from ..server.support import refusing_url
 from .processes import Process
 from .support import Jsync
@@ -222,6 +224,17 @@ def test_the_account_is_shown_in_groups_with_its_permissions(
     assert b"deny secret.>" in written
     assert b"1.0 MiB" in written
     assert b"word" not in written
+
+
+def test_what_cannot_be_read_about_the_user_counts_as_not_told() -> None:
+    def answer(subject: str, _: bytes) -> list[Said]:
+        deep = b"[" * 5000 + b"]" * 5000
+        return [Said(deep if "USER.INFO" in subject else b'{"type":"account_info"}')]
+
+    with FakeServer(lying(answer)) as fake:
+        found = Jsync()("account", "info", "--server", fake.url, "--json").json
+    assert found["connection"]["user"] is None
+    assert found["connection"]["url"] == fake.url
 
 
 def test_the_round_trip_to_each_server_is_measured(

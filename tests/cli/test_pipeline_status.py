@@ -1,12 +1,18 @@
-"""`jsync pipeline status`, where no query was ever watched."""
+"""`jsync pipeline status`, without Spark: no query, and entries that are none."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
+
+from jsync.spark.monitoring.board import note, open_board
+from jsync.spark.monitoring.figures import QueryFigures
+
 from .support import Jsync
 
 if TYPE_CHECKING:
+    import jsync as package
     from jsync.server import LocalServer
 
 
@@ -19,3 +25,20 @@ def test_a_bucket_without_queries_says_how_they_get_there(
     assert f"no query in the bucket {unique}" in ended.errors
     assert "jsync.spark.monitor" in ended.errors
     assert jsync("pipeline", "status", "--bucket", unique, "--json").json == []
+
+
+DEEP = b'{"x":' + b"[" * 5000 + b"]" * 5000 + b"}"
+
+
+@pytest.mark.parametrize(
+    "bad", [b"{", b'{"id":"\xff"}', DEEP], ids=["cut", "binary", "deep"]
+)
+def test_an_entry_that_cannot_be_read_hides_no_query(
+    server: LocalServer, js: package.JetStream, unique: str, bad: bytes
+) -> None:
+    board = open_board(js, unique)
+    note(board, QueryFigures(id="good"))
+    board.put("bad", bad)
+    found = Jsync(server)("pipeline", "status", "--bucket", unique, "--json").json
+    assert [query["id"] for query in found] == ["good"]
+    js.delete_key_value(unique)

@@ -56,7 +56,12 @@ def read(store: KeyValue[bytes], query: str) -> QueryFigures | None:
     """Return the figures of a query, or None if the bucket has none. Blocks."""
     try:
         return msgspec.json.decode(store.get(query).value, type=QueryFigures)
-    except (KeyNotFoundError, msgspec.MsgspecError):
+    except (
+        KeyNotFoundError,
+        msgspec.MsgspecError,
+        UnicodeDecodeError,
+        RecursionError,
+    ):
         return None
 
 
