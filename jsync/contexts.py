@@ -81,11 +81,19 @@ def names(root: Path) -> list[str]:
 
 
 def selected(root: Path) -> str | None:
-    """The context that is used when none is named, if there is one."""
+    """The context that is used when none is named, if there is one.
+
+    Raises `ConfigError` for a `context.txt` that cannot be read.
+    """
+    path = root / "context.txt"
     try:
-        return (root / "context.txt").read_text("utf-8").strip() or None
+        return path.read_text("utf-8").strip() or None
     except FileNotFoundError:
         return None
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"{path} is not UTF-8") from None
 
 
 def select(root: Path, name: str | None) -> None:
@@ -94,7 +102,10 @@ def select(root: Path, name: str | None) -> None:
     As the nats tool does: `previous-context.txt` has the one before. Each file is
     replaced as a whole.
     """
-    before = selected(root)
+    try:
+        before = selected(root)
+    except ConfigError:
+        before = None  # a new selection replaces one that cannot be read
     root.mkdir(parents=True, exist_ok=True)
     if before is not None:
         _replace(root / "previous-context.txt", before)
@@ -192,7 +203,8 @@ def load(root: Path, name: str, environ: Mapping[str, str]) -> dict[str, Any]:
         settings[setting] = _fetched(settings[setting], where, environ)
     for setting in _FILES & settings.keys():
         if isinstance(settings[setting], str):
-            settings[setting] = _expanded(settings[setting], environ)
+            where = f"{path}: {_field_of[setting]}"
+            settings[setting] = _expanded(settings[setting], where, environ)
     return settings
 
 
@@ -258,13 +270,14 @@ def keywords_of(settings: Mapping[str, Any]) -> dict[str, Any]:
         "tls_key": _written("key", settings.get("tlskey")),
         "tls_handshake_first": settings.get("tlsfirst"),
         "inbox_prefix": settings.get("inbox_prefix"),
-        "token": _text(settings.get("token")),
+        "token": _text("token", settings.get("token")),
         "creds": settings.get("creds"),
         "proxy": settings.get("proxy"),
     }
     if isinstance(creds := keywords["creds"], str):
         _check_there("creds", creds)
-    user, password = settings.get("user"), _text(settings.get("password"))
+    user = settings.get("user")
+    password = _text("password", settings.get("password"))
     if user and password is not None:
         keywords |= {"user": user, "password": password}
     elif user:  # as the nats command has it
@@ -272,8 +285,11 @@ def keywords_of(settings: Mapping[str, Any]) -> dict[str, Any]:
     elif password:
         raise ConfigError("a password needs a user: --user NAME --password WORD")
     if nkey := settings.get("nkey"):
-        keywords["nkey_seed"] = _text(nkey) if isinstance(nkey, bytes) else _seed(nkey)
-    jwt, seed = _text(settings.get("jwt")), _text(settings.get("seed"))
+        keywords["nkey_seed"] = (
+            _text("nkey", nkey) if isinstance(nkey, bytes) else _seed(nkey)
+        )
+    jwt = _text("user_jwt", settings.get("jwt"))
+    seed = _text("user_seed", settings.get("seed"))
     if jwt and seed:
         keywords["creds"] = _creds(jwt, seed)
     elif jwt or seed:
@@ -295,7 +311,13 @@ def _fetched(reference: str, where: str, environ: Mapping[str, str]) -> str | by
                 raise ConfigError(
                     f"{where}: the environment variable {rest} is not set"
                 )
-            return environ[rest].encode()
+            try:
+                return environ[rest].encode()
+            except UnicodeEncodeError:
+                # The error would hold the value, which may be a secret.
+                raise ConfigError(
+                    f"{where}: the environment variable {rest} is not UTF-8"
+                ) from None
         case "data:":
             try:
                 return base64.b64decode(rest.partition(",")[2], validate=True)
@@ -309,10 +331,13 @@ def _fetched(reference: str, where: str, environ: Mapping[str, str]) -> str | by
     raise ConfigError(f"{where}: jsync cannot use {scheme[0]}")
 
 
-def _expanded(path: str, environ: Mapping[str, str]) -> str:
+def _expanded(path: str, where: str, environ: Mapping[str, str]) -> str:
     """A path without variables and `~`; what is not set is empty, as in Go."""
     text = _VARIABLE.sub(lambda found: environ.get(found[1] or found[2], ""), path)
-    return os.path.expanduser(text)
+    try:
+        return os.path.expanduser(text)
+    except ValueError:
+        raise _no_path(where, text) from None
 
 
 def _profile(url: str, where: str) -> dict[str, str]:
@@ -332,7 +357,7 @@ def _profile(url: str, where: str) -> dict[str, str]:
         raise ConfigError(
             f"{where}: the nsc command is not in PATH: install it, or give creds and url"
         ) from None
-    except (OSError, subprocess.TimeoutExpired) as error:
+    except (OSError, ValueError, subprocess.TimeoutExpired) as error:
         raise ConfigError(
             f"{where}: the nsc command failed: {type(error).__name__}"
         ) from None
@@ -347,14 +372,20 @@ def _profile(url: str, where: str) -> dict[str, str]:
         services = operator.get("service") or []
         creds = found.get("user_creds") or ""
         known = {"creds": creds, "server": ",".join(services)}
-    except (msgspec.DecodeError, ValueError, AttributeError, TypeError):
+    except (ValueError, RecursionError, AttributeError, TypeError):
         raise ConfigError(f"{where}: the nsc command wrote no profile") from None
     return {setting: value for setting, value in known.items() if value}
 
 
-def _text(value: str | bytes | None) -> str | None:
+def _text(name: str, value: str | bytes | None) -> str | None:
     """A value that a context may refer to, and has as bytes then."""
-    return value.decode().strip() if isinstance(value, bytes) else value
+    if not isinstance(value, bytes):
+        return value
+    try:
+        return value.decode().strip()
+    except UnicodeDecodeError:
+        # The error would hold the value, which may be a secret.
+        raise ConfigError(f"{name}: the value is not UTF-8") from None
 
 
 def _written(field: str, value: str | bytes | None) -> str | None:
@@ -371,6 +402,13 @@ def _check_there(name: str, path: str) -> None:
         Path(path).stat()  # not read: a pipe, as of `<(...)`, gives what it has once
     except OSError as error:
         raise ConfigError(f"{name}: {path}: {error.strerror}") from None
+    except ValueError:
+        raise _no_path(name, path) from None
+
+
+def _no_path(name: str, path: str) -> ConfigError:
+    """The error for a path with a character that none can have, such as NUL."""
+    return ConfigError(f"{name}: {path!r} is not a path")
 
 
 def _seed(path: str) -> str:
@@ -381,6 +419,8 @@ def _seed(path: str) -> str:
         raise ConfigError(f"nkey: {path}: {error.strerror}") from None
     except UnicodeDecodeError:
         seed = ""
+    except ValueError:
+        raise _no_path("nkey", path) from None
     if not seed.startswith("SU"):
         raise ConfigError(
             f"nkey: {path} does not hold the seed of a user: that begins with SU"

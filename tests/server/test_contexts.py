@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
+import re
+import traceback
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import jsync
-from jsync import errors
+from jsync import contexts, errors
 
 from ..accounts import Key, nkey_config, password_config
 from ..windows import needs_shell
@@ -22,6 +25,10 @@ if TYPE_CHECKING:
     from ..accounts import Account
     from ..certificates import Certificates
     from ..conftest import StartServer
+
+
+DATA = f"data:;base64,{base64.b64encode(b'hunter2' + bytes([233])).decode()}"
+"""A secret that is not UTF-8."""
 
 
 @pytest.fixture(autouse=True)
@@ -39,6 +46,11 @@ def store(home: Path, name: str, **fields: Any) -> Path:
     path = home / "context" / f"{name}.json"
     path.write_text(json.dumps(fields))
     return path
+
+
+def shown(error: BaseException) -> str:
+    """All that a program could show of an error."""
+    return repr(error) + "".join(traceback.format_exception(error))
 
 
 def test_a_context_gives_the_servers_and_the_credentials(
@@ -200,6 +212,72 @@ def test_an_error_names_the_file_and_the_field_and_no_secret(
     assert str(path) in str(raised.value)
     assert words in str(raised.value)
     assert "hunter2" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"token": "env://VALUE"}, "token: the environment variable VALUE"),
+        ({"user": "u", "password": "env://VALUE"}, "password: the environment"),
+    ],
+)
+def test_a_variable_that_is_not_utf_8_is_named_without_its_value(
+    home: Path, fields: dict[str, str], words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("VALUE", "hunter2\udce9")
+    path = store(home, "prod", **fields)
+    with pytest.raises(errors.ConfigError, match="is not UTF-8") as raised:
+        jsync.connect(context="prod")
+    assert str(raised.value).startswith(f"{path}: {words}")
+    assert "hunter2" not in shown(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("fields", "field"),
+    [
+        ({"token": DATA}, "token"),
+        ({"user": "u", "password": DATA}, "password"),
+        ({"nkey": DATA}, "nkey"),
+        ({"user_jwt": DATA, "user_seed": "x"}, "user_jwt"),
+        ({"user_jwt": "x", "user_seed": DATA}, "user_seed"),
+    ],
+)
+def test_a_value_that_is_not_utf_8_is_named_and_not_shown(
+    home: Path, fields: dict[str, str], field: str
+) -> None:
+    path = store(home, "prod", **fields)
+    with pytest.raises(errors.ConfigError) as raised:
+        jsync.connect(context="prod")
+    assert str(raised.value) == f"{path}: {field}: the value is not UTF-8"
+    assert "hunter2" not in shown(raised.value)
+
+
+@pytest.mark.parametrize("field", ["creds", "nkey", "ca", "cert", "key"])
+@pytest.mark.parametrize("start", ["/", "~"])
+def test_a_path_that_no_file_can_have_is_named(
+    home: Path, field: str, start: str
+) -> None:
+    path = store(home, "prod", **{field: f"{start}a\0b"})
+    with pytest.raises(errors.ConfigError, match="is not a path") as raised:
+        jsync.connect(context="prod")
+    assert str(raised.value).startswith(f"{path}: {field}: ")
+
+
+def test_a_selection_that_cannot_be_read_is_one_clear_error_until_it_is_replaced(
+    home: Path, server: LocalServer
+) -> None:
+    path = home / "context.txt"
+    path.mkdir()
+    with pytest.raises(errors.ConfigError, match=re.escape(str(path))):
+        jsync.connect(context=True)
+    path.rmdir()
+    path.write_bytes(b"\xff\xfe")
+    with pytest.raises(errors.ConfigError, match=f"{re.escape(str(path))} is not UTF"):
+        jsync.connect(context=True)
+    store(home, "here", url=server.url)
+    contexts.select(home, "here")
+    with jsync.connect(context=True) as nc:
+        assert nc.connected_url == server.url
 
 
 def test_a_context_that_does_not_exist_is_one_clear_error(home: Path) -> None:
