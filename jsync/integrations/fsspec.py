@@ -162,7 +162,10 @@ class JetStreamFileSystem(AbstractFileSystem):  # type: ignore[misc]
             )
 
     def mv(self, path1: str, path2: str, *args: Any, **options: Any) -> None:
-        """Rename an object, without a copy if the store stays the same."""
+        """Rename an object, without a copy if the store stays the same.
+
+        An object that has the new name already is replaced by a copy.
+        """
         path1, path2 = self._strip_protocol(path1), self._strip_protocol(path2)
         source, _, name = path1.partition("/")
         target, _, other = path2.partition("/")
@@ -173,9 +176,13 @@ class JetStreamFileSystem(AbstractFileSystem):  # type: ignore[misc]
                 other = f"{other}/{name.rpartition('/')[2]}"
             store = self._store(source)
             with _as_os_errors(path1):
-                with contextlib.suppress(errors.ObjectNotFoundError):
-                    store.delete(other)
-                store.update_meta(name, new_name=other)
+                try:
+                    store.update_meta(name, new_name=other)
+                except errors.ObjectExistsError:
+                    # A put replaces the object at once. After a delete it would be
+                    # lost if the rename failed.
+                    self.cp_file(path1, f"{target}/{other}")
+                    store.delete(name)
 
     def rm_file(self, path: str) -> None:
         """Delete an object."""

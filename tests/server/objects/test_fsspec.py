@@ -18,6 +18,7 @@ import pytest
 
 from jsync.integrations.fsspec import JetStreamFileSystem
 
+from ..support import LONG
 from .support import chunks_of, noise
 
 if TYPE_CHECKING:
@@ -114,7 +115,6 @@ def test_files_are_copied_moved_and_removed(
     fs.cp_file(f"{root}/a", f"{root}/b")
     assert files.info("b").metadata == {"owner": "me"}
     nuid = files.info("b").nuid
-    files.put("c", b"former")
     fs.mv(f"{root}/b", f"{root}/c")
     assert (files.info("c").nuid, files.get("c")) == (nuid, noise(300_000))
     fs.mkdirs(f"{root}/x/y", exist_ok=True)
@@ -125,6 +125,33 @@ def test_files_are_copied_moved_and_removed(
     fs.touch(f"{root}/empty")
     assert fs.size(f"{root}/empty") == 0
     assert len(chunks_of(js, files)) == 1
+
+
+def test_a_move_onto_another_object_replaces_it_and_never_deletes_it(
+    fs: JetStreamFileSystem, js: jsync.JetStream, files: jsync.ObjectStore
+) -> None:
+    root = files.bucket
+    files.put("a", noise(300_000), metadata={"owner": "me"})
+    files.put("b", b"former")
+    with files.watch(updates_only=True) as changes:
+        fs.mv(f"{root}/a", f"{root}/b")
+        seen = [changes.next(LONG) for _ in range(2)]
+    assert [(info.name, info.deleted) for info in seen] == [("b", False), ("a", True)]
+    assert files.get("b") == noise(300_000)
+    assert files.info("b").metadata == {"owner": "me"}
+    assert fs.find(root) == [f"{root}/b"]
+    assert len(chunks_of(js, files)) == 1
+
+
+def test_a_move_of_a_link_onto_its_object_keeps_the_bytes(
+    fs: JetStreamFileSystem, files: jsync.ObjectStore
+) -> None:
+    root = files.bucket
+    files.put("a", b"precious")
+    files.add_link("link", files.info("a"))
+    fs.mv(f"{root}/link", f"{root}/a")
+    assert fs.find(root) == [f"{root}/a"]
+    assert files.get("a") == b"precious"
 
 
 def test_files_go_to_and_from_this_machine(
