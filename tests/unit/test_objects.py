@@ -243,6 +243,11 @@ def test_a_dropped_digest_leaves_no_thread() -> None:
     wait_for(lambda: threading.active_count() <= before)
 
 
+def test_a_digest_that_ctrl_c_cut_short_is_dropped_in_silence() -> None:
+    hashing = Hashing.__new__(Hashing)
+    hashing.__del__()
+
+
 # The places of chunks -------------------------------------------------------------------
 
 

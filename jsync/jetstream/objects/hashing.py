@@ -25,12 +25,14 @@ class Hashing:
     The queues are those of C, so that Ctrl-C leaves no lock behind.
     """
 
+    _waiting: SimpleQueue[Data | None] | None = None
+    """Of the class, so that `__del__` finds it where Ctrl-C cut `__init__` short."""
+
     def __init__(self, spawner: Spawner, name: str) -> None:
         self._spawner = spawner
         self._name = name
         self._hash = hashlib.sha256()
         self._chunks = 0
-        self._waiting: SimpleQueue[Data | None] | None = None
         self._room: SimpleQueue[None] = SimpleQueue()
         self._done: SimpleQueue[bytes] = SimpleQueue()
 
