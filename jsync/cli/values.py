@@ -91,7 +91,10 @@ def size(text: str) -> int:
     if match is None:
         raise ValueError(f"not a size: {text!r}; write 1024, 64KB or 1GiB")
     number, power, _ = match.groups()
-    return int(float(number) * 1024 ** _POWERS[power.lower()])
+    try:
+        return int(float(number) * 1024 ** _POWERS[power.lower()])
+    except OverflowError:
+        raise ValueError(f"not a size, too large: {text!r:.40}") from None
 
 
 def time(text: str, now: datetime, direction: int = 1) -> datetime:
