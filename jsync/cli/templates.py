@@ -115,9 +115,14 @@ def _random_text(action: str, arguments: list[str]) -> Callable[[Moment], str]:
             f"{action} is not complete: Random takes the least and the most letters, "
             "{{Random 10 20}}"
         )
-    least, most = sorted(map(int, arguments))
+    try:
+        least, most = sorted(map(int, arguments))
+    except ValueError:  # Python refuses to read a number of thousands of digits
+        least, most = 0, _MOST + 1
     if most > _MOST:
-        raise click.UsageError(f"{action} is too long: the limit is {_MOST} letters")
+        raise click.UsageError(
+            f"{action:.60} is too long: the limit is {_MOST} letters"
+        )
 
     def text(moment: Moment) -> str:
         return "".join(random.choices(_LETTERS, k=random.randint(least, most)))

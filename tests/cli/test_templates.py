@@ -73,6 +73,7 @@ def test_ids_differ_and_random_texts_have_the_length_asked_for() -> None:
         ("{{Random}}", "the least and the most letters"),
         ("{{Random 1 x}}", "the least and the most letters"),
         ("{{Random 1 99999999999}}", "too long"),
+        (f"{{{{Random {'9' * 5000} 1}}}}", "too long"),
         ("a {{Count", "has no end: '{{Count'"),
     ],
 )
