@@ -153,7 +153,7 @@ def _reveal(name: str, secret: Secret | None) -> str | None:
         return secret
     try:
         value = secret()
-    except Exception as error:
+    except BaseException as error:  # SystemExit, too, ends no thread of ours
         raise AuthenticationError(
             f"the {name} callable raised {type(error).__name__}"
         ) from error
@@ -169,7 +169,7 @@ def _callback_fields(
 ) -> dict[str, str]:
     try:
         fields = dict(callback(nonce))
-    except Exception as error:
+    except BaseException as error:  # SystemExit, too, ends no thread of ours
         raise AuthenticationError(
             f"auth_callback raised {type(error).__name__}"
         ) from error

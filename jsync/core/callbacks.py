@@ -188,7 +188,11 @@ def wrap(what: str, error: BaseException) -> CallbackError:
 def call_within(
     seconds: float, spawner: Spawner, what: str, function: Callable[[], Result]
 ) -> Result:
-    """Call user code on a thread of its own and wait for it, but not for ever."""
+    """Call user code on a thread of its own and wait for it, but not for ever.
+
+    What it raises is raised here. What would end the thread, as SystemExit does, comes as a
+    `CallbackError`: it must not end the thread of the caller.
+    """
     done: queue.SimpleQueue[tuple[Result, None] | tuple[None, Exception]] = (
         queue.SimpleQueue()
     )
@@ -198,6 +202,8 @@ def call_within(
             done.put((function(), None))
         except Exception as error:  # noqa: BLE001 (user code)
             done.put((None, error))
+        except BaseException as error:  # noqa: BLE001 (user code, SystemExit for one)
+            done.put((None, wrap(what, error)))
 
     spawner.start(f"jsync-{what}", run)
     try:

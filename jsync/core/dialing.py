@@ -38,12 +38,14 @@ class Dialing:
         spawner.start("jsync-dialer", self._run)
 
     def _run(self) -> None:
-        sock, error = None, None
+        sock: socket.socket | None = None
+        error: Exception | None = None
         try:
             sock = _checked(self._dial())
-        except Exception as raised:  # noqa: BLE001 (user code)
-            ours = isinstance(raised, Error | OSError)
-            error = raised if ours else wrap("dialer", raised)
+        except (Error, OSError) as raised:
+            error = raised
+        except BaseException as raised:  # noqa: BLE001 (user code, SystemExit for one)
+            error = wrap("dialer", raised)
         with self._lock:
             self._socket, self._error = sock, error
             self.done = True

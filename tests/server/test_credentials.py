@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 import time
 from typing import TYPE_CHECKING, Any
@@ -222,3 +223,20 @@ def test_a_secret_that_cannot_be_fetched_is_an_authentication_error_with_its_cau
     with pytest.raises(errors.AuthenticationError) as caught:
         jsync.connect(server.url, **options)
     assert isinstance(caught.value.__cause__, LookupError)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"token": sys.exit},
+        {"user": "bob", "password": sys.exit},
+        {"auth_callback": sys.exit},
+    ],
+    ids=["token", "password", "auth_callback"],
+)
+def test_a_secret_whose_callable_exits_is_an_authentication_error_at_once(
+    server: LocalServer, options: dict[str, Any]
+) -> None:
+    with pytest.raises(errors.AuthenticationError, match="raised SystemExit") as caught:
+        jsync.connect(server.url, connect_timeout=LONG, **options)
+    assert isinstance(caught.value.__cause__, SystemExit)

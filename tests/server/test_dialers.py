@@ -443,6 +443,11 @@ def test_a_dialer_that_fails_raises_its_reason(
         jsync.connect(server.url, dialer=dialer)
 
 
+def test_a_dialer_that_exits_fails_the_attempt_at_once(server: LocalServer) -> None:
+    with pytest.raises(errors.CallbackError, match="dialer raised SystemExit"):
+        jsync.connect(server.url, dialer=lambda *_: sys.exit(1), connect_timeout=LONG)
+
+
 def test_close_does_not_wait_for_a_dialer_and_closes_its_late_socket(
     own_server: StartServer,
 ) -> None:

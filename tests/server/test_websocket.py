@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import logging
 import os
+import sys
 import threading
 import traceback
 from typing import TYPE_CHECKING, Any
@@ -539,6 +540,13 @@ def test_a_callable_of_headers_that_fails_fails_the_attempt() -> None:
 
     with FakeServer(Peer.hang) as fake, pytest.raises(errors.Error, match="no vault"):
         jsync.connect(f"ws://127.0.0.1:{fake.port}", ws_headers=fail)
+
+
+def test_a_callable_of_headers_that_exits_fails_the_attempt_at_once() -> None:
+    with FakeServer(Peer.hang) as fake:
+        url = f"ws://127.0.0.1:{fake.port}"
+        with pytest.raises(errors.Error, match="ws_headers raised SystemExit"):
+            jsync.connect(url, ws_headers=sys.exit, connect_timeout=LONG)
 
 
 def test_bad_headers_are_rejected_before_anything_is_sent() -> None:
