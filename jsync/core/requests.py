@@ -5,18 +5,21 @@ from __future__ import annotations
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from .._fast import Mailbox
+from .._fast import Mailbox, finaliser
 from ..checks import callback, count, seconds
 from ..errors import (
+    ConcurrentUseError,
     ConfigError,
     ConnectionLostError,
     NoRespondersError,
     TimeoutError as LateError,
 )
 from .deadline import deadline_after
+from .single import Single
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from typing import Self
 
     from .._fast import Msg
     from ..checks import Seconds
@@ -89,8 +92,9 @@ def request_many(
     if timeout <= 0:
         raise LateError(f"no time for a request to {subject!r}: timeout is {timeout} s")
     mailbox, token = request_replies(session, subject, data, deadline, headers)
-    replies = _replies(mailbox, deadline, stall, max_messages, sentinel)
-    return _discarding(session, token, replies, subject)
+    return ManyReplies(
+        session, mailbox, token, subject, deadline, stall, max_messages, sentinel
+    )
 
 
 def request_replies(
@@ -139,36 +143,87 @@ def _published(
     return True
 
 
-def _replies(
-    mailbox: Mailbox,
-    deadline: float,
-    stall: float | None,
-    max_messages: int | None,
-    sentinel: Callable[[Msg], bool] | None,
-) -> Iterator[Msg]:
-    count = 0
-    while max_messages is None or count < max_messages:
-        until = deadline
-        if stall is not None and count:
-            until = min(until, monotonic() + stall)
-        msg = mailbox.get_before(until)
+class ManyReplies(Single):
+    """The replies to one request, as they come. `Connection.request_many` returns it.
+
+    The connection knows of it until its end, and no longer than it exists: no generator,
+    whose `finally` would not run before the first reply is asked for.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        mailbox: Mailbox,
+        token: int,
+        subject: str,
+        deadline: float,
+        stall: float | None,
+        max_messages: int | None,
+        sentinel: Callable[[Msg], bool] | None,
+    ) -> None:
+        self._replies = session.replies
+        self._mailbox = mailbox
+        self._token = token
+        self._subject = subject
+        self._deadline = deadline
+        self._stall = stall
+        self._max_messages = max_messages
+        self._sentinel = sentinel
+        self._count = 0
+        self._ended = False
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Msg:
+        if self._ended:
+            raise StopIteration
+        try:
+            msg = self._take()
+        except ConcurrentUseError:
+            raise  # another thread iterates, and goes on
+        except BaseException:
+            self.close()
+            raise
         if msg is None:
-            if mailbox.failure is not None:
-                raise mailbox.failure
-            return
-        if sentinel is not None and sentinel(msg):
-            return
-        count += 1
-        yield msg
+            self.close()
+            raise StopIteration
+        return msg
 
+    def _take(self) -> Msg | None:
+        """The next reply; None at the end."""
+        if self._max_messages is not None and self._count >= self._max_messages:
+            return None
+        until = self._deadline
+        if self._stall is not None and self._count:
+            until = min(until, monotonic() + self._stall)
+        msg = self._mailbox.get_before(until)
+        if msg is None:
+            if self._mailbox.failure is not None:
+                raise self._mailbox.failure
+            return None
+        if self._sentinel is not None and self._sentinel(msg):
+            return None
+        if msg.status == 503 and not msg.data:
+            raise NoRespondersError(f"nobody is subscribed to {self._subject!r}")
+        self._count += 1
+        return msg
 
-def _discarding(
-    session: Session, token: int, replies: Iterator[Msg], subject: str
-) -> Iterator[Msg]:
-    try:
-        for msg in replies:
-            if msg.status == 503 and not msg.data:
-                raise NoRespondersError(f"nobody is subscribed to {subject!r}")
-            yield msg
-    finally:
-        session.replies.discard(token)
+    def close(self) -> None:
+        """End the iteration, and drop the replies that have come. Does not block.
+
+        You may call it from any thread, and twice.
+        """
+        self._ended = True
+        self._replies.discard(self._token)
+        self._mailbox.close(discard=True)
+
+    @finaliser
+    def __del__(self) -> None:
+        token = getattr(self, "_token", None)
+        if token is not None:  # None if Ctrl-C interrupted __init__
+            self._replies.discard(token)
+
+    def __repr__(self) -> str:
+        state = "ended" if self._ended else "open"
+        return f"<ManyReplies of {self._subject!r} {state}, {self._count} taken>"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import gc
 import itertools
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -25,6 +25,7 @@ from ..faults import (
 )
 from ..proxy import FaultProxy
 from ..servers import wait_for
+from .support import LONG
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -97,6 +98,23 @@ def test_request_many_leaves_no_subscription(
             assert next(nc.request_many(unique, msg.data)).data == b"?"
 
         assert growth(ask, cycles // 4) < MOST
+        assert waiting(nc) == 0
+
+
+@few_and_many
+@pytest.mark.parametrize("close", [False, True], ids=["dropped", "closed"])
+def test_replies_that_nobody_has_asked_for_leave_nothing(
+    server: LocalServer, unique: str, close: bool, cycles: int
+) -> None:
+    with jsync.connect(server.url) as nc:
+        nc.subscribe(unique, callback=lambda msg: msg.respond(bytes(1000)))
+
+        def ask() -> None:
+            replies: Any = nc.request_many(unique, timeout=LONG)
+            if close:
+                replies.close()
+
+        assert growth(ask, cycles // 2) < MOST
         assert waiting(nc) == 0
 
 

@@ -6,7 +6,7 @@ import gc
 import sys
 import threading
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -337,6 +337,44 @@ def test_request_many_may_be_left_early(nc: jsync.Connection, unique: str) -> No
         3,
         4,
     ]
+
+
+def test_request_many_that_is_closed_drops_its_replies_and_has_ended(
+    nc: jsync.Connection, unique: str
+) -> None:
+    answering(nc, unique, 10)
+    replies: Any = nc.request_many(unique, timeout=LONG)
+    assert next(replies).data == b"0"
+    replies.close()
+    replies.close()
+    assert len(nc._session.replies) == 0
+    assert list(replies) == []
+
+
+def test_request_many_that_is_closed_by_another_thread_ends_at_once(
+    nc: jsync.Connection, unique: str
+) -> None:
+    nc.subscribe(unique)
+    replies: Any = nc.request_many(unique, timeout=float("inf"))
+    reading: Thread[list[jsync.Msg]] = Thread(list, replies)
+    reading.wait_until_blocked()
+    with pytest.raises(errors.ConcurrentUseError):
+        next(replies)
+    replies.close()
+    assert reading.result() == []
+
+
+def test_the_error_of_a_sentinel_ends_request_many(
+    nc: jsync.Connection, service: str
+) -> None:
+    def fail(msg: jsync.Msg) -> bool:
+        raise LookupError
+
+    replies = nc.request_many(service, timeout=LONG, sentinel=fail)
+    with pytest.raises(LookupError):
+        next(replies)
+    assert list(replies) == []
+    assert len(nc._session.replies) == 0
 
 
 # The reading thread -------------------------------------------------------------------
