@@ -798,9 +798,11 @@ class Connection(PlainPublisher):
     def drain(self, timeout: Seconds | None = None) -> None:
         """Unsubscribe, handle all messages that have arrived, and close.
 
-        Blocks until that is done. Callbacks handle all messages that have arrived. An
-        iterator can still read the messages that are buffered. A callback that calls
-        `drain` is not waited for. The connection is closed at the end in every case.
+        Blocks until that is done. Callbacks and the handlers of `consume` handle all
+        messages that have arrived. An iterator can still read the messages that are
+        buffered. A callback that calls `drain` is not waited for. Messages that wait for
+        a handler of `consume` that calls `drain`, or that is not done in time, go back to
+        the server. The connection is closed at the end in every case.
 
         Args:
             timeout: Seconds to wait. Default: the `drain_timeout` given to `connect`.

@@ -394,6 +394,9 @@ class RunningWorker(Closing, Single):
 
         def run() -> None:
             while not self._clock_over.wait(tick):
+                if self._nc.is_closed and not self._stopped:
+                    # A drain ends the handlers without an error.
+                    self._ended(self._nc.session.closed_error())
                 now = monotonic()
                 for call in self._calls:
                     try:

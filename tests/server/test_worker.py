@@ -403,6 +403,34 @@ def test_a_handler_that_stops_its_worker_and_stays_is_reported(
         go.set()
 
 
+def test_a_drain_of_the_connection_lets_handlers_finish_and_ends_the_worker(
+    server: LocalServer, js: jsync.JetStream, stream: jsync.Stream, app: jsync.Worker
+) -> None:
+    begun, go = threading.Event(), threading.Event()
+    done: list[int] = []
+
+    @app.handle(f"{stream.name}.a", consumer="w", max_messages=5)
+    def handle(order: Order) -> None:
+        begun.set()
+        assert go.wait(SOON)
+        done.append(order.id)
+
+    publish(js, stream, *range(5))
+    with jsync.connect(server.url) as nc:
+        running = app.start(nc)
+        assert begun.wait(SOON)
+        wait_for(lambda: js.consumer(stream.name, "w").info().num_ack_pending == 5)
+        draining = Thread(nc.drain)
+        draining.wait_until_blocked()
+        go.set()
+        draining.result()
+    assert done == list(range(5))
+    assert settled(js, stream)
+    with pytest.raises(errors.ConnectionClosedError):
+        running.wait(SOON)
+    running.stop()
+
+
 def test_ctrl_c_in_a_stop_ends_the_wait_of_other_threads(
     nc: jsync.Connection, js: jsync.JetStream, stream: jsync.Stream, app: jsync.Worker
 ) -> None:

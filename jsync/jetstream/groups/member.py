@@ -201,6 +201,10 @@ class _MemberFeed(Feed):
     def name(self) -> str:
         return f"{self._membership.stream}.{self._membership.group}"
 
+    @property
+    def acks(self) -> bool:
+        return True
+
     def report(self, error: Exception) -> None:
         self._membership.report(error)
 

@@ -86,6 +86,10 @@ class ContinuousPull(Feed):
         """Stream and consumer, for messages."""
         return self._consumer
 
+    @property
+    def acks(self) -> bool:
+        return self._inbox.acks
+
     def was_connected_for(self, seconds: float) -> bool:
         """Whether the connection has been there, without a break, for so long."""
         return (

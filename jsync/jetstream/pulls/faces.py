@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import warnings
+from time import monotonic
 from typing import TYPE_CHECKING, Generic, Literal, TypeVar, cast
 
 from ..._fast import JetStreamMsg, Messages, finaliser
@@ -194,8 +195,9 @@ class ConsumeContext(Single):
     """A running handler, on one thread or several. `consume` of a consumer returns it.
 
     The handler keeps running if you drop this object. Leaving the `with` block drains
-    it. If the block raised an exception, leaving stops it. The block also raises the
-    error that has ended the consuming, if there is one.
+    it, and so does a drain of the connection. If the block raised an exception, leaving
+    stops it. The block also raises the error that has ended the consuming, if there is
+    one.
     """
 
     def __init__(
@@ -223,6 +225,7 @@ class ConsumeContext(Single):
         try:
             for number in range(1, workers + 1):
                 session.spawner.start(f"{session.name}-{name}-{number}", self._work)
+            session.adopt(self)
         except BaseException:
             # No thread could be started, or Ctrl-C interrupted the start.
             feed.stop()
@@ -245,7 +248,7 @@ class ConsumeContext(Single):
         """
         if timeout is not None:
             timeout = seconds(timeout, "timeout")
-        if threading.current_thread() in self._workers:
+        if self._is_current:
             raise BlockingCallError(
                 "the handler would wait for itself: return from it, or call stop()"
             )
@@ -301,8 +304,43 @@ class ConsumeContext(Single):
         self._feed.drain()
         self._join(timeout)
 
+    def silence(self) -> None:
+        """The first step of a drain of the connection: have the server send no more.
+
+        Takes what the server has sent already, for a second at most.
+        """
+        if self._finished.is_open:
+            return
+        if self._is_current and self._feed.acks:
+            # The drain does not wait for the handler that calls it, and the rest could not
+            # be acknowledged afterwards.
+            self._feed.stop()
+        else:
+            self._feed.drain()
+
+    def finish(self) -> None:
+        """The second: the drain of the feed has ended the backlog already."""
+
+    def wait_finished(self, deadline: float, timeout: float) -> None:
+        """The last: block until the handler has returned from the last message.
+
+        What it has not begun by then goes back to the server.
+        """
+        if self._is_current or self._finished.wait(max(0.0, deadline - monotonic())):
+            return
+        if self._feed.acks:
+            self._feed.stop()
+        raise DrainTimeoutError(
+            f"the handler of {self._feed.name} has not returned within {timeout} s"
+        )
+
+    @property
+    def _is_current(self) -> bool:
+        """Whether the caller runs on one of its threads."""
+        return threading.current_thread() in self._workers
+
     def _join(self, timeout: float) -> None:
-        if threading.current_thread() in self._workers:
+        if self._is_current:
             return
         if not self._finished.wait(timeout):
             raise DrainTimeoutError(f"the handler has not returned within {timeout} s")

@@ -58,6 +58,11 @@ class Feed:
         """Stream and consumer, for messages."""
         raise NotImplementedError
 
+    @property
+    def acks(self) -> bool:
+        """Whether `stop` gives what is not handed over back to the server."""
+        raise NotImplementedError
+
     def report(self, error: Exception) -> None:
         """Tell the user, and the log, of what does not end it."""
         self.session.callbacks.post(self._tell, error)

@@ -131,6 +131,11 @@ class Inbox:
         self._claims = bool(source.claim.group)
         self._subject = f"{source.api.prefix}.CONSUMER.MSG.NEXT.{source.consumer}"
 
+    @property
+    def acks(self) -> bool:
+        """Whether what nobody reads can be given back."""
+        return self._source.acks
+
     def renew(self) -> None:
         """Take no answer any more to what was pulled so far, but what comes from now on.
 

@@ -314,13 +314,14 @@ class Changes(Generic[Item]):
         bad: Callable[[CodecError], object] | None = None,
         tick: Callable[[], object] | None = None,
         every: float | None = None,
+        drains: bool = False,
     ) -> None:
         """Have `callback` called with each entry, on a thread of its own.
 
         An entry that cannot be decoded is reported, and `bad` is called with the error.
         Any other exception ends it, and is reported, too.
         `tick` is called there, too, after `every` so many seconds without an entry, and at
-        the end.
+        the end. If it `drains`, a drain of the connection waits for the last call.
         """
         name = f"{self._session.name}-{self._layout.bucket}-watch"
 
@@ -339,6 +340,8 @@ class Changes(Generic[Item]):
 
         try:
             self._thread = self._session.spawner.start(name, work)
+            if drains:
+                self._session.adopt(self)
         except BaseException:
             # No thread could be started, or Ctrl-C interrupted the start.
             self._pull.stop()
@@ -389,15 +392,33 @@ class Changes(Generic[Item]):
 
     # The end --------------------------------------------------------------------------
 
+    def silence(self) -> None:
+        """The first step of a drain of the connection: have the server send no more.
+
+        Takes what the server has sent already, for a second at most.
+        """
+        if not self.finished.is_open:
+            self._pull.drain()
+
+    def finish(self) -> None:
+        """The second: the drain of the pull has ended the backlog already."""
+
+    def wait_finished(self, deadline: float, timeout: float) -> None:
+        """The last: block until the callback has returned from the last entry."""
+        self._join(max(0.0, deadline - monotonic()), timeout)
+
     def stop(self, timeout: float) -> None:
         """End it; blocks until its own thread has ended, unless that calls it."""
         self._pull.stop()
         if self._thread is None:
             self.handed_over.open()
             return
+        self._join(timeout, timeout)
+
+    def _join(self, seconds: float, timeout: float) -> None:
         if threading.current_thread() is self._thread:
             return
-        if not self.finished.wait(timeout):
+        if not self.finished.wait(seconds):
             raise DrainTimeoutError(
                 f"the callback of a watch has not returned within {timeout} s"
             )

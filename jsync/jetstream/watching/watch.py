@@ -34,7 +34,7 @@ class Watching(Stopping, Single, Generic[Item]):
         # alive.
         self._changes = changes
         if callback is not None:
-            changes.run(callback)
+            changes.run(callback, drains=True)
 
     @property
     def revision(self) -> int:

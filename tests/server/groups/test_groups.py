@@ -400,6 +400,32 @@ def test_a_member_continues_after_its_consumer_was_deleted(
             log.await_numbers(orders, number + 1)
 
 
+def test_a_drain_of_the_connection_waits_for_the_message_in_hand_and_leaves(
+    server: LocalServer, js: jsync.JetStream, group: jsync.ConsumerGroup, orders: str
+) -> None:
+    group.add("a")
+    publish(js, orders, range(1))
+    handled: list[str] = []
+
+    def handle(msg: jsync.JetStreamMsg) -> None:
+        time.sleep(0.01)
+        msg.ack()
+        handled.append(msg.subject)
+
+    with jsync.connect(server.url) as nc:
+        member = nc.jetstream().consumer_group(orders, "g").join("a")
+        running = member.consume(handle)
+        wait_for(lambda: len(handled) >= 5)
+    at_the_end = list(handled)
+    assert running.wait(0)
+    assert member.state is MemberState.ENDED
+    # The next instance need not wait for the ack_wait of the first one.
+    with group.join("a") as again, again.consume(handle):
+        wait_for(lambda: len(handled) == len(KEYS))
+    assert handled[: len(at_the_end)] == at_the_end
+    assert sorted(handled) == sorted(f"{orders}.{key}" for key in KEYS)
+
+
 def test_members_of_a_deleted_group_end_without_an_error(
     js: jsync.JetStream, orders: str
 ) -> None:

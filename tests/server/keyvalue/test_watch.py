@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import random
 import threading
+import time
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -438,12 +439,67 @@ def test_a_bucket_that_is_deleted_ends_its_watch(
         loud.wait(LONG)
 
 
+def test_leaving_the_block_of_the_connection_has_all_entries_handled(
+    server: Any, nc: jsync.Connection, bucket: jsync.KeyValue
+) -> None:
+    keys = [f"k.{number}" for number in range(100)]
+    fill(nc, bucket, keys)
+    handled: list[str] = []
+
+    def callback(entry: jsync.Entry) -> None:
+        time.sleep(0.002)
+        handled.append(entry.key)
+
+    with jsync.connect(server.url) as other:
+        loud = other.jetstream().key_value(bucket.bucket).watch(callback=callback)
+        quiet = other.jetstream().key_value(bucket.bucket).watch()
+        wait_for(lambda: len(handled) + len(loud._changes._mailbox) >= 99)
+    assert sorted(handled) == sorted(keys)
+    assert loud.wait(0)
+    with pytest.raises(errors.ConnectionClosedError):
+        list(quiet)
+
+
+def test_a_stuck_callback_bounds_the_drain_of_its_connection(
+    server: Any, bucket: jsync.KeyValue
+) -> None:
+    inside, leave = threading.Event(), threading.Event()
+
+    def callback(entry: jsync.Entry) -> None:
+        inside.set()
+        leave.wait(LONG)
+
+    other = jsync.connect(server.url)
+    watch = other.jetstream().key_value(bucket.bucket).watch(callback=callback)
+    try:
+        bucket.put("a")
+        assert inside.wait(SOON)
+        with pytest.raises(errors.DrainTimeoutError, match="watch"):
+            other.drain(timeout=0.2)
+        assert other.is_closed
+    finally:
+        leave.set()
+    assert watch.wait(SOON)
+
+
+def test_a_callback_that_drains_the_connection_is_not_waited_for(
+    server: Any, bucket: jsync.KeyValue
+) -> None:
+    other = jsync.connect(server.url, drain_timeout=LONG)
+    drain = other.drain
+    watch = other.jetstream().key_value(bucket.bucket).watch(callback=lambda _: drain())
+    bucket.put("a")
+    assert watch.wait(SOON)
+    assert other.is_closed
+
+
 def test_a_connection_that_is_closed_ends_its_watch(
     server: Any, bucket: jsync.KeyValue
 ) -> None:
     with jsync.connect(server.url) as other:
         watch = other.jetstream().key_value(bucket.bucket).watch()
         loud = other.jetstream().key_value(bucket.bucket).watch(callback=Recorder())
+        other.close()
     with pytest.raises(errors.ConnectionClosedError):
         next(watch)
     with pytest.raises(errors.ConnectionClosedError):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import os
+import time
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -15,12 +16,15 @@ from jsync import errors
 from jsync.jetstream.objects.driver import Objects
 from jsync.jetstream.objects.engine import digest_text
 
+from ...servers import wait_for
 from ..support import LONG, Thread
 from .support import chunks_of, noise, replace_chunk
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
+
+    from jsync.server import LocalServer
 
     from ...conftest import StartServer
 
@@ -708,6 +712,25 @@ def test_a_watch_gives_the_existing_objects_and_then_each_change(
     assert (third.name, third.size, third.description) == ("c", 1, "words")
     assert (gone.name, gone.deleted) == ("a", True)
     assert watch.closed
+
+
+def test_leaving_the_block_of_the_connection_has_all_objects_handled(
+    server: LocalServer, files: jsync.ObjectStore
+) -> None:
+    names = [f"o{number}" for number in range(20)]
+    for name in names:
+        files.put(name, b"1")
+    handled: list[str] = []
+
+    def callback(info: jsync.ObjectInfo) -> None:
+        time.sleep(0.005)
+        handled.append(info.name)
+
+    with jsync.connect(server.url) as other:
+        watch = other.jetstream().object_store(files.bucket).watch(callback=callback)
+        wait_for(lambda: len(handled) + len(watch._changes._mailbox) >= 19)
+    assert handled == names
+    assert watch.wait(0)
 
 
 def test_a_watch_calls_back_and_can_leave_out_the_initial_objects(
