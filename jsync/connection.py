@@ -24,7 +24,12 @@ from .core.requests import request, request_many
 from .core.servers import parse_servers
 from .core.session import CLOSE_SECONDS, ConnectionState, Session
 from .core.subscription import Subscription, subscribe
-from .errors import ConfigError, DrainTimeoutError, TimeoutError as LateError
+from .errors import (
+    ConfigError,
+    ConnectionClosedError,
+    DrainTimeoutError,
+    TimeoutError as LateError,
+)
 from .jetstream.context import JetStream
 from .services.discovery import Services
 from .services.engine import DEFAULT_PREFIX, DEFAULT_QUEUE
@@ -825,6 +830,9 @@ class Connection(PlainPublisher):
             raise
         except LateError as error:
             raise DrainTimeoutError(f"not drained within {timeout} s") from error
+        except ConnectionClosedError:
+            if not session.drained:  # else another thread has drained it meanwhile
+                raise
         finally:
             session.close(max(0.0, min(CLOSE_SECONDS, deadline - monotonic())))
 

@@ -11,6 +11,7 @@ import atexit
 import contextlib
 import logging
 import os
+import threading
 from dataclasses import dataclass
 from enum import Enum
 from time import monotonic
@@ -47,7 +48,7 @@ from .shared import Living, Numbers, RLock
 from .timers import Timer, Timers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     from .options import Options
     from .pool import ServerPool
@@ -179,6 +180,9 @@ class Session:
         self.spare: list[Interest] = []
         """Of `interests`, those that are lent to nobody."""
         self._drained: Living[Drained] = Living()
+        self._draining: set[threading.Thread] = set()
+        self.drained = False
+        """Whether a drain has done all there was."""
         self._left: dict[object, Callable[[], object]] = {}
         """What a drain does for parts that were collected before it."""
         self._sids = Numbers()
@@ -407,6 +411,28 @@ class Session:
                 after the call.
             TimeoutError: The server did not answer by then.
         """
+        thread = threading.current_thread()
+        self._draining.add(thread)
+        try:
+            self._drain_parts(deadline, seconds)
+            while self._left:
+                with contextlib.suppress(KeyError):  # another thread was quicker
+                    self._left.popitem()[1]()
+            self.ping(deadline)
+            self.drained = True
+        finally:
+            self._draining.discard(thread)
+
+    def is_drained_by(self, threads: Collection[threading.Thread | None]) -> bool:
+        """Whether one of these threads of a part is the caller's, or drains as well.
+
+        Its callback is not waited for: it waits for the end of a drain.
+        """
+        return threading.current_thread() in threads or any(
+            thread in threads for thread in self._draining.copy()
+        )
+
+    def _drain_parts(self, deadline: float, seconds: float) -> None:
         parts = self._drained.all()
         for part in parts:
             # One that waits for the server may take a second.
@@ -424,10 +450,6 @@ class Session:
                 late = late or error  # the others give back what they have
         if late is not None:
             raise late
-        while self._left:
-            with contextlib.suppress(KeyError):  # another thread was quicker
-                self._left.popitem()[1]()
-        self.ping(deadline)
 
     # Waiting --------------------------------------------------------------------------
 

@@ -159,7 +159,7 @@ class Subscription(Backlog[Msg]):
 
     def wait_finished(self, deadline: float, timeout: float) -> None:
         """Block until the callback has handled all there is; nothing without one."""
-        if self._callback is None or threading.current_thread() is self._thread:
+        if self._callback is None or self._session.is_drained_by([self._thread]):
             return
         if self._mailbox.claim_first() is not None:
             return  # no message came, so no thread was started

@@ -494,9 +494,12 @@ class Driver:
     def wait_finished(self, deadline: float, timeout: float) -> None:
         """The last: block until the handlers have returned.
 
-        From one of them it does not wait, as that would be for itself.
+        From one of them it does not wait, as that would be for itself, nor while one of
+        them drains the connection.
         """
-        if self.is_current or self._done.wait(max(0.0, deadline - monotonic())):
+        if self.session.is_drained_by(self._threads) or self._done.wait(
+            max(0.0, deadline - monotonic())
+        ):
             return
         refused = sum(endpoint.refuse_rest() for endpoint in list(self._endpoints))
         raise DrainTimeoutError(

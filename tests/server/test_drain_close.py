@@ -13,7 +13,7 @@ from jsync import errors
 
 from ..proxy import FaultProxy
 from ..servers import monitor, threads_since, wait_for
-from .support import LONG, SOON, Recorder, Thread
+from .support import LONG, SOON, Recorder, Thread, wait_until_blocked
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -190,6 +190,65 @@ def test_drain_from_a_callback_handles_its_backlog(
         nc.publish(unique, b"%d" % i)
     assert closed.get() is None
     wait_for(lambda: handled == list(range(20)))
+
+
+def subscribe_callback(nc: jsync.Connection, subject: str, call: Any) -> object:
+    return nc.subscribe(subject, callback=call)
+
+
+def consume_callback(nc: jsync.Connection, subject: str, call: Any) -> object:
+    js = nc.jetstream()
+    stream = js.stream(js.stream_name_by_subject(subject))
+    return stream.create_consumer().consume(call)
+
+
+def push_callback(nc: jsync.Connection, subject: str, call: Any) -> object:
+    return nc.jetstream().subscribe(subject, callback=call)
+
+
+def service_callback(nc: jsync.Connection, subject: str, call: Any) -> object:
+    service = nc.service("calm", "1.0.0")
+    service.endpoint("e", subject=subject)(lambda _: call(None))
+    return service
+
+
+@pytest.mark.parametrize(
+    "second",
+    [subscribe_callback, consume_callback, push_callback, service_callback],
+)
+@pytest.mark.parametrize("together", [True, False])
+def test_callbacks_that_drain_do_not_wait_for_each_other(
+    server: LocalServer,
+    stream: jsync.Stream,
+    second: Callable[[jsync.Connection, str, Any], object],
+    together: bool,
+) -> None:
+    nc = jsync.connect(server.url, drain_timeout=LONG)
+    subject = f"{stream.name}.a"
+    both = threading.Barrier(2)
+    others = Recorder()
+
+    def drain(_: object) -> bytes:
+        both.wait(SOON)
+        if not together and threading.current_thread() is not first:
+            wait_until_blocked(first)
+        nc.drain()
+        others()
+        return b""
+
+    first: threading.Thread
+
+    def drain_first(msg: jsync.Msg) -> None:
+        nonlocal first
+        first = threading.current_thread()
+        drain(msg)
+
+    kept = second(nc, subject, drain), nc.subscribe(subject, callback=drain_first)
+    nc.flush()
+    nc.publish(subject, reply="answer")
+    assert others.thread() is not others.thread()
+    assert nc.is_closed
+    assert kept
 
 
 # Close --------------------------------------------------------------------------------

@@ -214,6 +214,7 @@ class ConsumeContext(Single):
         self._feed = feed
         self._handler = handler if retrier is None else retrier.guard(handler)
         self._retrier = retrier
+        self._session = session
         self._on_exception = on_exception
         self._nak_delay = nak_delay
         self._finished = Gate(session.outbox)
@@ -326,7 +327,9 @@ class ConsumeContext(Single):
 
         What it has not begun by then goes back to the server.
         """
-        if self._is_current or self._finished.wait(max(0.0, deadline - monotonic())):
+        if self._session.is_drained_by(self._workers):
+            return
+        if self._finished.wait(max(0.0, deadline - monotonic())):
             return
         if self._feed.acks:
             self._feed.stop()

@@ -375,7 +375,7 @@ class PushSubscription(Unsubscribing, Backlog[JetStreamMsg]):
             if not len(self._mailbox):
                 self._delivery.settle()
             return
-        if threading.current_thread() is self._thread:
+        if self._session.is_drained_by([self._thread]):
             return
         if self._mailbox.claim_first() is not None:
             self._delivery.settle()  # no message came, so no thread was started

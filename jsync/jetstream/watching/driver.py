@@ -405,7 +405,8 @@ class Changes(Generic[Item]):
 
     def wait_finished(self, deadline: float, timeout: float) -> None:
         """The last: block until the callback has returned from the last entry."""
-        self._join(max(0.0, deadline - monotonic()), timeout)
+        if not self._session.is_drained_by([self._thread]):
+            self._join(max(0.0, deadline - monotonic()), timeout)
 
     def stop(self, timeout: float) -> None:
         """End it; blocks until its own thread has ended, unless that calls it."""
