@@ -12,6 +12,8 @@ import pytest
 import jsync
 from jsync import errors
 
+from .support import SOON
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -67,7 +69,7 @@ def stream(js: jsync.JetStream, unique: str) -> Iterator[jsync.Stream]:
     stream = js.create_stream(name=unique, subjects=[f"{unique}.>"], storage="memory")
     yield stream
     with contextlib.suppress(errors.StreamNotFoundError):
-        stream.delete()
+        stream.delete(timeout=SOON)
 
 
 @pytest.fixture

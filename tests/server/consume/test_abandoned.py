@@ -10,7 +10,7 @@ import pytest
 
 from ...faults import resident_bytes, subscribed
 from ...servers import wait_for
-from ..support import SOON, Recorder, run_child
+from ..support import LONG, SOON, Recorder, run_child
 from .support import QUICK, Pulls, fill, numbers, take
 
 if TYPE_CHECKING:
@@ -278,8 +278,8 @@ def test_nothing_leaks_with_each_pull(
             if number % 500 == 0:
                 # Without a GIL this thread is faster than the I/O thread, and the pulls
                 # that wait for their end there are no leak.
-                nc.flush()
-        nc.flush()
+                nc.flush(timeout=LONG)
+        nc.flush(timeout=LONG)
         wait_for(lambda: subscribed(nc) == before)
         gc.collect()
         return resident_bytes()
