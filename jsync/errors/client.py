@@ -48,7 +48,8 @@ class TimeoutError(Error, builtins.TimeoutError):
 class DrainTimeoutError(TimeoutError):
     """A drain did not finish in time. The close dropped the messages that were left.
 
-    Look for a callback that does not return, or raise `drain_timeout`.
+    Those of `consume` went back to the server. Look for a callback that does not return, or
+    raise `drain_timeout`.
     """
 
 
