@@ -69,7 +69,7 @@ def test_a_line_of_ndjson_is_sent_as_it_stands_and_has_columns(tmp_path: Path) -
 def test_invalid_json_is_reported_with_its_line_and_the_rest_continues(
     tmp_path: Path,
 ) -> None:
-    deep = "[" * 5000 + "]" * 5000
+    deep = "[" * 100_000 + "]" * 100_000
     text = f'{{"a": 1}}\n{{"a": \n{{"a": 3}}\n\xff\n{deep}\n{{"a": 6}}\n'
     path = written(tmp_path / "a.ndjson", text)
     rows = read(path)

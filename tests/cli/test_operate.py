@@ -228,7 +228,7 @@ def test_the_account_is_shown_in_groups_with_its_permissions(
 
 def test_what_cannot_be_read_about_the_user_counts_as_not_told() -> None:
     def answer(subject: str, _: bytes) -> list[Said]:
-        deep = b"[" * 5000 + b"]" * 5000
+        deep = b"[" * 100_000 + b"]" * 100_000
         return [Said(deep if "USER.INFO" in subject else b'{"type":"account_info"}')]
 
     with FakeServer(lying(answer)) as fake:

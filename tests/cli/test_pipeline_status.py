@@ -27,7 +27,7 @@ def test_a_bucket_without_queries_says_how_they_get_there(
     assert jsync("pipeline", "status", "--bucket", unique, "--json").json == []
 
 
-DEEP = b'{"x":' + b"[" * 5000 + b"]" * 5000 + b"}"
+DEEP = b'{"x":' + b"[" * 100_000 + b"]" * 100_000 + b"}"
 
 
 @pytest.mark.parametrize(

@@ -174,7 +174,7 @@ def test_a_rejected_message_is_gone_and_a_requeued_one_comes_again(
     reading.nothing_more()
 
 
-DEEP = "[" * 5000 + "]" * 5000
+DEEP = "[" * 30_000 + "]" * 30_000
 
 
 @pytest.mark.parametrize(

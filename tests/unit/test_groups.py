@@ -189,7 +189,7 @@ def test_the_records_of_orbit_go_are_read_in_both_versions() -> None:
     [
         b"no json",
         b"\xff",
-        b'{"x":' + b"[" * 5000 + b"]" * 5000 + b"}",
+        b'{"x":' + b"[" * 100_000 + b"]" * 100_000 + b"}",
         b'{"max_members":"4"}',
         b'{"max_members":0}',
         b'{"max_members":-1}',

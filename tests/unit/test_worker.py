@@ -85,7 +85,7 @@ def test_a_payload_may_be_given_beside_the_handler() -> None:
     "payload", [Order, dict[str, Any], jsync.JSON(Order), jsync.JSON(Any)]
 )
 def test_a_payload_that_is_nested_too_deep_raises_the_same_error(payload: Any) -> None:
-    data = b'{"id": 7, "more": ' + b"[" * 5000 + b"]" * 5000 + b"}"
+    data = b'{"id": 7, "more": ' + b"[" * 100_000 + b"]" * 100_000 + b"}"
     with pytest.raises(errors.CodecError, match="no "):
         adapted(lambda order: order, payload)(message("a", data))
 

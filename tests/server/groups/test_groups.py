@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from jsync.server import LocalServer
 
 KEYS = [f"k{number}" for number in range(24)]
-DEEP = b'{"x":' + b"[" * 5000 + b"]" * 5000 + b"}"
+DEEP = b'{"x":' + b"[" * 100_000 + b"]" * 100_000 + b"}"
 """JSON that is nested too deeply to be read."""
 
 

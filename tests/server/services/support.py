@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import jsync
 
 
-DEEP = b'{"name":"a","id":"b","x":' + b"[" * 5000 + b"]" * 5000 + b"}"
+DEEP = b'{"name":"a","id":"b","x":' + b"[" * 100_000 + b"]" * 100_000 + b"}"
 """JSON that is nested too deeply to be read."""
 
 
