@@ -46,9 +46,10 @@ STOPS: Final = [signal.SIGTERM, signal.SIGINT]
 """The signals that ask a process to end. Only Ctrl-C and Ctrl-Break come on Windows."""
 if sys.platform == "win32":
     STOPS.append(signal.SIGBREAK)
-_LONGEST_WAIT: Final = 0.1 if sys.platform == "win32" else 3600.0
-"""Seconds of one wait of the main thread. On Windows no signal ends it. Elsewhere Ctrl-C does not
-end a wait without a limit, once a library such as polars has replaced its handler."""
+_LONGEST_WAIT: Final = 0.1 if sys.platform == "win32" else 1.0
+"""Seconds of one wait of the main thread. On Windows no signal ends it. Elsewhere a signal that comes
+just before the wait does not end it, nor Ctrl-C once a library such as polars has replaced its
+handler: Python calls our handler after the wait."""
 
 _FIRST_PAUSE: Final = 1.0
 _LONGEST_PAUSE: Final = 10.0
