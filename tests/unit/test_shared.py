@@ -488,8 +488,10 @@ def test_the_answer_to_the_first_message_is_forgotten_by_any_thread() -> None:
     )
 
     def expect(number: int) -> None:
-        driver._forget_first()  # as the driver does
-        driver._first = number, cast("Any", None)
+        # As the driver does:
+        driver._forget_first()
+        with driver._moving:
+            driver._first = number, cast("Any", None)
 
     barrier: list[Callable[[int], object]] = [
         lambda _: driver._forget_first(),
