@@ -43,6 +43,15 @@ def unacked(stream: jsync.Stream, consumer: str) -> int:
     return stream.consumer(consumer).info().num_ack_pending or 0
 
 
+def drain_until(nc: jsync.Connection, go_on: threading.Event) -> None:
+    """Drain the connection, whose handler waits for the event: set once the drain waits."""
+    draining = Thread(nc.drain)
+    draining.wait_until_blocked()
+    assert not draining.ended
+    go_on.set()
+    draining.result()
+
+
 def slow(msg: jsync.JetStreamMsg) -> None:
     time.sleep(0.002)
     msg.ack()
@@ -108,10 +117,7 @@ def test_without_acks_all_is_handled_that_had_come(
     on(other, ackless).consume(handler, max_messages=30)
     assert handler.entered.wait(SOON)
     wait_for(lambda: ackless.info().num_pending == 20)
-    draining = Thread(other.drain)
-    draining.wait_until_blocked()
-    handler.open.set()
-    draining.result()
+    drain_until(other, handler.open)
     assert handler.numbers == list(range(30))
     assert ackless.info().num_pending == 20
 
@@ -132,11 +138,7 @@ def test_an_ordered_handler_has_all_handled_that_had_come(
     consuming = ordered.consume(handle, max_messages=30)
     assert entered.wait(SOON)
     wait_for(lambda: len(consuming._feed.mailbox) == 29)
-    draining = Thread(other.drain)
-    draining.wait_until_blocked()
-    assert not draining.ended
-    go_on.set()
-    draining.result()
+    drain_until(other, go_on)
     assert handled == list(range(30))
     assert consuming.wait(0)
 
@@ -270,10 +272,7 @@ def test_a_handler_that_was_dropped_is_drained_all_the_same(
     gc.collect()
     assert handler.entered.wait(SOON)
     wait_for(lambda: worker.info().num_ack_pending == 20)
-    draining = Thread(other.drain)
-    draining.wait_until_blocked()
-    handler.open.set()
-    draining.result()
+    drain_until(other, handler.open)
     assert handler.numbers == list(range(20))
     assert worker.info().num_ack_pending == 0
 
@@ -290,10 +289,7 @@ def test_a_drain_while_a_handler_is_stopped_by_its_exception_gives_the_rest_back
     on(other, worker).consume(handler, on_exception="stop")
     assert handler.entered.wait(SOON)
     wait_for(lambda: worker.info().num_ack_pending == 20)
-    draining = Thread(other.drain)
-    draining.wait_until_blocked()
-    handler.open.set()
-    draining.result()
+    drain_until(other, handler.open)
     assert handler.numbers == [0]
     with worker.fetch(19, timeout=SOON) as rest:
         assert sorted(numbers(rest)) == list(range(1, 20))
