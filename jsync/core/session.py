@@ -183,8 +183,9 @@ class Session:
         self._draining: set[threading.Thread] = set()
         self.drained = False
         """Whether a drain has done all there was."""
-        self._left: dict[object, Callable[[], object]] = {}
-        """What a drain does for parts that were collected before it."""
+        self._at_drained: dict[object, Callable[[float], object]] = {}
+        """What a drain does at its end: for parts that were collected before it, and what
+        must not come before the last message is handled."""
         self._sids = Numbers()
         self._waiting: set[Waiter] = set()
         self._sleeping: set[Waiter] = set()
@@ -395,13 +396,17 @@ class Session:
         """Have a drain of the connection drain `part` as well, while it exists."""
         self._drained.add(part)
 
-    def leave(self, key: object, call: Callable[[], object]) -> None:
-        """Have a drain of the connection make a call for a part that does not exist then.
+    def at_drained(self, key: object, call: Callable[[float], object]) -> None:
+        """Have a drain of the connection make a call, once every part is drained.
 
-        It may block, and must not raise. Each `key` has one call. A finaliser may leave it,
-        on any thread: this takes no lock.
+        It gets the deadline of the drain. It may block, and must not raise. Each `key` has
+        one call. A finaliser may leave it, on any thread: this takes no lock.
         """
-        self._left[key] = call
+        self._at_drained[key] = call
+
+    def not_at_drained(self, key: object) -> None:
+        """Take back what `at_drained` got."""
+        self._at_drained.pop(key, None)
 
     def drain(self, deadline: float, seconds: float) -> None:
         """Drain every adopted part, then flush what their callbacks have published.
@@ -415,9 +420,9 @@ class Session:
         self._draining.add(thread)
         try:
             self._drain_parts(deadline, seconds)
-            while self._left:
+            while self._at_drained:
                 with contextlib.suppress(KeyError):  # another thread was quicker
-                    self._left.popitem()[1]()
+                    self._at_drained.popitem()[1](deadline)
             self.ping(deadline)
             self.drained = True
         finally:

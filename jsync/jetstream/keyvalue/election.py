@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from time import monotonic
 from typing import TYPE_CHECKING
 
 from ...checks import seconds
@@ -29,7 +30,8 @@ class Election(Stopping, Single):
     """A candidate that leads whenever it has the lock of the election.
 
     A thread of its own waits for the lock. A leader that loses it is a candidate again.
-    Leaving the `with` block gives the leadership up, and the candidacy.
+    Leaving the `with` block gives the leadership up, and the candidacy. So does a drain of
+    the connection, once the callbacks and handlers of the connection have returned.
     """
 
     def __init__(
@@ -53,10 +55,13 @@ class Election(Stopping, Single):
         # Acquire here, so that a permanent error is raised at once.
         won = self._lock.acquire(0)
         try:
+            # What the leader does comes first, so this is no part like others.
+            session.at_drained(self, self._stop_before)
             name = f"{session.name}-election"
             session.spawner.start(name, lambda: self._run(won))
         except BaseException:
             # No thread could be started, or Ctrl-C interrupted the start.
+            session.not_at_drained(self)
             self._lock.release()
             raise
 
@@ -96,6 +101,9 @@ class Election(Stopping, Single):
         if threading.current_thread() not in (self._thread, self._teller):
             self._finished.wait(timeout)
 
+    def _stop_before(self, deadline: float) -> None:
+        self.stop(max(0.0, deadline - monotonic()))
+
     def _run(self, won: bool) -> None:
         self._thread = threading.current_thread()
         try:
@@ -106,6 +114,7 @@ class Election(Stopping, Single):
         except ConnectionClosedError:
             pass  # the caller of close knows
         finally:
+            self._session.not_at_drained(self)
             self._lock.release()
             self._finished.open()
 

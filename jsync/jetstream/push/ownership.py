@@ -62,7 +62,7 @@ class OwnConsumer:
         session, seconds = api.session, api.timeout
         subject = f"{api.prefix}.CONSUMER.DELETE.{info.stream_name}.{info.name}"
 
-        def delete() -> None:
+        def delete(_: float) -> None:
             try:
                 read_reply(request(session, subject, b"", seconds).data)
             except (ConsumerNotFoundError, StreamNotFoundError):
@@ -70,7 +70,7 @@ class OwnConsumer:
             except Error as error:
                 session.callbacks.report(error)
 
-        session.leave(subject, delete)
+        session.at_drained(subject, delete)
 
     def __repr__(self) -> str:
         return f"<OwnConsumer: {self.ownership.value}>"

@@ -332,6 +332,34 @@ def test_a_candidate_that_waits_can_be_stopped(locks: jsync.KeyValue) -> None:
         assert lock.held
 
 
+def test_a_drain_gives_the_leadership_up_after_the_last_callback(
+    server: LocalServer, locks: jsync.KeyValue, unique: str
+) -> None:
+    begun, go, lost, led = threading.Event(), threading.Event(), Recorder(), Recorder()
+
+    def handle(msg: jsync.Msg) -> None:
+        begun.set()
+        assert go.wait(LONG)
+        led(election.is_leader)
+
+    waiting = locks.lock("a", ttl=30)
+    with jsync.connect(server.url) as nc:
+        bucket = nc.jetstream().key_value(locks.bucket)
+        election = bucket.elect("a", ttl=30, on_lost=lost)
+        nc.subscribe(f"{unique}.work", callback=handle)
+        nc.publish(f"{unique}.work")
+        assert begun.wait(SOON)
+        draining = Thread(nc.drain)
+        draining.wait_until_blocked()
+        assert not waiting.acquire(0)
+        go.set()
+        draining.result()
+    assert led.get()
+    assert lost.get() is None
+    assert waiting.acquire(0)
+    waiting.release()
+
+
 class Stopping:
     """A callback that stops its election, and records when `stop` has returned."""
 
