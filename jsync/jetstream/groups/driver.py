@@ -173,6 +173,7 @@ class Membership:
         self._wake = Gate(session.outbox)
         self._changed = False
         self._stopping = False
+        self._forgotten = False
         self._watch_error: Error | None = None
         self._reading = threading.Lock()
         self._reader: threading.Thread | None = None
@@ -184,6 +185,7 @@ class Membership:
         self._watch: Watch[bytes] = bucket.watch(self._key, on_error=self.report)
         try:
             self._look()
+            session.adopt(self)
             session.spawner.start(f"{session.name}-{group}-{member}", self._follow)
         except BaseException:
             self._watch.stop()
@@ -214,6 +216,27 @@ class Membership:
                 self._end(None)
         finally:
             self._reading.release()
+
+    def forget(self) -> None:
+        """Leave, since nobody can read it any more. For finalisers: does not block."""
+        self._forgotten = True
+        with contextlib.suppress(Error):
+            self._watch.stop()  # its thread leaves
+
+    def silence(self) -> None:
+        """The first step of a drain of the connection: leave after the message in hand."""
+        self.leave()
+
+    def finish(self) -> None:
+        """The second."""
+
+    def wait_finished(self, deadline: float, timeout: float) -> None:
+        """The last: let a thread that waits for a message find the end, and leave.
+
+        `consume` waits for its handler. A loop that handles a message is not waited for.
+        """
+        if self._reading.locked():
+            self.finished.wait(max(0.0, deadline - monotonic()))
 
     def report(self, error: Exception) -> None:
         """Tell the user, and the log, of an error that does not end it."""
@@ -248,6 +271,9 @@ class Membership:
         except Error as error:
             with self._flags:
                 self._watch_error = error
+        if self._forgotten:
+            self._in_hand.let_go()
+            self.leave()
         self._rouse()
 
     # The thread that reads ------------------------------------------------------------

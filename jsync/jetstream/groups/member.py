@@ -6,6 +6,7 @@ import logging
 from time import monotonic
 from typing import TYPE_CHECKING, cast
 
+from ..._fast import finaliser
 from ...checks import call, seconds
 from ...core.single import Single
 from ...errors import SubscriptionClosedError, TimeoutError as LateError
@@ -151,7 +152,7 @@ class GroupMember(Single):
             )
         name = f"{membership.group}-{membership.member}"
         return ConsumeContext(
-            _MemberFeed(membership),
+            _MemberFeed(self, membership),
             handler,
             on_exception,
             session,
@@ -184,6 +185,11 @@ class GroupMember(Single):
     ) -> None:
         self._membership.leave()
 
+    @finaliser
+    def __del__(self) -> None:
+        if hasattr(self, "_membership"):
+            self._membership.forget()
+
     def __repr__(self) -> str:
         return f"<GroupMember {self._membership!r}>"
 
@@ -193,7 +199,8 @@ class _MemberFeed(Feed):
 
     logger = logging.getLogger("jsync.consume")
 
-    def __init__(self, membership: Membership) -> None:
+    def __init__(self, member: GroupMember, membership: Membership) -> None:
+        self._member = member  # a member that nobody holds leaves
         self._membership = membership
         self.mailbox = cast("JetStreamMailbox", _Backlog(membership))
 

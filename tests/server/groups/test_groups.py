@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import itertools
 import threading
 import time
@@ -14,7 +15,7 @@ import jsync
 from jsync import MemberState, Retry, errors
 
 from ...servers import wait_for
-from ..support import LONG, Recorder, Thread
+from ..support import LONG, SOON, Recorder, Thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -424,6 +425,48 @@ def test_a_drain_of_the_connection_waits_for_the_message_in_hand_and_leaves(
         wait_for(lambda: len(handled) == len(KEYS))
     assert handled[: len(at_the_end)] == at_the_end
     assert sorted(handled) == sorted(f"{orders}.{key}" for key in KEYS)
+
+
+def test_a_drain_of_the_connection_has_a_member_that_is_iterated_leave(
+    server: LocalServer, js: jsync.JetStream, orders: str, group: jsync.ConsumerGroup
+) -> None:
+    group.add("a")
+    with jsync.connect(server.url) as nc:
+        member = nc.jetstream().consumer_group(orders, "g").join("a")
+        reading: Thread[list[jsync.JetStreamMsg]] = Thread(list, member)
+        wait_for(lambda: bool(member.partitions))
+        reading.wait_until_blocked()
+    assert reading.result() == []
+    assert member.closed
+    # Its consumer is gone, so the next instance need not wait.
+    assert list(js.consumer_names(f"{orders}-g")) == []
+
+
+def test_a_member_that_nobody_holds_leaves_the_group(
+    js: jsync.JetStream, orders: str, group: jsync.ConsumerGroup
+) -> None:
+    group.add("a")
+    publish(js, orders, range(1))
+    before = threading.active_count()
+    member = group.join("a", ack_wait=30)
+    msg = member.next(SOON)
+    assert threading.active_count() > before
+    msg.ack_sync()
+    del member
+    wait_for(lambda: threading.active_count() == before)
+    with group.join("a") as again:
+        assert again.next(SOON).metadata.num_delivered == 1
+
+
+def test_a_handler_keeps_its_member(
+    js: jsync.JetStream, orders: str, group: jsync.ConsumerGroup
+) -> None:
+    group.add("a")
+    log = Log()
+    with group.join("a").consume(log.handler("a")):
+        gc.collect()
+        publish(js, orders, range(3))
+        log.await_numbers(orders, 3)
 
 
 def test_members_of_a_deleted_group_end_without_an_error(
