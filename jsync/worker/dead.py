@@ -11,6 +11,7 @@ from ..errors import (
     JetStreamError,
     MessageNotFoundError,
     PermissionsError,
+    ProtocolError,
     SubscriptionClosedError,
     TimeoutError as LateError,
 )
@@ -113,6 +114,8 @@ class Stranded:
         except Error as error:
             if origin is None:
                 self._report(error)
+                if isinstance(error.__cause__, ProtocolError):
+                    return True  # nobody can read its headers
             else:
                 self._told("kept")
                 self._report(unburied(origin, subject, error))

@@ -21,6 +21,7 @@ from ..core.gate import Gate
 from ..core.shared import RLock
 from ..core.single import Single
 from ..errors import (
+    BlockingCallError,
     CodecError,
     ConfigError,
     DrainTimeoutError,
@@ -453,9 +454,14 @@ class RunningWorker(Closing, Single):
         Raises:
             ConsumerDeletedError: A consumer was deleted.
             ConnectionClosedError: The connection was closed.
+            BlockingCallError: A handler itself called `wait`.
         """
         if timeout is not None:
             timeout = check_seconds(timeout, "timeout")
+        if any(call.is_current for call in self._calls):
+            raise BlockingCallError(
+                "the handler would wait for itself: return from it, or call stop()"
+            )
         done = self._finished.wait(timeout)
         if done and self._error is not None:
             raise self._error
@@ -476,6 +482,7 @@ class RunningWorker(Closing, Single):
         handler is still running then, the server delivers its message again after
         `ack_wait`. A handler of the worker itself may call `stop`, which then does not
         wait for it: `on_error` gets a `DrainTimeoutError`, and `wait` returns at the end.
+        A second call waits for the first one, for at most its own `grace`.
 
         Args:
             grace: Seconds to wait for the handlers.
@@ -509,6 +516,8 @@ class RunningWorker(Closing, Single):
                 ends.append(over)
             for over in ends:
                 over.wait(None)
+            if not first and not self._finished.wait(grace):
+                late.append(DrainTimeoutError("another thread still stops the worker"))
         finally:  # Ctrl-C does not leave other threads in `wait`
             if first:
                 self._finish()

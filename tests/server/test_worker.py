@@ -15,10 +15,10 @@ import pytest
 
 import jsync
 from jsync import Retry, errors
-from jsync.worker import calls as worker_calls
+from jsync.worker import calls as worker_calls, dead as worker_dead
 from jsync.worker.logs import JSONFormatter
 
-from ..servers import wait_for
+from ..servers import RawClient, wait_for
 from .support import LONG, SOON, Child, Recorder, Thread
 
 if TYPE_CHECKING:
@@ -380,6 +380,51 @@ def test_a_handler_may_stop_its_worker_and_its_messages_are_finished(
     wait_for(lambda: settled(js, stream))
 
 
+def test_a_handler_cannot_wait_for_its_own_worker(
+    nc: jsync.Connection, js: jsync.JetStream, stream: jsync.Stream, app: jsync.Worker
+) -> None:
+    raised = Recorder()
+
+    @app.handle(f"{stream.name}.a", consumer="w")
+    def handle(order: Order) -> None:
+        try:
+            running.wait(LONG)
+        except errors.BlockingCallError as error:
+            raised(error)
+
+    with app.start(nc) as running:
+        publish(js, stream, 1)
+        assert "stop()" in str(raised.get())
+
+
+def test_a_second_stop_waits_for_the_first_one(
+    nc: jsync.Connection, js: jsync.JetStream, stream: jsync.Stream, app: jsync.Worker
+) -> None:
+    begun, go = threading.Event(), threading.Event()
+    done: list[int] = []
+
+    @app.handle(f"{stream.name}.a", consumer="w")
+    def handle(order: Order) -> None:
+        begun.set()
+        assert go.wait(LONG)
+        done.append(order.id)
+
+    publish(js, stream, 1)
+    running = app.start(nc)
+    assert begun.wait(SOON)
+    first = Thread(running.stop, LONG)
+    wait_for(lambda: not running.ready)
+    with pytest.raises(errors.DrainTimeoutError):
+        running.stop(0.1)
+    second = Thread(running.stop, LONG)
+    second.wait_until_blocked()
+    go.set()
+    second.result()
+    assert done == [1]
+    first.result()
+    running.stop(0)
+
+
 def test_a_handler_that_stops_its_worker_and_stays_is_reported(
     nc: jsync.Connection,
     js: jsync.JetStream,
@@ -636,6 +681,69 @@ def test_a_message_that_the_server_strands_becomes_a_dead_letter(
     assert headers["Trace"] == "x"
     assert "max_deliver" in headers["Dead-Letter-Reason"]
     assert dead.info().state.messages == 1
+
+
+def publish_with_bad_headers(server: LocalServer, subject: str) -> None:
+    """Publish as a broken client does: nats-server does not read the headers."""
+    block = b"no headers"
+    with RawClient(server.url) as client:
+        client.connect(headers=True)
+        head = f"HPUB {subject} {len(block)} {len(block) + 4}\r\n".encode()
+        client.send(head + block + b"data\r\nPING\r\n")
+        while client.read_line() != "PONG":
+            pass
+
+
+def test_a_failed_message_whose_headers_nobody_can_read_becomes_a_dead_letter(
+    server: LocalServer,
+    nc: jsync.Connection,
+    stream: jsync.Stream,
+    dead: jsync.Stream,
+    app: jsync.Worker,
+    told: Recorder,
+) -> None:
+    @app.handle(f"{stream.name}.a", consumer="w")
+    def handle(msg: jsync.JetStreamMsg) -> None:
+        _ = msg.headers
+
+    publish_with_bad_headers(server, f"{stream.name}.a")
+    with app.start(nc):
+        failed = told.get()
+        while not isinstance(failed, errors.MessageGivenUpError):
+            assert isinstance(failed.__cause__, errors.ProtocolError)
+            failed = told.get()
+    letter = dead.get_message(1)
+    headers = letter.headers or jsync.Headers()
+    assert letter.data == b"data"
+    assert headers["Dead-Letter-Exception"] == "jsync.errors.ProtocolError"
+
+
+def test_a_stranded_message_whose_headers_nobody_can_read_is_reported_once(
+    server: LocalServer,
+    nc: jsync.Connection,
+    js: jsync.JetStream,
+    stream: jsync.Stream,
+    dead: jsync.Stream,
+    app: jsync.Worker,
+    told: Recorder,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(worker_dead, "PAUSE", 0.02)
+    consumer = stream.create_consumer(
+        durable_name="w", filter_subject=f"{stream.name}.a", max_deliver=3
+    )
+    app.handle(f"{stream.name}.a", consumer="w")(lambda _: None)
+    publish_with_bad_headers(server, f"{stream.name}.a")
+    js.publish(f"{stream.name}.a", b"good")
+    for _ in range(3):
+        for msg in consumer.fetch(2, timeout=SOON):
+            msg.nak()
+    with app.start(nc):
+        kinds = {type(told.get()) for _ in range(2)}
+        threading.Event().wait(10 * worker_dead.PAUSE)
+    assert told.waiting == 0
+    assert kinds == {errors.JetStreamError, errors.MessageGivenUpError}
+    assert dead.get_message(1).data == b"good"
 
 
 def test_an_advisory_that_cannot_be_read_does_not_end_the_dead_letters(
