@@ -131,6 +131,7 @@ class OrderedFetch:
                 return
         left = self._deadline - monotonic()
         request = request.within(max(SHORTEST, left))
+        place.used_at = monotonic()
         self._pull = pull = InOrder(self._place, request, max(SHORTEST, left))
         self._messages = Messages(pull.inbox.mailbox, pull, pull.deadline, pull.silence)
 
@@ -213,8 +214,7 @@ class OrderedFetch:
 
         A slow reader may end the pull long after its last message has come.
         """
-        place = self._place
-        place.used_at = max(place.used_at, pull.inbox.mailbox.last_arrival)
+        self._place.note_arrival(pull.inbox.mailbox.last_arrival)
 
     def _rest(self) -> PullRequest | None:
         """What is still to be asked for; None when nothing is."""

@@ -118,7 +118,7 @@ class OrderedPull(ContinuousPull):
         # server keeps the consumer.
         place, arrived = self._place, self.mailbox.last_arrival
         if not self._was_disused or arrived > place.used_at:
-            place.used_at = max(place.used_at, arrived)
+            place.note_arrival(arrived)
             self._was_disused = place.is_disused
         place.used_at = monotonic()
         super()._publish(request)

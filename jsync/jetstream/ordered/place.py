@@ -192,6 +192,15 @@ class Place:
             consumer_sequence=span.consumer_sequence,
         )
 
+    def note_arrival(self, at: float) -> None:
+        """Note when the server had last to do with the consumer, after a pull.
+
+        The server counts from the last pull, not from its messages. A pull that waits for
+        longer than that keeps the consumer until it ends.
+        """
+        if at - self.used_at >= self.cursor.inactive_threshold:
+            self.used_at = at
+
     @property
     def is_disused(self) -> bool:
         """Whether the server may have deleted the consumer since nobody used it."""

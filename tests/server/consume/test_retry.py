@@ -280,18 +280,16 @@ def test_the_dead_letter_of_a_large_message_has_no_traceback(
 
 
 KILLER = """
-    import os, sys, jsync
+    import os, queue, sys, jsync
     url, stream, subject = sys.argv[1:]
     retry = jsync.Retry(attempts=2, deliveries=3, dead_letter=subject)
+    told = queue.SimpleQueue()
     def handle(msg):
         os._exit(9)
-    def told(error):
-        print(type(error).__name__, flush=True)
-        running.stop()
     with jsync.connect(url) as nc:
         worker = nc.jetstream().consumer(stream, "worker")
-        running = worker.consume(handle, retry=retry, on_error=told)
-        running.wait()
+        with worker.consume(handle, retry=retry, on_error=told.put):
+            print(type(told.get()).__name__, flush=True)
 """
 
 

@@ -270,6 +270,39 @@ def test_an_unused_ordered_consumer_is_recreated_without_a_warning(
     assert told.get() == "end"
 
 
+@pytest.mark.parametrize("fetches", [True, False])
+def test_an_unused_ordered_consumer_of_a_slow_line_is_recreated_without_a_warning(
+    nc: jsync.Connection,
+    stream: jsync.Stream,
+    told: Recorder,
+    proxy: FaultProxy,
+    fetches: bool,
+) -> None:
+    """The server counts from the pull, and the messages come later."""
+    fill(nc, stream, 8)
+    with connect(proxy.url, Events()) as far:
+        there = far.jetstream().stream(stream.name)
+        consumer = there.ordered_consumer(inactive_threshold=1)
+        proxy.delay(0.4, "client")
+        if fetches:
+            assert numbers(consumer.fetch(4, timeout=SOON, on_error=told)) == [
+                0,
+                1,
+                2,
+                3,
+            ]
+            wait_for(lambda: not consumers(nc, stream))
+            rest = consumer.fetch(4, timeout=SOON, on_error=told)
+            assert numbers(rest) == [4, 5, 6, 7]
+        else:
+            with consumer.messages(max_messages=4, on_error=told) as messages:
+                wait_for(lambda: messages.pending == 4)
+                wait_for(lambda: not consumers(nc, stream))
+                assert take(messages, 8) == list(range(8))
+        far._session.callbacks.post(told, "end")
+        assert told.get() == "end"
+
+
 def test_a_slow_reader_of_a_fetch_gets_no_warning_from_the_next_one(
     nc: jsync.Connection, stream: jsync.Stream, told: Recorder
 ) -> None:
