@@ -107,15 +107,20 @@ def work() -> int:
     return total
 
 
-def fit_work() -> None:
-    """Have `work` take 20 µs of CPU on this machine."""
+def set_turns(turns: int) -> None:
     global turns_of_work  # noqa: PLW0603 (an attribute would be shared by the threads)
-    turns_of_work, best = 100, float("inf")
+    turns_of_work = turns
+
+
+def turns_that_fit() -> int:
+    """Return the turns with which `work` takes 20 µs of CPU on this machine."""
+    set_turns(100)
+    best = float("inf")
     for _ in range(200):
         begin = time.thread_time_ns()
         work()
         best = min(best, time.thread_time_ns() - begin)
-    turns_of_work = max(1, round(100 * WORK_NS / best))
+    return max(1, round(100 * WORK_NS / best))
 
 
 def handle(msg: jsync.JetStreamMsg) -> None:
@@ -159,7 +164,6 @@ def consume(
 
 def measure(url: str, case: Case, count: int) -> None:
     """Run one case in this process, and print its spans and the CPU time as JSON."""
-    fit_work()
     call = handle if case.kind == "handler" else take
     threads = 1 if case.connections in ("workers", "processes") else case.threads
     nc = [
@@ -191,7 +195,7 @@ def measure(url: str, case: Case, count: int) -> None:
         one.close()
 
 
-def run(url: str, case: Case, count: int) -> dict[str, float]:
+def run(url: str, case: Case, count: int, turns: int) -> dict[str, float]:
     """Run a case in separate processes, and return its rate and the cores that it used."""
     processes = [
         subprocess.Popen(
@@ -200,6 +204,7 @@ def run(url: str, case: Case, count: int) -> dict[str, float]:
                 f"--case={json.dumps(case)}",
                 f"--url={url}",
                 f"--messages={count}",
+                f"--turns={turns}",
             ],
             env=os.environ | {"PYTHON_GIL": str(int(case.gil))},
             stdin=subprocess.PIPE,
@@ -255,12 +260,15 @@ def main() -> int:
     parser.add_argument("--only", default="", help="a part of the names of cases")
     parser.add_argument("--url", help=argparse.SUPPRESS)
     parser.add_argument("--case", help=argparse.SUPPRESS)
+    parser.add_argument("--turns", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.case:
+        set_turns(options.turns)
         measure(options.url, Case(*json.loads(options.case)), options.messages)
         return 0
     wanted = [case for case in cases() if options.only in case.name]
     print(f"{sys.version}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}")
+    turns = turns_that_fit()
     rounds = []
     with LocalServer() as server, jsync.connect(server.url) as nc:
         js = nc.jetstream()
@@ -271,7 +279,10 @@ def main() -> int:
         for number in range(options.rounds):
             print(f"round {number + 1}", file=sys.stderr)
             rounds.append(
-                {case: run(server.url, case, options.messages) for case in wanted}
+                {
+                    case: run(server.url, case, options.messages, turns)
+                    for case in wanted
+                }
             )
     passed = tell(rounds)
     print(f"load {os.getloadavg()[0]:.1f} at the end")
