@@ -144,7 +144,9 @@ quick-tests: $(VENV)/.test
 		-m 'quick or not (server or tools)' tests/unit tests/server
 
 test bulk fault fault-spark image: export JAVA_HOME = $(shell scripts/need-java 2>/dev/null)
-test: java tmux prometheus haproxy go $(VENV)/.test $(VENV)/.spark jars servers lint types docs
+# Each of lint, types and docs keeps one core busy.
+test: java tmux prometheus haproxy go $(VENV)/.test $(VENV)/.spark jars servers
+	$(MAKE) --no-print-directory -j 3 --output-sync lint types docs
 	VENV=$(VENV) scripts/test-pythons
 
 bulk: java go $(VENV)/.test $(VENV)/.spark jars servers
