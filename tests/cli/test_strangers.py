@@ -622,7 +622,7 @@ def test_a_server_cannot_command_a_terminal(
     pipeline = tmp_path / ("p\x1b[38;5;199m.toml")
     pipeline.write_text(f"# {EVIL}\n[sources.x]\nformat = 'no{EVIL[-3:-2]}'\n")
     monkeypatch.setenv("NATS_TIMEOUT", "1s")
-    monkeypatch.setitem(package.Stream.backup.__kwdefaults__, "timeout", 0.5)
+    monkeypatch.setitem(package.Stream.backup.__kwdefaults__ or {}, "timeout", 0.5)
     words = {
         "EVIL": str(file),
         "PIPELINE": str(pipeline),

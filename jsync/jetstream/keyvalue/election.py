@@ -98,11 +98,19 @@ class Election(Stopping, Single):
         self._lock.cancel()
         if term is not None:
             term.open()
-        if threading.current_thread() not in (self._thread, self._teller):
+        if not self._is_current:
             self._finished.wait(timeout)
 
+    @property
+    def _is_current(self) -> bool:
+        """Whether the caller is one of its callbacks."""
+        return threading.current_thread() in (self._thread, self._teller)
+
     def _stop_before(self, deadline: float) -> None:
+        """At the end of a drain, after which a callback could not release the lock."""
         self.stop(max(0.0, deadline - monotonic()))
+        if self._is_current:
+            self._lock.release()
 
     def _run(self, won: bool) -> None:
         self._thread = threading.current_thread()

@@ -360,6 +360,24 @@ def test_a_drain_gives_the_leadership_up_after_the_last_callback(
     waiting.release()
 
 
+def test_a_callback_that_drains_gives_its_leadership_up(
+    server: LocalServer, locks: jsync.KeyValue
+) -> None:
+    nc = jsync.connect(server.url)
+    lost, drained = Recorder(), Recorder()
+
+    def drain(_: int) -> None:
+        nc.drain()
+        drained()
+
+    bucket = nc.jetstream().key_value(locks.bucket)
+    bucket.elect("a", ttl=30, on_elected=drain, on_lost=lost)
+    drained.get()
+    assert lost.get() is None
+    with locks.lock("a", ttl=30, timeout=0):
+        pass
+
+
 class Stopping:
     """A callback that stops its election, and records when `stop` has returned."""
 
