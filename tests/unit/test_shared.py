@@ -581,7 +581,12 @@ def test_two_threads_do_not_get_one_lock_object() -> None:
 def test_a_candidate_that_is_stopped_as_it_wins_does_not_lead_for_ever() -> None:
     box = outbox()
     session = stub(
-        outbox=box, name="x", spawner=Spawner(), callbacks=stub(report=lambda _: None)
+        outbox=box,
+        name="x",
+        spawner=Spawner(),
+        callbacks=stub(report=lambda _: None),
+        at_drained=lambda *_: None,
+        not_at_drained=lambda _: None,
     )
     for _ in range(max(100, ROUNDS // 100)):
         wins = Gate(box)
