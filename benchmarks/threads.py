@@ -21,6 +21,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import statistics
 import subprocess
 import sys
@@ -58,6 +59,11 @@ class Case(NamedTuple):
     @property
     def name(self) -> str:
         return f"{self.kind}, {self.connections}"
+
+    @property
+    def label(self) -> str:
+        """The words that `--only` is searched in."""
+        return f"{self.name}, {self.threads} threads, GIL {'on' if self.gil else 'off'}"
 
 
 def cases() -> Iterator[Case]:
@@ -257,7 +263,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.threads")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--messages", type=int, default=20_000, help="of a thread")
-    parser.add_argument("--only", default="", help="a part of the names of cases")
+    parser.add_argument(
+        "--only",
+        default="",
+        help="a regular expression, as 'handler.*[12] threads, GIL off'",
+    )
     parser.add_argument("--url", help=argparse.SUPPRESS)
     parser.add_argument("--case", help=argparse.SUPPRESS)
     parser.add_argument("--turns", type=int, help=argparse.SUPPRESS)
@@ -266,7 +276,7 @@ def main() -> int:
         set_turns(options.turns)
         measure(options.url, Case(*json.loads(options.case)), options.messages)
         return 0
-    wanted = [case for case in cases() if options.only in case.name]
+    wanted = [case for case in cases() if re.search(options.only, case.label)]
     print(f"{sys.version}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}")
     turns = turns_that_fit()
     rounds = []
