@@ -218,10 +218,9 @@ class Membership:
             self._reading.release()
 
     def forget(self) -> None:
-        """Leave, since nobody can read it any more. For finalisers: does not block."""
+        """Leave, since nobody can read it any more. For finalisers: takes no lock."""
         self._forgotten = True
-        with contextlib.suppress(Error):
-            self._watch.stop()  # its thread leaves
+        self.session.call_soon(self._watch.stop)  # the thread that watches leaves
 
     def silence(self) -> None:
         """The first step of a drain of the connection: leave after the message in hand."""
