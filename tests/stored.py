@@ -122,6 +122,12 @@ class Published:
             self._done += 1
         return self._done
 
+    @property
+    def highest(self) -> int:
+        """Return the highest sequence that an ack has told."""
+        acks = [f.result() for f in self.futures if f.done() and not f.exception()]
+        return max((ack.seq for ack in acks), default=0)
+
     def check(self, found: Iterable[bytes]) -> Counter[type[Exception]]:
         """Compare the outcomes with the messages of the stream, and return the failures by type."""
         stored = Counter(found)
@@ -130,6 +136,8 @@ class Published:
         failures = Counter(type(error) for error in outcomes if error is not None)
         known = {b"%d" % n for n in range(len(outcomes))}
         twice = sum(times > 1 for times in stored.values())
+        for text in sorted({str(error) for error in outcomes if error is not None})[:9]:
+            logger.info("failed: %s", text)
         logger.info(
             "published %d, acked %d, failed %s, lost %d, twice %d",
             *(len(outcomes), len(acked), dict(failures)),
@@ -159,9 +167,12 @@ class Received:
         with contextlib.suppress(errors.ConnectionError):
             msg.ack()
 
-    def check(self, consumer: jsync.Consumer) -> None:
-        """Wait until every message of the stream is delivered and acknowledged."""
+    def check(self, consumer: jsync.Consumer, least: int = 0) -> None:
+        """Wait until every message of the stream is delivered and acknowledged.
 
+        A server that was cut off may not know yet how long the stream is. The sequence
+        `least` is known to be stored.
+        """
         last = 0
 
         def is_settled() -> bool:
@@ -169,7 +180,7 @@ class Received:
             with contextlib.suppress(errors.Error):
                 info = consumer.info()
                 last = info.delivered.stream_seq
-                return info.num_pending == info.num_ack_pending == 0
+                return info.num_pending == info.num_ack_pending == 0 and last >= least
             return False
 
         wait_for(is_settled, PATIENCE)

@@ -149,7 +149,7 @@ def test_routes_that_break_lose_and_double_nothing(
             published.stopped.set()
             thread._future.result(PATIENCE)
             routed.wait_until_ready()
-            received.check(consumer)
+            received.check(consumer, published.highest)
             assert not consuming.closed
         logger.info("%s: %d changes of leader", harm, changes)
         leader = routed.stream_leader(unique)

@@ -412,8 +412,9 @@ def test_an_election_may_be_stopped_when_it_is_won(locks: jsync.KeyValue) -> Non
 def test_an_election_may_be_stopped_when_its_end_is_told(
     locks: jsync.KeyValue,
 ) -> None:
-    stop = Stopping()
-    election = stop.of(locks.elect("a", ttl=30, on_lost=stop))
+    stop, elected = Stopping(), Recorder()
+    election = stop.of(locks.elect("a", ttl=30, on_elected=elected, on_lost=stop))
+    elected.get()  # one that is stopped before it leads loses nothing
     election.stop()
     assert stop.returned.get() == "returned"
     with locks.lock("a", ttl=30, timeout=0):
