@@ -314,6 +314,7 @@ class RunningWorker(Closing, Single):
         self._clock_over = threading.Event()
         self._lock = RLock()
         self._stopped = False
+        self._stopper: threading.Thread | None = None
         try:
             for start in starts:
                 start(js)
@@ -482,7 +483,9 @@ class RunningWorker(Closing, Single):
         handler is still running then, the server delivers its message again after
         `ack_wait`. A handler of the worker itself may call `stop`, which then does not
         wait for it: `on_error` gets a `DrainTimeoutError`, and `wait` returns at the end.
-        A second call waits for the first one, for at most its own `grace`.
+        A second call on another thread waits for the first one, for at most its own
+        `grace`. A signal handler or a hook of `on_stop` that runs within the first call
+        does not wait.
 
         Args:
             grace: Seconds to wait for the handlers.
@@ -510,14 +513,16 @@ class RunningWorker(Closing, Single):
         try:
             with self._lock:
                 first, self._stopped = not self._stopped, True
+                if first:
+                    self._stopper = threading.current_thread()
             for running in self._running if first else ():
                 over = Gate(self._nc.session.outbox)
                 self._thread("drain", partial(_drain, running, deadline, late, over))
                 ends.append(over)
             for over in ends:
                 over.wait(None)
-            if not first and not self._finished.wait(grace):
-                late.append(DrainTimeoutError("another thread still stops the worker"))
+            if not first and threading.current_thread() is not self._stopper:
+                self._await_stop(grace)
         finally:  # Ctrl-C does not leave other threads in `wait`
             if first:
                 self._finish()
@@ -525,6 +530,13 @@ class RunningWorker(Closing, Single):
             raise DrainTimeoutError(
                 f"handlers have not returned within {grace} s; the server delivers their "
                 "messages again"
+            )
+
+    def _await_stop(self, grace: float) -> None:
+        """Wait for the thread that stops the worker."""
+        if not self._finished.wait(grace):
+            raise DrainTimeoutError(
+                f"another thread has not stopped the worker within {grace} s"
             )
 
     def _finish(self) -> None:

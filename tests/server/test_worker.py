@@ -425,6 +425,22 @@ def test_a_second_stop_waits_for_the_first_one(
     running.stop(0)
 
 
+def test_a_hook_may_stop_the_worker_that_is_being_stopped(
+    nc: jsync.Connection, app: jsync.Worker, stream: jsync.Stream
+) -> None:
+    app.handle(f"{stream.name}.a", consumer="w")(lambda _: None)
+    again = Recorder()
+
+    @app.on_stop
+    def stop() -> None:
+        running.stop(LONG)
+        again("returned")
+
+    running = app.start(nc)
+    Thread(running.stop, LONG).result()
+    assert again.get() == "returned"
+
+
 def test_a_handler_that_stops_its_worker_and_stays_is_reported(
     nc: jsync.Connection,
     js: jsync.JetStream,

@@ -227,7 +227,7 @@ class Membership:
         self.leave()
 
     def finish(self) -> None:
-        """The second."""
+        """The second: nothing is left to do."""
 
     def wait_finished(self, deadline: float, timeout: float) -> None:
         """The last: let a thread that waits for a message find the end, and leave.

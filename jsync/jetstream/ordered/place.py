@@ -193,10 +193,10 @@ class Place:
         )
 
     def note_arrival(self, at: float) -> None:
-        """Note when the server had last to do with the consumer, after a pull.
+        """Note when the last message of a pull came.
 
-        The server counts from the last pull, not from its messages. A pull that waits for
-        longer than that keeps the consumer until it ends.
+        The server counts the disuse from the pull, not from its messages. A pull that
+        waits for longer than `inactive_threshold` keeps the consumer until it ends.
         """
         if at - self.used_at >= self.cursor.inactive_threshold:
             self.used_at = at

@@ -155,7 +155,7 @@ class Retrier:
 
 
 def _headers_of(msg: JetStreamMsg) -> HeadersLike | None:
-    """Its headers. None, too, if another client sent a block that nobody can read."""
+    """The headers of a message. None if it has none, or if nobody can read them."""
     with contextlib.suppress(ProtocolError):
         return msg.headers
     return None

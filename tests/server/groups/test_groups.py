@@ -442,20 +442,24 @@ def test_a_drain_of_the_connection_has_a_member_that_is_iterated_leave(
     assert list(js.consumer_names(f"{orders}-g")) == []
 
 
+@pytest.mark.parametrize("acked", [True, False])
 def test_a_member_that_nobody_holds_leaves_the_group(
-    js: jsync.JetStream, orders: str, group: jsync.ConsumerGroup
+    js: jsync.JetStream, orders: str, group: jsync.ConsumerGroup, acked: bool
 ) -> None:
     group.add("a")
     publish(js, orders, range(1))
     before = threading.active_count()
-    member = group.join("a", ack_wait=30)
+    member = group.join("a", ack_wait=1)
     msg = member.next(SOON)
     assert threading.active_count() > before
-    msg.ack_sync()
+    if acked:
+        msg.ack_sync()
     del member
     wait_for(lambda: threading.active_count() == before)
     with group.join("a") as again:
-        assert again.next(SOON).metadata.num_delivered == 1
+        sequence = again.next(SOON).metadata.stream_sequence
+        # A message without an ack comes again.
+        assert (sequence == msg.metadata.stream_sequence) is not acked
 
 
 def test_a_handler_keeps_its_member(
