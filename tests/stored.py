@@ -137,7 +137,7 @@ class Published:
         known = {b"%d" % n for n in range(len(outcomes))}
         twice = sum(times > 1 for times in stored.values())
         for text in sorted({str(error) for error in outcomes if error is not None})[:9]:
-            logger.info("failed: %s", text)
+            logger.warning("failed: %s", text)
         logger.info(
             "published %d, acked %d, failed %s, lost %d, twice %d",
             *(len(outcomes), len(acked), dict(failures)),
