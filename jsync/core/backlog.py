@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 from .._fast import Msg
 from ..checks import seconds
 from ..errors import ConfigError, DrainTimeoutError
-from .callbacks import wrap
 from .deadline import deadline_after
 from .gate import Gate
 from .single import Single
@@ -101,12 +100,11 @@ class Backlog(Single, Generic[Message]):
         report: Callable[[Exception], object],
     ) -> None:
         name = f"{self._session.name}-{name}-{self._mailbox.sid}"
-        try:
+
+        def start() -> None:
             self._thread = self._session.spawner.start(name, run)
-        except RuntimeError as error:
-            # The interpreter is exiting (3.12 and later), or the system has no more
-            # threads.
-            report(wrap(f"starting {name}", error))
+
+        if not self._session.begin(name, start, report):
             self._finished.open()
 
     # The end --------------------------------------------------------------------------

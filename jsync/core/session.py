@@ -14,6 +14,7 @@ import os
 import threading
 from dataclasses import dataclass
 from enum import Enum
+from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Protocol
 
@@ -36,7 +37,7 @@ from ..errors import (
     PermissionsError,
     TimeoutError as LateError,
 )
-from .callbacks import Callbacks, Spawner
+from .callbacks import Callbacks, Spawner, wrap
 from .events import Closed, Connected, Disconnected, Reconnected
 from .protocol import (
     ServerInfo,
@@ -59,6 +60,9 @@ logger = logging.getLogger("jsync.connection")
 
 CLOSE_SECONDS = 1.0
 """How long `close` may wait for the server to have read, and for the thread to end."""
+
+NO_THREAD_SECONDS = 0.5
+"""How soon a thread is asked for again when there can be no more of them."""
 
 MOST_SPARE = 16
 """How many subscriptions wait for the next pull at most."""
@@ -530,6 +534,32 @@ class Session:
             return
         self.timers.soon(call)
         self.line.interrupt()
+
+    def begin(
+        self,
+        what: str,
+        start: Callable[[], object],
+        report: Callable[[Exception], object],
+        *,
+        again: bool = False,
+    ) -> bool:
+        """Call `start`, which starts a thread, and again while there can be no more of them.
+
+        Does not raise, since the I/O thread calls it. The first failure is reported.
+        Returns False once the interpreter is exiting: no thread will start.
+        """
+        try:
+            start()
+        except RuntimeError as error:
+            if not again:
+                report(wrap(f"starting {what}", error))
+            if not threading.main_thread().is_alive():
+                return False
+            self.call_later(
+                NO_THREAD_SECONDS,
+                partial(self.begin, what, start, report, again=True),
+            )
+        return True
 
     # What becomes of the connection: told by the I/O thread ---------------------------
 

@@ -200,11 +200,7 @@ class Endpoint:
         self._driver.report(wrap(f"the answer to {msg.subject!r}", error))
 
     def _start_refusing(self) -> None:
-        name = f"{self.info.name}-full"
-        try:
-            self._driver.start(name, self._turn_away, self._overflow)
-        except RuntimeError as error:  # the system has no more threads
-            self._driver.report(wrap(f"starting {name}", error))
+        self._driver.begin(f"{self.info.name}-full", self._turn_away, self._overflow)
 
     def _turn_away(self, mailbox: Mailbox) -> None:
         refuse = partial(self._refuse, self._begin(), OVERLOADED)
@@ -334,6 +330,12 @@ class Driver:
             self._ended(1)
             raise
 
+    def begin(
+        self, name: str, run: Callable[[Mailbox], object], mailbox: Mailbox
+    ) -> None:
+        """The same from the I/O thread, again while the system has no more threads."""
+        self.session.begin(name, partial(self.start, name, run, mailbox), self.report)
+
     def report(self, error: Exception) -> None:
         """Tell `on_error` of the connection."""
         self.session.callbacks.report(error)
@@ -385,10 +387,7 @@ class Driver:
 
     def _start_telling(self, name: str, mailbox: Mailbox) -> None:
         """Start a thread that answers the waiting requests and then ends."""
-        try:
-            self.start(name, partial(self._tell, name), mailbox)
-        except RuntimeError as error:  # the system has no more threads
-            self.report(wrap(f"starting {name}", error))
+        self.begin(name, partial(self._tell, name), mailbox)
 
     def _tell(self, name: str, mailbox: Mailbox) -> None:
         while True:
@@ -440,6 +439,10 @@ class Driver:
             )
         except LateError as error:
             self.report(error)
+            return self.stats()
+        except RuntimeError as error:  # the system has no more threads
+            self._stuck = False
+            self.report(wrap("starting the stats_handler", error))
             return self.stats()
 
     # The end --------------------------------------------------------------------------
@@ -535,8 +538,10 @@ class Driver:
             except Error as late:
                 self.report(late)
 
-        with contextlib.suppress(RuntimeError):  # the interpreter is exiting
-            self.session.spawner.start(f"{self.session.name}-stop", stop)
+        name = f"{self.session.name}-stop"
+        self.session.begin(
+            name, partial(self.session.spawner.start, name, stop), self.report
+        )
 
     def wait(self, timeout: float | None) -> bool:
         """Block until the service has ended, and raise the error that ended it."""

@@ -11,7 +11,7 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from ..._fast import AckWindow
-from ...core.session import ConnectionState, Interest
+from ...core.session import NO_THREAD_SECONDS, ConnectionState, Interest
 from ...errors import (
     Error,
     FailedMessage,
@@ -37,8 +37,6 @@ DOUBT_SECONDS = 2.0
 """How long a message that may be sent again goes without an answer."""
 LINGER_SECONDS = 1.0
 """How often it is looked whether all of a forgotten publisher has its acks."""
-NO_THREAD_SECONDS = 0.5
-"""How soon a thread is asked for again when there can be no more of them."""
 
 
 class PublisherAcks:
