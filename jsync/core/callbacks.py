@@ -61,8 +61,11 @@ class Callbacks:
         name: str,
         spawner: Spawner,
         on_error: Callable[[Exception], object] | None,
+        later: Callable[[Callable[[], object]], object] = lambda call: None,
     ) -> None:
+        """`later` has a call made in a while: the start of the thread, if that failed."""
         self._name = name
+        self._later = later
         self._spawner = spawner
         self._on_error = on_error
         self._queue: queue.SimpleQueue[Callable[[], object] | None] = (
@@ -116,14 +119,22 @@ class Callbacks:
             self._begin()
         return True
 
+    def _begin_again(self) -> None:
+        with self._lock:
+            begins = not self._closed and not self._begun and self._queue.qsize() > 0
+            self._begun = self._begun or begins
+        if begins:
+            self._begin()
+
     def _begin(self) -> None:
-        """Start the thread. If that fails, the next call starts one."""
+        """Start the thread. If that fails, the next call starts one, or `later` does."""
         try:
             self._spawner.start(f"{self._name}-callbacks", self._run)
         except RuntimeError:
             # The system has no more threads. Or the interpreter is exiting, where none can
             # be started from 3.12 on: see call_here.
             self._begun = False
+            self._later(self._begin_again)
         except BaseException:  # Ctrl-C: it may have been started all the same
             self._begun = False
             raise

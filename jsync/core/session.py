@@ -218,7 +218,12 @@ class Session:
             self.first_round = Waiter(self.outbox, local=True)
             """Done once we are connected, or no server took us at the first attempt."""
             self.spawner = Spawner()
-            self.callbacks = Callbacks(self.name, self.spawner, options.on_error)
+            self.callbacks = Callbacks(
+                self.name,
+                self.spawner,
+                options.on_error,
+                later=partial(self.call_later, NO_THREAD_SECONDS),
+            )
             inbox = f"{options.inbox_prefix}.{os.urandom(11).hex()}"
             self.replies = Replies(f"{inbox}.")
             self.timers = Timers()

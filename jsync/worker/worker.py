@@ -517,7 +517,11 @@ class RunningWorker(Closing, Single):
                     self._stopper = threading.current_thread()
             for running in self._running if first else ():
                 over = Gate(self._nc.session.outbox)
-                self._thread("drain", partial(_drain, running, deadline, late, over))
+                drain = partial(_drain, running, deadline, late, over)
+                try:
+                    self._thread("drain", drain)
+                except RuntimeError:  # no thread could be started: drain on this one
+                    drain()
                 ends.append(over)
             for over in ends:
                 over.wait(None)

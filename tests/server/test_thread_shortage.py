@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -16,7 +17,6 @@ from .services.support import Slow
 from .support import LONG, Thread
 
 if TYPE_CHECKING:
-    import threading
     from collections.abc import Callable, Iterator
 
     from jsync.server import LocalServer
@@ -174,3 +174,43 @@ def test_a_service_without_permission_stops_once_a_thread_can_be_started(
         with pytest.raises(errors.PermissionsError):
             service.wait(LONG)
         assert shortage.failed == 3
+
+
+def test_the_callback_of_a_publish_is_called_once_its_thread_can_be_started(
+    server: LocalServer, stream: jsync.Stream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    called = threading.Event()
+    with jsync.connect(server.url) as nc:  # no callback has run on it yet
+        shortage = Shortage(nc, Events())
+        shortage.kind = "-callbacks"
+        monkeypatch.setattr(nc.session.spawner, "start", shortage.start)
+        with nc.jetstream().publisher() as publisher:
+            future = publisher.publish(f"{stream.name}.a", b"1")
+            future.add_done_callback(lambda _: called.set())
+        assert called.wait(LONG)
+        assert shortage.failed == 3
+
+
+def test_a_worker_stops_although_no_thread_can_be_started(
+    shortage: Shortage, js: jsync.JetStream, stream: jsync.Stream
+) -> None:
+    handled: list[bytes] = []
+    begun, go = threading.Event(), threading.Event()
+    worker = jsync.Worker(stream=stream.name)
+
+    @worker.handle(f"{stream.name}.a", consumer="w", max_messages=10)
+    def handle(msg: jsync.JetStreamMsg) -> None:
+        begun.set()
+        assert go.wait(LONG)
+        handled.append(msg.data)
+
+    running = worker.start(shortage.nc)
+    for number in range(10):
+        js.publish(f"{stream.name}.a", b"%d" % number)
+    assert begun.wait(LONG)
+    wait_for(lambda: stream.consumer("w").info().num_ack_pending == 10)
+    shortage.kind = "jsync-worker-drain"
+    go.set()
+    running.stop(LONG)
+    assert shortage.failed == 1
+    assert handled == [b"%d" % number for number in range(10)]
