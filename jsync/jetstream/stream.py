@@ -355,7 +355,9 @@ class Stream:
             max_messages: End after this number of messages.
             batch: Messages of each request.
             max_bytes: Bytes of each request.
-            timeout: Seconds to wait for each message. Default: the context's.
+            timeout: Seconds to wait for each message. Default: the context's. After the
+                first message, jsync requests what does not come in time once more, as
+                a lost server may have had the request.
 
         Returns:
             An iterator over the messages.
@@ -402,7 +404,9 @@ class Stream:
             up_to_time: Only messages before this time.
             batch: Messages of each request.
             max_bytes: Bytes of each request.
-            timeout: Seconds to wait for each message. Default: the context's.
+            timeout: Seconds to wait for each message. Default: the context's. After the
+                first message, jsync requests what does not come in time once more, as
+                a lost server may have had the request.
 
         Returns:
             An iterator over the messages.

@@ -81,7 +81,8 @@ def test_reading_continues_at_its_place_after_a_server_was_killed(
             for number in range(count):
                 publisher.publish(unique, str(number).encode())
         read = []
-        for message in stream.get_messages(batch=500):
+        # The server that is killed may have had a request, which is sent again after this time.
+        for message in stream.get_messages(batch=500, timeout=20):
             read.append(message.sequence)
             if len(read) == 750:
                 (mine,) = (s for s in whole.servers if s.url == nc.connected_url)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from jsync.server import LocalServer
 
     from ..conftest import StartServer
-    from ..proxy import FaultProxy
+    from ..proxy import FaultProxy, Side
 
 pytestmark = pytest.mark.server
 
@@ -601,6 +601,30 @@ def test_the_last_messages_continue_at_their_place_after_a_lost_connection(
             if message.sequence % 300 == 0:
                 proxy.cut()
         assert read == list(range(1, 1001))
+
+
+def test_a_request_that_a_lost_server_had_is_sent_once_more(
+    proxy: FaultProxy, nc: jsync.Connection, stream: jsync.Stream
+) -> None:
+    fill_fast(nc, stream, 1000)
+    requests: list[bytes] = []
+
+    def lose_one(data: bytes, to: Side) -> bytes:
+        if to != "server" or b"DIRECT.GET" not in data:
+            return data
+        requests.append(data)
+        return b"" if len(requests) == 2 else data
+
+    with jsync.connect(proxy.url) as far:
+        there = far.jetstream().stream(stream.name)
+        proxy.rewrite(lose_one)
+        read = [
+            message.sequence for message in there.get_messages(batch=400, timeout=3)
+        ]
+        assert read == list(range(1, 1001))
+        assert len(requests) == 4
+        assert b'"seq":401' in requests[1]
+        assert b'"seq":401' in requests[2]
 
 
 def test_closing_the_connection_wakes_a_reader(

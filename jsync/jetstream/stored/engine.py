@@ -65,6 +65,7 @@ class Pages(Generic[Item]):
         self.pending = 0
         """What the last message said is still to come."""
         self._futile = 0
+        self._late = False  # an answer has not come in time, and nothing since
         self.done = False
         """Whether the message just given was the last one wanted."""
 
@@ -94,11 +95,16 @@ class Pages(Generic[Item]):
         self.pending = pending
         self._next = sequence + 1
         self._futile = 0
+        self._late = False
 
     def interrupted(self, error: Error) -> Step:
         """The rest of the page will not come; raises `error` if asking again is no use."""
-        if isinstance(error, LateError) and not self._previous:
-            raise error
+        if isinstance(error, LateError):
+            # A server that is gone may have taken the request with it. The second time
+            # in a row, and at the beginning, all servers are silent.
+            if self._late or not self._next:
+                raise error
+            self._late = True
         return self._again(error)
 
     def _wanted(self) -> dict[str, Any]:

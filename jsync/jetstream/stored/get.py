@@ -157,8 +157,8 @@ def get_messages(
 ) -> Iterator[Item]:
     """What `Stream.get_messages` and `get_last_messages` do.
 
-    A page whose rest does not come, for the loss of the connection or of who answered,
-    is asked for again from there: reading twice does no harm.
+    A page that does not come, or whose rest does not, for the loss of the connection or of
+    who answered, is asked for again from there: reading twice does no harm.
     """
     api.require(DIRECT_BATCH)
     return _read(api, stream, pages, api.seconds(timeout))
@@ -184,6 +184,7 @@ def _read(api: API, stream: str, pages: Pages[Item], seconds: float) -> Iterator
                     answer: Item | Step = pages.take(mailbox.next(seconds))
                 except (ConnectionLostError, LateError) as error:
                     answer = pages.interrupted(error)
+                    until = monotonic() + seconds
                 except DirectGetNotAllowedError as error:
                     _await_server(api, stream, error, until)
                     answer = Step.ASK
