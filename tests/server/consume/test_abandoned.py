@@ -284,10 +284,11 @@ def test_nothing_leaks_with_each_pull(
         gc.collect()
         return resident_bytes()
 
-    run(rounds)  # the first run includes pulls that are still on their way for a second
-    base = run(rounds)
+    # The first run includes pulls that are still on their way for a second.
+    run(min(rounds, 5_000))
+    base = run(min(rounds, 5_000))
     # A leak would be an inbox or a pull of some hundred bytes for each round.
-    assert min(run(rounds), run(rounds)) - base < (5 << 20) + 100 * rounds
+    assert any(run(rounds) - base < (5 << 20) + 100 * rounds for _ in range(2))
 
 
 def test_an_abandoned_iterator_does_not_disturb_another_one(

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.server
 
 @both_faces
 @pytest.mark.parametrize(
-    "rounds", [5, pytest.param(200, marks=pytest.mark.fault)], ids=["few", "many"]
+    "rounds", [5, pytest.param(100, marks=pytest.mark.fault)], ids=["few", "many"]
 )
 def test_memory_stays_flat(
     nc: jsync.Connection, stream: jsync.Stream, rounds: int, face: str
