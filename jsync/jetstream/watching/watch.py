@@ -79,7 +79,8 @@ class Watching(Stopping, Single, Generic[Item]):
     def initial(self) -> Iterator[Item]:
         """Iterate over the initial entries, and end after the last one.
 
-        Then iterate over the watch itself to get the changes that follow.
+        Then iterate over the watch itself to get the changes that follow. If somebody
+        replaces an entry twice during the iteration, its last version may come among these.
 
         Raises:
             BucketNotFoundError: The bucket was deleted.
