@@ -104,7 +104,7 @@ class Backlog(Single, Generic[Message]):
         def start() -> None:
             self._thread = self._session.spawner.start(name, run)
 
-        if not self._session.begin(name, start, report):
+        if not self._session.start_or_retry(name, start, report):
             self._finished.open()
 
     # The end --------------------------------------------------------------------------

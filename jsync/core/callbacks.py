@@ -63,7 +63,7 @@ class Callbacks:
         on_error: Callable[[Exception], object] | None,
         later: Callable[[Callable[[], object]], object] = lambda call: None,
     ) -> None:
-        """`later` has a call made in a while: the start of the thread, if that failed."""
+        """If the thread cannot be started, `later` is asked to retry the start."""
         self._name = name
         self._later = later
         self._spawner = spawner

@@ -62,7 +62,7 @@ CLOSE_SECONDS = 1.0
 """How long `close` may wait for the server to have read, and for the thread to end."""
 
 NO_THREAD_SECONDS = 0.5
-"""How soon a thread is asked for again when there can be no more of them."""
+"""Seconds until the start of a thread is retried, if the system had no more threads."""
 
 MOST_SPARE = 16
 """How many subscriptions wait for the next pull at most."""
@@ -540,7 +540,7 @@ class Session:
         self.timers.soon(call)
         self.line.interrupt()
 
-    def begin(
+    def start_or_retry(
         self,
         what: str,
         start: Callable[[], object],
@@ -548,7 +548,7 @@ class Session:
         *,
         again: bool = False,
     ) -> bool:
-        """Call `start`, which starts a thread, and again while there can be no more of them.
+        """Call `start`, which starts a thread. Retry while the system has no more threads.
 
         Does not raise, since the I/O thread calls it. The first failure is reported.
         Returns False once the interpreter is exiting: no thread will start.
@@ -562,7 +562,7 @@ class Session:
                 return False
             self.call_later(
                 NO_THREAD_SECONDS,
-                partial(self.begin, what, start, report, again=True),
+                partial(self.start_or_retry, what, start, report, again=True),
             )
         return True
 

@@ -200,7 +200,9 @@ class Endpoint:
         self._driver.report(wrap(f"the answer to {msg.subject!r}", error))
 
     def _start_refusing(self) -> None:
-        self._driver.begin(f"{self.info.name}-full", self._turn_away, self._overflow)
+        self._driver.start_or_retry(
+            f"{self.info.name}-full", self._turn_away, self._overflow
+        )
 
     def _turn_away(self, mailbox: Mailbox) -> None:
         refuse = partial(self._refuse, self._begin(), OVERLOADED)
@@ -330,11 +332,13 @@ class Driver:
             self._ended(1)
             raise
 
-    def begin(
+    def start_or_retry(
         self, name: str, run: Callable[[Mailbox], object], mailbox: Mailbox
     ) -> None:
-        """The same from the I/O thread, again while the system has no more threads."""
-        self.session.begin(name, partial(self.start, name, run, mailbox), self.report)
+        """Like `start`, but retry while the system has no more threads."""
+        self.session.start_or_retry(
+            name, partial(self.start, name, run, mailbox), self.report
+        )
 
     def report(self, error: Exception) -> None:
         """Tell `on_error` of the connection."""
@@ -387,7 +391,7 @@ class Driver:
 
     def _start_telling(self, name: str, mailbox: Mailbox) -> None:
         """Start a thread that answers the waiting requests and then ends."""
-        self.begin(name, partial(self._tell, name), mailbox)
+        self.start_or_retry(name, partial(self._tell, name), mailbox)
 
     def _tell(self, name: str, mailbox: Mailbox) -> None:
         while True:
@@ -539,7 +543,7 @@ class Driver:
                 self.report(late)
 
         name = f"{self.session.name}-stop"
-        self.session.begin(
+        self.session.start_or_retry(
             name, partial(self.session.spawner.start, name, stop), self.report
         )
 

@@ -65,7 +65,7 @@ class Pages(Generic[Item]):
         self.pending = 0
         """What the last message said is still to come."""
         self._futile = 0
-        self._late = False  # an answer has not come in time, and nothing since
+        self._late = False  # an answer was late, and no message has come since
         self.done = False
         """Whether the message just given was the last one wanted."""
 
