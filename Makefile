@@ -45,7 +45,7 @@ help:
 	@echo 'make test      lint, types, docs and the tests, on each Python found here'
 	@echo 'make servers   a nats-server of each line, for the tests of versions'
 	@echo 'make bulk      the many cases of server features, and the rest of the tests on the newest Python'
-	@echo 'make fault     the long fault campaigns'
+	@echo 'make fault     the long fault campaigns (JSYNC_FAULT_SECONDS=120 each, JSYNC_FAULT_SEED=date)'
 	@echo 'make fault-spark  each fault of the Spark campaigns twenty times: an hour or more'
 	@echo 'make image     the image of examples/cluster, built and run without a registry'
 	@echo 'make websocket the tests of core NATS, consumers, buckets, objects and services, over WebSocket'
@@ -153,7 +153,8 @@ bulk: java go $(VENV)/.test $(VENV)/.spark jars servers
 	VENV=$(VENV) scripts/test-pythons bulk
 
 fault: java $(VENV)/.test $(VENV)/.spark jars servers
-	scripts/run-tests fault $(VENV) -n 3 --dist loadfile -m 'fault and not image' \
+	JSYNC_FAULT_SECONDS=$(or $(JSYNC_FAULT_SECONDS),120) scripts/run-tests fault $(VENV) \
+		-n 3 --dist loadfile -m 'fault and not image' \
 		--timeout 900
 
 image: java buildah $(VENV)/.test $(VENV)/.spark

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from .faults import Peer
+    from .support.connection_faults import Peer
 
 
 class Said(NamedTuple):

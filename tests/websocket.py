@@ -12,7 +12,7 @@ from .reference import BINARY, framed, unmasked
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from .faults import Peer
+    from .support.connection_faults import Peer
 
 INFO = {
     "server_id": "fake",

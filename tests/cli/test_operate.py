@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ..accounts import Permissions, password_config
-from ..faults import FakeServer
 from ..liar import Said, lying
 from ..server.support import refusing_url
+from ..support.connection_faults import FakeServer
 from .processes import Process
 from .support import Jsync
 from .terminal import Terminal

@@ -24,8 +24,8 @@ from jsync.cli.console import console
 from jsync.cli.failures import say
 from jsync.cli.progress import Bar, Look
 
-from ..faults import FakeServer
 from ..liar import Said, lying
+from ..support.connection_faults import FakeServer
 from .tree import COMMANDS
 
 if TYPE_CHECKING:

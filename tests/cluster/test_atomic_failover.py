@@ -12,9 +12,9 @@ import pytest
 import jsync
 from jsync import BatchState, errors
 
-from ..faults import Events, connect
 from ..servers import wait_for
 from ..stored import Ledger, contents
+from ..support.connection_faults import Events, connect
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

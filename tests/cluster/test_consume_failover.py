@@ -13,9 +13,9 @@ import pytest
 
 from jsync import errors
 
-from ..faults import Events, connect
 from ..server.support import Recorder, Thread
 from ..servers import monitor, wait_for
+from ..support.connection_faults import Events, connect
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -11,9 +11,9 @@ import pytest
 import jsync
 from jsync import errors
 
-from ..faults import Events, connect
 from ..server.support import Thread
 from ..servers import RawClient, wait_for
+from ..support.connection_faults import Events, connect
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

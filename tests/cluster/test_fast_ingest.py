@@ -12,11 +12,11 @@ import jsync
 from jsync.jetstream.ingest.engine import State, Tail
 from jsync.jetstream.ingest.tail import doubt_about
 
-from ..faults import Events, connect
 from ..server.support import Recorder, Thread
 from ..server.test_fast_ingest import numbers, stored
 from ..server.test_fast_ingest_faults import check, pour
 from ..servers import wait_for
+from ..support.connection_faults import Events, connect
 from .test_failover import lent as lent, whole as whole
 
 if TYPE_CHECKING:

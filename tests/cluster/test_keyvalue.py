@@ -13,10 +13,10 @@ import jsync
 from jsync import errors
 from jsync.jetstream.keyvalue import lock as lock_module
 
-from ..faults import Events, connect
 from ..server.keyvalue.support import Writers, await_agreement
 from ..server.support import Recorder, Thread
 from ..servers import wait_for
+from ..support.connection_faults import Events, connect
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

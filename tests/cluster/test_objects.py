@@ -11,10 +11,10 @@ import pytest
 import jsync
 from jsync import errors
 
-from ..faults import Events, connect
 from ..server.objects.support import chunks_of, noise
 from ..server.support import Thread
 from ..servers import wait_for
+from ..support.connection_faults import Events, connect
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

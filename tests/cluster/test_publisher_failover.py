@@ -12,10 +12,10 @@ import pytest
 import jsync
 from jsync import errors
 
-from ..faults import Events, connect
 from ..proxy import FaultProxy
 from ..server.support import Thread
 from ..servers import wait_for
+from ..support.connection_faults import Events, connect
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -11,9 +11,9 @@ import pytest
 
 from jsync import errors
 
-from ..faults import Events, connect
 from ..server.support import Recorder
 from ..servers import wait_for
+from ..support.connection_faults import Events, connect
 from .test_ordered import host, patiently, publish
 
 if TYPE_CHECKING:

@@ -15,11 +15,11 @@ import pytest
 from jsync import errors
 from jsync.server import LocalServer
 
-from ..faults import Events, connect
 from ..proxy import FaultProxy
 from ..server.support import Thread
 from ..servers import Cluster, free_port, wait_for
 from ..stored import PATIENCE, Published, Received, read_back
+from ..support.connection_faults import Events, connect
 from .test_publisher_failover import answered
 
 if TYPE_CHECKING:

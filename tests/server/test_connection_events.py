@@ -13,7 +13,7 @@ import jsync
 from jsync import errors
 
 from ..accounts import password_config
-from ..faults import Events, connect
+from ..support.connection_faults import Events, connect
 from .support import LONG, SOON, Recorder, refusing_url, works
 
 if TYPE_CHECKING:

@@ -17,8 +17,8 @@ import pytest
 import jsync
 from jsync import errors
 
-from ..faults import Events, connect
 from ..servers import free_port, wait_for
+from ..support.connection_faults import Events, connect
 from .support import LONG, SOON, refusing_url, works
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ import pytest
 import jsync
 from jsync import FastPubAck, errors
 
-from ..faults import Events, connect
+from ..support.connection_faults import Events, connect
 from .support import SOON, Thread
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from jsync.jetstream.ingest import driver as fast_ingest, engine as fast_engine
 from jsync.jetstream.ingest.driver import FastIngest
 from jsync.jetstream.ingest.engine import IngestEngine, State
 
-from ..faults import Events, connect
+from ..support.connection_faults import Events, connect
 from .support import LONG
 from .test_fast_ingest import stored
 

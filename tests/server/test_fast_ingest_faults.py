@@ -14,9 +14,9 @@ from jsync import errors
 from jsync.jetstream.ingest import driver as fast_ingest
 from jsync.jetstream.ingest.engine import State
 
-from ..faults import Events, _no_crash as _no_crash, connect
 from ..proxy import frame_filter
 from ..servers import wait_for
+from ..support.connection_faults import Events, _no_crash as _no_crash, connect
 from .support import LONG, SOON, Recorder, Thread
 from .test_fast_ingest import held, numbers, stored
 

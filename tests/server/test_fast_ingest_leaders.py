@@ -10,8 +10,8 @@ from jsync import errors
 from jsync.jetstream.ingest import driver as fast_ingest
 from jsync.jetstream.ingest.engine import State
 
-from ..faults import Events, _no_crash as _no_crash, connect
 from ..proxy import frame_changer
+from ..support.connection_faults import Events, _no_crash as _no_crash, connect
 from .support import LONG, Thread
 from .test_fast_ingest import numbers, stored
 from .test_fast_ingest_faults import check, js as js

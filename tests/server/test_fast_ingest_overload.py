@@ -11,7 +11,7 @@ from jsync import errors
 from jsync.jetstream.atomic import driver as atomic_driver
 from jsync.jetstream.publishing import overload
 
-from ..faults import Events, connect
+from ..support.connection_faults import Events, connect
 from .support import LONG, Recorder, Thread
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ import pytest
 import jsync
 from jsync import errors
 
-from ..faults import Events, connect
+from ..support.connection_faults import Events, connect
 from .support import LONG, SOON, Recorder, run_child
 
 if TYPE_CHECKING:

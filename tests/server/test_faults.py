@@ -22,9 +22,9 @@ import pytest
 
 from jsync import errors
 
-from ..faults import Events, connect, open_files, resident_bytes
 from ..proxy import FaultProxy
 from ..servers import wait_for
+from ..support.connection_faults import Events, connect, open_files, resident_bytes
 from .support import Thread
 
 if TYPE_CHECKING:

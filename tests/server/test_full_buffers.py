@@ -17,9 +17,16 @@ import pytest
 import jsync
 from jsync import errors
 
-from ..faults import Events, FakeServer, Peer, connect, is_stuck, unsent
 from ..proxy import FaultProxy
 from ..servers import wait_for
+from ..support.connection_faults import (
+    Events,
+    FakeServer,
+    Peer,
+    connect,
+    is_stuck,
+    unsent,
+)
 from .support import SOON, Thread, run_child
 
 if TYPE_CHECKING:
@@ -310,7 +317,7 @@ def test_a_message_larger_than_half_the_buffer_waits_like_any_other() -> None:
         """
         import jsync
         from jsync.server import LocalServer
-        from tests.faults import is_stuck, unsent
+        from tests.support.connection_faults import is_stuck, unsent
         from tests.proxy import FaultProxy
 
         with (

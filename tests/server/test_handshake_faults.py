@@ -16,7 +16,8 @@ import pytest
 
 from jsync import errors
 
-from ..faults import (
+from ..servers import wait_for
+from ..support.connection_faults import (
     Events,
     FakeServer,
     Peer,
@@ -25,7 +26,6 @@ from ..faults import (
     connect,
     leave,
 )
-from ..servers import wait_for
 from .support import LONG, SOON, Thread
 
 if TYPE_CHECKING:

@@ -13,12 +13,12 @@ import pytest
 import jsync
 from jsync import errors
 
-from ..faults import (
+from ..liar import Said, lying
+from ..mutation import VALUES, mutated
+from ..support.connection_faults import (
     FakeServer,
     _no_crash,  # noqa: F401 (a fixture of every test here)
 )
-from ..liar import Said, lying
-from ..mutation import VALUES, mutated
 from ..unit.test_hostile_replies import (
     ACCOUNT,
     CONSUMER,

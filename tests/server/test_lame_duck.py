@@ -10,8 +10,8 @@ import pytest
 
 from jsync import errors
 
-from ..faults import Events, FakeServer, Peer, connect
 from ..servers import wait_for
+from ..support.connection_faults import Events, FakeServer, Peer, connect
 from .support import Thread
 
 if TYPE_CHECKING:

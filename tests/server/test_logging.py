@@ -11,13 +11,13 @@ import pytest
 
 import jsync
 
-from ..faults import FakeServer
 from ..servers import wait_for
+from ..support.connection_faults import FakeServer
 
 if TYPE_CHECKING:
     from jsync.server import LocalServer
 
-    from ..faults import Peer
+    from ..support.connection_faults import Peer
 
 pytestmark = pytest.mark.server
 

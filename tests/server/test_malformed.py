@@ -13,7 +13,8 @@ import pytest
 import jsync
 from jsync import errors
 
-from ..faults import (
+from ..servers import wait_for
+from ..support.connection_faults import (
     Events,
     FakeServer,
     Peer,
@@ -23,7 +24,6 @@ from ..faults import (
     leave,
     reached,
 )
-from ..servers import wait_for
 from .support import LONG
 
 if TYPE_CHECKING:

@@ -12,7 +12,9 @@ import pytest
 import jsync
 from jsync import errors
 
-from ..faults import (
+from ..proxy import FaultProxy
+from ..servers import wait_for
+from ..support.connection_faults import (
     Events,
     FakeServer,
     Peer,
@@ -23,8 +25,6 @@ from ..faults import (
     subscribed,
     waiting,
 )
-from ..proxy import FaultProxy
-from ..servers import wait_for
 from .support import LONG
 
 if TYPE_CHECKING:

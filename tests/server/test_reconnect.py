@@ -15,7 +15,8 @@ from jsync import errors
 from jsync.core.io_thread import IOThread
 
 from ..accounts import Operator, password_config
-from ..faults import (
+from ..servers import wait_for
+from ..support.connection_faults import (
     Events,
     FakeServer,
     Peer,
@@ -25,7 +26,6 @@ from ..faults import (
     payloads,
     waiting,
 )
-from ..servers import wait_for
 from ..windows import needs_signals
 from .support import LONG, SOON, Thread, refusing_url
 

@@ -14,7 +14,9 @@ import pytest
 
 from jsync import errors
 
-from ..faults import (
+from ..proxy import FaultProxy
+from ..servers import wait_for
+from ..support.connection_faults import (
     Events,
     FakeServer,
     Peer,
@@ -25,8 +27,6 @@ from ..faults import (
     leave,
     reached,
 )
-from ..proxy import FaultProxy
-from ..servers import wait_for
 from .support import SOON, Thread
 
 if TYPE_CHECKING:

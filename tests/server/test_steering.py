@@ -13,8 +13,8 @@ from jsync import errors
 from jsync.core import events as connection_events
 from jsync.core.io_thread import IOThread
 
-from ..faults import Events, FakeServer, Peer, connect
 from ..servers import wait_for
+from ..support.connection_faults import Events, FakeServer, Peer, connect
 from ..windows import needs_signals
 from .support import LONG, SOON, Thread, refusing_url, run_child
 

@@ -11,8 +11,8 @@ import pytest
 import jsync
 from jsync import errors
 
-from ..faults import Events
 from ..servers import wait_for
+from ..support.connection_faults import Events
 from .services.support import Slow
 from .support import LONG, Thread
 

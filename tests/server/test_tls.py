@@ -14,9 +14,9 @@ import pytest
 import jsync
 from jsync import errors
 
-from ..faults import Events, connect
 from ..proxy import FaultProxy, Side
 from ..servers import monitor, wait_for
+from ..support.connection_faults import Events, connect
 from .support import LONG, SOON, Recorder, Thread, black_hole, stranger, works
 
 if TYPE_CHECKING:

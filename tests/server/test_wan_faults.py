@@ -14,9 +14,9 @@ import pytest
 import jsync
 from jsync import errors
 
-from ..faults import Events, connect
 from ..servers import wait_for
 from ..stored import Ledger, Published, Received, read_back
+from ..support.connection_faults import Events, connect
 from .consume.support import fill
 from .support import Thread
 from .test_fast_ingest import numbers

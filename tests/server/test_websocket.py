@@ -15,10 +15,17 @@ import pytest
 import jsync
 from jsync import errors
 
-from ..faults import Events, FakeServer, Peer, answers, connect, unsent
 from ..proxy import FaultProxy, Side
 from ..reference import CLOSE, CONTINUED, PING, PONG, framed
 from ..servers import free_port, wait_for
+from ..support.connection_faults import (
+    Events,
+    FakeServer,
+    Peer,
+    answers,
+    connect,
+    unsent,
+)
 from ..websocket import WebSocketPeer, websocket
 from .support import LONG, SOON, works
 from .test_dialers import proxy as real_proxy

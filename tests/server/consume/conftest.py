@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ...faults import Events, connect
+from ...support.connection_faults import Events, connect
 from .support import (
     Pulls,
 )

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pytest
 
-from ...faults import resident_bytes, subscribed
 from ...servers import wait_for
+from ...support.connection_faults import resident_bytes, subscribed
 from ..support import LONG, SOON, Recorder, run_child
 from .support import QUICK, Pulls, fill, numbers, take
 
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     import jsync
     from jsync.server import LocalServer
 
-    from ...faults import Events
     from ...proxy import FaultProxy
+    from ...support.connection_faults import Events
 
 pytestmark = pytest.mark.server
 

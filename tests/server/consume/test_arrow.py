@@ -16,8 +16,8 @@ import jsync
 from jsync import errors
 from jsync._fast import Columns
 
-from ...faults import resident_bytes
 from ...servers import wait_for
+from ...support.connection_faults import resident_bytes
 from ...unit.arrow_support import Reader, Row, Sent, row_of, rows
 from ..support import LONG, SOON, Thread, run_child
 from .support import QUICK, Pulls, fill, settled
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
     from jsync.server import LocalServer
 
-    from ...faults import Events
     from ...proxy import FaultProxy
+    from ...support.connection_faults import Events
 
 pytestmark = pytest.mark.server
 

@@ -12,8 +12,8 @@ import pytest
 import jsync
 from jsync import errors
 
-from ...faults import Events, connect
 from ...proxy import Frames
+from ...support.connection_faults import Events, connect
 from ..support import Child, Thread, run_child
 from .support import fill
 

@@ -10,9 +10,9 @@ import duckdb
 import polars
 import pytest
 
-from ...faults import Events, connect
 from ...proxy import FaultProxy
 from ...servers import wait_for
+from ...support.connection_faults import Events, connect
 from ..support import Thread
 
 if TYPE_CHECKING:

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     import jsync
     from jsync.server import LocalServer
 
-    from ...faults import Events
     from ...proxy import FaultProxy
+    from ...support.connection_faults import Events
 
 pytestmark = pytest.mark.server
 

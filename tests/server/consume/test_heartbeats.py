@@ -24,8 +24,8 @@ from .support import (
 )
 
 if TYPE_CHECKING:
-    from ...faults import Events
     from ...proxy import FaultProxy
+    from ...support.connection_faults import Events
 
 pytestmark = pytest.mark.server
 

@@ -16,8 +16,8 @@ from .support import QUICK, Pulls, fill, numbers, settled, take
 if TYPE_CHECKING:
     import jsync
 
-    from ...faults import Events
     from ...proxy import FaultProxy
+    from ...support.connection_faults import Events
 
 pytestmark = pytest.mark.server
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ...faults import resident_bytes
 from ...servers import wait_for
+from ...support.connection_faults import resident_bytes
 from ..support import LONG
 from .support import (
     both_faces,

@@ -11,9 +11,9 @@ import pytest
 import jsync
 from jsync import Retry, errors
 
-from ...faults import Events, connect
 from ...proxy import frame_changer
 from ...servers import wait_for
+from ...support.connection_faults import Events, connect
 from ..support import SOON, Child, Recorder
 from .support import fill, settled
 

@@ -14,16 +14,16 @@ import jsync
 from jsync import errors
 from jsync.core.session import MOST_SPARE
 
-from ...faults import subscribed
 from ...servers import monitor, wait_for
+from ...support.connection_faults import subscribed
 from ..support import LONG, SOON, Thread, run_child
 from .support import Pulls, fill, numbers
 
 if TYPE_CHECKING:
     from jsync.server import LocalServer
 
-    from ...faults import Events
     from ...proxy import FaultProxy
+    from ...support.connection_faults import Events
 
 pytestmark = pytest.mark.server
 

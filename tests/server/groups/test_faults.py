@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
-from ...faults import Events, connect
 from ...servers import wait_for
+from ...support.connection_faults import Events, connect
 from ..support import LONG, Child
 
 if TYPE_CHECKING:

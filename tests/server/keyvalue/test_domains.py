@@ -9,9 +9,9 @@ import pytest
 import jsync
 from jsync import errors
 
-from ...faults import Events, connect
 from ...matrix.leaf import answers
 from ...servers import free_port, wait_for
+from ...support.connection_faults import Events, connect
 from ..support import LONG, Recorder
 
 if TYPE_CHECKING:

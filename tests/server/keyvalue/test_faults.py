@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
-from ...faults import Events, connect
 from ...proxy import FaultProxy
 from ...servers import wait_for
+from ...support.connection_faults import Events, connect
 from ..support import LONG, Child, Recorder
 from .support import Writers, await_agreement
 

@@ -19,8 +19,8 @@ from jsync.core.gate import Gate
 from jsync.jetstream.keyvalue import lock as lock_module
 from jsync.jetstream.keyvalue.lock import State, now
 
-from ...faults import Events, connect
 from ...servers import wait_for
+from ...support.connection_faults import Events, connect
 from ..support import LONG, SOON, Child, Recorder, Thread
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ import pytest
 
 from jsync import errors
 
-from ...faults import Events, connect
+from ...support.connection_faults import Events, connect
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

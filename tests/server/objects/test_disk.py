@@ -12,7 +12,7 @@ import pytest
 from jsync import errors
 from jsync.jetstream.objects import driver
 
-from ...faults import Events, connect
+from ...support.connection_faults import Events, connect
 from .support import chunks_of, noise
 
 if TYPE_CHECKING:

@@ -15,9 +15,9 @@ import pytest
 import jsync
 from jsync import errors
 
-from ...faults import Events, connect
 from ...proxy import frame_filter
 from ...servers import wait_for
+from ...support.connection_faults import Events, connect
 from ..support import Thread
 from .support import chunks_of, noise
 

@@ -8,7 +8,7 @@ import pytest
 import jsync
 from jsync import errors
 
-from ...faults import Events, connect
+from ...support.connection_faults import Events, connect
 from ..support import Recorder
 
 if TYPE_CHECKING:

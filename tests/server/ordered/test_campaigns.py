@@ -13,8 +13,8 @@ import pytest
 
 from jsync import errors
 
-from ...faults import Events, connect
 from ...proxy import FaultProxy
+from ...support.connection_faults import Events, connect
 from ..support import LONG, Thread
 from .support import delete_consumers, fill
 

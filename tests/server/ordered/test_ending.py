@@ -13,9 +13,9 @@ import pytest
 import jsync
 from jsync import errors
 
-from ...faults import Events, connect
 from ...proxy import Frames
 from ...servers import wait_for
+from ...support.connection_faults import Events, connect
 from ..support import LONG, SOON, Thread
 from .support import QUICK, delete_consumers, fill, numbers, take
 

@@ -8,8 +8,8 @@ import pytest
 
 from jsync import errors
 
-from ...faults import subscribed
 from ...servers import wait_for
+from ...support.connection_faults import subscribed
 from .support import by_next, consumers, delete_consumers, fill, numbers, take
 
 if TYPE_CHECKING:

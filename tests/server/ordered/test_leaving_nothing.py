@@ -12,8 +12,8 @@ import pytest
 import jsync
 from jsync import errors
 
-from ...faults import Events, connect
 from ...servers import wait_for
+from ...support.connection_faults import Events, connect
 from ..support import LONG, SOON, Child, Thread
 from .support import QUICK, consumers, fill, numbers, take
 

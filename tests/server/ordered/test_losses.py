@@ -9,9 +9,9 @@ import pytest
 
 from jsync import errors
 
-from ...faults import Events, connect
 from ...proxy import Frames
 from ...servers import wait_for
+from ...support.connection_faults import Events, connect
 from ..support import SOON
 from .support import QUICK, delete_consumers, every_face, fill, numbers, take
 

@@ -6,7 +6,7 @@ import pytest
 
 import jsync
 
-from ...faults import Events
+from ...support.connection_faults import Events
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

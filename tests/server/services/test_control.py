@@ -19,7 +19,7 @@ from .support import DEEP, Order, Slow, Total
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ...faults import Events
+    from ...support.connection_faults import Events
 
 pytestmark = [pytest.mark.server, pytest.mark.quick]
 

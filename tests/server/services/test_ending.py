@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from jsync.server import LocalServer
 
     from ...conftest import StartServer
-    from ...faults import Events
+    from ...support.connection_faults import Events
 
 pytestmark = [pytest.mark.server, pytest.mark.quick]
 

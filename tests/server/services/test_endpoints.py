@@ -15,7 +15,7 @@ from ..support import LONG, Thread
 from .support import DEEP, Order, Slow, Total
 
 if TYPE_CHECKING:
-    from ...faults import Events
+    from ...support.connection_faults import Events
 
 pytestmark = [pytest.mark.server, pytest.mark.quick]
 

@@ -11,8 +11,8 @@ import pytest
 import jsync
 from jsync import errors
 
-from ...faults import Events, connect
 from ...servers import wait_for
+from ...support.connection_faults import Events, connect
 from ..support import LONG, Child, Thread, run_child
 from .support import Slow
 

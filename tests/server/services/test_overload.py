@@ -14,7 +14,7 @@ from ..support import LONG, Thread
 from .support import Slow
 
 if TYPE_CHECKING:
-    from ...faults import Events
+    from ...support.connection_faults import Events
 
 pytestmark = [pytest.mark.server, pytest.mark.quick]
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ...faults import Events, connect
 from ...proxy import frame_filter
+from ...support.connection_faults import Events, connect
 from ..support import LONG, Thread
 from .support import publish
 

@@ -14,8 +14,8 @@ import jsync
 from jsync import errors
 from jsync.jetstream.push.subscription import PushSubscription
 
-from ...faults import Events, connect
 from ...servers import wait_for
+from ...support.connection_faults import Events, connect
 from ..support import LONG, SOON, Child, Recorder, Thread
 from .support import publish, sequences, take
 

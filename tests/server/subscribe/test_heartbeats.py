@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import jsync
 from jsync import errors
 
-from ...faults import Events, connect
 from ...servers import wait_for
+from ...support.connection_faults import Events, connect
 from ..support import LONG, Recorder
 from .support import IDLE, say
 

@@ -10,8 +10,8 @@ import pytest
 import jsync
 from jsync import errors
 
-from ...faults import Events, connect
 from ...servers import wait_for
+from ...support.connection_faults import Events, connect
 from ..support import LONG, SOON, Recorder, Thread
 from .support import IDLE, Traffic, publish, say, sequences, take
 
