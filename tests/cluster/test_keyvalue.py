@@ -45,7 +45,7 @@ def js(whole: Cluster) -> Iterator[jsync.JetStream]:
 
 @pytest.fixture
 def bucket(js: jsync.JetStream, unique: str) -> Iterator[jsync.KeyValue]:
-    yield js.create_key_value(bucket=unique, replicas=3, history=5, limit_marker_ttl=60)
+    yield js.create_key_value(bucket=unique, replicas=3, history=5, limit_marker_ttl=30)
     with contextlib.suppress(errors.Error):
         js.delete_key_value(unique)
 

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import nats.js.api as nats_py
 import pytest
 
+import jsync
 from jsync.models import ConsumerConfig, StreamConfig
 
 from .raw_api import ask, create_consumer, create_stream, named
-
-if TYPE_CHECKING:
-    import jsync
 
 pytestmark = pytest.mark.server
 
@@ -104,3 +103,50 @@ class _Renamed:
 
     def as_dict(self) -> Any:
         return named(self._config.as_dict(), self._name)
+
+
+TEXTS: dict[str, dict[str, Any]] = {
+    "KeyValueConfig": {
+        "bucket": "B",
+        "description": "words",
+        "max_value_size": 100,
+        "history": 3,
+        "ttl": 60.5,
+        "max_bytes": 1000,
+        "storage": nats_py.StorageType.MEMORY,
+        "replicas": 3,
+        "placement": nats_py.Placement(cluster="c", tags=["a"]),
+        "republish": nats_py.RePublish(src=">", dest="d.>", headers_only=True),
+        "direct": True,
+        "limit_marker_ttl": 5,
+    },
+    "ObjectStoreConfig": {
+        "bucket": "B",
+        "description": "words",
+        "ttl": 60.5,
+        "max_bytes": 1000,
+        "storage": nats_py.StorageType.MEMORY,
+        "replicas": 3,
+        "placement": nats_py.Placement(cluster="c", tags=["a"]),
+    },
+}
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_every_field_of_a_bucket_of_nats_py_is_read(name: str) -> None:
+    kind, ours = getattr(nats_py, name), getattr(jsync, name)
+    values = TEXTS[name]
+    assert values.keys() == {field.name for field in dataclasses.fields(kind)}
+    needed = {"bucket": "B"}
+    for field, value in values.items():
+        read = ours.of(kind(**{**needed, field: value}), {})
+        if field == "direct":  # is always on in jsync
+            continue
+        theirs = value.as_dict() if hasattr(value, "as_dict") else value
+        got = getattr(read, field)
+        assert (got.to_wire() if hasattr(got, "to_wire") else got) == theirs
+
+
+def test_a_time_to_live_of_markers_alone_is_read() -> None:
+    config = nats_py.KeyValueConfig(bucket="B", limit_marker_ttl=5)
+    assert jsync.KeyValueConfig.of(config, {}).limit_marker_ttl == 5

@@ -287,20 +287,66 @@ def test_a_trailing_slash_is_removed_and_a_filter_keeps_its_wildcards() -> None:
         codec.encode("etc/x.conf")
 
 
+@pytest.mark.parametrize("path", ["", "a//b", "//", "//a", "_root_", "_root_/x"])
+def test_a_path_that_no_key_is_decoded_to_is_refused(path: str) -> None:
+    with pytest.raises(errors.InvalidKeyError, match="not a"):
+        jsync.PathKeys().encode(path)
+
+
 @pytest.mark.parametrize("text", ["Acme Inc.contact", "ä", "a b", "*", "x" * 200, "ÿ>"])
 def test_any_text_is_a_key_in_base64_and_comes_back(text: str) -> None:
     codec = jsync.Base64Keys()
     assert codec.decode(check_key(codec.encode(text))) == text
 
 
-def test_base64_is_that_of_the_specification() -> None:
+def test_base64_keys_are_those_of_orbit_go() -> None:
     codec = jsync.Base64Keys()
-    assert codec.encode("Acme Inc.contact") == "QWNtZSBJbmMuY29udGFjdA=="
-    assert codec.encode_filter(">") == ">"
-    assert codec.encode_filter("a.b") == codec.encode("a.b")
-    for pattern in ("a.*", "a.>", "*"):
-        with pytest.raises(errors.InvalidKeyError, match="whole key"):
-            codec.encode_filter(pattern)
+    assert codec.encode("Acme Inc.contact") == "QWNtZSBJbmM.Y29udGFjdA"
+    for pattern, encoded in {
+        ">": ">",
+        "a.b": "YQ.Yg",
+        "a.*.>": "YQ.*.>",
+        "*.a": "*.YQ",
+    }.items():
+        assert codec.encode_filter(pattern) == encoded
+
+
+@pytest.mark.parametrize("text", ["", ".", "a..b", "a.", "\ud800", "a.\udcff"])
+def test_a_text_that_base64_cannot_write_is_refused(text: str) -> None:
+    for encode in (jsync.Base64Keys().encode, jsync.Base64Keys().encode_filter):
+        with pytest.raises(errors.InvalidKeyError, match="not a key"):
+            encode(text)
+
+
+@given(
+    st.text(st.sampled_from("ab_/.ü") | st.characters(), max_size=12)
+    | st.lists(st.sampled_from(["_root_", "a", "/", ".", "_root_a"])).map("".join)
+)
+@settings(max_examples=500)
+def test_every_key_comes_back_as_it_was_or_is_refused(key: str) -> None:
+    for codec in (jsync.PathKeys(), jsync.PathKeys("_"), jsync.Base64Keys()):
+        separator = getattr(codec, "_separator", None)
+        try:
+            encoded = check_key(codec.encode(key))
+        except errors.InvalidKeyError:
+            continue
+        if separator and key != separator:
+            key = key.removesuffix(separator)
+        assert codec.decode(encoded) == key
+
+
+@given(
+    st.text("ab_-=/.", min_size=1, max_size=8)
+    | st.lists(st.sampled_from(["_root_", "YQ", "YR", "a", "/", "."])).map("".join)
+)
+@settings(max_examples=500)
+def test_two_stored_keys_are_never_decoded_to_one(stored: str) -> None:
+    for codec in (jsync.PathKeys(), jsync.PathKeys("-"), jsync.Base64Keys()):
+        try:
+            key = codec.decode(stored)
+        except ValueError:
+            continue
+        assert codec.encode(key) == stored
 
 
 def test_a_value_that_has_no_form_is_refused() -> None:
@@ -329,10 +375,11 @@ def test_a_separator_is_one_character(separator: Any) -> None:
 
 def test_values_in_base64_come_back() -> None:
     codec = jsync.Base64()
-    assert codec.encode(b"\xfb\xff") == b"-_8="
-    assert codec.decode(b"-_8=") == b"\xfb\xff"
-    with pytest.raises(ValueError, match=r"base64|Incorrect padding"):
-        codec.decode(b"+/8")
+    assert codec.encode(b"\xfb\xff") == b"-_8"
+    assert codec.decode(b"-_8") == codec.decode(b"-_8=") == b"\xfb\xff"
+    for bad in (b"+/8", b"-", b"a b"):
+        with pytest.raises(ValueError, match=r"base64|Incorrect padding|multiple of 4"):
+            codec.decode(bad)
     text: Any = "text"
     with pytest.raises(errors.ConfigError, match="cannot be encoded"):
         codec.encode(text)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...errors import StreamNameInUseError, StreamNotFoundError
 from .. import management
-from .engine import bucket_exists, check_bucket, no_bucket
+from .engine import bucket_exists, check_bucket, no_bucket, with_kept
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -36,9 +36,10 @@ def update(
     """Change a bucket: only these `fields` of `wanted`, or all if they are None."""
     stream = wanted.stream()
     try:
-        if fields is None:
-            return management.update_stream(api, stream, {}, timeout)
         info = management.stream_info(api, stream.name or "", timeout=timeout)
+        if fields is None:
+            stream = with_kept(stream, info.config)
+            return management.update_stream(api, stream, {}, timeout)
         before = wanted.of_stream(info.config)
         changes = before.changed(fields).stream().changes_from(before.stream())
         return management.update_stream(
@@ -51,7 +52,10 @@ def update(
 def create_or_update(
     api: API, wanted: BucketConfig, timeout: Seconds | None
 ) -> StreamInfo:
-    return management.create_or_update_stream(api, wanted.stream(), {}, timeout)
+    try:
+        return update(api, wanted, None, timeout)
+    except StreamNotFoundError:
+        return management.create_or_update_stream(api, wanted.stream(), {}, timeout)
 
 
 def find(api: API, prefix: str, bucket: str, timeout: Seconds | None) -> StreamInfo:

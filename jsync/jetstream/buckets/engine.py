@@ -35,6 +35,12 @@ PASSING: Final = (
 )
 """What servers that restart, and streams without a leader, answer for a while."""
 
+_KEPT: Final = (
+    *("allow_atomic", "allow_batched", "allow_msg_counter", "allow_msg_schedules"),
+    *("persist_mode", "subject_transform"),
+)
+"""Fields of a stream that no bucket sets."""
+
 _BUCKET: Final = re.compile(r"[a-zA-Z0-9_-]+")
 
 
@@ -88,9 +94,15 @@ def bucket_exists(
     Returns:
         The error.
     """
+    # The fields of its stream show why a bucket of another client differs.
+    differing = ", ".join(error.differences)
+    found = f", in {differing}" if differing else ""
+    remedy = f"give it this configuration with create_or_update_{bind}"
+    if "storage" in error.differences:
+        remedy = "delete it: its storage cannot be changed"
     return BucketExistsError(
-        f"{noun} exists with another configuration: {bucket!r}; bind to it with {bind}, "
-        f"or change it with update_{bind}",
+        f"{noun} exists with another configuration: {bucket!r}{found}; bind to it with "
+        f"{bind}, or {remedy}",
         code=error.code,
         err_code=error.err_code,
         description=error.description,
@@ -107,3 +119,16 @@ def own_metadata(config: StreamConfig) -> dict[str, str] | None:
 def limit_of(value: int | None) -> int | None:
     """A limit of the stream; None if it has none."""
     return value if value is not None and value > 0 else None
+
+
+def with_kept(wanted: StreamConfig, existing: StreamConfig) -> StreamConfig:
+    """The wanted stream with those settings of the existing one that are not a bucket's.
+
+    No field of a bucket sets them, so an update of the bucket leaves them as they are. Among
+    them is `allow_msg_ttl`, which nats-py turns on for every bucket and nobody can turn off.
+    It is a bucket's setting where it goes with `limit_marker_ttl`.
+    """
+    kept = {name: getattr(existing, name) for name in _KEPT}
+    if existing.allow_msg_ttl and not existing.subject_delete_marker_ttl:
+        kept["allow_msg_ttl"] = True
+    return wanted.replace(**kept)

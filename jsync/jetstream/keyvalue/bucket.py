@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Generic, overload
 
@@ -164,12 +165,16 @@ class KeyValue(Generic[Value]):
 
         Raises:
             KeyExistsError: The key has a value. The error has its `revision`.
+            ConfigError: The server would change the `ttl`: it is longer than that of the
+                bucket, or shorter than its `limit_marker_ttl` while its `history` is
+                above 1. Nothing is sent.
             InvalidKeyError: The key is not allowed. Nothing is sent.
             ReadOnlyBucketError: The bucket is a mirror. Nothing is sent.
             UnsupportedFeatureError: The server is too old for a `ttl`. Nothing is sent.
             MessageTTLDisabledError: The bucket has no `limit_marker_ttl`.
         """
         deadline = deadline_after(self._api.seconds(timeout))
+        self._layout.check_ttl(ttl)
         last = 0
         while True:
             options: PublishOptions = {
@@ -261,7 +266,8 @@ class KeyValue(Generic[Value]):
         Args:
             key: The key.
             ttl: Whole seconds after which the marker goes, too. The bucket needs a
-                `limit_marker_ttl`. Since nats-server 2.11. Default: it stays.
+                `limit_marker_ttl`, which is the least time if the `history` of the bucket
+                is above 1. Since nats-server 2.11. Default: it stays.
             last: The expected revision of the key. Default: any.
             timeout: Seconds to wait.
 
@@ -377,6 +383,9 @@ class KeyValue(Generic[Value]):
     ) -> dict[str, Entry[Value]]:
         """Get the values of many keys, by one request for up to 1024 of them.
 
+        If the bucket does not allow direct gets, as those of nats-py, each key is a request
+        to its leader.
+
         Args:
             keys: The keys.
             timeout: Seconds to wait for the next entry at most.
@@ -388,7 +397,8 @@ class KeyValue(Generic[Value]):
             ConfigError: `keys` is not several keys. Nothing is sent.
             InvalidKeyError: One of them cannot be a key. Nothing is sent.
             UnsupportedFeatureError: nats-server is older than 2.11. Nothing is sent.
-            DirectGetNotAllowedError: The bucket does not allow direct gets.
+            DirectGetNotAllowedError: The bucket has stopped to allow direct gets. Open it
+                again with `JetStream.key_value`.
             BucketNotFoundError: The bucket was deleted.
         """
         if isinstance(keys, str) or not isinstance(keys, Iterable):
@@ -397,14 +407,35 @@ class KeyValue(Generic[Value]):
         subjects = layout.subjects(keys)
         found: dict[str, Entry[Value]] = {}
         for first in range(0, len(subjects), MOST_SUBJECTS):
-            pages = LastEntries(layout, subjects[first : first + MOST_SUBJECTS])
-            try:
-                for entry in get_messages(self._api, layout.stream, pages, timeout):
-                    if entry.operation == "PUT":
-                        found[entry.key] = entry
-            except StreamNotFoundError as error:
-                raise layout.gone() from error
+            for entry in self._last_of(
+                subjects[first : first + MOST_SUBJECTS], timeout
+            ):
+                if entry.operation == "PUT":
+                    found[entry.key] = entry
         return found
+
+    def _last_of(
+        self, subjects: list[str], timeout: float | None
+    ) -> Iterator[Entry[Value]]:
+        """The last entry of each subject, from the leader if no other server may answer."""
+        layout = self._layout
+        try:
+            if self._direct:
+                pages = LastEntries(layout, subjects)
+                yield from get_messages(self._api, layout.stream, pages, timeout)
+                return
+            for subject in subjects:
+                with suppress(MessageNotFoundError):
+                    yield layout.entry(
+                        get_message(
+                            *(self._api, layout.stream),
+                            last_by_subject=subject,
+                            direct=False,
+                            timeout=timeout,
+                        )
+                    )
+        except StreamNotFoundError as error:
+            raise layout.gone() from error
 
     def history(self, key: str, *, timeout: float | None = None) -> list[Entry[Value]]:
         """Get all kept revisions of a key, delete markers included.
@@ -552,12 +583,16 @@ class KeyValue(Generic[Value]):
 
         Raises:
             InvalidKeyError: The key is not allowed.
-            ConfigError: The `ttl` is not allowed.
+            ConfigError: The `ttl` is not allowed, or the server would change it: it is
+                longer than that of the bucket, or shorter than its `limit_marker_ttl`
+                while its `history` is above 1.
             ReadOnlyBucketError: The bucket is a mirror.
         """
         plain = self.with_codec()
         plain._subject(key)
         seconds = check_ttl(ttl)
+        # With another lifetime, two would hold the lock, or nobody for a long time.
+        self._layout.check_ttl(seconds)
         check_callback(on_lost, "on_lost")
 
         def renew(owner: bytes, last: int, timeout: float) -> int:
@@ -580,6 +615,9 @@ class KeyValue(Generic[Value]):
     ) -> Election:
         """Be a candidate for the leadership that goes with a key. Blocks for one try.
 
+        A candidate waits until it is stopped, also while the servers cannot answer: see
+        `Lock.acquire`.
+
         Needs a `limit_marker_ttl`, and nats-server 2.11.
 
         Args:
@@ -592,7 +630,8 @@ class KeyValue(Generic[Value]):
 
         Raises:
             InvalidKeyError: The key is not allowed.
-            ConfigError: The `ttl` is not allowed.
+            ConfigError: The `ttl` is not allowed, or the server would change it: see
+                `lock`.
             ReadOnlyBucketError: The bucket is a mirror.
             UnsupportedFeatureError: nats-server is older than 2.11. Nothing is sent.
             MessageTTLDisabledError: The bucket has no `limit_marker_ttl`.

@@ -26,6 +26,7 @@ else:
     Coded = TypeVar("Coded")
 
 _ROOT: Final = "_root_"
+_WILDCARDS: Final = ("*", ">")
 
 
 class ValueCodec(Protocol[Value]):
@@ -264,7 +265,7 @@ class MsgPack(Generic[Value]):
 
 
 class Base64:
-    """Values as URL-safe base64."""
+    """Values as URL-safe base64 without padding, as orbit.go and natsio store them."""
 
     def encode(self, value: bytes, /) -> bytes:
         """Encode a value as base64.
@@ -275,10 +276,10 @@ class Base64:
         Returns:
             The bytes to store.
         """
-        return _encoded(base64.urlsafe_b64encode, value)
+        return _encoded(base64.urlsafe_b64encode, value).rstrip(b"=")
 
     def decode(self, data: bytes, /) -> bytes:
-        """Decode a value from base64.
+        """Decode a value from base64, with or without padding.
 
         Args:
             data: The stored bytes.
@@ -286,13 +287,14 @@ class Base64:
         Returns:
             The value.
         """
-        return base64.b64decode(data, b"-_", validate=True)
+        return _unpadded(data.rstrip(b"="))
 
 
 class PathKeys:
-    """Keys as paths: `/etc/hosts` is `_root_.etc.hosts` in the bucket.
+    """Keys as paths: `/etc/hosts` is `_root_.etc.hosts` in the bucket, and `/` is `_root_`.
 
-    A trailing separator is left out. A filter is a path with `*` and `>` for words.
+    They are the keys of orbit.go and natsio. A trailing separator is left out. A filter is
+    a path with `*` and `>` for words.
 
     Args:
         separator: The character between the words of your keys. Default: a slash.
@@ -309,14 +311,29 @@ class PathKeys:
 
         Returns:
             The key.
+
+        Raises:
+            InvalidKeyError: The path has a dot, an empty word, or `_root_` as its first
+                word, so that no key is decoded to it.
         """
         mark = self._separator
         if "." in _text(key).replace(mark, ""):
             raise InvalidKeyError(
                 f"not a path that can be a key: {key!r}; use one without dots"
             )
-        words = key.removesuffix(mark)
-        return (_ROOT + words if words.startswith(mark) else words).replace(mark, ".")
+        rooted = key.startswith(mark)
+        path = key.removeprefix(mark)
+        words = path.removesuffix(mark).split(mark) if path else []
+        if not all(words) or not (rooted or words):
+            raise InvalidKeyError(
+                f"not a path that can be a key: {key!r}; use one without empty words"
+            )
+        if not rooted and words[0] == _ROOT:
+            raise InvalidKeyError(
+                f"not a path that can be a key: {key!r}; {_ROOT} as the first word stands "
+                f"for a leading {mark!r}"
+            )
+        return ".".join([_ROOT, *words] if rooted else words)
 
     def decode(self, key: str, /) -> str:
         """Decode a key to a path.
@@ -326,14 +343,30 @@ class PathKeys:
 
         Returns:
             The path.
+
+        Raises:
+            ValueError: No path is encoded to this key.
         """
-        return key.replace(".", self._separator).removeprefix(_ROOT)
+        mark = self._separator
+        first, *words = key.split(".")
+        path = mark.join(["", *words] if first == _ROOT else [first, *words]) or mark
+        try:
+            exact = self.encode(path) == key
+        except InvalidKeyError:
+            exact = False
+        if not exact:
+            raise ValueError(f"no path is encoded to {key!r}")
+        return path
 
     encode_filter = encode
 
 
 class Base64Keys:
-    """Keys of any text, as URL-safe base64. A filter is a whole key, or `>` for all."""
+    """Keys of any words, each as URL-safe base64 without padding.
+
+    Words have single dots between them: `Acme Inc.contact` is `QWNtZSBJbmM.Y29udGFjdA`,
+    as in orbit.go and natsio. A filter may have `*` and `>` for words.
+    """
 
     def encode(self, key: str, /) -> str:
         """Encode a text as a key.
@@ -343,8 +376,12 @@ class Base64Keys:
 
         Returns:
             The key.
+
+        Raises:
+            InvalidKeyError: The text has an empty word between dots, or half a surrogate
+                pair.
         """
-        return base64.urlsafe_b64encode(_text(key).encode()).decode()
+        return ".".join(map(self._encode_word, _text(key).split(".")))
 
     def decode(self, key: str, /) -> str:
         """Decode a key to a text.
@@ -354,25 +391,56 @@ class Base64Keys:
 
         Returns:
             The text.
+
+        Raises:
+            ValueError: No text is encoded to this key.
         """
-        return base64.b64decode(key, b"-_", validate=True).decode()
+        text = ".".join(_unpadded(word.encode()).decode() for word in key.split("."))
+        try:
+            exact = self.encode(text) == key
+        except InvalidKeyError:
+            exact = False
+        if not exact:
+            raise ValueError(f"no text is encoded to {key!r}")
+        return text
 
     def encode_filter(self, keys: str, /) -> str:
-        """Encode a filter: a whole key, or `>`. In base64 no pattern matches a part.
+        """Encode a filter word by word, and leave the wildcards as they are.
 
         Args:
             keys: The filter.
 
         Returns:
             The filter of encoded keys.
+
+        Raises:
+            InvalidKeyError: The filter has an empty word between dots, or half a surrogate
+                pair.
         """
-        if keys == ">":
-            return keys
-        if {"*", ">"} & {*_text(keys).split(".")}:
+        words = _text(keys).split(".")
+        return ".".join(
+            word if word in _WILDCARDS else self._encode_word(word) for word in words
+        )
+
+    def _encode_word(self, word: str) -> str:
+        try:
+            data = word.encode()
+        except UnicodeEncodeError as error:
             raise InvalidKeyError(
-                f"no filter of base64 keys: {keys!r}; give a whole key, or > for all"
+                f"not a key for base64: {word!r} is no valid Unicode"
+            ) from error
+        if not data:
+            raise InvalidKeyError(
+                "not a key for base64: an empty word; use single dots between words"
             )
-        return self.encode(keys)
+        return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
+
+
+def _unpadded(data: bytes) -> bytes:
+    """Decode URL-safe base64 without padding; raises `ValueError`."""
+    if b"+" in data or b"/" in data:
+        raise ValueError("it is not URL-safe base64")
+    return base64.b64decode(data + b"=" * (-len(data) % 4), b"-_", validate=True)
 
 
 def _one_character(separator: object) -> str:

@@ -82,15 +82,17 @@ class KeyValueConfig(Model, kw_only=True, frozen=True):
                 field.
         """
         checked = super().of(config, fields)
-        if not checked.extra:
-            return checked
-        # nats-py's config: `direct` is always on in jsync, and `limit_marker_ttl` is
-        # hidden in nats-py.
-        marker: Any = getattr(config, "limit_marker_ttl", None)
+        # nats-py has two fields of its own: `direct`, which is always on in jsync, and
+        # `limit_marker_ttl`, which its `as_dict` leaves out.
         unknown = checked.extra.keys() - {"direct"}
         if unknown:
             raise ConfigError(f"KeyValueConfig has no field {min(unknown)!r}")
-        return checked.replace(extra={}, limit_marker_ttl=marker)._checked()
+        marker: Any = getattr(config, "limit_marker_ttl", None)
+        if marker is None and not checked.extra:
+            return checked
+        return checked.replace(
+            extra={}, limit_marker_ttl=marker or checked.limit_marker_ttl
+        )._checked()
 
     def _check(self) -> None:
         check_bucket(self.bucket)

@@ -49,6 +49,8 @@ class Election(Stopping, Single):
         self._term: Gate | None = None
         self._stopped = False
         self._finished = Gate(session.outbox)
+        # Why the last wait for the lock ended, if it was by an error.
+        self._failure: Error | None = None
         # Its own thread, and that of the lock when it has told of a loss.
         self._thread: threading.Thread | None = None
         self._teller: threading.Thread | None = None
@@ -128,11 +130,15 @@ class Election(Stopping, Single):
 
     def _wins(self) -> bool:
         try:
-            return self._lock.acquire()
+            won = self._lock.acquire()
+            self._failure = None
+            return won
         except ConnectionClosedError:
             raise
         except Error as error:
-            self._session.callbacks.report(error)
+            if type(error) is not type(self._failure):
+                self._session.callbacks.report(error)
+            self._failure = error
             Gate(self._session.outbox).wait(PAUSE)
             return False
 

@@ -17,6 +17,7 @@ from ..._fast import is_key, read_entries
 from ...errors import (
     BucketNotFoundError,
     CodecError,
+    ConfigError,
     InvalidKeyError,
     KeyDeletedError,
     KeyNotFoundError,
@@ -114,6 +115,9 @@ class Layout(Generic[Value]):
         "_keys",
         "_values",
         "bucket",
+        "history",
+        "max_ttl",
+        "min_ttl",
         "origin",
         "read",
         "replicated",
@@ -128,6 +132,12 @@ class Layout(Generic[Value]):
         self.bucket = self.stream.removeprefix(STREAM_PREFIX)
         self.replicated = (config.num_replicas or 1) > 1
         """Whether servers other than the leader have it too, which may be behind."""
+        self.history = config.max_msgs_per_subject or 1
+        """The revisions that are kept for each key."""
+        self.min_ttl = config.subject_delete_marker_ttl if self.history != 1 else None
+        """Seconds to which the server raises a shorter `ttl` of a value."""
+        self.max_ttl = config.max_age or None
+        """Seconds after which a value expires, even if its `ttl` is longer."""
         self.origin: str | None = None
         """The bucket that this one is a mirror of."""
         self.read = f"$KV.{self.bucket}."
@@ -184,6 +194,24 @@ class Layout(Generic[Value]):
             return cast("Data", value)
         return self._values.encode(cast("Value", value), self.read + self.key(key))
 
+    def check_ttl(self, ttl: object) -> None:
+        """Raise `ConfigError` for a time to live that the server would change."""
+        if isinstance(ttl, bool) or not isinstance(ttl, int | float) or ttl < 1:
+            return  # whether it is a ttl at all is checked with the other options
+        if self.min_ttl and ttl < self.min_ttl:
+            raise ConfigError(
+                f"ttl: bucket {self.bucket!r} keeps {self.history} revisions of a key, so "
+                f"the server raises a ttl of {ttl:g} s to its limit_marker_ttl of "
+                f"{self.min_ttl:g} s; give {self.min_ttl:g} s or more, or use a bucket "
+                "with history=1"
+            )
+        if self.max_ttl and ttl > self.max_ttl:
+            raise ConfigError(
+                f"ttl: values of bucket {self.bucket!r} expire after {self.max_ttl:g} s, "
+                f"so {ttl:g} s cannot be; give {self.max_ttl:g} s or less, or use a "
+                "bucket without a ttl"
+            )
+
     def entry(self, message: StoredMessage) -> Entry[Value]:
         """The entry that a stored message is; raises `CodecError`."""
         operation = operation_of(message.headers)
@@ -212,20 +240,28 @@ class Layout(Generic[Value]):
 
     def decoder(
         self, *, bare: bool, ignore_deletes: bool = False
-    ) -> Callable[[Entry], Entry[Value]] | None:
+    ) -> Callable[[Entry], Entry[Value] | None] | None:
         """Takes an entry from the form of the bucket, `bare` if it has no value.
 
-        None if that is the form. The decoder raises `CodecError`.
+        None if that is the form. The decoder returns None for a key that the codec of keys
+        has not written, since such a key is no key of this view of the bucket. It raises
+        `CodecError` for a value that cannot be decoded, and if a codec is broken.
         """
         if self._keys is None and self._values is None:
             return None
 
-        def decoded(entry: Entry) -> Entry[Value]:
+        def decoded(entry: Entry) -> Entry[Value] | None:
             subject, revision = self.read + entry.key, entry.revision
             operation: Operation = "DEL" if bare else entry.operation
+            try:
+                key = self._key_of(subject, revision)
+            except CodecError as error:
+                if isinstance(error.__cause__, ValueError):
+                    return None
+                raise
             return Entry(
                 bucket=entry.bucket,
-                key=self._key_of(subject, revision),
+                key=key,
                 value=self._value_of(subject, entry.value, operation, revision),
                 revision=revision,
                 timestamp_us=entry.timestamp_us,
@@ -329,7 +365,7 @@ class LastEntries(LastOfEach["Entry[Value]"]):
         given.update([layout.read + entry.key for entry in stored])
         if self._decoded is None:
             return cast("list[Entry[Value]]", stored)
-        return [self._decoded(entry) for entry in stored]
+        return [entry for entry in map(self._decoded, stored) if entry is not None]
 
 
 def revision_in(description: str) -> int | None:

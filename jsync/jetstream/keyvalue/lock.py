@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import secrets
 import threading
 import time
@@ -40,6 +41,9 @@ if TYPE_CHECKING:
 
 LOOK = 5.0
 """Seconds until it is tried again though nobody was heard to release the lock."""
+MIN_SECONDS = 1.0
+"""Seconds for a request even if `acquire` has less time left. A create that is given up before
+its answer comes may leave a lock without a holder until it expires."""
 PAUSE = 0.5
 """Seconds until it is tried again after servers could not answer."""
 MARKER_TTL = 60
@@ -80,10 +84,14 @@ class Keys(Protocol):
 
     @property
     def bucket(self) -> str: ...
-    def create(self, key: str, value: bytes, *, ttl: int) -> int: ...
-    def get(self, key: str) -> Entry[bytes]: ...
+    def create(
+        self, key: str, value: bytes, *, ttl: int, timeout: float | None = None
+    ) -> int: ...
+    def get(self, key: str, *, timeout: float | None = None) -> Entry[bytes]: ...
     def purge(self, key: str, *, ttl: int, last: int) -> int: ...
-    def watch(self, filters: str, /) -> Watch[bytes]: ...
+    def watch(
+        self, filters: str, /, *, timeout: float | None = None
+    ) -> Watch[bytes]: ...
 
 
 class Lock(Single):
@@ -120,14 +128,18 @@ class Lock(Single):
         self._timeout = timeout
         self._on_lost = on_lost
         self._owner = b""
+        self._deadline: float | None = None
+        """When the running `acquire` ends."""
         # Of the state, the lease, the watch and its cancellation. Re-entrant, since a
         # signal handler may come in the middle.
         self._turning = RLock()
         self._state = State.FREE
         self._lease: Lease | None = None
         self._keeper: threading.Thread | None = None
-        self._cancelled = False
+        self._cancelled = Gate(session.outbox)
         self._watch: Watch | None = None
+        # Why the last try had no answer. None: it had one.
+        self._failure: Error | None = None
         self._released = self._finished = Gate(session.outbox)
 
     @property
@@ -167,6 +179,10 @@ class Lock(Single):
     def acquire(self, timeout: float | None = None) -> bool:
         """Get the lock, and wait for it if another one has it.
 
+        While the servers cannot answer, without a leader or without JetStream for
+        instance, it tries again until the timeout. The first such error goes to the
+        `on_error` of the connection, or to the log. `cancel` ends the wait.
+
         Args:
             timeout: Seconds to wait. None: no limit. 0: try once.
 
@@ -199,12 +215,28 @@ class Lock(Single):
     def _acquire(self, deadline: float | None) -> Lease | None:
         """Wait for the lock; None at the deadline, or if cancelled."""
         self._owner = secrets.token_hex(16).encode()
+        # A single try has the default timeouts.
+        once = deadline is not None and deadline <= time.monotonic()
+        self._deadline = None if once else deadline
         while (lease := self._try()) is None:
             left = LOOK if deadline is None else deadline - time.monotonic()
-            if left <= 0 or self._cancelled:
+            if left <= 0 or self._cancelled.is_open:
                 return None
             self._await_release(min(left, LOOK))
         return lease
+
+    def _limit(self) -> dict[str, float]:
+        """The timeout of the next request of `acquire`, if the default is too long."""
+        left = math.inf
+        if self._deadline is not None:
+            left = self._deadline - time.monotonic()
+        return {} if left >= LOOK else {"timeout": max(left, MIN_SECONDS)}
+
+    def _failed(self, error: Error) -> None:
+        """A try had no answer: report it if that is news, since others follow."""
+        if type(error) is not type(self._failure):
+            self._session.callbacks.report(error)
+        self._failure = error
 
     def _hold(self, lease: Lease) -> None:
         """Begin to renew a lease."""
@@ -238,7 +270,7 @@ class Lock(Single):
     def cancel(self) -> None:
         """End an `acquire` that waits on another thread. Later ones do not wait."""
         with self._turning:
-            self._cancelled = True
+            self._cancelled.open()
             watch = self._watch
         if watch is not None:
             watch.stop()
@@ -270,15 +302,20 @@ class Lock(Single):
         """The lease, if nobody has one."""
         sent = now()
         try:
-            revision = self._bucket.create(self._key, self._owner, ttl=self._ttl)
-        except (KeyExistsError, *PASSING):
-            pass
+            revision = self._bucket.create(
+                self._key, self._owner, ttl=self._ttl, **self._limit()
+            )
+        except KeyExistsError:
+            self._failure = None
+        except PASSING as error:
+            self._failed(error)
         else:
+            self._failure = None
             return Lease(self._ttl, revision, sent)
         # A create without an answer may have been stored.
         sent = now()
         with contextlib.suppress(Error):
-            entry = self._bucket.get(self._key)
+            entry = self._bucket.get(self._key, **self._limit())
             if entry.value == self._owner:
                 seconds = self._ttl / 2
                 revision = self._renew(self._owner, entry.revision, seconds)
@@ -289,10 +326,10 @@ class Lock(Single):
         """Wait until the key is gone, or for so long."""
         deadline = time.monotonic() + seconds
         try:
-            with self._bucket.watch(self._key) as watch:
+            with self._bucket.watch(self._key, **self._limit()) as watch:
                 with self._turning:
                     self._watch = watch
-                    if self._cancelled:
+                    if self._cancelled.is_open:
                         return
                 while not watch.initial_done or watch.revision:
                     entry = watch.next(max(0.0, deadline - time.monotonic()))
@@ -304,7 +341,7 @@ class Lock(Single):
             # Without a quorum a watch is refused at once.
             left = deadline - time.monotonic()
             if left > 0:
-                self._session.sleep(min(left, PAUSE))
+                self._cancelled.wait(min(left, PAUSE))
 
     # Its thread -----------------------------------------------------------------------
 
@@ -369,7 +406,9 @@ class Lock(Single):
 
     def __enter__(self) -> Self:
         if not self.acquire(self._timeout):
-            raise LateError(f"lock {self._key!r} not free within {self._timeout} s")
+            raise LateError(
+                f"lock {self._key!r} not free within {self._timeout} s"
+            ) from self._failure
         return self
 
     def __exit__(

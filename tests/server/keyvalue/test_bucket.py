@@ -14,7 +14,7 @@ from ..support import LONG, Thread
 from .support import fill
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from ...conftest import StartServer
 
@@ -62,6 +62,50 @@ def test_an_update_by_keywords_leaves_other_fields_of_the_stream(
     js.update_key_value(bucket=bucket.bucket, history=7)
     config = js.stream(f"KV_{bucket.bucket}").cached_info.config
     assert (config.max_msgs_per_subject, config.allow_direct) == (7, False)
+
+
+@pytest.fixture
+def of_nats_py(js: jsync.JetStream, unique: str) -> Iterator[jsync.KeyValue]:
+    """A bucket as nats-py creates it: no direct gets, and `allow_msg_ttl`."""
+    js.create_stream(
+        name=f"KV_{unique}",
+        subjects=[f"$KV.{unique}.>"],
+        storage="memory",
+        discard="new",
+        max_msgs_per_subject=1,
+        allow_rollup_hdrs=True,
+        allow_msg_ttl=True,
+        allow_atomic=True,
+        deny_delete=True,
+    )
+    yield js.key_value(unique)
+    js.delete_key_value(unique)
+
+
+def test_the_advice_for_an_existing_bucket_repairs_it(
+    js: jsync.JetStream, of_nats_py: jsync.KeyValue
+) -> None:
+    config: dict[str, Any] = {"bucket": of_nats_py.bucket, "storage": "memory"}
+    with pytest.raises(
+        errors.BucketExistsError,
+        match=r"in .*allow_direct.*; .* create_or_update_key_value",
+    ):
+        js.create_key_value(**config)
+    js.create_or_update_key_value(**config)
+    stream = js.stream(f"KV_{of_nats_py.bucket}").cached_info.config
+    assert stream.allow_direct
+    assert (stream.allow_msg_ttl, stream.allow_atomic) == (True, True)
+    js.update_key_value(jsync.KeyValueConfig(**config))
+
+
+def test_a_bucket_without_direct_gets_is_read_by_many_keys(
+    of_nats_py: jsync.KeyValue,
+) -> None:
+    of_nats_py.put("a", b"1")
+    of_nats_py.put("b", b"2")
+    of_nats_py.delete("b")
+    found = of_nats_py.get_many(["a", "b", "c"])
+    assert {key: entry.value for key, entry in found.items()} == {"a": b"1"}
 
 
 def test_a_bucket_is_created_or_updated(js: jsync.JetStream, unique: str) -> None:

@@ -60,7 +60,7 @@ def test_values_of_a_type_go_through_every_call(
     ("codec", "keys", "pattern", "matching"),
     [
         (jsync.PathKeys(), ["/etc/hosts", "/etc/ssh/port", "home"], "/etc/>", 2),
-        (jsync.Base64Keys(), ["Acme Inc.", "ä b", "*"], "ä b", 1),
+        (jsync.Base64Keys(), ["Acme Inc.a", "Acme Inc.b", "*"], "Acme Inc.*", 2),
     ],
     ids=["paths", "base64"],
 )
@@ -191,6 +191,49 @@ def test_whatever_a_codec_of_keys_raises_is_reported_and_a_live_copy_continues(
         error = told.get()
     assert isinstance(error, errors.CodecError)
     assert isinstance(error.__cause__, KeyError)
+
+
+FOREIGN: dict[str, tuple[jsync.KeyCodec, list[str], list[str]]] = {
+    "paths": (jsync.PathKeys(), ["/", "a/b", "/a"], ["a/b", "_root_a/b"]),
+    "base64": (jsync.Base64Keys(), ["ä b", "a.b"], ["plain", "QQ==", "YR", "a.b", "8"]),
+}
+
+
+@pytest.mark.parametrize("name", FOREIGN)
+def test_a_key_of_another_form_ends_no_reading(
+    bucket: jsync.KeyValue, name: str
+) -> None:
+    codec, keys, foreign = FOREIGN[name]
+    kv, got = bucket.with_codec(keys=codec), Recorder()
+    for key in foreign[:1]:
+        bucket.put(key)
+    with (
+        kv.live(on_error=got) as view,
+        kv.watch() as watch,
+        kv.watch(callback=got, on_error=got),
+    ):
+        last = 0
+        for key in keys:
+            for other in foreign:
+                bucket.put(other)
+            kv.put(key, b"1")
+            last = kv.put(key, b"2")
+            bucket.put(foreign[0])
+        assert [watch.next(LONG).key for _ in range(2 * len(keys))] == [
+            key for key in keys for _ in range(2)
+        ]
+        view.wait_for(last, LONG)
+        assert dict(view) == dict.fromkeys(keys, b"2")
+        assert {got.get().key for _ in range(2 * len(keys))} == set(keys)
+    assert sorted(kv.keys()) == sorted(keys)
+    with kv.watch() as watch:
+        assert sorted(entry.key for entry in watch.initial()) == sorted(keys)
+    assert set(kv.get_many(keys)) == set(keys)
+    for key in keys:
+        assert [entry.value for entry in kv.history(key)] == [b"1", b"2"]
+        kv.delete(key)
+    assert list(kv.keys()) == []
+    assert sorted(bucket.keys()) == sorted(foreign)
 
 
 def test_what_ends_the_thread_of_a_watch_is_reported_and_known_to_all_who_wait(

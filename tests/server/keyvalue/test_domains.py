@@ -90,9 +90,9 @@ def test_every_call_works_over_a_leaf_node(sites: Sites) -> None:
     ]
     assert sorted(kv.keys()) == ["a", "c"]
     assert kv.purge_deletes(older_than=0) == 1
-    with kv.lock("lock", ttl=30) as lock:
+    with kv.lock("lock", ttl=60) as lock:
         assert lock.held
-        assert not kv.lock("lock", ttl=30).acquire(0)
+        assert not kv.lock("lock", ttl=60).acquire(0)
     assert kv.status().values == 6
     # The domain of the leaf node has no such bucket.
     assert list(sites.js.key_value_names()) == []

@@ -16,7 +16,7 @@ import pytest
 import jsync
 from jsync import errors
 from jsync.core.gate import Gate
-from jsync.jetstream.keyvalue import lock as lock_module
+from jsync.jetstream.keyvalue import election as election_module, lock as lock_module
 from jsync.jetstream.keyvalue.lock import State, now
 
 from ...servers import wait_for
@@ -219,6 +219,81 @@ def test_a_lock_needs_a_bucket_that_keys_expire_in(bucket: jsync.KeyValue) -> No
         bucket.lock("a", ttl=1)
     with pytest.raises(errors.InvalidKeyError):
         bucket.lock("a b")
+
+
+@pytest.mark.parametrize(
+    ("config", "ttl", "words"),
+    [
+        ({"history": 5, "limit_marker_ttl": 20}, 3, "limit_marker_ttl of 20 s"),
+        ({"ttl": 4, "limit_marker_ttl": 20}, 5, "expire after 4 s"),
+    ],
+)
+def test_a_ttl_that_the_server_would_change_is_refused(
+    js: jsync.JetStream, unique: str, config: dict[str, Any], ttl: int, words: str
+) -> None:
+    kv = js.create_key_value(bucket=unique, storage="memory", **config)
+    for call in (kv.lock, kv.elect, kv.create):
+        with pytest.raises(errors.ConfigError, match=words):
+            call("a", ttl=ttl)
+    assert kv.status().values == 0
+    allowed = 20 if "history" in config else 4
+    with kv.lock("a", ttl=allowed, timeout=0):
+        kv.create("b", ttl=allowed)
+        kv.create("c", ttl="never")
+    # This is why: the server stores another time to live.
+    if "history" in config:
+        ack = js.publish(f"$KV.{unique}.d", ttl=ttl)
+        stored = js.stream(f"KV_{unique}").get_message(ack.seq)
+        assert stored.headers is not None
+        assert stored.headers["Nats-TTL"] == "20"
+    js.delete_key_value(unique)
+
+
+def test_no_jetstream_is_reported_and_waiting_can_be_ended(
+    own_server: StartServer,
+) -> None:
+    server, events, elected = own_server(), Events(), Recorder()
+    with connect(server.url, events) as nc:
+        kv = nc.jetstream().create_key_value(bucket="L", limit_marker_ttl=60)
+        kv.put("a", b"another holder")
+        server.kill()
+        without = own_server(jetstream=False, port=server.port)
+        events.wait("reconnect")
+        lock = kv.lock("a", ttl=30)
+        acquiring = Thread(lock.acquire)
+        with kv.elect("a", ttl=30, on_elected=elected) as election:
+            for number in (1, 2):  # of the lock and of the election, once each
+                error = events.wait("error", number)
+                assert isinstance(error, errors.NoStreamResponseError)
+            assert not election.is_leader
+            lock.cancel()
+            assert acquiring.result() is False
+            with pytest.raises(errors.TimeoutError) as caught, kv.lock("a", timeout=0):
+                raise AssertionError
+            assert isinstance(caught.value.__cause__, errors.NoStreamResponseError)
+            without.kill()
+            server.start()
+            wait_for(functools.partial(purged, kv, "a"), LONG)
+            assert elected.get() == election.token
+
+
+def purged(kv: jsync.KeyValue, key: str) -> bool:
+    with contextlib.suppress(errors.Error):
+        return kv.purge(key) > 0
+    return False
+
+
+def test_a_silent_server_delays_no_acquire_beyond_its_timeout(
+    own_server: StartServer,
+) -> None:
+    server = own_server()
+    with jsync.connect(server.url) as nc:
+        nc.jetstream().create_key_value(bucket="L", limit_marker_ttl=60)
+        lock = nc.jetstream(timeout=600).key_value("L").lock("a", ttl=30)
+        server.pause()
+        acquiring = Thread(lock.acquire, 0.1)
+        assert acquiring.result() is False
+        server.resume()
 
 
 def test_release_and_close_leave_no_thread(locks: jsync.KeyValue) -> None:
@@ -454,6 +529,28 @@ def test_an_election_goes_on_after_a_stop_with_a_bad_timeout(
     assert election.is_leader
     election.stop(timedelta(seconds=LONG))
     assert not election.is_leader
+
+
+def test_a_candidate_without_a_bucket_reports_it_once(
+    js: jsync.JetStream,
+    server: LocalServer,
+    locks: jsync.KeyValue,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(election_module, "PAUSE", 0.05)
+    told, elected = Recorder(), Recorder()
+    locks.put("a", b"another leader")
+    with jsync.connect(server.url, on_error=told) as other:
+        bucket = other.jetstream().key_value(locks.bucket)
+        with bucket.elect("a", ttl=5, on_elected=elected):
+            js.delete_key_value(locks.bucket)
+            # Its watch and the next create tell it. Then it is known.
+            seen = {type(told.get()) for _ in range(2)}
+            assert errors.BucketNotFoundError in seen
+            threading.Event().wait(0.5)
+            assert told.waiting == 0
+            js.create_key_value(bucket=locks.bucket, limit_marker_ttl=60)
+            elected.get()
 
 
 def test_a_connection_that_is_closed_ends_its_elections(
