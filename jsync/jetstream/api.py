@@ -22,6 +22,7 @@ from ..errors import (
 )
 from ..models import AccountInfo
 from ..models.since import OLDEST
+from .paging import Pages
 from .replies import part_of, read_reply
 from .versions import (
     NOTHING,
@@ -196,29 +197,42 @@ class API:
         subject: str,
         what: str,
         kind: type[_Kind],
+        name_of: Callable[[_Kind], str],
         payload: Mapping[str, Any],
         timeout: Seconds | None,
     ) -> Iterator[_Kind]:
         """The items `what` of a list, a page at a time as they are iterated over.
 
-        Those that did not answer the server that gathers them come at the end, as an
-        `IncompleteListError`.
+        Each item once, and all that exist throughout, also if others are deleted or created
+        meanwhile. Those that did not answer the server that gathers them come at the end,
+        as an `IncompleteListError`.
         """
-        missing: list[str] = []
-        offset, total = 0, 1
-        while offset < total:
-            page = self.request(subject, {**payload, "offset": offset}, timeout=timeout)
+        pages = Pages()
+        given: set[str] = set()
+        missing: dict[str, None] = {}
+        while not pages.is_done:
+            wanted = {**payload, "offset": pages.offset}
+            page = self.request(subject, wanted, timeout=timeout)
             items = part_of(page, what, list[_Kind](), list[kind])  # type: ignore[valid-type]
             silent = part_of(page, "missing", list[str](), list[str])
-            yield from items
-            missing += silent
-            offset += len(items) + len(silent)
-            # An empty page also ends the listing: items were deleted in the meantime.
-            total = part_of(page, "total", 0, int) if items or silent else 0
+            names = [name_of(item) for item in items]
+            # Items can be among those that did not answer, too.
+            every = sorted({*names, *silent}) if silent else names
+            if not pages.take(every, part_of(page, "total", 0, int)):
+                continue
+            missing |= dict.fromkeys(name for name in silent if name not in given)
+            for name, item in zip(names, items, strict=True):
+                if name in given:
+                    continue
+                given.add(name)
+                if name not in silent:
+                    missing.pop(name, None)
+                yield item
         if missing:
+            names = list(missing)
             raise IncompleteListError(
-                f"no answer of {', '.join(missing)}: offline, or without a leader",
-                missing=missing,
+                f"no answer of {', '.join(names)}: offline, or without a leader",
+                missing=names,
             )
 
     def __repr__(self) -> str:

@@ -421,7 +421,8 @@ class JetStream(Subscribing, ConsumerGroupManager, ObjectStoreManager):
     ) -> Iterator[Stream]:
         """Iterate over the streams, in the order of their names.
 
-        Iterating blocks for each page of 256 streams.
+        Iterating blocks for each page of 256 streams. You may create and
+        delete some meanwhile: each that exists throughout comes once.
 
         Args:
             subject: Only the streams that store messages of this subject, wildcards
@@ -443,7 +444,8 @@ class JetStream(Subscribing, ConsumerGroupManager, ObjectStoreManager):
     ) -> Iterator[str]:
         """Iterate over the names of the streams.
 
-        Iterating blocks for each page of 1024 names.
+        Iterating blocks for each page of 1024 names. You may create and
+        delete some meanwhile: each that exists throughout comes once.
 
         Args:
             subject: Only the streams that store messages of this subject, wildcards
@@ -749,7 +751,8 @@ class JetStream(Subscribing, ConsumerGroupManager, ObjectStoreManager):
     ) -> Iterator[Consumer]:
         """Iterate over the consumers of a stream, in the order of their names.
 
-        Iterating blocks for each page of 256 consumers.
+        Iterating blocks for each page of 256 consumers. You may create and
+        delete some meanwhile: each that exists throughout comes once.
 
         Args:
             stream: The name of the stream.
@@ -770,7 +773,8 @@ class JetStream(Subscribing, ConsumerGroupManager, ObjectStoreManager):
     ) -> Iterator[str]:
         """Iterate over the names of the consumers of a stream.
 
-        Iterating blocks for each page of 1024 names.
+        Iterating blocks for each page of 1024 names. You may create and
+        delete some meanwhile: each that exists throughout comes once.
 
         Args:
             stream: The name of the stream.

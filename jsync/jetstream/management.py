@@ -37,6 +37,7 @@ from ..models import (
     check_name,
 )
 from ..models.codec import wire_time
+from .paging import Pages
 from .replies import part_of
 from .versions import PAUSE, RESET
 
@@ -239,17 +240,15 @@ def stream_info(
     reply = page = api.request(subject, wanted or None, timeout=timeout)
     if subjects_filter is not None:
         subjects: dict[str, int] = {}
-        offset = 0
+        pages = Pages()
         while True:
             state = part_of(page, "state", dict[str, Any](), dict[str, Any])
             found = part_of(state, "subjects", dict[str, int](), dict[str, int])
-            known = len(subjects)
-            subjects.update(found)
-            offset += len(found)
-            # Stop at a page without new subjects, or the loop would never end.
-            if len(subjects) == known or offset >= part_of(page, "total", 0, int):
+            if pages.take(sorted(found), part_of(page, "total", 0, int)):
+                subjects.update(found)
+            if pages.is_done:
                 break
-            wanted = {"subjects_filter": subjects_filter, "offset": offset}
+            wanted = {"subjects_filter": subjects_filter, "offset": pages.offset}
             page = api.request(subject, wanted, timeout=timeout)
         state = part_of(reply, "state", dict[str, Any](), dict[str, Any])
         reply["state"] = {**state, "subjects": subjects}
@@ -265,14 +264,28 @@ def streams(
     api: API, subject: str | None, timeout: Seconds | None
 ) -> Iterator[StreamInfo]:
     wanted = _of_subject(subject)
-    pages = api.pages("STREAM.LIST", "streams", dict[str, Any], wanted, timeout)
+    pages = api.pages(
+        "STREAM.LIST", "streams", dict[str, Any], _stream_of, wanted, timeout
+    )
     return (StreamInfo.from_wire(stream) for stream in pages)
+
+
+def _stream_of(info: dict[str, Any]) -> str:
+    config = info.get("config")
+    return _name_in(config if isinstance(config, dict) else info)
+
+
+def _name_in(found: dict[str, Any]) -> str:
+    """The name, or what tells an entry without a name from others."""
+    name = found.get("name")
+    return name if isinstance(name, str) else repr(found)
 
 
 def stream_names(
     api: API, subject: str | None, timeout: Seconds | None
 ) -> Iterator[str]:
-    return api.pages("STREAM.NAMES", "streams", str, _of_subject(subject), timeout)
+    wanted = _of_subject(subject)
+    return api.pages("STREAM.NAMES", "streams", str, str, wanted, timeout)
 
 
 def _of_subject(subject: str | None) -> dict[str, Any]:
@@ -430,14 +443,14 @@ def delete_consumer(
 def consumers(api: API, stream: str, timeout: Seconds | None) -> Iterator[ConsumerInfo]:
     check_name(stream, "stream")
     pages = api.pages(
-        f"CONSUMER.LIST.{stream}", "consumers", dict[str, Any], {}, timeout
+        f"CONSUMER.LIST.{stream}", "consumers", dict[str, Any], _name_in, {}, timeout
     )
     return (ConsumerInfo.from_wire(consumer) for consumer in pages)
 
 
 def consumer_names(api: API, stream: str, timeout: Seconds | None) -> Iterator[str]:
     check_name(stream, "stream")
-    return api.pages(f"CONSUMER.NAMES.{stream}", "consumers", str, {}, timeout)
+    return api.pages(f"CONSUMER.NAMES.{stream}", "consumers", str, str, {}, timeout)
 
 
 def _moment(until: datetime | Seconds) -> str:

@@ -775,7 +775,8 @@ class Stream:
     def consumers(self, *, timeout: Seconds | None = None) -> Iterator[Consumer]:
         """Iterate over the consumers of the stream, in the order of their names.
 
-        Iterating blocks for each page of 256 consumers.
+        Iterating blocks for each page of 256 consumers. You may create and
+        delete some meanwhile: each that exists throughout comes once.
 
         Args:
             timeout: Seconds to wait for each page. Default: the context's.
@@ -793,7 +794,8 @@ class Stream:
     def consumer_names(self, *, timeout: Seconds | None = None) -> Iterator[str]:
         """Iterate over the names of the consumers of the stream.
 
-        Iterating blocks for each page of 1024 names.
+        Iterating blocks for each page of 1024 names. You may create and
+        delete some meanwhile: each that exists throughout comes once.
 
         Args:
             timeout: Seconds to wait for each page. Default: the context's.

@@ -338,3 +338,23 @@ def test_an_odd_ack_fails_its_own_message_and_no_other(
             assert isinstance(error, errors.JetStreamError)  # noqa: PT017
         publisher.publish("s", b"3").result(10)
         assert nc.stats().reconnects == 0, nc.last_error
+
+
+def test_an_offline_stream_hides_no_stream_of_the_next_page() -> None:
+    def answer(subject: str, payload: bytes) -> list[Said]:
+        names = ["A", "B", "C", "D", "E", "F"]
+        page = names[json.loads(payload)["offset"] :][:3]
+        reply = {
+            "total": len(names),
+            "streams": [{"config": {"name": name}} for name in page],
+            # A server gives a stream whose servers are all offline in both places.
+            "missing": [name for name in page if name in ("B", "C")],
+        }
+        return [Said(json.dumps(reply).encode())]
+
+    with FakeServer(lying(answer)) as fake, jsync.connect(fake.url) as nc:
+        listed = nc.jetstream().streams()
+        assert [next(listed).name for _ in range(6)] == ["A", "B", "C", "D", "E", "F"]
+        with pytest.raises(errors.IncompleteListError) as raised:
+            next(listed)
+        assert raised.value.missing == ["B", "C"]

@@ -503,6 +503,47 @@ def test_lists_of_consumers_have_as_many_pages_as_it_takes(
         assert first.config.durable_name == "00000"
 
 
+def test_a_loop_that_deletes_what_it_lists_deletes_all(
+    own_server: StartServer,
+) -> None:
+    server = own_server()
+    with jsync.connect(server.url) as nc:
+        js = nc.jetstream(timeout=SOON)
+        create_many(server, "streams", 600)
+        for found in js.streams():
+            found.delete()
+        assert js.account_info().streams == 0
+        create_many(server, "streams", 1100)
+        for name in js.stream_names():
+            js.delete_stream(name)
+        assert js.account_info().streams == 0
+        stream = js.create_stream(name="MANY", storage="memory", max_consumers=2000)
+        create_many(server, "consumers", 600)
+        for consumer in stream.consumers():
+            stream.delete_consumer(consumer.name)
+        assert list(stream.consumer_names()) == []
+        create_many(server, "consumers", 1100)
+        for name in stream.consumer_names():
+            stream.delete_consumer(name)
+        assert list(stream.consumers()) == []
+
+
+def test_buckets_and_stores_are_deleted_while_they_are_listed(
+    own_server: StartServer,
+) -> None:
+    with jsync.connect(own_server().url) as nc:
+        js = nc.jetstream(timeout=SOON)
+        for number in range(260):
+            js.create_key_value(bucket=f"B{number:03}", storage="memory")
+            js.create_object_store(bucket=f"O{number:03}", storage="memory")
+        for status in js.key_value_statuses():
+            js.delete_key_value(status.bucket)
+        assert list(js.key_value_names()) == []
+        for store in js.object_store_statuses():
+            js.delete_object_store(store.bucket)
+        assert js.account_info().streams == 0
+
+
 def test_a_list_of_nothing_is_empty(quiet_server: LocalServer) -> None:
     with jsync.connect(quiet_server.url) as nc:
         js = nc.jetstream()

@@ -22,7 +22,12 @@ ROOMS = [
     *("_version", "terminal", "errors", "checks", "contexts"),
     *("headers", "_fast", "models", "core"),
     "services",
-    *("jetstream.replies", "jetstream.versions", "jetstream.api"),
+    *(
+        "jetstream.replies",
+        "jetstream.versions",
+        "jetstream.paging",
+        "jetstream.api",
+    ),
     *(
         "jetstream.management",
         "jetstream.publishing",
@@ -102,6 +107,7 @@ PURE = {
     "jetstream.objects.config",
     "jetstream.objects.places",
     "jetstream.objects.status",
+    "jetstream.paging",
     "jetstream.publishing.options",
     "jetstream.pulls.priority",
     "jetstream.push.wanted",
