@@ -9,6 +9,7 @@ import click
 from .completion import DIRECTORY, STREAM
 from .output import echo, write_json
 from .progress import Bar, Look
+from .values import Number
 
 if TYPE_CHECKING:
     from .settings import Settings
@@ -55,20 +56,41 @@ def stream_backup(
 @click.command("restore")
 @_DIRECTORY
 @click.option("--name", metavar="STREAM", help="Another name for the stream (2.15).")
+@click.option(
+    "--subjects",
+    multiple=True,
+    metavar="SUBJECTS",
+    help="Other subjects for the stream, with commas between them.",
+)
+@click.option("--replicas", type=Number(1), help="Another number of replicas.")
 @click.pass_obj
-def stream_restore(settings: Settings, directory: str, name: str | None) -> None:
+def stream_restore(
+    settings: Settings,
+    directory: str,
+    name: str | None,
+    subjects: tuple[str, ...],
+    replicas: int | None,
+) -> None:
     """Create a stream from a backup, with its messages.
 
-    The backup is one of `jsync stream backup` or `nats stream backup`.
+    The backup is one of `jsync stream backup` or `nats stream backup`. A copy beside the
+    original stream needs --name and --subjects. The stream gets its subjects when it is
+    complete, and an interrupted restore deletes it again.
     """
     moved = _Moved()
+    fields: dict[str, Any] = {}
+    if subjects:
+        fields["subjects"] = [part for each in subjects for part in each.split(",")]
+    if replicas is not None:
+        fields["num_replicas"] = replicas
     with settings.connect() as nc, moved.bar(settings):
         made = settings.jetstream(nc).restore_stream(
             directory,
             name=name,
+            config=lambda config: {**config, **fields},
             on_progress=lambda done, total: moved("", done, total),
         )
-        state = made.info().state
+    state = made.cached_info.state
     _say(
         settings,
         f"restored stream {made.name}: {state.messages:,} messages",
@@ -120,20 +142,28 @@ def account_backup(
 
 @click.command("restore")
 @_DIRECTORY
+@click.option(
+    "--skip-existing",
+    is_flag=True,
+    help="Leave existing streams as they are, and restore the others.",
+)
 @click.pass_obj
-def account_restore(settings: Settings, directory: str) -> None:
+def account_restore(settings: Settings, directory: str, skip_existing: bool) -> None:
     """Create all streams of a backup of an account, with their messages.
 
     The backup is one of `jsync account backup` or `nats account backup`. If one of the
-    streams exists already, the command restores none.
+    streams exists already, the command restores none. After an interruption, continue with
+    --skip-existing.
     """
     moved = _Moved()
     with settings.connect() as nc, moved.bar(settings):
-        made = settings.jetstream(nc).restore_streams(directory, on_progress=moved)
-        told = [
-            {"stream": each.name, "messages": each.info().state.messages}
-            for each in made
-        ]
+        made = settings.jetstream(nc).restore_streams(
+            directory, skip_existing=skip_existing, on_progress=moved
+        )
+    told = [
+        {"stream": each.name, "messages": each.cached_info.state.messages}
+        for each in made
+    ]
     names = ", ".join(each.name for each in made)
     _say(settings, f"restored {len(made)} streams: {names}", {"streams": told})
 

@@ -81,7 +81,9 @@ def guard(command: Callable[[], Code | None]) -> int:
         return end.exit_code
     except click.ClickException as error:
         return _explain(error)
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as interrupt:
+        for note in _notes(interrupt):
+            say(note)
         return Code.INTERRUPTED
     except BrokenPipeError:
         # The interpreter would fail again when it flushes the buffer at its exit.
@@ -102,10 +104,16 @@ def words_of(error: BaseException) -> str:
         # The text of the error suggests a Python call, so write another one here.
         fields = ", ".join(error.differences)
         return f"{error.description}: {fields} (err_code {error.err_code})"
-    words = " ".join(str(error).split()) or type(error).__name__
+    words = " ".join("; ".join([str(error), *_notes(error)]).split())
+    words = words or type(error).__name__
     if isinstance(error, errors.Error | OSError):
         return words
     return f"{type(error).__name__}: {words}"
+
+
+def _notes(error: BaseException) -> list[str]:
+    """What an error says besides its text, such as what was left behind."""
+    return list(getattr(error, "__notes__", ()))
 
 
 def _explain(error: click.ClickException) -> int:

@@ -228,8 +228,9 @@ class MessagesLostError(JetStreamError):
 class BackupError(JetStreamError):
     """The backup of a stream broke off, or is damaged.
 
-    Begin again. An interrupted backup leaves no files, and an interrupted restore leaves no
-    stream.
+    Begin again. An interrupted backup leaves no files. An interrupted restore leaves no
+    stream, unless your process was killed or the server was away: then the error of the next
+    restore says which stream to delete.
     """
 
 

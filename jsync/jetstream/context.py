@@ -14,7 +14,8 @@ from .atomic.batch import AtomicBatch
 from .atomic.engine import MAX_MESSAGES
 from .atomic.lookup import StreamLookup
 from .backups.account import backup_streams, restore_streams
-from .backups.driver import CHUNK_SECONDS, restore
+from .backups.driver import CHUNK_SECONDS
+from .backups.restoring import restore
 from .consumer import Consumer
 from .counters.counters import Counters
 from .groups.manager import ConsumerGroupManager
@@ -241,7 +242,13 @@ class JetStream(Subscribing, ConsumerGroupManager, ObjectStoreManager):
 
         The backup is one of `Stream.backup` or of `nats stream backup`. jsync compares the
         archive with its digest first, if jsync has made the backup. The server checks it in
-        any case. An interrupted restore leaves no stream.
+        any case.
+
+        The stream takes no messages of others before it is complete: until then it has a
+        private subject, and the key `jsync.restore` in its metadata. A restore that fails or
+        is interrupted deletes the stream again, and never another one of the same name.
+        If your process is killed or the server cannot be reached, this unfinished stream is
+        left. It is in the way of the next restore, whose error says to delete it.
 
         Args:
             directory: The directory of the backup.
@@ -259,7 +266,9 @@ class JetStream(Subscribing, ConsumerGroupManager, ObjectStoreManager):
             The stream.
 
         Raises:
-            BackupError: The backup is damaged, or the server gave up.
+            BackupError: The backup is damaged, the server gave up, or an unfinished
+                restore is in the way.
+            SubjectOverlapError: Another stream has some of the subjects. Nothing is sent.
             ConfigError: The directory holds no whole backup, or one by an older server that
                 cannot get another name.
             UnsupportedFeatureError: The server is too old for another name. Nothing is
@@ -308,9 +317,8 @@ class JetStream(Subscribing, ConsumerGroupManager, ObjectStoreManager):
         Raises:
             BackupError: Some streams could not be backed up, for the reasons in the
                 message. The other ones are.
-            IncompleteListError: Some streams do not answer. Nothing is written.
             ConfigError: The directory is not empty, or there are no streams.
-            OSError: A file cannot be written.
+            OSError: The directory cannot be created.
         """
         return backup_streams(
             self._api,
@@ -326,6 +334,7 @@ class JetStream(Subscribing, ConsumerGroupManager, ObjectStoreManager):
         directory: str | PathLike[str],
         *,
         config: Callable[[dict[str, Any]], dict[str, Any]] | None = None,
+        skip_existing: bool = False,
         on_progress: Callable[[str, int, int], object] | None = None,
         timeout: Seconds = CHUNK_SECONDS,
     ) -> list[Stream]:
@@ -338,13 +347,15 @@ class JetStream(Subscribing, ConsumerGroupManager, ObjectStoreManager):
             directory: The directory of the backup.
             config: Called with each stored configuration, as it is on the wire. It returns
                 the one to use, for instance with other replicas.
+            skip_existing: Leave streams that exist as they are, to continue after a restore
+                that was interrupted. By default they are an error.
             on_progress: Called as `on_progress(stream, done, total)` after each chunk, on
                 this thread, in bytes of the archive.
             timeout: Seconds to wait for each chunk. Default: 30. At the end of each stream
                 the server may take an hour.
 
         Returns:
-            The streams.
+            The restored streams.
 
         Raises:
             BackupError: Some streams could not be restored, for the reasons in the message.
@@ -356,6 +367,7 @@ class JetStream(Subscribing, ConsumerGroupManager, ObjectStoreManager):
             self._api,
             directory,
             config=config,
+            skip_existing=skip_existing,
             on_progress=on_progress,
             timeout=timeout,
         )

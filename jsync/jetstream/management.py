@@ -24,6 +24,7 @@ from ..errors import (
     NoCachedInfoError,
     StreamNameInUseError,
     StreamNotFoundError,
+    SubjectOverlapError,
 )
 from ..models import (
     AccountInfo,
@@ -216,8 +217,41 @@ def _put_stream(
     subject = f"STREAM.{verb}.{config.name}"
     needs = config.newer_than()
     payload = config.to_request() | api.strictly
-    reply = api.request(subject, payload, needs=needs, timeout=timeout)
+    try:
+        reply = api.request(subject, payload, needs=needs, timeout=timeout)
+    except SubjectOverlapError as error:
+        name = config.name or ""
+        check_overlap(api, name, config.subjects or [name], error)
+        raise
     return StreamInfo.from_wire(reply)
+
+
+def check_overlap(
+    api: API,
+    stream: str,
+    subjects: Sequence[str],
+    error: SubjectOverlapError | None = None,
+) -> None:
+    """Raise `SubjectOverlapError` with the other streams that have some of these subjects.
+
+    Returns if there are none, or if the server tells none.
+    """
+    found: dict[str, str] = {}
+    with contextlib.suppress(Error):
+        for subject in subjects:
+            for name in stream_names(api, subject, None):
+                if name != stream:
+                    found.setdefault(name, subject)
+    if found:
+        others = [f"{subject} with {name}" for name, subject in found.items()]
+        description = "subjects overlap with an existing stream"
+        raise SubjectOverlapError(
+            f"{description}: {', '.join(others[:5])}{', ...' if others[5:] else ''}. Use "
+            "other subjects, or source that stream (err_code 10065)",
+            code=400,
+            err_code=10065,
+            description=description,
+        ) from error
 
 
 def stream_info(

@@ -88,10 +88,15 @@ def test_a_stream_is_backed_up_and_restored(
     assert js.get_message(unique, 1).data == b"hello"
     assert jsync("stream", "backup", unique, str(tmp_path / "b")).code == 2
     told = jsync("stream", "restore", str(tmp_path / "b"), "--name", f"{unique}B")
-    assert (told.code, "overlap" in told.errors) == (1, True), told.errors
-    assert jsync("stream", "rm", unique, "--force").code == 0
+    assert told.code == 1
+    assert f"overlap with an existing stream: {unique} with {unique}." in told.errors
     of = ("stream", "restore", str(tmp_path / "b"), "--name", f"{unique}B")
-    assert jsync(*of, "--json").json == {"stream": f"{unique}B", "messages": 1}
+    copied = jsync(
+        *of, "--subjects", f"{unique}B,{unique}C", "--replicas", "1", "--json"
+    )
+    assert copied.json == {"stream": f"{unique}B", "messages": 1}
+    config = js.stream(f"{unique}B").cached_info.config
+    assert config.subjects == [f"{unique}B", f"{unique}C"]
     js.delete_stream(f"{unique}B")
     assert jsync("stream", "restore", str(tmp_path / "none")).code == 2
 
@@ -126,6 +131,9 @@ def test_an_account_is_backed_up_and_restored(
         assert told["skipped"] == []
         ended = run("account", "restore", where)
         assert (ended.code, "exist already: ONE, TWO" in ended.errors) == (2, True)
+        js.delete_stream("TWO")
+        ended = run("account", "restore", where, "--skip-existing")
+        assert (ended.code, ended.output) == (0, "restored 1 streams: TWO\n")
         for name in ("ONE", "TWO"):
             js.delete_stream(name)
         ended = run("account", "restore", where)

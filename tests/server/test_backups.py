@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import random
+import resource
+import signal
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,11 +14,15 @@ import jsync
 from jsync import errors
 from jsync.jetstream.backups.engine import CHUNK
 
+from ..liar import Said, lying
 from ..proxy import FaultProxy
 from ..servers import wait_for
+from ..support.connection_faults import FakeServer
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from jsync.server import LocalServer
 
     from ..conftest import StartServer
 
@@ -112,29 +118,150 @@ def test_an_interrupted_backup_leaves_no_files(
         stream.backup(tmp_path)
 
 
+@pytest.mark.parametrize("share", [0, 0.5, 0.9, 1])
 def test_an_interrupted_restore_leaves_no_stream(
-    js: jsync.JetStream, unique: str, tmp_path: Path
+    js: jsync.JetStream, unique: str, tmp_path: Path, share: float
 ) -> None:
     stream = filled(js, unique)
     stream.backup(tmp_path)
     stream.delete()
 
     def interrupt(done: int, total: int) -> None:
-        raise KeyboardInterrupt
+        if done >= share * total:
+            raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         js.restore_stream(tmp_path, on_progress=interrupt)
-    wait_for(lambda: gone(js, unique))
-
-    def restored() -> bool:
-        """Restore again. The server drops the interrupted restore some seconds later."""
-        try:
-            return js.restore_stream(tmp_path).name == unique
-        except errors.Error:
-            return False
-
-    wait_for(restored)
+    assert gone(js, unique)
+    assert js.restore_stream(tmp_path).name == unique
     assert held(js.stream(unique))
+
+
+def test_a_failed_restore_leaves_a_stream_that_others_created(
+    js: jsync.JetStream, unique: str, tmp_path: Path
+) -> None:
+    stream = filled(js, unique)
+    stream.backup(tmp_path)
+    stream.delete()
+
+    def create(done: int, total: int) -> None:
+        if gone(js, unique):
+            js.create_stream(name=unique, subjects=[f"{unique}.>"])
+            js.publish(f"{unique}.live", b"live")
+
+    with pytest.raises(errors.APIError, match="already in use"):
+        js.restore_stream(tmp_path, on_progress=create)
+    assert js.stream(unique).get_message(1).data == b"live"
+
+
+def test_nobody_publishes_into_a_stream_that_is_being_restored(
+    js: jsync.JetStream, unique: str, tmp_path: Path
+) -> None:
+    stream = filled(js, unique)
+    stream.create_consumer(durable_name="billing", filter_subject=f"{unique}.1")
+    config = stream.info().config
+    stream.backup(tmp_path)
+    stream.delete()
+    refused: list[type[Exception]] = []
+
+    def intrude(done: int, total: int) -> None:
+        for call in (
+            lambda: js.publish(f"{unique}.1", b"live"),
+            lambda: js.create_stream(config),
+            lambda: js.restore_stream(tmp_path),
+        ):
+            if done > total / 2 and len(refused) < 3:
+                with pytest.raises(errors.Error) as raised:
+                    call()
+                refused.append(raised.type)
+
+    restored = js.restore_stream(tmp_path, on_progress=intrude)
+    assert set(refused) == {
+        errors.NoStreamResponseError,
+        errors.StreamNameInUseError,
+        errors.BackupError,
+    }
+    assert restored.info().config == config
+    assert js.publish(f"{unique}.1", b"live").seq == 201
+    assert held(restored)
+
+
+def test_what_a_restore_without_a_server_leaves_is_named(
+    server: LocalServer, js: jsync.JetStream, unique: str, tmp_path: Path
+) -> None:
+    stream = filled(js, unique)
+    backup = stream.backup(tmp_path / unique).directory
+    stream.delete()
+    with jsync.connect(server.url) as operator:
+
+        def leave(done: int, total: int) -> None:
+            if done > total / 2:
+                operator.close()
+
+        with pytest.raises(errors.ConnectionClosedError) as raised:
+            operator.jetstream().restore_stream(backup, on_progress=leave)
+    assert f"a part of stream {unique} may be left" in raised.value.__notes__[0]
+    with pytest.raises(
+        errors.BackupError, match=f"{unique} is a part .* delete the str"
+    ):
+        js.restore_stream(backup)
+    with pytest.raises(errors.ConfigError, match="exist already"):
+        js.restore_streams(tmp_path)
+    with pytest.raises(errors.BackupError, match=f"{unique} is a part"):
+        js.restore_streams(tmp_path, skip_existing=True)
+    assert js.stream(unique).info().config.subjects != [f"{unique}.>"]
+    js.delete_stream(unique)
+    assert held(js.restore_stream(backup))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"subjects": None},
+        {"sealed": True},
+        {"storage": "memory"},
+        {"retention": "workqueue"},
+        {"retention": "interest"},
+        {"sources": [{"name": "ORIGIN"}]},
+        {"subjects": None, "sources": [{"name": "ORIGIN"}]},
+        {"subjects": None, "mirror": {"name": "ORIGIN"}},
+        {"republish": {"src": ">", "dest": "copies.>"}},
+        {"subject_transform": {"src": "S.*", "dest": "t.{{wildcard(1)}}"}},
+        {"allow_msg_ttl": True, "subject_delete_marker_ttl": 9},
+        {"metadata": {"owner": "me"}, "max_msgs_per_subject": 1},
+    ],
+    ids=str,
+)
+def test_streams_of_every_kind_get_their_configuration_back(
+    own_server: StartServer, tmp_path: Path, options: dict[str, Any]
+) -> None:
+    with jsync.connect(own_server().url) as nc:
+        js = nc.jetstream()
+        js.create_stream(name="ORIGIN", subjects=["origin"])
+        js.publish("origin", b"1")
+        sealed = options.get("sealed")
+        config = {"name": "S", "subjects": ["S.*"], **options, "sealed": None}
+        stream = js.create_stream(jsync.StreamConfig(**config))
+        stream.create_consumer(durable_name="billing")
+        copied = int("sources" in options or "mirror" in options)
+        subjects = stream.info().config.subjects or []
+        for subject in subjects:
+            js.publish(subject.replace("*", "1"))
+        wait_for(lambda: stream.info().state.messages == copied + len(subjects))
+        if sealed:
+            stream.update(sealed=True)
+        before = stream.info()
+        stream.backup(tmp_path)
+        stream.delete()
+        after = js.restore_stream(tmp_path).info()
+        assert after.config == before.config
+        assert after.state.messages == before.state.messages
+        js.publish("origin", b"2")
+        wait_for(
+            lambda: (
+                js.stream("S").info().state.messages == before.state.messages + copied
+            )
+        )
 
 
 def test_a_server_that_dies_ends_a_backup_with_an_error(
@@ -153,6 +280,33 @@ def test_a_server_that_dies_ends_a_backup_with_an_error(
         assert not server.is_running
         nc.close()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_copy_beside_its_original_needs_other_subjects(
+    js: jsync.JetStream, unique: str, tmp_path: Path
+) -> None:
+    stream = filled(js, unique, 1)
+    stream.backup(tmp_path)
+    overlap = f"{unique}.> with {unique}"
+    with pytest.raises(errors.SubjectOverlapError, match=overlap):
+        js.restore_stream(tmp_path, name=f"{unique}B")
+    with pytest.raises(errors.SubjectOverlapError, match=overlap):
+        js.create_stream(name=f"{unique}B", subjects=[f"{unique}.>"])
+    other = js.create_stream(name=f"{unique}B", subjects=[f"{unique}B"])
+    with pytest.raises(errors.SubjectOverlapError, match=f"{unique}.1 with {unique}"):
+        other.update(subjects=[f"{unique}B", f"{unique}.1"])
+
+    def create(done: int, total: int) -> None:
+        js.create_stream(name=f"{unique}D", subjects=[f"{unique}C.*"])
+
+    with pytest.raises(errors.SubjectOverlapError, match=f"{unique}C.> with {unique}D"):
+        js.restore_stream(
+            tmp_path,
+            name=f"{unique}C",
+            config=lambda c: {**c, "subjects": [f"{unique}C.>"]},
+            on_progress=create,
+        )
+    assert gone(js, f"{unique}C")
 
 
 def test_a_stream_is_restored_under_another_name(
@@ -255,6 +409,133 @@ def test_one_stream_that_fails_does_not_keep_the_others(
         assert list(js.stream_names()) == ["TWO"]
 
 
+def test_an_interrupted_restore_of_an_account_can_be_continued(
+    own_server: StartServer, tmp_path: Path
+) -> None:
+    with jsync.connect(own_server().url) as nc:
+        js = nc.jetstream()
+        for name in ("ONE", "TWO"):
+            filled(js, name, 3)
+        js.backup_streams(tmp_path)
+        for name in ("ONE", "TWO"):
+            js.delete_stream(name)
+
+        def interrupt(stream: str, done: int, total: int) -> None:
+            if stream == "TWO":
+                raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            js.restore_streams(tmp_path, on_progress=interrupt)
+        js.publish("ONE.live", b"live")
+        with pytest.raises(errors.ConfigError, match=r"exist already: ONE.*skip_exist"):
+            js.restore_streams(tmp_path)
+        restored = js.restore_streams(tmp_path, skip_existing=True)
+        assert [stream.name for stream in restored] == ["TWO"]
+        assert js.stream("ONE").get_message(4).data == b"live"
+        assert held(js.stream("TWO"), 3)
+
+
+def test_a_name_that_is_a_path_writes_nothing_outside(tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    state = {"messages": 0}
+    names = [str(outside), "../outside", "..", ".", "", "GOOD"]
+
+    def answer(subject: str, payload: bytes) -> list[Said]:
+        if subject == "$JS.API.STREAM.LIST":
+            infos = [{"config": {"name": name}, "state": state} for name in names]
+            reply = {"total": len(infos), "streams": infos}
+            return [Said(json.dumps(reply).encode())]
+        name = subject.removeprefix("$JS.API.STREAM.SNAPSHOT.")
+        return [Said(json.dumps({"config": {"name": f"{name}X"}}).encode())]
+
+    with FakeServer(lying(answer)) as fake, jsync.connect(fake.url) as nc:
+        with pytest.raises(errors.BackupError, match="not backed up") as raised:
+            nc.jetstream().backup_streams(tmp_path / "b")
+        assert "another stream than GOOD" in str(raised.value)
+    assert sorted(tmp_path.rglob("*")) == [tmp_path / "b", outside]
+
+
+@pytest.mark.parametrize("name", ["a.b", "*", ">", "../x", "a b", 7, None])
+def test_a_backup_with_an_invalid_name_is_rejected(
+    nc: jsync.Connection, tmp_path: Path, name: object
+) -> None:
+    meta = {"config": {"name": name}, "state": {}}
+    (tmp_path / "backup.json").write_text(json.dumps(meta))
+    (tmp_path / "stream.arc.s2").write_bytes(b"")
+    sent = nc.stats().out_messages
+    with pytest.raises(errors.ConfigError):
+        nc.jetstream().restore_stream(tmp_path)
+    assert nc.stats().out_messages == sent
+
+
+def test_two_backups_do_not_write_to_one_directory(
+    js: jsync.JetStream, unique: str, tmp_path: Path
+) -> None:
+    stream = filled(js, unique)
+
+    def second(done: int, total: int) -> None:
+        with pytest.raises(errors.ConfigError, match="another backup is writing"):
+            stream.backup(tmp_path)
+
+    stream.backup(tmp_path, on_progress=second)
+    stream.delete()
+    assert held(js.restore_stream(tmp_path))
+
+
+@pytest.mark.parametrize("name", ["backup.json", "stream.arc.s2", "stream.tar.s2"])
+def test_a_backup_replaces_no_file(
+    js: jsync.JetStream, unique: str, tmp_path: Path, name: str
+) -> None:
+    stream = filled(js, unique, 1)
+    (tmp_path / name).write_text("mine")
+    with pytest.raises(errors.ConfigError, match="already holds"):
+        stream.backup(tmp_path)
+
+    def write(done: int, total: int) -> None:
+        (tmp_path / "b" / name).write_text("mine")
+
+    with pytest.raises(errors.ConfigError, match="already holds"):
+        stream.backup(tmp_path / "b", on_progress=write)
+    for where in (tmp_path, tmp_path / "b"):
+        assert (where / name).read_text() == "mine"
+
+
+def test_a_lost_connection_ends_a_backup(
+    server: LocalServer, js: jsync.JetStream, unique: str, tmp_path: Path
+) -> None:
+    stream = filled(js, unique)
+    with jsync.connect(server.url) as nc:
+
+        def cut(done: int, total: int) -> None:
+            nc.force_reconnect()
+            nc.flush()
+
+        with pytest.raises(errors.Error, match="begin again"):
+            nc.jetstream().stream(unique).backup(tmp_path, on_progress=cut, timeout=2)
+    assert list(tmp_path.iterdir()) == []
+    assert held(stream)
+
+
+def test_a_full_disk_ends_a_backup_and_names_the_file(
+    js: jsync.JetStream, unique: str, tmp_path: Path
+) -> None:
+    stream = filled(js, unique)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, before[1]))
+    try:
+        with pytest.raises(OSError, match=r"stream\.arc\.s2\.partial"):
+            stream.backup(tmp_path / "one")
+        with pytest.raises(errors.BackupError, match=rf"{unique}: .*s2\.partial"):
+            js.backup_streams(tmp_path / "all")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, handler)
+    assert list((tmp_path / "one").iterdir()) == []
+    assert not (tmp_path / "all" / unique).exists()
+
+
 def test_a_backup_of_an_account_has_to_be_whole(
     js: jsync.JetStream, unique: str, tmp_path: Path
 ) -> None:
@@ -275,7 +556,9 @@ def test_a_backup_of_an_account_has_to_be_whole(
         js.backup_streams(tmp_path)
 
 
-@pytest.mark.parametrize("damage", ["flip", "cut", "both without a digest"])
+@pytest.mark.parametrize(
+    "damage", ["flip", "cut", "flip without a digest", "cut without a digest"]
+)
 def test_a_damaged_backup_is_refused(
     js: jsync.JetStream, unique: str, tmp_path: Path, damage: str
 ) -> None:
@@ -284,22 +567,22 @@ def test_a_damaged_backup_is_refused(
     stream.delete()
     archive, meta = tmp_path / "stream.arc.s2", tmp_path / "backup.json"
     data = bytearray(archive.read_bytes())
-    if damage == "cut":
+    if damage.startswith("cut"):
         del data[len(data) // 2 :]
     else:
         data[len(data) // 2] ^= 0xFF
     archive.write_bytes(data)
-    if damage == "both without a digest":
-        # The nats command writes no digest, so only the server can notice the damage.
+    kind: type[errors.Error] = errors.BackupError
+    if damage.endswith("without a digest"):
+        # The nats command writes no digest, so only the server can notice this damage.
         told = json.loads(meta.read_text())
         del told["archive"]
         meta.write_text(json.dumps(told))
-        kind: type[errors.Error] = errors.APIError
-    else:
-        kind = errors.BackupError
+        if damage.startswith("flip"):
+            kind = errors.APIError
     with pytest.raises(kind):
         js.restore_stream(tmp_path)
-    wait_for(lambda: gone(js, unique))
+    assert gone(js, unique)
     meta.write_text("{}")
     with pytest.raises(errors.ConfigError, match="not the description of a backup"):
         js.restore_stream(tmp_path)

@@ -11,12 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ...checks import callback
-from ...errors import APIError, BackupError, ConfigError
+from ...checks import callback, flag
+from ...errors import BackupError, ConfigError, Error, IncompleteListError
+from ...models import check_name
+from ...terminal import printable
 from ..management import stream_names, streams
 from ..versions import MEMORY_BACKUP, lacking, line_of_server
-from .driver import StreamBackup, backup, restore
+from .driver import StreamBackup, backup
 from .engine import META, read_manifest
+from .restoring import check_finished, restore
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -55,18 +58,24 @@ def backup_streams(
     where = Path(directory)
     if where.exists() and any(where.iterdir()):
         raise ConfigError(f"{where} is not empty: choose another directory")
-    infos = list(streams(api, None, None))  # raises if a stream does not answer
-    if not infos:
+    failed: dict[str, str] = {}
+    infos = _all(api, failed)
+    if not infos and not failed:
         raise ConfigError("the account has no streams to back up")
     where.mkdir(parents=True, exist_ok=True)
     memory = not lacking(MEMORY_BACKUP, line_of_server(api.session.info))
     made: list[StreamBackup] = []
     skipped: list[str] = []
-    failed: dict[str, str] = {}
     for info in infos:
         stream = info.config.name or ""
         if info.config.storage == "memory" and not memory:
             skipped.append(stream)
+            continue
+        try:
+            check_name(stream, "stream")
+        except ConfigError as error:
+            # It cannot be the name of a directory.
+            failed[printable(stream)] = str(error)
             continue
         try:
             found = backup(
@@ -78,14 +87,25 @@ def backup_streams(
                 on_progress=_of_stream(on_progress, stream),
                 timeout=timeout,
             )
-        except (APIError, BackupError) as error:
-            failed[stream] = str(error)
+        except (Error, OSError) as error:
+            failed[stream] = _reason(error)
             with contextlib.suppress(OSError):
                 (where / stream).rmdir()
         else:
             made.append(found)
-    _tell(failed, "not backed up", f"{len(made)} others are in {where}")
+    _raise(failed, f"not backed up ({len(made)} others are in {where})")
     return AccountBackup(where, made, skipped)
+
+
+def _all(api: API, failed: dict[str, str]) -> list[StreamInfo]:
+    """The streams that answer; the names of the others go to `failed`."""
+    found: list[StreamInfo] = []
+    try:
+        found.extend(streams(api, None, None))
+    except IncompleteListError as error:
+        silent = dict.fromkeys(error.missing, "offline, or without a leader")
+        failed.update(silent)
+    return [info for info in found if info.config.name not in failed]
 
 
 def restore_streams(
@@ -93,10 +113,12 @@ def restore_streams(
     directory: str | PathLike[str],
     *,
     config: Callable[[dict[str, Any]], dict[str, Any]] | None,
+    skip_existing: bool,
     on_progress: StreamProgress | None,
     timeout: Seconds,
 ) -> list[StreamInfo]:
     """What `JetStream.restore_streams` does."""
+    flag(skip_existing, "skip_existing")
     callback(on_progress, "on_progress")
     where = Path(directory)
     try:
@@ -109,13 +131,19 @@ def restore_streams(
     wanted = {place: _stream_in(place) for place in places}
     if not wanted:
         raise ConfigError(f"{where} holds no backups")
-    existing = sorted(set(stream_names(api, None, None)) & set(wanted.values()))
-    if existing:
-        raise ConfigError(f"streams exist already: {', '.join(existing)}")
+    existing = set(stream_names(api, None, None)).intersection(wanted.values())
+    if existing and not skip_existing:
+        raise ConfigError(
+            f"streams exist already: {', '.join(sorted(existing))}. Restore only the others "
+            "with skip_existing"
+        )
     made: list[StreamInfo] = []
     failed: dict[str, str] = {}
     for place, stream in wanted.items():
         try:
+            if stream in existing:
+                check_finished(api, stream)
+                continue
             info = restore(
                 api,
                 place,
@@ -124,11 +152,11 @@ def restore_streams(
                 on_progress=_of_stream(on_progress, stream),
                 timeout=timeout,
             )
-        except (APIError, BackupError) as error:
-            failed[stream] = str(error)
+        except (Error, OSError) as error:
+            failed[stream] = _reason(error)
         else:
             made.append(info)
-    _tell(failed, "not restored", f"{len(made)} others are")
+    _raise(failed, f"not restored ({len(made)} others are)")
     return made
 
 
@@ -148,7 +176,11 @@ def _of_stream(told: StreamProgress | None, stream: str) -> Progress | None:
     return lambda done, total: told(stream, done, total)
 
 
-def _tell(failed: dict[str, str], what: str, others: str) -> None:
+def _reason(error: Exception) -> str:
+    return " ".join([str(error), *getattr(error, "__notes__", ())])
+
+
+def _raise(failed: dict[str, str], what: str) -> None:
     if failed:
         reasons = "; ".join(f"{stream}: {words}" for stream, words in failed.items())
-        raise BackupError(f"streams {what} ({others}): {reasons}")
+        raise BackupError(f"streams {what}: {reasons}")

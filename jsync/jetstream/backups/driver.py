@@ -1,4 +1,4 @@
-"""Streams to files, and back."""
+"""Streams to files."""
 
 from __future__ import annotations
 
@@ -6,27 +6,16 @@ import contextlib
 import hashlib
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from ...checks import callback, seconds
-from ...core.requests import request
 from ...core.subscription import subscribe
-from ...errors import (
-    APIError,
-    BackupError,
-    ConfigError,
-    Error,
-    NoRespondersError,
-    TimeoutError as LateError,
-)
-from ...models import StreamInfo
+from ...errors import APIError, BackupError, ConfigError, TimeoutError as LateError
 from ...models.info import StreamState
-from ...models.name import check_name
-from ..management import delete_stream
-from ..replies import part_of, read_reply
-from ..versions import MEMORY_BACKUP, RESTORE_RENAMED, line_of_server, unsupported
+from ..replies import part_of
+from ..versions import MEMORY_BACKUP, line_of_server, unsupported
 from .engine import (
     ARCHIVE,
     CHUNK,
@@ -35,22 +24,25 @@ from .engine import (
     Chunks,
     Manifest,
     archive_name,
-    read_manifest,
+    is_whole,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from os import PathLike
 
+    from ..._fast import Msg
     from ...checks import Seconds
+    from ...core.subscription import Subscription
     from ..api import API
 
     Progress = Callable[[int, int], object]
 
 CHUNK_SECONDS = 30.0
 """How long one chunk may take."""
-RESTORE_SECONDS = 3600.0
-"""How long a server may take once it has the whole archive."""
+_PENDING_BYTES: Final = 1 << 26
+"""Well above what a server sends ahead of our acks."""
+_AGAIN: Final = "begin again"
 
 
 class StreamBackup(msgspec.Struct, frozen=True):
@@ -79,8 +71,7 @@ def backup(
     callback(on_progress, "on_progress")
     timeout = seconds(timeout, "timeout")
     where = Path(directory)
-    if (where / META).exists():
-        raise ConfigError(f"{where} already holds a backup: choose another directory")
+    check_unused(where)
     where.mkdir(parents=True, exist_ok=True)
     name = archive_name(line_of_server(api.session.info))
     partial = where / f"{name}.partial"
@@ -90,16 +81,19 @@ def backup(
         wanted["no_consumers"] = True
     if check:
         wanted["jsck"] = True
-    try:
+    with _new_file(partial) as file:
         # Before the request: a server waits two seconds for a subscription.
-        with subscribe(api.owner, inbox) as sub, partial.open("wb") as file:
+        with subscribe(api.owner, inbox, max_pending_bytes=_PENDING_BYTES) as sub:
+            reconnects = api.session.reconnects
             reply = _ask(api, f"STREAM.SNAPSHOT.{stream}", wanted, timeout)
             config = part_of(reply, "config", dict[str, Any](), dict[str, Any])
             state = part_of(reply, "state", dict[str, Any](), dict[str, Any])
+            if config.get("name") != stream:
+                raise BackupError(f"the server sent another stream than {stream}")
             expected = StreamState.from_wire(state)
             digest, size, chunks = hashlib.sha256(), 0, Chunks()
             while not chunks.ended:
-                msg = sub.next(timeout)
+                msg = _next(sub, api, reconnects, timeout)
                 data = chunks.take(msg)
                 if msg.reply:
                     msg.respond(b"")
@@ -108,16 +102,70 @@ def backup(
                 size += len(data)
                 if on_progress is not None:
                     on_progress(size, expected.bytes)
-            file.flush()
-            os.fsync(file.fileno())
+        if not is_whole(file, size):
+            raise BackupError(f"the archive ends too early, at {size} bytes: {_AGAIN}")
         manifest = Manifest(config, state, size, digest.hexdigest())
-        for old in (ARCHIVE, OLD_ARCHIVE):
-            (where / old).unlink(missing_ok=True)
-        partial.replace(where / name)
-        _replace(where / META, manifest.text())
+        check_unused(where)  # another program may have written one meanwhile
+        _publish(file, partial, where / name)
+    meta = where / f"{META}.partial"
+    with _new_file(meta) as file:
+        file.write(manifest.text())
+        _publish(file, meta, where / META)
+    return StreamBackup(where, stream, expected, size)
+
+
+def check_unused(where: Path) -> None:
+    """Raise `ConfigError` for a directory that holds a backup, or a part of one."""
+    for name in (META, ARCHIVE, OLD_ARCHIVE):
+        if (where / name).exists():
+            what = "a backup" if name == META else f"a part of a backup, {name}"
+            raise ConfigError(f"{where} already holds {what}: choose another directory")
+
+
+@contextlib.contextmanager
+def _new_file(partial: Path) -> Iterator[IO[bytes]]:
+    """Create a file that is removed at the end, if `_publish` has not renamed it.
+
+    Errors of the system name the file, such as those of a full disk. Raises `ConfigError` if
+    the file exists, because it belongs to another backup.
+    """
+    try:
+        file = partial.open("x+b")
+    except FileExistsError:
+        raise ConfigError(
+            f"{partial} exists: another backup is writing to this directory, or was killed. "
+            "Choose another directory, or remove the file if no backup is running"
+        ) from None
+    try:
+        with file:
+            yield file
+    except OSError as error:
+        if error.errno is not None and error.filename is None:
+            error.filename = str(partial)
+        raise
     finally:
         partial.unlink(missing_ok=True)
-    return StreamBackup(where, manifest.stream, expected, size)
+
+
+def _publish(file: IO[bytes], partial: Path, path: Path) -> None:
+    """Give a complete file its name, once the disk has it."""
+    file.flush()
+    os.fsync(file.fileno())
+    file.close()  # Windows renames no open file
+    partial.replace(path)
+
+
+def _next(sub: Subscription, api: API, reconnects: int, timeout: float) -> Msg:
+    try:
+        msg = sub.next(timeout)
+    except LateError as late:
+        raise LateError(
+            f"the server sent no chunk of the backup within {timeout} s: {_AGAIN}"
+        ) from late
+    # Chunks can be lost with a connection, and the server does not number the last one.
+    if api.session.reconnects != reconnects:
+        raise BackupError(f"the connection was lost during the backup: {_AGAIN}")
+    return msg
 
 
 def _ask(
@@ -130,102 +178,3 @@ def _ask(
             raise
         version = api.session.info.version
         raise unsupported(MEMORY_BACKUP, version, "nothing was written") from error
-
-
-def _replace(path: Path, data: bytes) -> None:
-    new = path.with_name(f"{path.name}.partial")
-    new.write_bytes(data)
-    new.replace(path)
-
-
-def restore(
-    api: API,
-    directory: str | PathLike[str],
-    *,
-    name: str | None,
-    config: Callable[[dict[str, Any]], dict[str, Any]] | None,
-    on_progress: Progress | None,
-    timeout: Seconds,
-) -> StreamInfo:
-    """What `JetStream.restore_stream` does."""
-    callback(on_progress, "on_progress")
-    timeout = seconds(timeout, "timeout")
-    where = Path(directory)
-    try:
-        manifest = read_manifest((where / META).read_bytes(), str(where / META))
-    except FileNotFoundError:
-        raise ConfigError(
-            f"{where} holds no whole backup: there is no {META} in it"
-        ) from None
-    archive = _archive(where)
-    _verify(archive, manifest)
-    wanted = dict(manifest.config)
-    if name is not None:
-        check_name(name, "stream")
-        wanted["name"] = name
-    if config is not None:
-        wanted = config(wanted)
-    stream = str(wanted.get("name", ""))
-    if stream != manifest.stream:
-        if archive.name == OLD_ARCHIVE:
-            raise ConfigError(
-                f"{where} is a backup by a nats-server before 2.15: stream "
-                f"{manifest.stream} keeps its name, so it cannot become {stream!r}"
-            )
-        api.require(RESTORE_RENAMED)
-    asked = f"STREAM.RESTORE.{stream}"
-    reply = api.request(
-        asked, {"config": wanted, "state": manifest.state}, timeout=timeout
-    )
-    subject = part_of(reply, "deliver_subject", "", str)
-    total, sent = archive.stat().st_size, 0
-    size = min(CHUNK, api.session.outbox.max_payload or CHUNK)
-    try:
-        with archive.open("rb") as file:
-            while chunk := file.read(size):
-                answer = _send(api, subject, chunk, timeout)
-                if answer:
-                    read_reply(answer, asked)
-                sent += len(chunk)
-                if on_progress is not None:
-                    on_progress(sent, total)
-        answer = _send(api, subject, b"", RESTORE_SECONDS)
-        return StreamInfo.from_wire(read_reply(answer, asked))
-    except APIError:
-        # The server keeps the messages before the damage, as if they were the stream.
-        with contextlib.suppress(Error):
-            delete_stream(api, stream, timeout)
-        raise
-
-
-def _send(api: API, subject: str, data: bytes, timeout: float) -> bytes:
-    try:
-        return request(api.session, subject, data, timeout).data
-    except NoRespondersError as nobody:
-        raise BackupError("the server gave up the restore: begin again") from nobody
-    except LateError as late:
-        raise LateError(
-            f"the server did not take the backup within {timeout} s"
-        ) from late
-
-
-def _archive(where: Path) -> Path:
-    found = [where / name for name in (ARCHIVE, OLD_ARCHIVE) if (where / name).exists()]
-    if len(found) != 1:
-        names = f"{ARCHIVE} and {OLD_ARCHIVE}"
-        words = f"both {names}" if found else f"neither of {names}"
-        raise ConfigError(f"{where} holds {words}")
-    return found[0]
-
-
-def _verify(archive: Path, manifest: Manifest) -> None:
-    """Compare the archive with the description. The `nats` command writes no digest."""
-    if manifest.sha256 is None:
-        return
-    with archive.open("rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
-    if digest != manifest.sha256:
-        size = archive.stat().st_size
-        raise BackupError(
-            f"{archive} is damaged: it has {size} bytes of {manifest.size}, or other ones"
-        )

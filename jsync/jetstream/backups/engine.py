@@ -7,13 +7,16 @@ backup without it is not whole.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import IO, TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from ...errors import BackupError, ConfigError
+from ...models import check_name
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from ..._fast import Msg
 
 META: Final = "backup.json"
@@ -21,6 +24,10 @@ ARCHIVE: Final = "stream.arc.s2"
 OLD_ARCHIVE: Final = "stream.tar.s2"
 """The archive of servers before 2.15."""
 CHUNK: Final = 128 * 1024
+UNFINISHED: Final = "jsync.restore"
+"""The key in the metadata of a stream while its messages are being restored."""
+_FRAME_HEADER: Final = 4
+_STREAM_START: Final = 0xFF
 
 
 def archive_name(line: tuple[int, int]) -> str:
@@ -54,6 +61,44 @@ class Chunks:
                     )
                 self._last += 1
         return msg.data
+
+
+def is_whole(archive: IO[bytes], size: int) -> bool:
+    """Whether an archive of `size` bytes begins and ends with a frame of its compression.
+
+    Frames have a type, and their length in three bytes (S2, an extension of Snappy).
+    """
+    at = 0
+    while at < size:
+        archive.seek(at)
+        header = archive.read(_FRAME_HEADER)
+        if len(header) < _FRAME_HEADER or (at == 0 and header[0] != _STREAM_START):
+            return False
+        at += _FRAME_HEADER + int.from_bytes(header[1:], "little")
+    return at == size > 0
+
+
+def unfinished(config: Mapping[str, Any], mark: str) -> dict[str, Any]:
+    """The configuration of a stream while its messages are being restored.
+
+    No message but those of the backup can reach the stream: it has no subject that anybody
+    publishes to, and no sources. A mirror cannot get its origin later, so it keeps it. The
+    mark tells the stream from one that somebody else has created.
+    """
+    metadata = {**(config.get("metadata") or {}), UNFINISHED: mark}
+    if config.get("mirror"):
+        return {**config, "metadata": metadata}
+    held_back = {**config, "subjects": [f"$JSYNC.RESTORE.{mark}"], "metadata": metadata}
+    held_back.pop("sources", None)
+    return held_back
+
+
+def subjects_of(config: Mapping[str, Any]) -> list[str]:
+    """The subjects that the stream will have, those that servers fill in too."""
+    subjects = config.get("subjects") or []
+    if not subjects and not config.get("mirror") and not config.get("sources"):
+        return [str(config.get("name", ""))]
+    return [subject for subject in subjects if isinstance(subject, str)]
 
 
 class Manifest(msgspec.Struct):
@@ -94,6 +139,8 @@ def read_manifest(text: bytes, where: str) -> Manifest:
             manifest.sha256 = msgspec.convert(archive.get("sha256"), str | None)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ConfigError(f"{where} is not the description of a backup") from error
-    if not manifest.stream:
-        raise ConfigError(f"{where} names no stream")
+    try:
+        check_name(manifest.stream, "stream")
+    except ConfigError as error:
+        raise ConfigError(f"{where}: {error}") from error
     return manifest

@@ -1,0 +1,270 @@
+"""Streams from files.
+
+A server creates the stream with the first messages of an archive, and keeps it if the rest
+does not come. Until the archive is complete, the stream therefore has a private subject and a
+mark. Nobody can publish to it, so a part of a stream can be deleted again, and the mark tells
+it from a stream of the same name that somebody else has created.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+from pathlib import Path
+from time import monotonic, sleep
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from ...checks import callback, seconds
+from ...core.requests import request
+from ...errors import (
+    APIError,
+    BackupError,
+    ConfigError,
+    Error,
+    JetStreamNotEnabledError,
+    NoRespondersError,
+    StreamNotFoundError,
+    SubjectOverlapError,
+    TimeoutError as LateError,
+)
+from ...models import StreamInfo, check_name
+from ..management import check_overlap, delete_stream, stream_info
+from ..replies import part_of, read_reply
+from ..versions import RESTORE_RENAMED
+from .engine import (
+    ARCHIVE,
+    CHUNK,
+    META,
+    OLD_ARCHIVE,
+    UNFINISHED,
+    Manifest,
+    is_whole,
+    read_manifest,
+    subjects_of,
+    unfinished,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from os import PathLike
+
+    from ...checks import Seconds
+    from ..api import API
+    from .driver import Progress
+
+RESTORE_SECONDS: Final = 3600.0
+"""How long a server may take once it has the whole archive."""
+_NAME_IN_USE: Final = 10130
+_MAX_CLEANUP_SECONDS: Final = 5.0
+_LOOKS: Final = (0.0, 0.05, 0.2, 0.5)
+"""Pauses before each look for a stream that the server may still be creating."""
+
+
+def restore(
+    api: API,
+    directory: str | PathLike[str],
+    *,
+    name: str | None,
+    config: Callable[[dict[str, Any]], dict[str, Any]] | None,
+    on_progress: Progress | None,
+    timeout: Seconds,
+) -> StreamInfo:
+    """What `JetStream.restore_stream` does."""
+    callback(on_progress, "on_progress")
+    timeout = seconds(timeout, "timeout")
+    where = Path(directory)
+    try:
+        manifest = read_manifest((where / META).read_bytes(), str(where / META))
+    except FileNotFoundError:
+        raise ConfigError(
+            f"{where} holds no whole backup: there is no {META} in it"
+        ) from None
+    archive = _archive(where)
+    wanted = _wanted(manifest, name, config)
+    stream = str(wanted["name"])
+    if stream != manifest.stream:
+        if archive.name == OLD_ARCHIVE:
+            raise ConfigError(
+                f"{where} is a backup by a nats-server before 2.15: stream "
+                f"{manifest.stream} keeps its name, so it cannot become {stream!r}"
+            )
+        api.require(RESTORE_RENAMED)
+    _verify(archive, manifest)
+    check_overlap(api, stream, subjects_of(wanted))
+    restoring = _Restore(api, stream, wanted, timeout)
+    # Of an older archive a server creates nothing before it is complete.
+    return restoring.run(
+        archive, manifest.state, on_progress, hidden=archive.name == ARCHIVE
+    )
+
+
+def _wanted(
+    manifest: Manifest,
+    name: str | None,
+    config: Callable[[dict[str, Any]], dict[str, Any]] | None,
+) -> dict[str, Any]:
+    wanted = dict(manifest.config)
+    metadata = dict(wanted.get("metadata") or {})
+    if metadata.pop(UNFINISHED, None) is not None:
+        raise ConfigError(
+            f"the backup is of a part of stream {manifest.stream}, which was restored then"
+        )
+    if name is not None:
+        check_name(name, "stream")
+        wanted["name"] = name
+    if config is not None:
+        wanted = config(wanted)
+        if not isinstance(wanted, dict):
+            raise ConfigError(f"config has to return a dict, not {wanted!r}")
+    check_name(cast("str", wanted.get("name")), "stream")
+    return wanted
+
+
+def check_finished(api: API, stream: str) -> None:
+    """Raise `BackupError` if a stream is a part that a restore has left, or writes now."""
+    info = stream_info(api, stream)
+    if UNFINISHED in (info.config.metadata or {}):
+        raise BackupError(
+            f"stream {stream} is a part that another restore writes now, or has left: if no "
+            "restore is running, delete the stream, and begin again"
+        )
+
+
+class _Restore:
+    """One stream that is being restored."""
+
+    def __init__(
+        self, api: API, stream: str, wanted: dict[str, Any], timeout: float
+    ) -> None:
+        self._api = api
+        self._stream = stream
+        self._wanted = wanted
+        self._timeout = timeout
+        self._mark = os.urandom(11).hex()
+        self._asked = f"STREAM.RESTORE.{stream}"
+
+    def run(
+        self,
+        archive: Path,
+        state: dict[str, Any],
+        on_progress: Progress | None,
+        *,
+        hidden: bool,
+    ) -> StreamInfo:
+        config = unfinished(self._wanted, self._mark) if hidden else self._wanted
+        try:
+            reply = self._api.request(
+                self._asked, {"config": config, "state": state}, timeout=self._timeout
+            )
+        except APIError as error:
+            if error.err_code == _NAME_IN_USE:
+                with contextlib.suppress(APIError, LateError):
+                    check_finished(self._api, self._stream)
+            raise
+        subject = part_of(reply, "deliver_subject", "", str)
+        try:
+            made = self._send_all(archive, subject, on_progress)
+            return self._finish() if hidden else made
+        except BaseException as error:
+            self._stop(subject)
+            if hidden and not self._is_gone(ended=isinstance(error, APIError)):
+                error.add_note(self._rest())
+            raise
+
+    def _rest(self) -> str:
+        return (
+            f"a part of stream {self._stream} may be left on the server, without its "
+            "subjects: delete it before you restore it again"
+        )
+
+    def _send_all(
+        self, archive: Path, subject: str, on_progress: Progress | None
+    ) -> StreamInfo:
+        total, sent = archive.stat().st_size, 0
+        size = min(CHUNK, self._api.session.outbox.max_payload or CHUNK)
+        with archive.open("rb") as file:
+            while chunk := file.read(size):
+                if answer := self._send(subject, chunk, self._timeout):
+                    read_reply(answer, self._asked)
+                sent += len(chunk)
+                if on_progress is not None:
+                    on_progress(sent, total)
+        answer = self._send(subject, b"", max(RESTORE_SECONDS, self._timeout))
+        return StreamInfo.from_wire(read_reply(answer, self._asked))
+
+    def _send(self, subject: str, data: bytes, timeout: float) -> bytes:
+        try:
+            return request(self._api.session, subject, data, timeout).data
+        except NoRespondersError as nobody:
+            raise BackupError("the server gave up the restore: begin again") from nobody
+        except LateError as late:
+            raise LateError(
+                f"the server did not take the backup within {timeout} s"
+            ) from late
+
+    def _finish(self) -> StreamInfo:
+        """Give the complete stream its own configuration."""
+        deadline = monotonic() + self._timeout
+        subject = f"STREAM.UPDATE.{self._stream}"
+        while True:
+            try:
+                reply = self._api.request(subject, self._wanted, timeout=self._timeout)
+                return StreamInfo.from_wire(reply)
+            except SubjectOverlapError as error:
+                check_overlap(self._api, self._stream, subjects_of(self._wanted), error)
+                raise
+            except (LateError, JetStreamNotEnabledError):
+                # The update can be repeated, and may have been done.
+                if monotonic() > deadline:
+                    raise
+                sleep(_LOOKS[-1])
+
+    def _stop(self, subject: str) -> None:
+        """Have the server end the restore now: it takes no chunk without a reply."""
+        with contextlib.suppress(Error):
+            self._api.session.outbox.publish(subject, b"")
+
+    def _is_gone(self, *, ended: bool) -> bool:
+        """Delete the part that the server has. Whether nothing of ours is left for sure.
+
+        `ended` says that the server has ended the restore by itself.
+        """
+        wait = min(self._timeout, _MAX_CLEANUP_SECONDS)
+        for pause in (0.0,) if ended else _LOOKS:
+            sleep(pause)
+            try:
+                info = stream_info(self._api, self._stream, timeout=wait)
+                if (info.config.metadata or {}).get(UNFINISHED) != self._mark:
+                    return True  # another stream of this name
+                if self._wanted.get("mirror"):
+                    return False  # it has begun to copy its origin
+                delete_stream(self._api, self._stream, wait)
+                return True
+            except StreamNotFoundError:
+                continue
+            except Error:
+                return False
+        return True
+
+
+def _archive(where: Path) -> Path:
+    found = [where / name for name in (ARCHIVE, OLD_ARCHIVE) if (where / name).exists()]
+    if len(found) != 1:
+        names = f"{ARCHIVE} and {OLD_ARCHIVE}"
+        words = f"both {names}" if found else f"neither of {names}"
+        raise ConfigError(f"{where} holds {words}")
+    return found[0]
+
+
+def _verify(archive: Path, manifest: Manifest) -> None:
+    """Compare the archive with the description. The `nats` command writes no digest."""
+    with archive.open("rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        if manifest.sha256 is None:
+            if not is_whole(file, size):
+                raise BackupError(f"{archive} was cut off, at {size} bytes")
+        elif hashlib.file_digest(file, "sha256").hexdigest() != manifest.sha256:
+            raise BackupError(
+                f"{archive} is damaged: it has {size} bytes of {manifest.size}, or other ones"
+            )
