@@ -64,11 +64,17 @@ class Msg:
         """The payload."""
     @property
     def headers(self) -> Headers | None:
-        """The headers. None if there are none.
+        """The headers. None if there are none, or if they are unreadable.
 
-        Raises:
-            ProtocolError: The headers are not readable.
+        Other clients may publish any bytes as headers. `headers_error` has the reason, and
+        `on_error` gets an `UnreadableHeadersError` when you first read them.
         """
+    @property
+    def headers_error(self) -> str | None:
+        """Why headers, or some of them, are unreadable. None: all are readable."""
+    @property
+    def raw_headers(self) -> bytes | None:
+        """The header block as bytes. None if there are no headers."""
     @property
     def status(self) -> int | None:
         """The number of an inline status such as 503. None for published messages."""
@@ -210,12 +216,13 @@ def parse_ack_subject(subject: str) -> Metadata:
     Raises `NotJetStreamMessageError` for anything else.
     """
 
-def parse_headers(block: bytes) -> tuple[int | None, str, Headers]:
+def parse_headers(block: bytes) -> tuple[int | None, str, Headers | None, str | None]:
     """Parse a header block, `NATS/1.0...` to the blank line: status, its text, headers.
 
-    Lines without a colon are skipped, values are stripped of surrounding blanks, bytes
-    that are not UTF-8 become lone surrogates. Raises `ProtocolError` when the first line
-    is not `NATS/1.0`.
+    Values are stripped of surrounding blanks, bytes that are not UTF-8 become lone
+    surrogates. The fourth is the reason why a part is unreadable, or None: a first line
+    other than `NATS/1.0` (the headers are None), a line without a colon, which is skipped,
+    or a blank line before the end, where reading ends.
     """
 
 def encode_headers(headers: HeadersLike) -> bytes:
@@ -602,6 +609,8 @@ class DirectAnswer:
     @property
     def has_own(self) -> bool: ...
     @property
+    def own_block(self) -> bytes | None: ...
+    @property
     def operation(self) -> Literal["PUT", "DEL", "PURGE"]: ...
 
 def read_direct(msg: Msg, *, batched: bool = False) -> DirectAnswer | None:
@@ -924,6 +933,7 @@ class Records:
 @final
 class Outbox:
     requester: Callable[[str, bytes, float], Msg] | None
+    reporter: Callable[[Exception], object] | None
 
     def __init__(
         self,

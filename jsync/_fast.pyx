@@ -84,6 +84,7 @@ from .errors import (
     SubscriptionClosedError,
     TimeoutError as DeadlineError,
     TooManyRequestsError,
+    UnreadableHeadersError,
     WriteTimeoutError,
     WrongExpectationError,
 )

@@ -65,23 +65,25 @@ def number(token: bytes | str) -> int | None:
 # Header blocks --------------------------------------------------------------------
 
 
-def parse_headers(block: bytes) -> tuple[int | None, str, dict[str, list[str]]]:
+def parse_headers(
+    block: bytes,
+) -> tuple[int | None, str, dict[str, list[str]] | None, bool]:
+    """Read status, words and headers, and whether any part of the block is unreadable."""
     # The server and most clients are written in Go, which also ends a line at a lone LF.
     first, *lines = [line.removesuffix(b"\r") for line in block.split(b"\n")]
-    if first[: len(VERSION)] != VERSION:
-        raise ProtocolError("the header block does not begin with NATS/1.0")
     rest = first[len(VERSION) :]
-    if rest and rest[0] not in BLANKS:
-        raise ProtocolError("the header block does not begin with NATS/1.0")
+    if first[: len(VERSION)] != VERSION or (rest and rest[0] not in BLANKS):
+        return None, "", None, True
     status, words = parse_status(rest)
     headers: dict[str, list[str]] = {}
-    for line in lines:
-        if not line:
-            break
+    damaged = False
+    while lines and (line := lines.pop(0)):
         name, colon, value = line.partition(b":")
         if name and colon:
             headers.setdefault(text(name), []).append(text(value.strip(BLANKS)))
-    return status, words, headers
+        else:
+            damaged = True
+    return status, words, headers, damaged or lines not in ([], [b""])
 
 
 def parse_status(rest: bytes) -> tuple[int | None, str]:
@@ -223,21 +225,20 @@ class Message:
 
     @property
     def status(self) -> int | None:
-        return parse_headers(self.block)[0] if self.has_version else None
+        return parse_headers(self.block)[0]
 
     @property
     def status_text(self) -> str:
-        return parse_headers(self.block)[1] if self.has_version else ""
+        return parse_headers(self.block)[1]
 
     @property
     def headers(self) -> dict[str, list[str]] | None:
         return parse_headers(self.block)[2] if self.block else None
 
     @property
-    def has_version(self) -> bool:
-        # The server relays any block that a client publishes. An invalid one must not break
-        # others.
-        return outcome(parse_headers, self.block) is not ProtocolError
+    def is_damaged(self) -> bool:
+        """Whether some headers are unreadable: the server relays any block."""
+        return parse_headers(self.block)[3] if self.block else False
 
     @property
     def size(self) -> int:
@@ -435,8 +436,7 @@ OPERATIONS = {
 
 def operation_of(block: bytes) -> str:
     """Return the effect of a message on its key. Unreadable headers mean a put."""
-    read = outcome(parse_headers, block)
-    headers = {} if read is ProtocolError else read[2]
+    headers = parse_headers(block)[2] or {}
     for name, words in OPERATIONS.items():
         if name in headers:
             return words.get(headers[name][0], "PUT")
@@ -492,17 +492,29 @@ def microseconds_of(words: str) -> int:
 
 def direct_answer(block: bytes, *, batched: bool) -> dict[str, Any] | None:
     """Return the fields of a direct-get reply, or None if a reply of a batch has no pending count."""
-    read = outcome(parse_headers, block)
-    if read is ProtocolError:
-        raise ValueError("unreadable")
-    headers: dict[str, list[str]] = dict(read[2])
     names = ADDED + (ADDED_TO_MANY if batched else ())
-    if batched and "Nats-Num-Pending" not in headers:
-        return None
-    # The server appends its headers to those of the message.
-    added = {name: headers[name].pop() for name in names if name in headers}
+    added: dict[str, str] = {}
+    places: dict[str, int] = {}
+    place = block.find(b"\n") + 1 or len(block)
+    while place < len(block):
+        line = block[place:].split(b"\n")[0]
+        name, colon, value = line.removesuffix(b"\r").partition(b":")
+        if colon and text(name) in names:
+            # The server appends its headers to those of the message.
+            added[text(name)] = text(value.strip(BLANKS))
+            places[text(name)] = place
+        place += len(line) + 1
+    if "Nats-Subject" in added and "Nats-Stream" not in added:
+        # Or to the last line of a block that ends without a blank one.
+        before = block[: places["Nats-Subject"] - 1]
+        _, found, value = before.rpartition(b"Nats-Stream: ")
+        if found:
+            added["Nats-Stream"] = text(value.removesuffix(b"\r"))
+            places["Nats-Stream"] = before.rindex(b"Nats-Stream: ")
     if not set(ADDED) <= set(added):
         raise ValueError("not all of them")
+    if batched and "Nats-Num-Pending" not in added:
+        return None
     sequence = number(added["Nats-Sequence"])
     if sequence is None:
         raise ValueError("no sequence")
@@ -513,7 +525,7 @@ def direct_answer(block: bytes, *, batched: bool) -> dict[str, Any] | None:
         "timestamp_us": microseconds_of(added["Nats-Time-Stamp"]),
         "pending": number(added.get("Nats-Num-Pending", "")) or 0,
         "previous": number(added.get("Nats-Last-Sequence", "")) or 0,
-        "has_own": any(headers.values()),
+        "has_own": block[: min(places.values())] != b"NATS/1.0\r\n",
         "operation": operation_of(block),
     }
 
@@ -554,8 +566,12 @@ def shown_value(value: object) -> object:
 
 
 def shown_message(msg: Message | _fast.Msg) -> tuple[object, ...]:
-    names = msg.subject, msg.reply, outcome(lambda: shown_headers(msg.headers))
-    return *names, msg.data, msg.status, msg.status_text, msg.size
+    names = msg.subject, msg.reply, shown_headers(msg.headers)
+    if isinstance(msg, Message):
+        damaged = msg.is_damaged
+    else:
+        damaged = msg.headers_error is not None
+    return *names, damaged, msg.data, msg.status, msg.status_text, msg.size
 
 
 def shown_headers(

@@ -239,3 +239,14 @@ def wait_for(condition: Callable[[], bool], timeout: float = 60) -> None:
 def threads_since(before: set[threading.Thread]) -> set[threading.Thread]:
     """Return the threads that began after `before = set(threading.enumerate())` and still run."""
     return set(threading.enumerate()) - before
+
+
+def publish_block(url: str, subject: str, block: bytes, data: bytes = b"") -> None:
+    """Publish with any bytes as headers, as another client might, and wait for the server."""
+    with RawClient(url) as client:
+        client.connect(headers=True, no_responders=True)
+        sizes = len(block), len(block) + len(data)
+        client.send(b"HPUB %b %d %d\r\n" % (subject.encode(), *sizes))
+        client.send(block + data + b"\r\nPING\r\n")
+        while client.read_line() != "PONG":
+            pass

@@ -111,7 +111,7 @@ cdef class DirectAnswer:
     """What the server says of a stored message that it answers with."""
 
     cdef bytes block
-    cdef Py_ssize_t stream_at, stream_size
+    cdef Py_ssize_t stream_at, stream_size, own_size
     cdef readonly str subject
     cdef readonly uint64_t sequence, pending, previous
     cdef readonly int64_t timestamp_us
@@ -126,6 +126,11 @@ cdef class DirectAnswer:
         return _EPOCH + timedelta(microseconds=self.timestamp_us)
 
     @property
+    def own_block(self) -> bytes | None:
+        """The header block of the message itself, None if it has none."""
+        return self.block[:self.own_size] + b"\r\n" if self.has_own else None
+
+    @property
     def operation(self) -> str:
         return operation_in(self.block) if self.has_own else PUT
 
@@ -137,13 +142,34 @@ cdef struct Added:
     HeaderLine found[6]
     uint64_t sequence, pending, previous
     int64_t timestamp_us
+    Py_ssize_t own_size  # what is ahead of them: the message's own block, but its last line
     bint has_own
+
+
+cdef void find_stream(const char* s, HeaderLine* subject, HeaderLine* stream) noexcept:
+    """Find the first of the added headers where no line begins with it.
+
+    The server cuts two bytes off the block of the message, whatever they are, and appends.
+    So its first header continues the last line of a block that ends without a blank one.
+    """
+    cdef const char* at = subject.name - 13
+    while at >= s and memcmp(at, b"Nats-Stream: ", 13) != 0:
+        at -= 1
+    if at < s:
+        return
+    stream.name, stream.name_size = at, 11
+    stream.value = at + 13
+    stream.value_size = subject.name - stream.value - 1
+    if stream.value_size and stream.value[stream.value_size - 1] == c"\r":
+        stream.value_size -= 1
 
 
 cdef const char* read_added(bytes block, bint batched, Added* added) noexcept:
     """Why a header block is not that of an answer, NULL if it is.
 
-    Of several answers one need not be one of several: then it has no `ADDED_PENDING`.
+    The server appends its headers to the block of the message, which any client has
+    written: they are read however it begins and whatever is in it. Of several answers one
+    need not be one of several: then it has no `ADDED_PENDING`.
     """
     cdef HeaderLine line
     cdef const char* s
@@ -153,21 +179,26 @@ cdef const char* read_added(bytes block, bint batched, Added* added) noexcept:
     if block is None:
         return b"no headers"
     s, n = PyBytes_AS_STRING(block), PyBytes_GET_SIZE(block)
-    if not is_header_block(s, n):
-        return b"headers that cannot be read"
     i = line_end(s, n, 0) + 1
-    while next_header(s, n, &i, &line):
+    while next_header_in(s, n, &i, &line, True):
         which = added_header(line.name, line.name_size)
-        if which >= known or added.found[which].name != NULL:
-            # One of the message itself: the server adds its own behind them.
-            added.has_own = True
-        if which < known:
+        if which < known:  # of several the last, as the message may have some, too
             added.found[which] = line
-    if batched and added.found[ADDED_PENDING].name == NULL:
-        return NULL
+    if (
+        added.found[ADDED_STREAM].name == NULL
+        and added.found[ADDED_SUBJECT].name != NULL
+    ):
+        find_stream(s, &added.found[ADDED_SUBJECT], &added.found[ADDED_STREAM])
+    added.own_size = n
+    for which in range(known):
+        if added.found[which].name != NULL:
+            added.own_size = min(added.own_size, added.found[which].name - s)
+    added.has_own = added.own_size != 10 or memcmp(s, b"NATS/1.0\r\n", 10) != 0
     for which in range(ADDED_PENDING):
         if added.found[which].name == NULL:
             return b"not all of the headers that the server adds"
+    if batched and added.found[ADDED_PENDING].name == NULL:
+        return NULL
     line = added.found[ADDED_SEQUENCE]
     if not parse_number(line.value, line.value_size, &added.sequence):
         return b"its sequence is not a number of 64 bits"
@@ -207,6 +238,7 @@ def read_direct(Msg msg not None, *, bint batched = False) -> "DirectAnswer | No
     answer.has_own = added.has_own
     line = added.found[ADDED_STREAM]
     answer.block = msg.block
+    answer.own_size = added.own_size
     answer.stream_at = line.value - PyBytes_AS_STRING(msg.block)
     answer.stream_size = line.value_size
     answer.batched = batched

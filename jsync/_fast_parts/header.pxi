@@ -51,10 +51,17 @@ cdef Py_ssize_t line_end(const char* s, Py_ssize_t n, Py_ssize_t i) noexcept nog
     return found - s if found != NULL else n
 
 
-cdef bint next_header(
+cdef inline bint next_header(
     const char* s, Py_ssize_t n, Py_ssize_t* at, HeaderLine* line
 ) noexcept nogil:
     """Read the next header of a block, from behind its first line on; False at the end."""
+    return next_header_in(s, n, at, line, False)
+
+
+cdef inline bint next_header_in(
+    const char* s, Py_ssize_t n, Py_ssize_t* at, HeaderLine* line, bint beyond
+) noexcept nogil:
+    """Do the same, `beyond` blank lines too: the block ends where its bytes end."""
     cdef Py_ssize_t a, b, end
     cdef const char* colon
     while at[0] < n:
@@ -63,7 +70,10 @@ cdef bint next_header(
         if b > a and s[b - 1] == c"\r":
             b -= 1
         if a == b:
-            return False
+            if not beyond:
+                return False
+            at[0] = end + 1
+            continue
         at[0] = end + 1
         colon = <const char*>memchr(s + a, c":", b - a)
         if colon == NULL or colon == s + a:
@@ -96,30 +106,39 @@ cdef str status_words(const char* s, Py_ssize_t end):
     return decode_text(s + a, b - a)
 
 
-def parse_headers(block: bytes) -> tuple[int | None, str, Headers]:
+def parse_headers(block: bytes) -> "tuple[int | None, str, Headers | None, str | None]":
     cdef const char* s = PyBytes_AS_STRING(block)
     cdef Py_ssize_t n = PyBytes_GET_SIZE(block)
-    cdef Py_ssize_t i
+    cdef Py_ssize_t i, begin
+    cdef bint found
     cdef HeaderLine line
     cdef dict values = {}
-    cdef str name, text = ""
+    cdef str name, text = "", error = None
     if not is_header_block(s, n):
-        raise ProtocolError("a header block does not begin with NATS/1.0")
+        return None, "", None, "the header block does not begin with NATS/1.0"
     cdef int status = header_status(s, n)
     i = line_end(s, n, 0)
     if status:
         text = status_words(s, i)
     i += 1
-    while next_header(s, n, &i, &line):
+    while True:
+        begin = i
+        found = next_header(s, n, &i, &line)
+        if (line.name - s if found else i) != begin:
+            error = "a line of the header block has no name and colon"
+        if not found:
+            break
         name = decode_text(line.name, line.name_size)
         value = decode_text(line.value, line.value_size)
         if name in values:
             (<list>values[name]).append(value)
         else:
             values[name] = [value]
+    if i < n and line_end(s, n, i) + 1 < n:
+        error = "the header block has a blank line before its end"
     headers = Headers.__new__(Headers)
     headers._values = values
-    return (status or None), text, headers
+    return (status or None), text, headers, error
 
 
 cdef bytes header_bytes(object text, object name):

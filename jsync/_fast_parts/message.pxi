@@ -105,17 +105,24 @@ cdef class Msg:
 
     cdef int decode_block(self) except -1:
         cdef Section here
+        cdef str error = None
         enter(&here, <PyObject*>self)
         try:
             if not self.has_parts:
                 if self.block is None:
-                    self.headers_read = (None, "", None)
+                    self.headers_read = (None, "", None, None)
                 else:
                     self.headers_read = parse_headers(self.block)
                 store_byte(&self.has_parts, True)
-            return 0
+                error = self.headers_read[3]
         finally:
             leave(&here)
+        if error is not None and self.outbox is not None:
+            self.outbox.report(UnreadableHeadersError(
+                f"the headers of a message on {self.subject!r} are unreadable: {error}",
+                subject=self.subject,
+            ))
+        return 0
 
     cdef int decode_subject(self) except -1:
         cdef Section here
@@ -146,12 +153,22 @@ cdef class Msg:
 
     @property
     def headers(self) -> Headers | None:
-        """The headers. None if there are none.
+        """The headers. None if there are none, or if they are unreadable.
 
-        Raises:
-            ProtocolError: The headers are not readable.
+        Other clients may publish any bytes as headers. `headers_error` has the reason, and
+        `on_error` gets an `UnreadableHeadersError` when you first read them.
         """
         return self.read_block()[2]
+
+    @property
+    def headers_error(self) -> str | None:
+        """Why headers, or some of them, are unreadable. None: all are readable."""
+        return self.read_block()[3]
+
+    @property
+    def raw_headers(self) -> bytes | None:
+        """The header block as bytes. None if there are no headers."""
+        return self.block
 
     @property
     def status(self) -> int | None:

@@ -90,6 +90,8 @@ cdef class Outbox:
     cdef list acks  # of the one message made by its user that has this outbox; else None
     cdef public object requester  # until it is closed
     """Sends a request for `JetStreamMsg.ack_sync`: `(subject, data, timeout) -> Msg`."""
+    cdef public object reporter  # until it is closed
+    """Gets an error that no call raises: `(error) -> None`. Must not block."""
 
     def __cinit__(self):
         pthread_mutex_init(&self.mutex, NULL)
@@ -288,11 +290,12 @@ cdef class Outbox:
     def close(self, error: "Exception") -> int:
         """Refuse every further write with `error`; returns the bytes thrown away."""
         cdef size_t lost
-        cdef object line, requester
+        cdef object line, requester, reporter
         cdef Section here
         enter(&here, <PyObject*>self)
         line, requester, before = self.line, self.requester, self.error
-        self.line = self.requester = None
+        reporter = self.reporter
+        self.line = self.requester = self.reporter = None
         self.error = error
         leave(&here)
         self.lock_settled()
@@ -310,7 +313,7 @@ cdef class Outbox:
         self.owed = False
         self.wake_blocked()
         pthread_mutex_unlock(&self.mutex)
-        del before, line, requester  # after the mutex is given back
+        del before, line, requester, reporter  # after the mutex is given back
         return lost
 
     def take(self, most: int) -> bytes:
@@ -460,6 +463,19 @@ cdef class Outbox:
             check_fork(self.generation)
             raise self.refusal()
         requester(subject, data, timeout)
+        return 0
+
+    cdef int report(self, object error) except -1:
+        """Report an error, unless the connection is closed or another process's."""
+        cdef object reporter
+        cdef Section here
+        if self.generation != jsync_forks:
+            return 0
+        enter(&here, <PyObject*>self)
+        reporter = self.reporter  # `close` may take it away meanwhile
+        leave(&here)
+        if reporter is not None:
+            reporter(error)
         return 0
 
     cdef object what_failed(self):

@@ -224,6 +224,7 @@ class Session:
                 options.on_error,
                 later=partial(self.call_later, NO_THREAD_SECONDS),
             )
+            self.outbox.reporter = self.report
             inbox = f"{options.inbox_prefix}.{os.urandom(11).hex()}"
             self.replies = Replies(f"{inbox}.")
             self.timers = Timers()
@@ -254,6 +255,11 @@ class Session:
         )
         error.__cause__ = self.error
         return error
+
+    def report(self, error: Exception) -> None:
+        """Give `on_error` an error that no call raises. Never blocks."""
+        self.last_error = error
+        self.callbacks.report(error)
 
     # Subscriptions --------------------------------------------------------------------
 

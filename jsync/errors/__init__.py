@@ -29,6 +29,7 @@ Error
     │   └── InvalidBucketNameError  InvalidKeyError  InvalidObjectNameError
     ├── InvalidSubjectError           a subject is not valid (also ValueError)
     ├── InvalidHeaderError            a header is not valid (also ValueError)
+    ├── UnreadableHeadersError        a message with headers that are none
     ├── MaxPayloadError               larger than the server accepts (also ValueError)
     ├── NoRespondersError             nobody listens on the subject of a request
     ├── NoReplySubjectError           the message has nobody to respond to
@@ -307,6 +308,7 @@ from .client import (
     SubscriptionClosedError as SubscriptionClosedError,
     TimeoutError as TimeoutError,
     TLSError as TLSError,
+    UnreadableHeadersError as UnreadableHeadersError,
     UnsupportedPlatformError as UnsupportedPlatformError,
     WebSocketError as WebSocketError,
     WorkerError as WorkerError,

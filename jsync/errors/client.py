@@ -225,6 +225,20 @@ class InvalidHeaderError(Error, ValueError):
     """
 
 
+class UnreadableHeadersError(Error):
+    """The header block of a message is not one of NATS, or only a part of it is.
+
+    `on_error` gets it when you first read the headers of the message. You receive the message
+    with the headers that are readable. `Msg.headers_error` has the reason, and
+    `Msg.raw_headers` has the bytes. Another client published them.
+    """
+
+    def __init__(self, message: str, *, subject: str = "") -> None:
+        super().__init__(message)
+        self.subject = subject
+        """The subject of the message."""
+
+
 class MaxPayloadError(Error, ValueError):
     """Headers and payload together exceed the `max_payload` of the server. Nothing was sent.
 

@@ -8,15 +8,10 @@ from typing import Any, Final, Self
 import msgspec
 
 from .._fast import DirectAnswer, Msg, parse_headers, read_direct
-from ..errors import JetStreamError, ProtocolError
+from ..errors import JetStreamError
 from ..headers import Headers
 
 _MOST: Final = (1 << 64) - 1
-_ADDED: Final = frozenset(
-    ("Nats-Stream", "Nats-Subject", "Nats-Sequence", "Nats-Time-Stamp")
-)
-"""Headers that a direct get puts behind the message's own (ADR-31)."""
-_ADDED_IN_BATCHES: Final = _ADDED | {"Nats-Num-Pending", "Nats-Last-Sequence"}
 
 
 class StoredMessage(msgspec.Struct, frozen=True, kw_only=True):
@@ -27,7 +22,11 @@ class StoredMessage(msgspec.Struct, frozen=True, kw_only=True):
     """The sequence of the message in the stream."""
     data: bytes = b""
     headers: Headers | None = None
-    """The headers. None if there are none."""
+    """The headers. None if there are none, or if they are unreadable."""
+    headers_error: str | None = None
+    """Why headers, or some of them, are unreadable. None: all are readable."""
+    raw_headers: bytes | None = None
+    """The header block as bytes. None if there are no headers."""
     timestamp: datetime
     """When the stream stored the message: aware, UTC, microseconds."""
     stream: str
@@ -48,12 +47,15 @@ class StoredMessage(msgspec.Struct, frozen=True, kw_only=True):
             JetStreamError: The object is not a message.
         """
         try:
-            block = base64.b64decode(message.get("hdrs") or "")
+            block = base64.b64decode(message.get("hdrs") or "") or None
+            headers, error = _headers_of(block)
             return cls(
                 subject=str(message["subject"]),
                 sequence=_sequence(message["seq"]),
                 data=base64.b64decode(message.get("data") or ""),
-                headers=(parse_headers(block)[2] or None) if block else None,
+                headers=headers,
+                headers_error=error,
+                raw_headers=block,
                 timestamp=_time(message["time"]),
                 stream=stream,
             )
@@ -90,11 +92,15 @@ class StoredMessage(msgspec.Struct, frozen=True, kw_only=True):
         Returns:
             The message.
         """
+        block = answer.own_block
+        headers, error = _headers_of(block)
         return cls(
             subject=answer.subject,
             sequence=answer.sequence,
             data=msg.data,
-            headers=_own(msg, answer) if answer.has_own else None,
+            headers=headers,
+            headers_error=error,
+            raw_headers=block,
             timestamp=answer.timestamp,
             stream=answer.stream,
         )
@@ -117,18 +123,27 @@ def direct_answer(msg: Msg, *, batched: bool) -> DirectAnswer | None:
         raise JetStreamError(f"not a stored message: {error}") from error
 
 
-def _own(msg: Msg, answer: DirectAnswer) -> Headers | None:
-    headers = msg.headers or Headers()
-    added = _ADDED_IN_BATCHES if answer.batched else _ADDED
-    own = {
-        # A republished message has headers of the same names, too.
-        name: headers.get_all(name)[: -1 if name in added else None]
-        for name in headers
-    }
-    return Headers(own) or None
+def is_stored(msg: Msg) -> bool:
+    """Whether a reply with a status is a stored message all the same.
+
+    Any client may publish a header block that has a status.
+    """
+    try:
+        read_direct(msg)
+    except ValueError:
+        return False
+    return True
 
 
-_WRONG: Final = (KeyError, TypeError, ValueError, OverflowError, ProtocolError)
+def _headers_of(block: bytes | None) -> tuple[Headers | None, str | None]:
+    """The headers in a block, and why some are unreadable."""
+    if block is None:
+        return None, None
+    _, _, headers, error = parse_headers(block)
+    return headers or None, error
+
+
+_WRONG: Final = (KeyError, TypeError, ValueError, OverflowError)
 """What reading raises for a message that cannot be."""
 
 

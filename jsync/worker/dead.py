@@ -11,7 +11,6 @@ from ..errors import (
     JetStreamError,
     MessageNotFoundError,
     PermissionsError,
-    ProtocolError,
     SubscriptionClosedError,
     TimeoutError as LateError,
 )
@@ -114,8 +113,6 @@ class Stranded:
         except Error as error:
             if origin is None:
                 self._report(error)
-                if isinstance(error.__cause__, ProtocolError):
-                    return True  # nobody can read its headers
             else:
                 self._told("kept")
                 self._report(unburied(origin, subject, error))

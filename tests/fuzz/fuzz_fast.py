@@ -77,8 +77,8 @@ def pieces_of(data: bytes) -> list[bytes]:
 
 
 def read_headers(block: bytes) -> tuple[Any, ...]:
-    status, words, headers = _fast.parse_headers(block)
-    return status, words, shown_headers(headers)
+    status, words, headers, error = _fast.parse_headers(block)
+    return status, words, shown_headers(headers), error is not None
 
 
 def read_ack_subject(subject: str) -> tuple[Any, ...]:

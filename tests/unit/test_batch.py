@@ -54,7 +54,9 @@ def read_frame(frame: bytes) -> tuple[str, str, dict[str, str], bytes]:
     assert rest.endswith(b"\r\n")
     block, data = rest[: int(headers)], rest[int(headers) : -2]
     assert block.endswith(b"\r\n\r\n")
-    return subject, "".join(reply), dict(parse_headers(block)[2].pairs()), data
+    found = parse_headers(block)[2]
+    assert found is not None
+    return subject, "".join(reply), dict(found.pairs()), data
 
 
 # The messages of a batch ----------------------------------------------------------------

@@ -327,12 +327,14 @@ def test_every_status_has_its_own_error(line: str, kind: type[errors.Error]) -> 
 
 def test_a_server_that_answers_one_by_one_is_too_old() -> None:
     headers = {"Nats-Stream": "S", "Nats-Subject": "a", "Nats-Sequence": "1"}
+    headers["Nats-Time-Stamp"] = "2026-01-01T00:00:00Z"
     with pytest.raises(errors.UnsupportedFeatureError, match=r"2\.11"):
         Range().take(Msg("inbox", b"", headers=headers))
 
 
 def test_a_reply_that_is_no_stored_message_raises() -> None:
     for headers in (
+        {"Nats-Stream": "S", "Nats-Subject": "a", "Nats-Sequence": "1"},
         {"Nats-Num-Pending": "1"},
         {"Nats-Num-Pending": "1", "Nats-Subject": "a", "Nats-Sequence": "x"},
     ):

@@ -191,7 +191,7 @@ def test_the_end_of_a_long_traceback_is_kept() -> None:
 def test_any_text_can_be_sent(text: str) -> None:
     value = one_line(text)
     block = encode_headers({"A": value})
-    assert parse_headers(block)[2].get("A", "") == value
+    assert (parse_headers(block)[2] or jsync.Headers()).get("A", "") == value
 
 
 @given(st.text(st.sampled_from('\\"\nan\t ')))

@@ -13,7 +13,6 @@ from ...errors import (
     InvalidHeaderError,
     MaxPayloadError,
     MessageGivenUpError,
-    ProtocolError,
 )
 from ..publishing.publish import publish
 from .engine import Origin, dead_letter_headers, words_of
@@ -108,7 +107,7 @@ class Retrier:
         subject = self._policy.dead_letter
         if subject is not None:
             try:
-                self.bury(origin, msg.data, _headers_of(msg), reason, error)
+                self.bury(origin, msg.data, msg.headers, reason, error)
             except Error as failure:
                 self._report(unburied(origin, subject, failure))
                 msg.nak(max(self._policy.delay(origin.attempts), LEAST_PAUSE))
@@ -152,13 +151,6 @@ class Retrier:
                 if not headers:
                     raise
                 headers = None  # another client sent invalid header names
-
-
-def _headers_of(msg: JetStreamMsg) -> HeadersLike | None:
-    """The headers of a message. None if it has none, or if nobody can read them."""
-    with contextlib.suppress(ProtocolError):
-        return msg.headers
-    return None
 
 
 def given_up(

@@ -22,7 +22,7 @@ from ...errors import (
 from ...headers import Headers
 from ...models import StoredMessage, check_filter
 from ...models.codec import wire_time
-from ...models.stored import direct_answer
+from ...models.stored import direct_answer, is_stored
 from ..replies import api_error
 from ..versions import DIRECT_BATCH, unsupported
 
@@ -76,7 +76,7 @@ class Pages(Generic[Item]):
 
     def take(self, msg: Msg) -> Item | Step:
         """What an answer means; raises the error that it is."""
-        if msg.status is not None:
+        if msg.status is not None and not is_stored(msg):
             return self._status(msg)
         answer = direct_answer(msg, batched=True)
         if answer is None:

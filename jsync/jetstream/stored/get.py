@@ -29,6 +29,7 @@ from ...errors import (
 )
 from ...models import StoredMessage, check_filter
 from ...models.codec import wire_time
+from ...models.stored import is_stored
 from ..management import stream_info
 from ..publishing.publish import RETRY_SECONDS
 from ..versions import DIRECT_BATCH, GET_BY_TIME
@@ -137,9 +138,9 @@ def _direct_get(
     else:
         data = _encode(wanted)
     msg = request(api.session, subject, data, deadline - monotonic())
-    if msg.status == 404:
-        return None
-    if msg.status is not None:
+    if msg.status is not None and not is_stored(msg):
+        if msg.status == 404:
+            return None
         raise direct_error(msg.status, msg.status_text)
     return StoredMessage.from_direct(msg)
 
