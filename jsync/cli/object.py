@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from jsync.errors import ConfigError
+from jsync.errors import BadObjectInfoError, ConfigError
 
 from .asking import confirm, force_option
 from .completion import FILE, OBJECT, STORE
+from .failures import say, words_of
 from .family import Family
 from .listing import write_names
 from .output import byte_output, echo, write_facts, write_json, write_line, write_table
@@ -40,8 +41,11 @@ def object_() -> None:
 @click.option("--names", "-n", is_flag=True, help="Write only the names.")
 @click.pass_obj
 def list_(settings: Settings, store: str | None, names: bool) -> None:
-    """List the stores, or the objects of one."""
-    with settings.connect() as nc:
+    """List the stores, or the objects of one.
+
+    Objects whose info cannot be read are named on the standard error.
+    """
+    with settings.connect(on_error=lambda error: say(words_of(error))) as nc:
         js = settings.jetstream(nc)
         if store is None and names:
             write_names(js.object_store_names(), settings)
@@ -207,7 +211,7 @@ def get(
 def _last_part(name: str) -> str:
     """The name of a file in this directory, whatever somebody has called an object."""
     part = name.replace("\\", "/").rpartition("/")[2]
-    if part in ("", ".", "..") or "\x00" in part:
+    if part in ("", ".", "..") or "\x00" in part or Path(part).name != part:
         raise ConfigError(f"no file can be called {name!r}; name one with --output")
     return part
 
@@ -223,8 +227,11 @@ def rm(settings: Settings, store: str, name: str | None, force: bool) -> None:
         js = settings.jetstream(nc)
         found = js.object_store(store)
         if name is not None:
-            size = found.info(name).size
-            confirm(f"Delete object {name} of {size:,} bytes?", force=force)
+            try:
+                size = f"of {found.info(name).size:,} bytes"
+            except BadObjectInfoError:
+                size = "whose info cannot be read"
+            confirm(f"Delete object {name} {size}?", force=force)
             found.delete(name)
         else:
             size = found.status().size
@@ -306,6 +313,7 @@ def check(
         "uploads": result.uploads,
         "incomplete": result.incomplete,
         "renamed": result.renamed,
+        "unreadable": result.unreadable,
     }
     if settings.json:
         write_json(facts)
@@ -319,6 +327,7 @@ def check(
             f"former names, {word}": result.renamed,
             "chunks too young to tell": uploads,
             "incomplete objects": result.incomplete,
+            "unreadable infos": result.unreadable,
         },
     )
 

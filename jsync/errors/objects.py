@@ -73,4 +73,20 @@ class ChunkOrderError(JetStreamError):
 
 
 class BadObjectInfoError(CodecError):
-    """A message of the store is not a valid info. Another program may have stored it."""
+    """A message of the store is not a valid info. Another program may have stored it.
+
+    Put the object again, or delete it. Lists and watches pass over such a message, and
+    report it to `on_error`. `ObjectStore.check` lists all of them.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        key: str = "",
+        revision: int = 0,
+        name: str | None = None,
+    ) -> None:
+        super().__init__(message, key=key, revision=revision)
+        self.name = name
+        """The name of the object. None: no name leads to that message."""

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from jsync.jetstream.objects.engine import encode_name
+
 from ..server.objects.support import noise
 from ..server.support import Thread
 
@@ -113,6 +115,25 @@ def test_changes_are_watched(jsync: Jsync, files: ObjectStore) -> None:
     while not watching.ended:
         files.put("c", b"1")
     assert watching.result().documents[0]["name"] == "c"
+
+
+def test_an_object_whose_info_cannot_be_read_is_named_and_deleted(
+    jsync: Jsync, js: JetStream, files: ObjectStore
+) -> None:
+    files.put("a", b"1")
+    files.put("\x1b[31mb", b"2")
+    js.publish(f"$O.{files.bucket}.M.{encode_name('bad')}", b'{"name":"\x1b[31m')
+    listed = jsync("object", "ls", files.bucket, "--names")
+    assert listed.lines == ["a", "\\u001b[31mb"]
+    assert "'bad'" in listed.errors
+    assert "\x1b[31m" not in listed.errors
+    check = ("object", "check", files.bucket)
+    assert jsync(*check, "--json").json["unreadable"] == ["bad"]
+    assert ["unreadable infos", "bad"] in jsync(*check).rows
+    assert jsync("object", "info", files.bucket, "bad").code == 1
+    assert jsync("object", "rm", files.bucket, "bad", "-f").code == 0
+    assert jsync(*check, "--json").json["unreadable"] == []
+    assert files.get("a") == b"1"
 
 
 def test_a_store_is_checked_and_sealed(

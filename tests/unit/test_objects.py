@@ -20,12 +20,14 @@ from jsync.jetstream.objects.config import ObjectStoreConfig
 from jsync.jetstream.objects.engine import (
     Layout,
     check_object,
+    decode_name,
     deleted_info,
     digest_text,
     encode_info,
     encode_name,
     known_digest,
     new_nuid,
+    tokens_of,
 )
 from jsync.jetstream.objects.hashing import INLINE, Hashing
 from jsync.jetstream.objects.places import NEAR, Places
@@ -132,16 +134,73 @@ def test_an_info_of_another_client_may_have_more_or_less() -> None:
         b'{"name":"a"}',
         b'{"name":"a","nuid":"N","size":-1}',
         b'{"name":"a","nuid":"N","chunks":1.5}',
-        b'{"name":"a","nuid":"N","headers":{"a":1}}',
+        b'{"name":"a","nuid":"N","digest":7}',
+        b'{"name":"a","nuid":"N","deleted":"yes"}',
         b'{"name":"a","nuid":"N","options":7}',
+        b'{"name":"a","nuid":"N","options":{"link":{"name":"b"}}}',
+        b'{"name":"a","nuid":">"}',
+        b'{"name":"a","nuid":"a.b"}',
+        b'{"name":"a","nuid":"N","size":9223372036854775808}',
         b'{"name":"a","nuid":"N","x":' + b"[" * 100_000,
     ],
-    ids=range(11),
+    ids=range(16),
 )
 def test_the_error_of_an_invalid_info_names_its_revision(data: bytes) -> None:
     with pytest.raises(errors.BadObjectInfoError, match="revision 7") as caught:
         LAYOUT.info(stored(data))
     assert (caught.value.key, caught.value.revision) == ("YQ==", 7)
+    assert caught.value.name == "a"
+    former = LAYOUT.occupied(stored(data))
+    assert (former.name, former.chunks, former.revision) == ("a", 0, 7)
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({"headers": {"k": "v"}}, {"headers": {"k": "v"}}),  # nats-py, NATS.Net
+        ({"headers": {"k": ["v", "w"]}}, {"headers": {"k": ["v", "w"]}}),
+        ({"headers": {"k": 1, "l": None, "m": [2]}}, {"headers": {"k": "1", "m": "2"}}),
+        ({"headers": [["k", "v"]]}, {"headers": {}}),
+        ({"metadata": {"n": 1, "o": None}}, {"metadata": {"n": "1"}}),
+        (
+            {"metadata": [{"owner": "infra"}]},
+            {"metadata": {"owner": "infra"}},
+        ),  # ADR-20
+        ({"description": {"a": [1]}}, {"description": '{"a":[1]}'}),
+        ({"options": {"max_chunk_size": "7"}}, {"chunk_size": None}),
+        ({"bucket": "another", "name": "another"}, {"bucket": "B", "name": "a"}),
+        ({"name": None, "mtime": 7, "digest": None}, {"name": "a", "digest": None}),
+        ({"deleted": True, "nuid": ">", "size": "x"}, {"deleted": True, "nuid": ""}),
+    ],
+    ids=range(11),
+)
+def test_infos_of_other_clients_are_read(
+    fields: dict[str, Any], expected: dict[str, Any]
+) -> None:
+    record = {"name": "a", "bucket": "B", "nuid": "N", "size": 1, "chunks": 1, **fields}
+    info = LAYOUT.info(stored(json.dumps(record).encode()))
+    assert {name: getattr(info, name) for name in expected} == expected
+
+
+def test_a_link_of_nats_js_has_no_id() -> None:
+    link = b'{"name":"a","bucket":"C","options":{"link":{"bucket":"C","name":"b"}}}'
+    info = LAYOUT.info(stored(link))
+    assert info.link == jsync.ObjectLink(bucket="C", name="b")
+    assert (info.bucket, info.nuid) == ("B", "")
+
+
+def test_a_name_has_two_subjects_if_its_encodings_differ() -> None:
+    assert tokens_of("a") == ("YQ==",)
+    assert tokens_of("*.>") == ("Ki4-", "Ki4+")  # jnats writes the second one
+    assert [decode_name(token) for token in tokens_of("*.>")] == ["*.>"] * 2
+    for token in ("", "YQ", "YQ=", "Y Q==", "YQ==.YQ==", ">", "/w==", "=="):
+        assert decode_name(token) is None
+
+
+@pytest.mark.parametrize("nuid", [">", "*", "a.b", "", "a b", "a*", "\x00", "a" * 256])
+def test_no_id_becomes_the_subject_of_others(nuid: str) -> None:
+    with pytest.raises(errors.BadObjectInfoError):
+        LAYOUT.chunk_subject(nuid)
 
 
 def test_a_deleted_object_leaves_the_same_info_as_in_the_other_clients() -> None:
@@ -165,8 +224,9 @@ def test_digests_are_compared_as_bytes_in_every_spelling() -> None:
         text.rstrip("="),
         text.replace("SHA-256", "sha-256"),
         text.replace("-", "+").replace("_", "/").replace("SHA+256", "SHA-256"),
+        f"SHA-256={digest.hex()}",
     ]
-    assert [known_digest(spelling) for spelling in spellings] == [digest] * 4
+    assert [known_digest(spelling) for spelling in spellings] == [digest] * 5
     assert known_digest(None) is known_digest("") is known_digest("MD5=abc") is None
     assert known_digest("SHA-256=a") == known_digest("SHA-256=ä") == b""
 

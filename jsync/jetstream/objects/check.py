@@ -1,23 +1,40 @@
-"""Find the remains of crashes in a store, and remove them."""
+"""Find the remains of crashes in a store, and remove them.
+
+Others put, rename and delete while a check looks. So a check removes only what two listings of
+the infos confirm, both after the count of the chunks: chunks that no info refers to, up to the
+last one that was old enough, and infos up to the revision that was seen. Whatever comes later
+stays, and a check may be cut short between any two steps.
+"""
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
+import math
+from datetime import timedelta
+from time import monotonic
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
 from ...errors import MessageNotFoundError
-from ..management import stream_info
 from ..stored.get import get_message
-from ..watching.driver import open_changes
-from .watch import ObjectWatch
+from .remains import Listing, is_chunk_key
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Mapping
+    from datetime import datetime
 
+    from ...errors import BadObjectInfoError
+    from ...models import StoredMessage
     from .driver import Objects
     from .engine import ObjectInfo
+
+CONFIRM_SECONDS = 1.0
+"""How long after the first listing the second one comes, unless `older_than` is shorter.
+
+Some clients remove the info of the old name before they store that of the new one, so that
+for a moment no info refers to the chunks."""
+LISTING_SECONDS = 1.0
+"""The age of a listing at which it is made again before more is removed."""
 
 
 class StoreCheck(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,21 +48,17 @@ class StoreCheck(msgspec.Struct, frozen=True, kw_only=True):
     """Names of objects that have fewer or more chunks than their info says."""
     renamed: list[str]
     """Former names of objects, left by a rename that was cut short."""
+    unreadable: list[str] = []
+    """Names of objects whose info cannot be read, and the subjects of messages to which no
+    name leads. They stay, as do all chunks that these messages mention."""
 
 
-def read_infos(
-    objects: Objects, timeout: float | None, *, deleted: bool
-) -> Iterator[ObjectInfo]:
-    """Iterate over the infos of a store.
+class Orphan(NamedTuple):
+    """Chunks that no info refers to."""
 
-    Raises:
-        BadObjectInfoError: A message of the store is not a valid info.
-    """
-    changes = open_changes(
-        objects.api, objects.layout, (), ignore_deletes=not deleted, timeout=timeout
-    )
-    with ObjectWatch(changes) as watch:
-        yield from watch.initial()
+    chunks: int
+    last: int
+    """The sequence of the last one."""
 
 
 def check_store(
@@ -56,88 +69,144 @@ def check_store(
     Chunks are counted before the infos are read: those of a put that ends in between are
     known by its info.
     """
-    layout = objects.layout
-    counts, now = _count(objects, layout.chunks + ">", timeout)
-    limit = now - timedelta(seconds=older_than)
-    newest: dict[str, ObjectInfo] = {}
-    removed_ids: set[str] = set()
-    renamed: list[ObjectInfo] = []
-    for info in read_infos(objects, timeout, deleted=True):
-        if info.deleted:
-            # During a rename, the chunks pass from this object to another one.
-            if info.renamed_to is None or info.modified <= limit:
-                removed_ids.add(info.nuid)
-        elif not info.is_link:
-            other = newest.get(info.nuid, info)
-            if other is not info:
-                former = info if info.renamed_to == other.name else other
-                renamed.append(former)
-                info = other if former is info else info
-            newest[info.nuid] = info
-    orphans: dict[str, int] = {}
-    uploads: dict[str, int] = {}
-    for nuid, count in counts.items():
-        if nuid in newest:
-            continue
-        is_old = nuid in removed_ids or _is_older(objects, nuid, limit, timeout)
-        (orphans if is_old else uploads)[nuid] = count
-    broken = [
-        info
-        for info in newest.values()
-        if counts.get(info.nuid, 0) != info.chunks
-        and not _is_whole(objects, info, timeout)
-    ]
-    # The new name has other chunks by now.
-    renamed += [info for info in broken if info.renamed_to is not None]
-    incomplete = [info.name for info in broken if info.renamed_to is None]
-    if remove:
-        for nuid in orphans:
-            objects.remove_chunks(nuid, timeout)
-        for info in renamed:
-            objects.remove_info(info, timeout)
-    return StoreCheck(
-        orphans=orphans,
-        uploads=uploads,
-        incomplete=incomplete,
-        renamed=[info.name for info in renamed],
-    )
+    counts, now = objects.count_chunks(objects.layout.chunks + ">", timeout)
+    check = _Check(objects, counts, now - timedelta(seconds=older_than), timeout)
+    if check.needs_pause:
+        objects.api.session.sleep(min(older_than, CONFIRM_SECONDS))
+    return check.confirmed(remove)
 
 
-def _count(
-    objects: Objects, subject: str, timeout: float | None
-) -> tuple[dict[str, int], datetime]:
-    """How many chunks there are of each id, and the time of the server."""
-    layout = objects.layout
-    info = stream_info(
-        objects.api, layout.stream, timeout=timeout, subjects_filter=subject
-    )
-    counts = {
-        name.removeprefix(layout.chunks): count
-        for name, count in (info.state.subjects or {}).items()
-    }
-    return counts, info.ts or datetime.now(UTC)
+class _Check:
+    """One check: what the first listing shows, and what the second one confirms."""
 
+    def __init__(
+        self,
+        objects: Objects,
+        counts: Mapping[str, int],
+        limit: datetime,
+        timeout: float | None,
+    ) -> None:
+        self._objects = objects
+        self._limit = limit
+        self._timeout = timeout
+        self._counts = {key: counts[key] for key in counts if is_chunk_key(key)}
+        self._strange = [key for key in counts if not is_chunk_key(key)]
+        self._listing = self._list()
+        self._listed = -math.inf
+        self._orphans: dict[str, Orphan] = {}
+        self._uploads: dict[str, int] = {}
+        self._sort_chunks()
+        self._incomplete: list[ObjectInfo] = []
+        self._moved: list[ObjectInfo] = []
+        self._sort_objects()
 
-def _is_older(
-    objects: Objects, nuid: str, limit: datetime, timeout: float | None
-) -> bool:
-    """Whether the last chunk of an id was stored before `limit`."""
-    try:
-        message = get_message(
-            *(objects.api, objects.layout.stream),
-            last_by_subject=objects.layout.chunk_subject(nuid),
-            direct=False,
-            timeout=timeout,
+    @property
+    def needs_pause(self) -> bool:
+        """Whether something is to be removed for its age alone."""
+        return not self._listing.deleted.issuperset(self._orphans)
+
+    def confirmed(self, remove: bool) -> StoreCheck:
+        """What is found a second time; removes it."""
+        first = self._listing
+        orphans: dict[str, int] = {}
+        for nuid, orphan in self._orphans.items():
+            if self._second().refers_to(nuid):
+                continue
+            last = self._last_chunk(nuid)
+            if last is None:
+                continue
+            if last.sequence != orphan.last:
+                self._uploads[nuid] = orphan.chunks
+                continue
+            orphans[nuid] = orphan.chunks
+            if remove:
+                self._objects.remove_old(nuid, orphan.last, self._timeout)
+        renamed: list[str] = []
+        for info in (*first.former, *self._moved):
+            listing = self._second()
+            if listing.confirms(info) or (info in self._moved and listing.has(info)):
+                renamed.append(info.name)
+                if remove:
+                    self._objects.remove_info(info, self._timeout)
+        return StoreCheck(
+            orphans=orphans,
+            uploads=self._uploads,
+            incomplete=[info.name for info in self._incomplete],
+            renamed=renamed,
+            unreadable=self._unreadable(first),
         )
-    except MessageNotFoundError:
-        return False  # deleted in the meantime
-    return message.timestamp <= limit
 
+    # What there is --------------------------------------------------------------------
 
-def _is_whole(objects: Objects, info: ObjectInfo, timeout: float | None) -> bool:
-    """Whether an object has its chunks by now, or is another one."""
-    counts, _ = _count(objects, objects.layout.chunk_subject(info.nuid), timeout)
-    if counts.get(info.nuid, 0) == info.chunks:
-        return True
-    current = objects.last(info.name, timeout)
-    return current is None or current.nuid != info.nuid
+    def _list(self) -> Listing:
+        unreadable: list[tuple[BadObjectInfoError, bytes]] = []
+        infos = self._objects.infos(
+            self._timeout,
+            deleted=True,
+            on_bad=lambda error, data: unreadable.append((error, data)),
+        )
+        return Listing(list(infos), unreadable, self._limit)
+
+    def _second(self) -> Listing:
+        """A listing that is later than the first one, and young."""
+        if monotonic() - self._listed > LISTING_SECONDS:
+            began = monotonic()
+            self._listing = self._list()
+            self._listed = began
+        return self._listing
+
+    def _sort_chunks(self) -> None:
+        for nuid, count in self._counts.items():
+            if self._listing.refers_to(nuid):
+                continue
+            last = self._last_chunk(nuid)
+            if last is None:
+                continue  # somebody has removed them meanwhile
+            if nuid in self._listing.deleted or last.timestamp <= self._limit:
+                self._orphans[nuid] = Orphan(count, last.sequence)
+            else:
+                self._uploads[nuid] = count
+
+    def _sort_objects(self) -> None:
+        for info in self._listing.objects:
+            if self._counts.get(info.nuid, 0) == info.chunks:
+                continue
+            found = self._chunks_now(info)
+            if found in (None, info.chunks):
+                continue
+            if info.renamed_to is not None and not found:
+                # The object of its new name was replaced or deleted, with the chunks.
+                self._moved.append(info)
+            else:
+                self._incomplete.append(info)
+
+    def _chunks_now(self, info: ObjectInfo) -> int | None:
+        """How many chunks an object has by now. None: it was replaced or deleted."""
+        subject = self._objects.layout.chunk_subject(info.nuid)
+        counts, _ = self._objects.count_chunks(subject, self._timeout)
+        current = self._objects.occupied(info.name, self._timeout)
+        if current is None or current.nuid != info.nuid or current.deleted:
+            return None
+        return counts.get(info.nuid, 0)
+
+    def _last_chunk(self, nuid: str) -> StoredMessage | None:
+        layout = self._objects.layout
+        try:
+            return get_message(
+                *(self._objects.api, layout.stream),
+                last_by_subject=layout.chunks + nuid,
+                direct=False,
+                timeout=self._timeout,
+            )
+        except MessageNotFoundError:
+            return None
+
+    def _unreadable(self, listing: Listing) -> list[str]:
+        layout = self._objects.layout
+        infos = [
+            error.name or layout.infos + error.key for error, _ in listing.unreadable
+        ]
+        return [*infos, *(layout.chunks + key for key in self._strange)]
+
+    def __repr__(self) -> str:
+        return f"<Check of {self._objects.layout.bucket!r}>"

@@ -136,7 +136,7 @@ class Download:
     def _open(self, sequence: int, ahead: int) -> tuple[Chunks, Chunk | None]:
         """Chunks from a sequence on, and the first of them."""
         objects = self._objects
-        if self._info.chunks == 1:
+        if self._info.chunks == 1 and self._info.digest is not None:
             stream = self._only()
             return stream, next(stream, None)
         if self._direct and objects.direct_pages:
@@ -207,10 +207,16 @@ class Download:
             self._late = monotonic() + self._seconds
         if not objects.layout.replicated or monotonic() >= self._late:
             raise ObjectIncompleteError(
-                f"chunk {self.index + 1} of {self._info.chunks} is missing: {name!r} in "
-                f"store {objects.layout.bucket!r}; put the object again"
+                f"chunk {self.index + 1} of {self._info.chunks} is missing, or the store "
+                f"has more chunks: {name!r} in store {objects.layout.bucket!r}; put the "
+                "object again"
             )
         objects.api.session.sleep(LAG_SECONDS)
+
+    def is_empty(self) -> bool:
+        """Whether there is no chunk at all; blocks."""
+        counts, _ = self._objects.count_chunks(self._subject, self._seconds)
+        return not counts
 
     def close(self) -> None:
         """Let the server stop; the next chunk is asked for anew."""

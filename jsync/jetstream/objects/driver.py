@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from datetime import UTC, datetime
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
@@ -23,17 +23,30 @@ from ...errors import (
 )
 from ..buckets import driver as buckets
 from ..buckets.engine import PASSING
-from ..management import purge_stream
+from ..management import purge_stream, stream_info
 from ..publishing.options import publish_headers
 from ..publishing.publish import RETRY_SECONDS, publish
 from ..publishing.publisher import Publisher
 from ..stored.get import direct_get_last, get_message
-from .engine import ROLLUP, STREAM_PREFIX, Layout, check_object, encode_info
+from ..watching.driver import open_changes
+from .engine import (
+    ROLLUP,
+    STREAM_PREFIX,
+    Layout,
+    UnreadableInfo,
+    check_object,
+    deleted_info,
+    encode_info,
+    new_nuid,
+    tokens_of,
+)
+from .watch import ObjectWatch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
-    from ...models import StoredMessage
+    from ...errors import BadObjectInfoError
+    from ...models import StoredMessage, StreamInfo
     from ..api import API
     from .engine import ObjectInfo
 
@@ -47,6 +60,12 @@ DOUBT_SECONDS = 2.0
 """How long an info that is put goes without an answer before it is sent again."""
 
 PAUSE_SECONDS = 0.1
+SURE_SECONDS = 1.0
+"""How long a put or a rename may take before it looks whether its chunks are still there.
+
+A check removes no chunk that is younger, unless its `older_than` is less."""
+
+Answer = TypeVar("Answer")
 
 
 def open_objects(api: API, bucket: str, timeout: float | None) -> Objects:
@@ -86,44 +105,122 @@ class Objects:
 
     # Infos ----------------------------------------------------------------------------
 
-    def info(self, name: str, timeout: float | None) -> ObjectInfo:
-        """The info of an object, from any server that has it; raises if it was deleted."""
-        info = self.last(name, timeout, direct=self.layout.direct)
-        if info is None or info.deleted:
-            raise self.layout.missing(name, deleted=info is not None)
+    def info(
+        self,
+        name: str,
+        timeout: float | None,
+        *,
+        by_leader: bool = False,
+        include_deleted: bool = False,
+    ) -> ObjectInfo:
+        """The info of an object, from any server that has it; raises if it was deleted.
+
+        A server that is behind the leader may not have it yet, so the leader says whether it
+        is missing.
+        """
+        layout = self.layout
+        direct = layout.direct and not by_leader
+        info = self.last(name, timeout, direct=direct)
+        if direct and layout.replicated and (info is None or info.deleted):
+            info = self.last(name, timeout)
+        if info is None or (info.deleted and not include_deleted):
+            raise layout.missing(name, deleted=info is not None)
         return info
+
+    def infos(
+        self,
+        timeout: float | None,
+        *,
+        deleted: bool,
+        on_bad: Callable[[BadObjectInfoError, bytes], object],
+    ) -> Iterator[ObjectInfo]:
+        """Iterate over the infos of the store. What is none goes to `on_bad`."""
+        layout = self.layout.passing_over(on_bad)
+        changes = open_changes(
+            *(self.api, layout, ()), ignore_deletes=not deleted, timeout=timeout
+        )
+        with ObjectWatch(changes) as watch:
+            yield from watch.initial()
+
+    def report(
+        self, error: Exception, on_error: Callable[[Exception], object] | None = None
+    ) -> None:
+        """Give an error to `on_error`, by default that of the connection, or to the log."""
+        callbacks = self.api.session.callbacks
+        if on_error is None:
+            callbacks.report(error)
+        else:
+            callbacks.post(on_error, error)
 
     def last(
         self, name: str, timeout: float | None, *, direct: bool = False
     ) -> ObjectInfo | None:
-        """What the leader, or with `direct` any server, has last of that name, if anything."""
-        message = self._last(check_object(name), timeout, direct)
-        return None if message is None else self.layout.info(message)
+        """What the leader, or with `direct` any server, has last of that name, if anything.
+
+        Raises:
+            BadObjectInfoError: It is not the info of an object.
+        """
+
+        def get(subject: str) -> StoredMessage | None:
+            return self._last(subject, timeout, direct)
+
+        return self._newest(name, get, self.layout.info)
+
+    def occupied(self, name: str, timeout: float | None) -> ObjectInfo | None:
+        """What the leader has last of that name, to replace it; see `Layout.occupied`."""
+
+        def get(subject: str) -> StoredMessage | None:
+            return self._last(subject, timeout, False)
+
+        return self._newest(name, get, self.layout.occupied)
 
     def likely(self, name: str, timeout: float | None) -> ObjectInfo | None:
-        """What any server has last of that name: quicker than `last`, but it may be old."""
+        """What any server has: quicker than `occupied`, but it may be old."""
         layout = self.layout
-        subject = layout.info_subject(check_object(name))
+
+        def get(subject: str) -> StoredMessage | None:
+            return direct_get_last(self.api, layout.stream, subject, timeout)
+
         if layout.direct:
             with contextlib.suppress(NoRespondersError):
-                message = direct_get_last(self.api, layout.stream, subject, timeout)
-                return None if message is None else layout.info(message)
-        return self.last(name, timeout)
+                return self._newest(name, get, layout.occupied)
+        return self.occupied(name, timeout)
 
     def existing(self, name: str, timeout: float | None) -> ObjectInfo:
-        """The info that the leader has; raises if there is none, not if it was deleted."""
+        """The info that the leader has; raises if there is none, or if it was deleted."""
         info = self.last(name, timeout)
-        if info is None:
-            raise self.layout.missing(name, deleted=False)
+        if info is None or info.deleted:
+            raise self.layout.missing(name, deleted=info is not None)
         return info
 
+    def _newest(
+        self,
+        name: str,
+        get: Callable[[str], StoredMessage | None],
+        read: Callable[[StoredMessage], ObjectInfo],
+    ) -> ObjectInfo | None:
+        """The info of that name, on whichever subject a client has stored it.
+
+        A deleted one is only returned if there is no other.
+        """
+        found: ObjectInfo | None = None
+        for token in tokens_of(check_object(name)):
+            message = get(self.layout.infos + token)
+            if message is None:
+                continue
+            info = read(message)
+            if not info.deleted:
+                return info
+            found = found or info
+        return found
+
     def _last(
-        self, name: str, timeout: float | None, direct: bool
+        self, subject: str, timeout: float | None, direct: bool
     ) -> StoredMessage | None:
         try:
             return get_message(
                 *(self.api, self.layout.stream),
-                last_by_subject=self.layout.info_subject(name),
+                last_by_subject=subject,
                 direct=direct,
                 timeout=timeout,
             )
@@ -142,15 +239,21 @@ class Objects:
         deadline = deadline_after(self.api.seconds(timeout))
         while True:
             info, last = make()
+            if not info.nuid:  # a link of nats.js: nats.go reads none without an id
+                info = msgspec.structs.replace(info, nuid=new_nuid())
             try:
                 revision = self.put_info(info, last, timeout)
             except WrongLastSequenceError:
                 if monotonic() >= deadline:
                     raise
             else:
-                return msgspec.structs.replace(
-                    info, revision=revision, modified=datetime.now(UTC)
-                )
+                return self.stored(info, revision)
+
+    def stored(self, info: ObjectInfo, revision: int) -> ObjectInfo:
+        """An info as it is after it was stored."""
+        return msgspec.structs.replace(
+            info, revision=revision, modified=datetime.now(UTC)
+        )
 
     def put_info(self, info: ObjectInfo, last: int, timeout: float | None) -> int:
         """Store an info if the last one of that name is still `last`; its revision.
@@ -163,7 +266,7 @@ class Objects:
         """
         seconds = self.api.seconds(timeout)
         deadline = deadline_after(seconds)
-        subject, data = self.layout.info_subject(info.name), encode_info(info)
+        subject, data = self.layout.subject_of(info), encode_info(info)
         headers = publish_headers(
             *(subject, data),
             {"headers": ROLLUP, "expected_last_subject_sequence": last},
@@ -181,7 +284,7 @@ class Objects:
                 if isinstance(error, PASSING) and monotonic() < deadline:
                     session.sleep(PAUSE_SECONDS)
                     continue
-                if (stored := self._stored(info.name, data, seconds)) is not None:
+                if (stored := self._stored(subject, data, seconds)) is not None:
                     return stored
                 raise UnclearPutError(
                     f"no answer to the info of {info.name!r} in store "
@@ -189,24 +292,44 @@ class Objects:
                     "the info of the object"
                 ) from error
 
-    def _stored(self, name: str, data: bytes, seconds: float) -> int | None:
+    def _stored(self, subject: str, data: bytes, seconds: float) -> int | None:
         """The revision of an info if that is what the leader has; None if not, or who knows."""
         with contextlib.suppress(Error):
-            message = self._last(name, seconds, False)
+            message = self._last(subject, seconds, False)
             if message is not None and message.data == data:
                 return message.sequence
         return None
 
+    def take_back(
+        self, info: ObjectInfo, former: ObjectInfo | None, timeout: float | None
+    ) -> None:
+        """Put the former object back in place of an info, unless that was replaced."""
+        back = deleted_info(info)
+        if (
+            former is not None
+            and not former.deleted
+            and not isinstance(former, UnreadableInfo)
+            and self.has_chunks(former, timeout)
+        ):
+            back = former
+        with contextlib.suppress(WrongLastSequenceError):
+            self.put_info(back, info.revision, timeout)
+
     # What is removed ------------------------------------------------------------------
 
-    def remove_chunks(self, nuid: str, timeout: float | None) -> int:
-        """Remove the chunks of an id; how many there were."""
-        return self._purge(self.layout.chunk_subject(nuid), None, timeout)
+    def remove_chunks(
+        self, nuid: str, timeout: float | None, *, before: int | None = None
+    ) -> int:
+        """Remove the chunks of an id, those before a sequence if one is given."""
+        return self._purge(self.layout.chunk_subject(nuid), before, timeout)
+
+    def remove_old(self, nuid: str, last: int, timeout: float | None) -> int:
+        """Remove the chunks that a check found, up to the last one that it saw."""
+        return self._purge(self.layout.chunks + nuid, last + 1, timeout)
 
     def remove_info(self, info: ObjectInfo, timeout: float | None) -> int:
         """Remove this info, and none that was stored after it."""
-        subject = self.layout.info_subject(info.name)
-        return self._purge(subject, info.revision + 1, timeout)
+        return self._purge(self.layout.subject_of(info), info.revision + 1, timeout)
 
     def drop_chunks(self, info: ObjectInfo, timeout: float | None) -> None:
         """Remove the chunks of an info that is no more; what fails is reported.
@@ -216,26 +339,66 @@ class Objects:
         if not info.chunks or info.renamed_to is not None:
             return
         try:
-            self.remove_chunks(info.nuid, timeout)
+            # Its own chunks were stored before it.
+            self.remove_chunks(info.nuid, timeout, before=info.revision)
         except Exception as error:  # noqa: BLE001 - the put or the delete has succeeded
             error.add_note(
                 f"chunks of a former object are left in store {self.layout.bucket!r}: "
                 "ObjectStore.check() removes them"
             )
-            self.api.session.callbacks.report(error)
+            self.report(error)
 
     def _purge(self, subject: str, before: int | None, timeout: float | None) -> int:
         """Purge, again if nobody answers: twice does no harm."""
+
+        def purge(seconds: float) -> int:
+            return purge_stream(
+                *(self.api, self.layout.stream),
+                subject=subject,
+                sequence=before,
+                keep=None,
+                timeout=seconds,
+            )
+
+        return self._retried(purge, timeout)
+
+    # What is counted ------------------------------------------------------------------
+
+    def count_chunks(
+        self, subject: str, timeout: float | None
+    ) -> tuple[dict[str, int], datetime]:
+        """How many chunks the leader has of each id, and the time of the server."""
+        prefix = self.layout.chunks
+
+        def ask(seconds: float) -> StreamInfo:
+            return stream_info(
+                *(self.api, self.layout.stream),
+                timeout=seconds,
+                subjects_filter=subject,
+            )
+
+        info = self._retried(ask, timeout)
+        counts = {
+            name.removeprefix(prefix): count
+            for name, count in (info.state.subjects or {}).items()
+        }
+        return counts, info.ts or datetime.now(UTC)
+
+    def has_chunks(self, info: ObjectInfo, timeout: float | None) -> bool:
+        """Whether the leader has all chunks of an object."""
+        if not info.chunks:
+            return True
+        counts, _ = self.count_chunks(self.layout.chunk_subject(info.nuid), timeout)
+        return counts.get(info.nuid, 0) == info.chunks
+
+    def _retried(
+        self, call: Callable[[float], Answer], timeout: float | None
+    ) -> Answer:
+        """Ask, again if nobody answers, until `timeout`."""
         deadline = deadline_after(self.api.seconds(timeout))
         while True:
             try:
-                return purge_stream(
-                    *(self.api, self.layout.stream),
-                    subject=subject,
-                    sequence=before,
-                    keep=None,
-                    timeout=max(deadline - monotonic(), 0.001),
-                )
+                return call(max(deadline - monotonic(), 0.001))
             except StreamNotFoundError as error:
                 raise self.layout.gone() from error
             except PASSING:

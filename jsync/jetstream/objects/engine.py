@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import base64
 import binascii
+import copy
+import re
 import secrets
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -35,9 +37,13 @@ STREAM_PREFIX: Final = "OBJ_"
 CHUNK_SIZE: Final = 128 << 10
 LONGEST_NAME: Final = 2500
 DIGEST_KIND: Final = "SHA-256="
+MAX_NUMBER: Final = 2**63 - 1
+"""The largest size and the largest number of chunks that an info may state."""
 ROLLUP: Final[Mapping[str, str]] = {"Nats-Rollup": "sub"}
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_ID: Final = re.compile(r"[^\s.*>]{1,255}")
+_HEX_DIGEST: Final = re.compile(r"[0-9a-fA-F]{64}")
 
 
 class ObjectLink(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,11 +86,18 @@ class ObjectInfo(msgspec.Struct, frozen=True, kw_only=True):
     """The new name during a rename, or after a rename that was cut short. None: none."""
     revision: int = 0
     """The number of this info in its store. A later change has a higher one."""
+    subject_token: str | None = None
+    """The last token of the subject of this info, if another client encoded the name in
+    another way: jnats uses plain base64. None: it is the base64url of the name."""
 
     @property
     def is_link(self) -> bool:
         """Whether it is a link."""
         return self.link is not None
+
+
+class UnreadableInfo(ObjectInfo, frozen=True, kw_only=True):
+    """Stands for a message that is not an info, and is about to be replaced."""
 
 
 class _Link(msgspec.Struct, omit_defaults=True):
@@ -116,14 +129,20 @@ class _Wire(msgspec.Struct, omit_defaults=True):
     renamed_to: str | None = None
 
 
-class _Read(_Wire):
-    """The same of any client, which may leave some of it out."""
+class _Read(msgspec.Struct):
+    """An info as any client may have stored it. `Layout` checks each field."""
 
-    bucket: str = ""
-    nuid: str = ""
-    size: int = 0
-    chunks: int = 0
-    deleted: bool | None = None  # type: ignore[assignment]
+    name: Any = None
+    nuid: Any = None
+    size: Any = None
+    chunks: Any = None
+    description: Any = None
+    headers: Any = None
+    metadata: Any = None
+    options: Any = None
+    digest: Any = None
+    deleted: Any = None
+    renamed_to: Any = None
 
 
 _encode: Final = msgspec.json.Encoder().encode
@@ -182,6 +201,29 @@ def encode_name(name: str) -> str:
     return base64.urlsafe_b64encode(name.encode()).decode()
 
 
+def tokens_of(name: str) -> tuple[str, ...]:
+    """The tokens by which a store may have an object: ours, and that of jnats if it differs."""
+    token = encode_name(name)
+    plain = token.replace("-", "+").replace("_", "/")
+    return (token,) if plain == token else (token, plain)
+
+
+def decode_name(token: str) -> str | None:
+    """The name that a subject stands for. None: no name leads to that subject."""
+    try:
+        name = base64.urlsafe_b64decode(token).decode()
+    except ValueError:
+        return None
+    return name if name and token in tokens_of(name) else None
+
+
+def is_id(nuid: object) -> bool:
+    """Whether an object may have that id: it becomes one literal token of a subject."""
+    return (
+        isinstance(nuid, str) and nuid.isprintable() and _ID.fullmatch(nuid) is not None
+    )
+
+
 def digest_text(digest: bytes) -> str:
     """A SHA-256 digest as infos have it."""
     return DIGEST_KIND + base64.urlsafe_b64encode(digest).decode()
@@ -192,6 +234,8 @@ def known_digest(text: str | None) -> bytes | None:
     if not text or not text.upper().startswith(DIGEST_KIND):
         return None
     stated = text[len(DIGEST_KIND) :].rstrip("=").replace("+", "-").replace("/", "_")
+    if _HEX_DIGEST.fullmatch(stated):  # older nats.js; base64 has 43 characters
+        return bytes.fromhex(stated)
     try:
         return base64.urlsafe_b64decode(stated + "=" * (-len(stated) % 4))
     except (binascii.Error, ValueError):
@@ -234,6 +278,7 @@ class Layout:
         "chunks",
         "direct",
         "infos",
+        "on_bad",
         "replicated",
         "stream",
     )
@@ -251,18 +296,58 @@ class Layout:
         """What the subjects of chunks begin with."""
         self.infos = f"$O.{self.bucket}.M."
         """What the subjects of infos begin with."""
+        self.on_bad: Callable[[BadObjectInfoError, bytes], object] | None = None
+        """Called by a decoder for a message that is no info, and so passed over."""
+
+    def passing_over(
+        self, on_bad: Callable[[BadObjectInfoError, bytes], object]
+    ) -> Layout:
+        """The same store, for a watch that gives `on_bad` what cannot be read."""
+        layout = copy.copy(self)
+        layout.on_bad = on_bad
+        return layout
 
     def chunk_subject(self, nuid: str) -> str:
+        """The subject of the chunks of an id; never that of several ids.
+
+        Raises:
+            BadObjectInfoError: No object may have that id.
+        """
+        if not is_id(nuid):
+            raise BadObjectInfoError(f"not the id of an object: {nuid!r:.100}")
         return self.chunks + nuid
 
     def info_subject(self, name: str) -> str:
         return self.infos + encode_name(name)
+
+    def subject_of(self, info: ObjectInfo) -> str:
+        """The subject of an info, wherever its client has stored it."""
+        return self.infos + (info.subject_token or encode_name(info.name))
 
     def info(self, message: StoredMessage) -> ObjectInfo:
         """The info that a stored message is; raises `BadObjectInfoError`."""
         return self._read(
             message.data, message.subject, message.sequence, message.timestamp
         )
+
+    def occupied(self, message: StoredMessage) -> ObjectInfo:
+        """What to replace or to delete: the info, or one that stands for what is no info.
+
+        That refers to no chunks, since nobody knows which they are.
+        """
+        try:
+            return self.info(message)
+        except BadObjectInfoError as error:
+            if error.name is None:
+                raise
+            return UnreadableInfo(
+                name=error.name,
+                bucket=self.bucket,
+                nuid=new_nuid(),
+                modified=message.timestamp,
+                revision=message.sequence,
+                subject_token=_other_token(error.key, error.name),
+            )
 
     # What a watch asks ----------------------------------------------------------------
 
@@ -277,12 +362,19 @@ class Layout:
     def decoder(
         self, *, bare: bool, ignore_deletes: bool
     ) -> Callable[[Entry], ObjectInfo | None]:
-        """Reads the info in an entry; raises `BadObjectInfoError`."""
+        """Reads the info in an entry; what is none goes to `on_bad`, or is raised."""
+        on_bad = self.on_bad
 
         def decoded(entry: Entry) -> ObjectInfo | None:
             stored = _EPOCH + timedelta(microseconds=entry.timestamp_us)
             subject = self.infos + entry.key
-            info = self._read(entry.value, subject, entry.revision, stored)
+            try:
+                info = self._read(entry.value, subject, entry.revision, stored)
+            except BadObjectInfoError as error:
+                if on_bad is None:
+                    raise
+                on_bad(error, entry.value)
+                return None
             return None if ignore_deletes and info.deleted else info
 
         return decoded
@@ -298,41 +390,38 @@ class Layout:
     def _read(
         self, data: bytes, subject: str, revision: int, stored: datetime
     ) -> ObjectInfo:
+        """The info in a message of any client.
+
+        The subject says which object it is, and the store that has it is its bucket. A field
+        on which nothing depends has no wrong type: it is read as far as it can be.
+        """
+        token = subject[len(self.infos) :]
+        name = decode_name(token)
         try:
-            wire = _decode(data)
-            options = wire.options or _Options()
-            link = None
-            if options.link is not None:
-                link = ObjectLink(
-                    bucket=options.link.bucket, name=options.link.name or None
-                )
-            if min(wire.size, wire.chunks, options.max_chunk_size or 0) < 0:
-                raise ValueError("a negative size")
-            if not wire.nuid and not wire.deleted:
-                raise ValueError("no nuid")
+            if name is None:
+                raise ValueError("the subject is not the base64url of a name")
+            fields = _fields(_decode(data))
         except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+            what = f"{name!r:.100}" if name is not None else f"subject {subject!r:.200}"
+            advice = "put the object again, or delete it"
+            if name is None:
+                advice = "purge that subject of the stream"
             raise BadObjectInfoError(
-                f"not the info of an object: revision {revision} of store "
-                f"{self.bucket!r}: {error}",
-                key=subject[len(self.infos) :],
+                f"not the info of an object: {what} at revision {revision} of store "
+                f"{self.bucket!r}: {error}; {advice}",
+                key=token,
                 revision=revision,
+                name=name,
             ) from error
+        if fields["renamed_to"] == name:
+            fields["renamed_to"] = None
         return ObjectInfo(
-            name=wire.name,
-            bucket=wire.bucket or self.bucket,
-            nuid=wire.nuid,
-            size=wire.size,
-            chunks=wire.chunks,
-            digest=wire.digest or None,
+            name=name,
+            bucket=self.bucket,
             modified=stored,
-            description=wire.description or None,
-            headers=Headers(wire.headers or {}),
-            metadata=wire.metadata or {},
-            chunk_size=options.max_chunk_size or None,
-            link=link,
-            deleted=bool(wire.deleted),
-            renamed_to=wire.renamed_to or None,
             revision=revision,
+            subject_token=_other_token(token, name),
+            **fields,
         )
 
     def missing(self, name: str, *, deleted: bool) -> ObjectNotFoundError:
@@ -347,6 +436,121 @@ class Layout:
 
     def __repr__(self) -> str:
         return f"<Layout of {self.bucket!r}>"
+
+
+def _other_token(token: str, name: str) -> str | None:
+    return None if token == encode_name(name) else token
+
+
+# The fields of an info ----------------------------------------------------------------
+
+
+def _fields(record: _Read) -> dict[str, Any]:
+    """The fields of `ObjectInfo` in a record; raises `ValueError`."""
+    _typed(record.name, str, "name")
+    deleted = bool(_typed(record.deleted, bool, "deleted"))
+    options = _typed(record.options, dict, "options") or {}
+    link = _link(options.get("link"))
+    chunk_size = options.get("max_chunk_size")
+    fields: dict[str, Any] = {
+        "nuid": record.nuid if is_id(record.nuid) else "",
+        "description": _note(record.description) or None,
+        "headers": _headers(record.headers),
+        "metadata": _metadata(record.metadata),
+        "chunk_size": chunk_size if _is_number(chunk_size) and chunk_size else None,
+        "link": link,
+        "deleted": deleted,
+        "renamed_to": _typed(record.renamed_to, str, "renamed_to") or None,
+    }
+    if deleted or link is not None:
+        # Neither has bytes, so the rest says nothing.
+        digest = record.digest if isinstance(record.digest, str) else None
+        return {**fields, "digest": digest or None}
+    if not fields["nuid"]:
+        raise ValueError(f"nuid is {record.nuid!r:.100}")
+    return {
+        **fields,
+        "size": _number(record.size, "size"),
+        "chunks": _number(record.chunks, "chunks"),
+        "digest": _typed(record.digest, str, "digest") or None,
+    }
+
+
+def _typed(value: Any, kind: type, what: str) -> Any:
+    """A value that has to be of a type, or None."""
+    if value is None or isinstance(value, kind):
+        return value
+    raise ValueError(f"{what} is {value!r:.100}")
+
+
+def _is_number(value: object) -> bool:
+    return type(value) is int and 0 <= value <= MAX_NUMBER
+
+
+def _number(value: Any, what: str) -> int:
+    if value is None:
+        return 0
+    if not _is_number(value):
+        raise ValueError(f"{what} is {value!r:.100}")
+    number: int = value
+    return number
+
+
+def _link(value: Any) -> ObjectLink | None:
+    link = _typed(value, dict, "options.link")
+    if link is None:
+        return None
+    bucket = _typed(link.get("bucket"), str, "options.link.bucket")
+    name = _typed(link.get("name"), str, "options.link.name")
+    if not bucket:
+        raise ValueError("options.link has no bucket")
+    return ObjectLink(bucket=bucket, name=name or None)
+
+
+def _note(value: Any) -> str:
+    """A text of the user, in whatever type a client has stored it."""
+    if value is None or isinstance(value, str):
+        return value or ""
+    return _encode(value).decode()
+
+
+def _metadata(value: Any) -> dict[str, str]:
+    """Notes of the user. The example of ADR-20 has a list of them."""
+    parts = value if isinstance(value, list) else [value]
+    return {
+        key: _note(text)
+        for part in parts
+        if isinstance(part, dict)
+        for key, text in part.items()
+        if text is not None
+    }
+
+
+def _headers(value: Any) -> Headers:
+    """Headers: lists of texts, or texts as nats-py and NATS.Net store them."""
+    if not isinstance(value, dict):
+        return Headers()
+    lists = {key: v if isinstance(v, list) else [v] for key, v in value.items()}
+    return Headers(
+        {
+            key: [_note(text) for text in texts if text is not None]
+            for key, texts in lists.items()
+        }
+    )
+
+
+def is_same(info: ObjectInfo, other: ObjectInfo) -> bool:
+    """Whether two infos are of one object, by two names during a rename."""
+    same_id = info.nuid != "" and info.nuid == other.nuid
+    return same_id and not (info.deleted or other.deleted)
+
+
+def gone_info(bucket: str, name: str) -> ObjectInfo:
+    """What is left of an object of which nothing else is known."""
+    now = datetime.now(UTC)
+    return ObjectInfo(
+        name=name, bucket=bucket, nuid=new_nuid(), modified=now, deleted=True
+    )
 
 
 def deleted_info(info: ObjectInfo) -> ObjectInfo:

@@ -12,6 +12,7 @@ from ...errors import (
     ConfigError,
     DigestMismatchError,
     ObjectIncompleteError,
+    ObjectReadError,
 )
 from .download import Download
 from .engine import digest_text, known_digest
@@ -44,9 +45,9 @@ class ObjectReader(_File):
     jsync asks for at most 8 MiB ahead of you. `seek` sends nothing: the next `read` asks
     for the chunk that you want.
 
-    If you read all chunks in order, jsync checks their digest before it gives you the
-    last one. If you seek, it cannot check the digest. `is_verified` tells you whether it
-    did.
+    If you read all chunks in order, jsync checks their number, their size and their digest
+    before it gives you the last one. If you seek, it cannot check the digest. `is_verified`
+    tells you whether it did.
     """
 
     def __init__(
@@ -61,8 +62,8 @@ class ObjectReader(_File):
         self._ahead = AHEAD if ahead is None else ahead
         self._download = Download(objects, info, timeout)
         self._lock = RLock()
-        self._hash = hashlib.sha256()
-        self._hashed = 0  # the number of hashed chunks
+        self._begin_check()
+        self._failure: ObjectReadError | None = None
         self._position = 0
         self._chunk = memoryview(b"")
         self._regular = True  # whether all chunks seen so far have the same size
@@ -87,10 +88,7 @@ class ObjectReader(_File):
     @property
     def is_verified(self) -> bool:
         """Whether all bytes were read in order, and have the digest that was stored."""
-        return (
-            self._hashed == self._info.chunks
-            and known_digest(self._info.digest) is not None
-        )
+        return self._is_verified
 
     # Reading --------------------------------------------------------------------------
 
@@ -111,12 +109,13 @@ class ObjectReader(_File):
         Raises:
             DigestMismatchError: The bytes are not those that were put.
             ObjectIncompleteError: Chunks are missing in the store.
+            ObjectReadError: The object has more bytes than its info states.
             ObjectChangedError: Another client replaced or deleted the object.
             TimeoutError: The server sent nothing in time.
         """
         with self._lock:
             self._check_open()
-            left = max(0, self._info.size - self._position)
+            left = self._left()
             wanted = left if size is None or size < 0 else min(size, left)
             buffer = io.BytesIO()
             while wanted:
@@ -139,10 +138,13 @@ class ObjectReader(_File):
             ObjectReadError: The rest of the object cannot be read.
             TimeoutError: The server sent nothing in time.
         """
-        while self._position < self._info.size:
+        while True:
             with self._lock:
                 self._check_open()
-                part = self._take(self._info.size - self._position)
+                left = self._left()
+                if not left:
+                    return
+                part = self._take(left)
             yield part
 
     def read1(self, size: int = -1, /) -> bytes:
@@ -160,7 +162,7 @@ class ObjectReader(_File):
         """
         with self._lock:
             self._check_open()
-            left = max(0, self._info.size - self._position)
+            left = self._left()
             if not left or not size:
                 return b""
             return bytes(self._take(left if size < 0 else min(size, left), AHEAD))
@@ -182,7 +184,7 @@ class ObjectReader(_File):
             self._check_open()
             target = memoryview(buffer).cast("B")
             filled, size = 0, len(target)
-            while filled < size and self._position < self._info.size:
+            while filled < size and self._left():
                 part = self._take(size - filled)
                 target[filled : filled + len(part)] = part
                 filled += len(part)
@@ -204,7 +206,7 @@ class ObjectReader(_File):
         with self._lock:
             self._check_open()
             target = memoryview(buffer).cast("B")
-            if not len(target) or self._position >= self._info.size:
+            if not len(target) or not self._left():
                 return 0
             part = self._take(len(target), AHEAD)
             target[: len(part)] = part
@@ -225,10 +227,18 @@ class ObjectReader(_File):
         """
         with self._lock:
             self._check_open()
-            if self._position >= self._info.size:
+            if not self._left():
                 return b""
             at = self._fill(max(size, 1))
             return bytes(self._chunk[at:])
+
+    def _left(self) -> int:
+        """The number of bytes behind the position; an empty object is checked first."""
+        if self._failure is not None:
+            raise self._failure
+        if not self._info.size and not self._is_checked:
+            self._check_rest()
+        return max(0, self._info.size - self._position)
 
     def _take(self, wanted: int, ahead: int | None = None) -> memoryview:
         """Some of the bytes that are next, at most `wanted`; moves on."""
@@ -264,10 +274,7 @@ class ObjectReader(_File):
         info, download = self._info, self._download
         index = download.index
         if index >= info.chunks:
-            raise ObjectIncompleteError(
-                f"its chunks have fewer bytes than its {info.size}: {info.name!r} in "
-                f"store {info.bucket!r}; put the object again"
-            )
+            raise self._failed(self._wrong_size("fewer"))
         known = self._size or 0
         data = download.take(max(self._ahead, wanted + known, 2 * known))
         if self._size is not None and len(data) != min(
@@ -280,10 +287,9 @@ class ObjectReader(_File):
         if self._size is None and not index and self._regular:
             self._size = self._chunk_size(len(data))
         if index == self._hashed:
-            self._hash.update(data)
-            self._hashed += 1
-            if self._hashed == info.chunks:
-                self._check_digest()
+            self._check(data)
+            if self._hashed_bytes == info.size:
+                self._check_rest()
         self._chunk = memoryview(data)
 
     def _chunk_size(self, first: int | None = None) -> int | None:
@@ -294,22 +300,62 @@ class ObjectReader(_File):
             return None
         return size
 
-    def _check_digest(self) -> None:
-        expected = known_digest(self._info.digest)
-        actual = self._hash.digest()
-        if expected is None or expected == actual:
-            return
-        self._hashed = 0  # a second read starts over, and fails again
+    # What is checked ------------------------------------------------------------------
+
+    def _begin_check(self) -> None:
         self._hash = hashlib.sha256()
+        self._hashed = 0  # the number of hashed chunks
+        self._hashed_bytes = 0
+        self._is_checked = False
+        self._is_verified = False
+
+    def _check(self, data: bytes) -> None:
+        """Count and hash the chunk behind those that were hashed."""
+        self._hash.update(data)
+        self._hashed += 1
+        self._hashed_bytes += len(data)
+        size, is_last = self._info.size, self._hashed == self._info.chunks
+        if self._hashed_bytes > size:
+            raise self._failed(self._wrong_size("more"))
+        if is_last and self._hashed_bytes < size:
+            raise self._failed(self._wrong_size("fewer"))
+
+    def _check_rest(self) -> None:
+        """All bytes are here: no chunk with bytes may follow, and the digest has to match."""
+        while self._hashed < self._info.chunks:
+            self._check(self._download.take(AHEAD))
+        expected = known_digest(self._info.digest)
+        if expected is None and not self._info.chunks and not self._download.is_empty():
+            raise self._failed(self._wrong_size("more"))
+        actual = self._hash.digest()
+        if expected is not None and expected != actual:
+            raise self._failed(
+                DigestMismatchError(
+                    "the bytes are not those that were put: "
+                    f"{self._info.name!r} in store {self._info.bucket!r} has the digest "
+                    f"{self._info.digest!r:.100}, these have {digest_text(actual)}; do not "
+                    "use them",
+                    expected=self._info.digest or "",
+                    actual=digest_text(actual),
+                )
+            )
+        self._is_checked = True
+        self._is_verified = expected is not None
+
+    def _wrong_size(self, word: str) -> ObjectReadError:
+        kind = ObjectIncompleteError if word == "fewer" else ObjectReadError
+        return kind(
+            f"its chunks have {word} bytes than the {self._info.size} that its info states: "
+            f"{self._info.name!r} in store {self._info.bucket!r}; put the object again"
+        )
+
+    def _failed(self, error: ObjectReadError) -> ObjectReadError:
+        """Have further reads fail, too, until a seek starts over."""
+        self._failure = error
+        self._begin_check()
         self._download.close()
         self._download.go_to(0)
-        raise DigestMismatchError(
-            f"the bytes are not those that were put: {self._info.name!r} in store "
-            f"{self._info.bucket!r} has the digest {self._info.digest}, these have "
-            f"{digest_text(actual)}; do not use them",
-            expected=self._info.digest or "",
-            actual=digest_text(actual),
-        )
+        return error
 
     # Where it is ----------------------------------------------------------------------
 
@@ -344,6 +390,7 @@ class ObjectReader(_File):
             if position < 0:
                 raise ConfigError(f"cannot seek to {position}, before the first byte")
             self._position = position
+            self._failure = None
             return position
 
     def tell(self) -> int:

@@ -14,18 +14,26 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Literal, TypeAlias, TypeVar, ov
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from ...checks import callback as check_callback, count, flag, seconds as check_seconds
+from ...checks import (
+    callback as check_callback,
+    count,
+    flag,
+    seconds as check_seconds,
+    whole,
+)
 from ...errors import (
     ConfigError,
+    InvalidBucketNameError,
+    InvalidObjectNameError,
     LinkError,
     MaxPayloadError,
     ObjectChangedError,
-    ObjectExistsError,
     StreamNotFoundError,
+    WrongRevisionError,
 )
 from ..management import stream_info, update_stream
 from ..watching.driver import open_changes
-from .check import StoreCheck, check_store, read_infos
+from .check import StoreCheck, check_store
 from .download import WINDOW_BYTES
 from .driver import Objects, open_objects
 from .engine import (
@@ -40,6 +48,7 @@ from .engine import (
     new_nuid,
 )
 from .files import ObjectReader, ObjectWriter
+from .rename import Rename, object_exists
 from .status import ObjectStoreStatus
 from .upload import Upload
 from .watch import ObjectWatch
@@ -56,6 +65,8 @@ Content: TypeAlias = "bytes | bytearray | memoryview | BinaryIO | Iterable[bytes
 ORPHAN_SECONDS = 3600.0
 MOST_LINKS = 8
 """Links from one to the next that are followed."""
+_BINARY = getattr(os, "O_BINARY", 0)
+"""Windows would change line ends."""
 RETRIES = 3
 """How often an object that is replaced while it is read is read again."""
 
@@ -122,6 +133,8 @@ class ObjectStore:
                 server may be full.
             StreamSealedError: The store is sealed.
             UnclearPutError: The last answer did not come. The object may be stored.
+            ObjectIncompleteError: Chunks were removed before the put was complete, by a
+                `check` with a short `older_than`, or by the `ttl` of the store.
             ChunkOrderError: The server stored the chunks in another order.
             ConnectionLostError: The connection broke while the chunks were sent.
         """
@@ -238,12 +251,14 @@ class ObjectStore:
             ObjectNotFoundError: There is no such object, or it was deleted.
             DigestMismatchError: The bytes are not those that were put.
             ObjectIncompleteError: Chunks are missing in the store.
+            ObjectReadError: The object has more bytes than its info states.
+            BadObjectInfoError: The info of the object cannot be read.
             LinkError: It is a link to a store.
         """
 
-        def read() -> bytes:
+        def read(by_leader: bool) -> bytes:
             buffer = io.BytesIO()
-            self._copy(name, buffer, progress, timeout)
+            self._copy(name, buffer, progress, timeout, by_leader)
             return buffer.getvalue()
 
         return _again(read)
@@ -259,8 +274,8 @@ class ObjectStore:
         """Write an object to a file. You never see a part of the object there.
 
         The call writes to a hidden file in the same directory. It gives that file its
-        name after the digest is checked, and so replaces an existing file. If the call
-        raises, it removes the hidden file.
+        name after the digest is checked. It replaces an existing file, and keeps its
+        permissions. If the call raises, it removes the hidden file.
 
         Args:
             name: The name of the object.
@@ -276,6 +291,8 @@ class ObjectStore:
             ObjectNotFoundError: There is no such object, or it was deleted.
             DigestMismatchError: The bytes are not those that were put.
             ObjectIncompleteError: Chunks are missing in the store.
+            ObjectReadError: The object has more bytes than its info states.
+            BadObjectInfoError: The info of the object cannot be read.
             LinkError: It is a link to a store.
         """
         check_object(name)
@@ -283,11 +300,11 @@ class ObjectStore:
         if target.is_dir():
             raise IsADirectoryError(f"a directory: {target}; name a file in it")
 
-        def read() -> ObjectInfo:
+        def read(by_leader: bool) -> ObjectInfo:
             part = target.with_name(f".{target.name[:100]}.{secrets.token_hex(8)}.part")
             try:
-                with part.open("xb", buffering=0) as file:
-                    info = self._copy(name, file, progress, timeout)
+                with _new_file(part, like=target) as file:
+                    info = self._copy(name, file, progress, timeout, by_leader)
                 part.replace(target)
             except BaseException:
                 part.unlink(missing_ok=True)
@@ -302,9 +319,10 @@ class ObjectStore:
         target: Any,
         progress: Progress | None,
         timeout: Seconds | None,
+        by_leader: bool,
     ) -> ObjectInfo:
         check_callback(progress, "progress")
-        with self._reader(name, timeout, WINDOW_BYTES) as reader:
+        with self._reader(name, timeout, WINDOW_BYTES, by_leader) as reader:
             size = reader.info.size
             for part in reader.parts():
                 while len(part):
@@ -362,6 +380,7 @@ class ObjectStore:
         Raises:
             ObjectNotFoundError: There is no such object to read, or it was deleted.
             InvalidObjectNameError: No object may have that name. Nothing is sent.
+            BadObjectInfoError: The info of the object to read cannot be read.
             LinkError: It is a link to a store.
         """
         if mode == "wb":
@@ -374,13 +393,14 @@ class ObjectStore:
             raise ConfigError(
                 "description, headers, metadata and chunk_size are for mode wb"
             )
-        return self._reader(name, timeout, None)
+        return self._reader(name, timeout, None, False)
 
     def _reader(
-        self, name: str, timeout: Seconds | None, ahead: int | None
+        self, name: str, timeout: Seconds | None, ahead: int | None, by_leader: bool
     ) -> ObjectReader:
         seconds = self._objects.api.seconds(timeout)
-        objects, info = self._objects, self._objects.info(name, seconds)
+        objects = self._objects
+        info = objects.info(name, seconds, by_leader=by_leader)
         followed = 0
         while info.link is not None:
             link = info.link
@@ -392,9 +412,14 @@ class ObjectStore:
             followed += 1
             if followed > MOST_LINKS:
                 raise LinkError(f"{name!r} is a link that leads to no object")
-            if link.bucket != objects.layout.bucket:
-                objects = open_objects(objects.api, link.bucket, seconds)
-            info = objects.info(link.name, seconds)
+            try:
+                if link.bucket != objects.layout.bucket:
+                    objects = open_objects(objects.api, link.bucket, seconds)
+                info = objects.info(link.name, seconds, by_leader=by_leader)
+            except (InvalidBucketNameError, InvalidObjectNameError) as error:
+                raise LinkError(
+                    f"{name!r} is a link that leads nowhere: {error}"
+                ) from error
         return ObjectReader(objects, info, seconds, ahead)
 
     # Infos ----------------------------------------------------------------------------
@@ -408,8 +433,8 @@ class ObjectStore:
     ) -> ObjectInfo:
         """Get the info of an object: its size, digest, headers and metadata.
 
-        A link is not followed. In a cluster, the answer may be a moment behind your own
-        put.
+        A link is not followed. In a cluster, the answer may be the former info for a moment
+        after your own put.
 
         Args:
             name: The name of the object.
@@ -421,23 +446,22 @@ class ObjectStore:
 
         Raises:
             ObjectNotFoundError: There is no such object, or it was deleted.
+            BadObjectInfoError: The info of the object cannot be read.
             BucketNotFoundError: The store was deleted.
             InvalidObjectNameError: No object may have that name. Nothing is sent.
             ConfigError: `include_deleted` is no bool. Nothing is sent.
         """
         flag(include_deleted, "include_deleted")
-        objects = self._objects
-        info = objects.last(
-            name, objects.api.seconds(timeout), direct=objects.layout.direct
-        )
-        if info is None or (info.deleted and not include_deleted):
-            raise objects.layout.missing(name, deleted=info is not None)
-        return info
+        seconds = self._objects.api.seconds(timeout)
+        return self._objects.info(name, seconds, include_deleted=include_deleted)
 
     def list(
         self, *, include_deleted: bool = False, timeout: Seconds | None = None
     ) -> Iterator[ObjectInfo]:
         """Iterate over the infos of all objects, the oldest first.
+
+        Messages of the store that are not valid infos are passed over. `on_error` of the
+        connection gets a `BadObjectInfoError` for each of them, by default the log.
 
         Args:
             include_deleted: Include the infos of deleted objects.
@@ -448,11 +472,15 @@ class ObjectStore:
 
         Raises:
             BucketNotFoundError: The store was deleted.
-            BadObjectInfoError: A message of the store is not a valid info.
         """
         flag(include_deleted, "include_deleted")
         seconds = self._objects.api.seconds(timeout)
-        return read_infos(self._objects, seconds, deleted=include_deleted)
+        objects = self._objects
+        return objects.infos(
+            seconds,
+            deleted=include_deleted,
+            on_bad=lambda error, _: objects.report(error),
+        )
 
     def watch(
         self,
@@ -466,7 +494,8 @@ class ObjectStore:
         """Watch the store for changes.
 
         First come the infos of the existing objects. Then comes each change, once and in
-        order.
+        order. A message that is not a valid info is passed over, and `on_error` gets a
+        `BadObjectInfoError`.
 
         Args:
             updates_only: Begin with the next change.
@@ -484,12 +513,16 @@ class ObjectStore:
             BucketNotFoundError: The store was deleted.
         """
         check_callback(callback, "callback")
+        objects = self._objects
+        layout = objects.layout.passing_over(
+            lambda error, _: objects.report(error, on_error)
+        )
         changes = open_changes(
-            *(self._objects.api, self._objects.layout, ()),
+            *(objects.api, layout, ()),
             updates_only=flag(updates_only, "updates_only"),
             ignore_deletes=flag(ignore_deletes, "ignore_deletes"),
             on_error=on_error,
-            timeout=self._objects.api.seconds(timeout),
+            timeout=objects.api.seconds(timeout),
         )
         return ObjectWatch(changes, callback)
 
@@ -508,7 +541,8 @@ class ObjectStore:
         """Change the info of an object or a link, or rename it.
 
         Arguments that you omit change nothing. None removes the value. The bytes of the
-        object stay where they are.
+        object stay where they are. A rename that was cut short may leave both names. Call
+        `update_meta` again to complete it.
 
         Args:
             name: The name of the object.
@@ -522,8 +556,9 @@ class ObjectStore:
             The changed info.
 
         Raises:
-            ObjectNotFoundError: There is no such object, or it was deleted.
+            ObjectNotFoundError: There is no such object, or it was deleted or renamed.
             ObjectExistsError: There is an object of the new name. Nothing is changed.
+            BadObjectInfoError: The info of the object cannot be read.
             UnclearPutError: No answer came. The info may have been changed.
         """
         objects = self._objects
@@ -537,50 +572,22 @@ class ObjectStore:
             changes["metadata"] = check_metadata(metadata)
         wanted = name if new_name is None else check_object(new_name)
         if wanted != name:
-            return self._rename(name, wanted, changes, seconds)
+            return Rename(objects, name, wanted, changes, seconds).run()
 
         def make() -> tuple[ObjectInfo, int]:
-            current = self._undeleted(name, seconds)
+            current = objects.existing(name, seconds)
             return msgspec.structs.replace(current, **changes), current.revision
 
         return objects.change(make, seconds)
 
-    def _rename(
-        self, name: str, wanted: str, changes: dict[str, Any], seconds: float
+    def delete(
+        self, name: str, *, last: int | None = None, timeout: Seconds | None = None
     ) -> ObjectInfo:
-        """Put the info by its new name, and remove it by the old one.
-
-        The old one says first where it goes. Else a put over it, or a delete, would remove
-        the chunks of the new one, if that comes in between or if this is cut short.
-        """
-        objects = self._objects
-
-        def mark() -> tuple[ObjectInfo, int]:
-            self._free(wanted, seconds, links=False)
-            current = self._undeleted(name, seconds)
-            marked = msgspec.structs.replace(current, renamed_to=wanted)
-            return marked, current.revision
-
-        former = objects.change(mark, seconds)
-        info = msgspec.structs.replace(former, name=wanted, renamed_to=None, **changes)
-        renamed = objects.change(
-            lambda: (info, self._free(wanted, seconds, links=False)), seconds
-        )
-        objects.remove_info(former, seconds)
-        return renamed
-
-    def _undeleted(self, name: str, seconds: float) -> ObjectInfo:
-        """The info that the leader has; raises if it was deleted."""
-        current = self._objects.existing(name, seconds)
-        if current.deleted:
-            raise self._objects.layout.missing(name, deleted=True)
-        return current
-
-    def delete(self, name: str, *, timeout: Seconds | None = None) -> ObjectInfo:
         """Delete an object or a link. The object that a link leads to stays.
 
         Args:
             name: The name of the object.
+            last: The expected `revision` of the object. Default: any.
             timeout: Seconds to wait for each answer. Default: the context's.
 
         Returns:
@@ -588,23 +595,37 @@ class ObjectStore:
 
         Raises:
             ObjectNotFoundError: There never was such an object.
+            WrongRevisionError: The object is at another revision than `last`. Nothing is
+                changed.
             StreamSealedError: The store is sealed.
             UnclearPutError: No answer came. The object may have been deleted.
         """
         objects = self._objects
         seconds = objects.api.seconds(timeout)
-        current = objects.existing(name, seconds)
-        if current.deleted:
+        if last is not None:
+            whole(last, "last", 1)
+
+        current = objects.occupied(name, seconds)
+        if current is not None and current.deleted:
             return current
         asked = [current]
 
         def make() -> tuple[ObjectInfo, int]:
             nonlocal current
-            current = asked.pop() if asked else objects.existing(name, seconds)
+            current = asked.pop() if asked else objects.occupied(name, seconds)
+            if current is None:
+                raise objects.layout.missing(name, deleted=False)
+            if last not in (None, current.revision):
+                raise WrongRevisionError(
+                    f"{name!r} in store {self.bucket!r} is at revision "
+                    f"{current.revision}, not {last}",
+                    revision=current.revision,
+                )
             return deleted_info(current), current.revision
 
         gone = objects.change(make, seconds)
-        objects.drop_chunks(current, seconds)
+        if current is not None:
+            objects.drop_chunks(current, seconds)
         return gone
 
     # Links ----------------------------------------------------------------------------
@@ -681,21 +702,17 @@ class ObjectStore:
             modified=datetime.now(UTC),
             link=link,
         )
-        return self._objects.change(
-            lambda: (info, self._free(name, seconds, links=True)), seconds
-        )
 
-    def _free(self, name: str, seconds: float, *, links: bool) -> int:
-        """The last revision of a name that is free, or, with `links`, is a link."""
-        there = self._objects.last(name, seconds)
-        if there is None:
-            return 0
-        if not there.deleted and not (links and there.is_link):
-            raise ObjectExistsError(
-                f"object exists: {name!r} in store {self.bucket!r}; delete it first, or "
-                "choose another name"
-            )
-        return there.revision
+        def make() -> tuple[ObjectInfo, int]:
+            there = self._objects.occupied(name, seconds)
+            if there is None:
+                return info, 0
+            if not there.deleted and not there.is_link:
+                raise object_exists(self._objects, name)
+            token = there.subject_token
+            return msgspec.structs.replace(info, subject_token=token), there.revision
+
+        return self._objects.change(make, seconds)
 
     # The store ------------------------------------------------------------------------
 
@@ -709,20 +726,21 @@ class ObjectStore:
         """Find the remains of crashes in the store, and remove them.
 
         A put, an overwrite, a delete or a rename that was cut short may leave orphaned
-        chunks, or a former name. No other client finds them.
+        chunks, or a former name. No other client finds them. Others may use the store
+        meanwhile, and you may call `check` from several programs at once. It lists the store
+        twice, and removes what both listings show to be unused.
 
         Args:
             older_than: Seconds. Orphaned chunks that are younger stay, since a put may
-                be on its way. Default: an hour.
+                be on its way. Choose more than the longest pause of a put, in any client.
+                Use less than 1 only while nothing is put. Default: an hour.
             remove: False reports the remains, and removes nothing.
             timeout: Seconds to wait for each answer. Default: the context's.
 
         Returns:
-            The remains. Incomplete objects are listed, and never removed.
+            The remains. Incomplete and unreadable objects are listed, and never removed.
 
         Raises:
-            BadObjectInfoError: A message of the store is not a valid info. Nothing is
-                removed.
             BucketNotFoundError: The store was deleted.
         """
         age = check_seconds(older_than, "older_than")
@@ -778,12 +796,30 @@ class ObjectStore:
         return f"<ObjectStore {self.bucket!r}>"
 
 
-def _again(read: Callable[[], Read]) -> Read:
-    """Read an object that is replaced meanwhile a few times more."""
-    for _ in range(RETRIES):
+def _again(read: Callable[[bool], Read]) -> Read:
+    """Read an object that is replaced meanwhile a few times more.
+
+    A server may be behind for a while, so only the first info may come from any one.
+    """
+    for attempt in range(RETRIES):
         with contextlib.suppress(ObjectChangedError):
-            return read()
-    return read()
+            return read(attempt > 0)
+    return read(True)
+
+
+def _new_file(path: Path, *, like: Path) -> BinaryIO:
+    """Create a file that replaces another one, and that as few may read."""
+    try:
+        mode = like.stat().st_mode & 0o777
+    except FileNotFoundError:
+        return path.open("xb", buffering=0)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _BINARY, 0o600)
+    try:
+        path.chmod(mode)
+        return os.fdopen(descriptor, "wb", buffering=0)
+    except BaseException:
+        os.close(descriptor)
+        raise
 
 
 def _size_of(data: object) -> int | None:

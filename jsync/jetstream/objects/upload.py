@@ -6,7 +6,7 @@ import contextlib
 from collections import deque
 from enum import Enum
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -15,8 +15,10 @@ from ...core.deadline import deadline_after
 from ...errors import (
     ChunkOrderError,
     Error,
+    ObjectIncompleteError,
     UnclearPutError,
 )
+from .driver import SURE_SECONDS
 from .engine import digest_text
 from .hashing import Hashing
 
@@ -35,6 +37,15 @@ class State(Enum):
     SENDING = "nothing refers to its chunks"
     TELLING = "its info was sent, and may be stored"
     STORED = "it is an object"
+    TAKEN_BACK = "somebody has removed chunks of it, so the former object is back"
+
+
+MOVES: Final = {
+    State.SENDING: {State.TELLING},
+    State.TELLING: {State.STORED},
+    State.STORED: {State.TAKEN_BACK},
+    State.TAKEN_BACK: set[State](),
+}
 
 
 class Upload:
@@ -59,7 +70,12 @@ class Upload:
         self._state = State.SENDING
         self._stored = 0  # the sequence of the last stored chunk
         self._chunks = 0
+        self._began = monotonic()
         self.size = 0
+
+    def _turn(self, state: State) -> None:
+        assert state in MOVES[self._state]
+        self._state = state
 
     def add(self, chunk: Data) -> None:
         """Send a chunk, once there is room in the window."""
@@ -100,15 +116,39 @@ class Upload:
 
         def make() -> tuple[ObjectInfo, int]:
             nonlocal current
-            current = asked.pop() if asked else objects.last(name, timeout)
-            return info, 0 if current is None else current.revision
+            current = asked.pop() if asked else objects.occupied(name, timeout)
+            if current is None:
+                return info, 0
+            token = current.subject_token
+            return msgspec.structs.replace(info, subject_token=token), current.revision
 
-        self._state = State.TELLING
+        self._turn(State.TELLING)
         stored = objects.change(make, timeout)
-        self._state = State.STORED
+        self._turn(State.STORED)
+        if monotonic() - self._began > SURE_SECONDS:
+            self._make_sure(stored, current)
         if current is not None:
             objects.drop_chunks(current, timeout)
         return stored
+
+    def _make_sure(self, stored: ObjectInfo, former: ObjectInfo | None) -> None:
+        """Look whether the chunks are there: a check may have taken them for remains."""
+        objects, timeout = self._objects, self._timeout
+        try:
+            if objects.has_chunks(stored, timeout):
+                return
+            objects.take_back(stored, former, timeout)
+        except Error as error:
+            raise UnclearPutError(
+                f"{stored.name!r} is stored in store {stored.bucket!r}, but perhaps not with "
+                f"all of its chunks: {error}; get it, or put it again"
+            ) from error
+        self._turn(State.TAKEN_BACK)
+        raise ObjectIncompleteError(
+            f"chunks of {stored.name!r} were removed from store {stored.bucket!r} before the "
+            "put was complete, by a check with a shorter older_than or by the ttl of the "
+            "store; the former object is back. Put the object again"
+        )
 
     def undo(self, error: BaseException | None) -> None:
         """Remove what was sent, since the put has failed by `error`, or is given up."""

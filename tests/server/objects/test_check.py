@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import time
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from jsync import errors
+from jsync.jetstream.objects import upload
+from jsync.jetstream.objects.driver import Objects
 
 from ...servers import wait_for
+from ..support import Thread
 from .support import chunks_of, noise
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import jsync
 
 
@@ -145,3 +151,149 @@ def test_a_former_name_without_chunks_is_removed(
     js.stream(f"OBJ_{files.bucket}").purge(subject=f"$O.{files.bucket}.C.{info.nuid}")
     assert files.check().renamed == ["a"]
     assert not list(files.list())
+
+
+# Beside others ------------------------------------------------------------------------
+
+
+def listings(monkeypatch: pytest.MonkeyPatch) -> list[Callable[[], object]]:
+    """Return a list of what happens before the listings of a check, one by one."""
+    before: list[Callable[[], object]] = []
+    listed = Objects.infos
+
+    def infos(self: Objects, *args: Any, **options: Any) -> Any:
+        if before:
+            before.pop(0)()
+        return listed(self, *args, **options)
+
+    monkeypatch.setattr(Objects, "infos", infos)
+    return before
+
+
+def nothing() -> None:
+    """Let a listing be as it is."""
+
+
+def test_chunks_that_a_second_listing_knows_stay(
+    js: jsync.JetStream, files: jsync.ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    info = files.put("a", noise(2500), chunk_size=1000)
+    message = js.get_message(f"OBJ_{files.bucket}", info.revision)
+
+    def take_away() -> None:
+        js.stream(f"OBJ_{files.bucket}").purge(subject=message.subject)
+
+    def put_back() -> None:  # as a rename of async-nats does
+        js.publish(message.subject, message.data)
+
+    before = listings(monkeypatch)
+    before += [take_away, put_back]
+    assert files.check(older_than=0).orphans == {}
+    assert files.get("a") == noise(2500)
+
+
+def test_a_second_listing_comes_a_while_later(
+    js: jsync.JetStream, files: jsync.ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    times: list[float] = []
+    js.publish(f"$O.{files.bucket}.C.LOST", b"chunk")
+    time.sleep(0.3)
+    before = listings(monkeypatch)
+    before += [lambda: times.append(time.monotonic())] * 2
+    assert files.check(older_than=0.2).orphans == {"LOST": 1}
+    assert times[1] - times[0] >= 0.2
+
+
+def test_a_put_that_goes_on_during_a_check_keeps_its_chunks(
+    js: jsync.JetStream, files: jsync.ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = files.open("a", "wb", chunk_size=1000)
+    file.write(noise(3500))
+    wait_for(lambda: sum(chunks_of(js, files).values()) == 3)
+    before = listings(monkeypatch)
+    before += [nothing, lambda: file.write(noise(2500, 2))]
+    found = files.check(older_than=0)
+    assert found.orphans == {}
+    assert len(found.uploads) == 1
+    file.close()
+    assert files.get("a") == noise(3500) + noise(2500, 2)
+
+
+def test_chunks_that_come_after_the_last_look_stay(
+    js: jsync.JetStream, files: jsync.ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    subject = f"$O.{files.bucket}.C.LOST"
+    js.publish(subject, b"chunk")
+    remove = Objects.remove_old
+
+    def remove_old(self: Objects, *args: Any) -> int:
+        js.publish(subject, b"late")
+        return remove(self, *args)
+
+    monkeypatch.setattr(Objects, "remove_old", remove_old)
+    files.check(older_than=0)
+    assert chunks_of(js, files) == {"LOST": 1}
+
+
+@pytest.mark.parametrize("former", [None, b"", b"former"], ids=str)
+def test_a_put_that_lost_its_chunks_fails_and_changes_nothing(
+    js: jsync.JetStream,
+    files: jsync.ObjectStore,
+    monkeypatch: pytest.MonkeyPatch,
+    former: bytes | None,
+) -> None:
+    monkeypatch.setattr(upload, "SURE_SECONDS", 0.0)
+    if former is not None:
+        files.put("a", former)
+    file = files.open("a", "wb", chunk_size=1000)
+    file.write(noise(3500))
+    wait_for(lambda: sum(chunks_of(js, files).values()) >= 3)
+    files.check(older_than=0)  # an age that is shorter than the pause of the put
+    with pytest.raises(errors.ObjectIncompleteError, match="older_than"):
+        file.close()
+    if former is None:
+        with pytest.raises(errors.ObjectNotFoundError):
+            files.get("a")
+    else:
+        assert files.get("a") == former
+    assert sum(chunks_of(js, files).values()) == (1 if former else 0)
+    assert files.check(older_than=0).incomplete == []
+
+
+def test_a_former_name_that_is_used_again_stays(
+    js: jsync.JetStream, files: jsync.ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files.put("a", b"1")
+    marked(js, files, "a", "b")
+    message = js.get_message(f"OBJ_{files.bucket}", files.info("a").revision)
+    renamed = message.data.replace(b'"a"', b'"b"')
+    js.publish(f"$O.{files.bucket}.M.Yg==", renamed)
+    before = listings(monkeypatch)
+    before += [nothing, lambda: files.put("a", b"2")]
+    assert files.check().renamed == []
+    assert (files.get("a"), files.get("b")) == (b"2", b"1")
+
+
+def test_more_than_two_names_of_one_id_all_stay(
+    js: jsync.JetStream, files: jsync.ObjectStore
+) -> None:
+    info = files.put("a", b"1")
+    message = js.get_message(f"OBJ_{files.bucket}", info.revision)
+    for token in ("Yg==", "Yw=="):
+        js.publish(f"$O.{files.bucket}.M.{token}", message.data)
+    found = files.check(older_than=0)
+    assert (found.renamed, found.orphans) == ([], {})
+    assert [files.get(name) for name in "abc"] == [b"1"] * 3
+
+
+def test_two_checks_at_once_remove_remains_and_nothing_else(
+    js: jsync.JetStream, files: jsync.ObjectStore
+) -> None:
+    files.put("a", noise(2500), chunk_size=1000)
+    for number in range(20):
+        js.publish(f"$O.{files.bucket}.C.LOST{number}", b"chunk")
+    threads = [Thread(lambda: files.check(older_than=0)) for _ in range(4)]
+    for thread in threads:
+        thread.result()
+    assert chunks_of(js, files) == {files.info("a").nuid: 3}
+    assert files.get("a") == noise(2500)

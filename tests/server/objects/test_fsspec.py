@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import multiprocessing
 import pickle
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,7 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 
+from jsync import errors
 from jsync.integrations.fsspec import JetStreamFileSystem
 
 from ..support import LONG
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
 
     import jsync
     from jsync.server import LocalServer
+
+    from ...proxy import FaultProxy
 
 
 @pytest.fixture
@@ -258,3 +262,273 @@ def test_duckdb_reads_and_writes_parquet(
     assert found == (4950,)
     with fs.open(f"{files.bucket}/duck.parquet") as source:
         assert pq.read_table(source).num_rows == ROWS
+
+
+# Names that are no paths --------------------------------------------------------------
+
+NAMES = [
+    *("a", "a/b", "dir/x y.csv", "dir/ünï.csv", "dir/a#1", "dir/q?x", "dir/p%20q"),
+    *("dir/a[1].csv", "dir/a1.csv", "dir//double", "dir/trail/", "/lead", "//two"),
+    *("dir/star*", "dir/col:on", "dir/back\\slash", "dir/new\nline", "..", "dir/../up"),
+    *("dir/.hidden", "deep/er/x", "deep/er//x", "deep/er/./x", "../../out"),
+]
+
+
+@pytest.fixture
+def named(files: jsync.ObjectStore) -> jsync.ObjectStore:
+    """A store with objects of many names. The bytes of each are its name."""
+    for name in NAMES:
+        files.put(name, name.encode())
+    return files
+
+
+def test_no_name_is_left_out_of_a_listing(
+    fs: JetStreamFileSystem, named: jsync.ObjectStore
+) -> None:
+    root = named.bucket
+    paths = sorted(f"{root}/{name}" for name in NAMES)
+    assert fs.find(root) == paths
+    assert fs.du(root) == sum(len(name.encode()) for name in NAMES)
+    assert fs.du(root, total=False)[f"{root}//lead"] == 5
+    walked = [f"{top}/{name}" for top, _, inner in fs.walk(root) for name in inner]
+    assert sorted(walked) == paths
+    assert fs.find(f"{root}/dir", maxdepth=1) == [
+        path for path in paths if path.startswith(f"{root}/dir/") and "/../" not in path
+    ]
+    names = ["..", "..", "//two", "/lead", "a", "a", "deep", "dir"]
+    assert fs.ls(root, detail=False) == sorted(f"{root}/{name}" for name in names)
+    for path in paths:
+        assert fs.cat_file(path) == path.removeprefix(f"{root}/").encode()
+        assert fs.isfile(path)
+        assert fs.exists(path)
+
+
+def test_a_removed_directory_leaves_nothing(
+    fs: JetStreamFileSystem, js: jsync.JetStream, named: jsync.ObjectStore
+) -> None:
+    root = named.bucket
+    fs.rm(f"{root}/dir", recursive=True)
+    left = [name for name in NAMES if not name.startswith("dir/")]
+    assert sorted(info.name for info in named.list()) == sorted(left)
+    fs.rm(root, recursive=True)
+    assert not list(named.list())
+    assert chunks_of(js, named) == {}
+    assert fs.exists(root)
+
+
+def test_a_name_with_wildcards_is_the_object_of_that_name(
+    fs: JetStreamFileSystem, named: jsync.ObjectStore, tmp_path: Path
+) -> None:
+    path = f"{named.bucket}/dir/a[1].csv"
+    fs.get(path, str(tmp_path / "out.csv"))
+    assert (tmp_path / "out.csv").read_bytes() == b"dir/a[1].csv"
+    fs.cp(path, f"{named.bucket}/copy")
+    assert named.get("copy") == b"dir/a[1].csv"
+    fs.rm(path)
+    fs.rm(f"{named.bucket}/dir/star*")
+    left = {info.name for info in named.list()}
+    assert set(NAMES) - left == {"dir/a[1].csv", "dir/star*"}
+    fs.rm(f"{named.bucket}/dir/a?.csv")
+    assert "dir/a1.csv" not in {info.name for info in named.list()}
+
+
+def test_an_object_never_becomes_a_file_elsewhere(
+    fs: JetStreamFileSystem, named: jsync.ObjectStore, tmp_path: Path
+) -> None:
+    target = tmp_path / "one" / "two"
+    target.mkdir(parents=True)
+    (target / "dir").mkdir()
+    with pytest.raises(ValueError, match="not written") as raised:
+        fs.get(named.bucket, f"{target}/", recursive=True)
+    assert "'a'" not in str(raised.value)
+    written = {
+        str(path.relative_to(tmp_path)): path.read_text()
+        for path in tmp_path.rglob("*")
+        if path.is_file()
+    }
+    odd = ("//", "./", "..", "trail/", "/lead", "/two")
+    good = [name for name in NAMES if not any(part in name for part in odd)]
+    assert written == {f"one/two/{name}": name for name in good if name != "a"}
+
+
+def test_all_stores_at_once_are_not_removed(
+    fs: JetStreamFileSystem, named: jsync.ObjectStore
+) -> None:
+    for path in ("", "jetstream://", [""], ["/"]):
+        with pytest.raises(ValueError, match="all stores"):
+            fs.rm(path, recursive=True)
+    assert len(list(named.list())) == len(NAMES)
+
+
+def test_a_walk_leaves_out_pruned_directories(
+    fs: JetStreamFileSystem, named: jsync.ObjectStore
+) -> None:
+    seen = []
+    for top, directories, _ in fs.walk(named.bucket):
+        seen.append(top)
+        directories[:] = [name for name in directories if name != "dir"]
+    assert f"{named.bucket}/deep/er" in seen
+    assert not [top for top in seen if "dir" in top]
+    tops = [top for top, _, _ in fs.walk(named.bucket, topdown=False)]
+    assert tops[-1] == named.bucket
+    assert [top for top, _, _ in fs.walk(named.bucket, maxdepth=1)] == [named.bucket]
+
+
+@pytest.mark.parametrize(
+    "act",
+    [
+        lambda fs, root: fs.find(root),
+        lambda fs, root: fs.du(root),
+        lambda fs, root: list(fs.walk(root)),
+        lambda fs, root: fs.glob(f"{root}/**"),
+        lambda fs, root: fs.expand_path(root, recursive=True),
+    ],
+    ids=["find", "du", "walk", "glob", "expand"],
+)
+def test_many_directories_are_listed_at_once(
+    fs: JetStreamFileSystem,
+    nc: jsync.Connection,
+    files: jsync.ObjectStore,
+    act: Callable[[JetStreamFileSystem, str], object],
+) -> None:
+    for number in range(30):
+        files.put(f"{number}/{number}/file", b"1")
+    fs.find(files.bucket)
+    with nc.subscribe(f"$JS.API.CONSUMER.CREATE.OBJ_{files.bucket}.>") as asked:
+        nc.flush()
+        act(fs, files.bucket)
+        nc.flush()
+        asked.drain()
+        assert 1 <= len(list(asked)) <= 2
+
+
+# Beside others ------------------------------------------------------------------------
+
+
+def test_a_forked_child_has_a_connection_of_its_own(
+    fs: JetStreamFileSystem, files: jsync.ObjectStore
+) -> None:
+    files.put("a", noise(300_000))
+    path = f"{files.bucket}/a"
+    assert fs.cat_file(path) == noise(300_000)
+    context = multiprocessing.get_context("fork")
+    with fs._line.lock:  # as if another thread were about to connect
+        pool = context.Pool(2)
+    try:
+        assert pool.map(fs.cat_file, [path] * 4) == [noise(300_000)] * 4
+        assert pool.apply(_in_a_grandchild, (fs, path)) == noise(300_000)
+    finally:
+        pool.close()
+        pool.join()
+    assert fs.cat_file(path) == noise(300_000)
+
+
+def _in_a_grandchild(fs: JetStreamFileSystem, path: str) -> bytes:
+    fs.cat_file(path)
+    multiprocessing.current_process()._config["daemon"] = False  # type: ignore[attr-defined]
+    with multiprocessing.get_context("fork").Pool(1) as pool:
+        found: bytes = pool.apply(fs.cat_file, (path,))
+    return found
+
+
+def test_an_object_that_is_replaced_while_it_is_moved_is_not_lost(
+    fs: JetStreamFileSystem,
+    files: jsync.ObjectStore,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    files.put("a", b"old")
+    files.put("b", b"there")
+    copy = JetStreamFileSystem._copy
+    late = [b"new"]
+
+    def copied(self: JetStreamFileSystem, *args: Any) -> Any:
+        info = copy(self, *args)
+        if late:
+            files.put("a", late.pop())
+        return info
+
+    monkeypatch.setattr(JetStreamFileSystem, "_copy", copied)
+    fs.mv(f"{files.bucket}/a", f"{files.bucket}/b")
+    assert files.get("b") == b"new"
+    assert fs.find(files.bucket) == [f"{files.bucket}/b"]
+
+
+def test_an_object_put_into_a_moved_directory_stays(
+    fs: JetStreamFileSystem,
+    files: jsync.ObjectStore,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    root = files.bucket
+    files.put("dir/a", b"1")
+    move = JetStreamFileSystem._move
+
+    def moved(self: JetStreamFileSystem, *args: Any) -> None:
+        move(self, *args)
+        files.put("dir/late", b"2")
+
+    monkeypatch.setattr(JetStreamFileSystem, "_move", moved)
+    fs.mv(f"{root}/dir", f"{root}/other", recursive=True)
+    assert fs.find(root) == [f"{root}/dir/late", f"{root}/other/a"]
+    with pytest.raises(IsADirectoryError):
+        fs.mv(f"{root}/dir", f"{root}/new")
+
+
+def test_a_silent_server_does_not_make_an_object_missing(
+    proxy: FaultProxy, files: jsync.ObjectStore
+) -> None:
+    fs = fsspec.filesystem(
+        "jetstream", servers=proxy.url, timeout=0.2, skip_instance_cache=True
+    )
+    files.put("a", b"1")
+    with contextlib.closing(fs):
+        assert fs.exists(f"{files.bucket}/a")
+        proxy.deaf()
+        for call in (fs.exists, fs.isfile, lambda path: fs.open(path, "xb")):
+            with pytest.raises(errors.TimeoutError):
+                call(f"{files.bucket}/a")
+        proxy.hear()
+
+
+def test_a_store_with_an_upload_or_a_bad_record_is_not_empty(
+    fs: JetStreamFileSystem, js: jsync.JetStream, files: jsync.ObjectStore
+) -> None:
+    root = files.bucket
+    js.publish(f"$O.{root}.M.YQ==", b"{")
+    with pytest.raises(OSError, match="not empty"):
+        fs.rmdir(root)
+    assert fs.exists(f"{root}/a")
+    with pytest.raises(errors.BadObjectInfoError):
+        fs.open(f"{root}/a")
+    fs.rm(f"{root}/a", recursive=True)
+    assert not fs.exists(f"{root}/a")
+    js.publish(f"$O.{root}.C.UPLOAD", b"chunk")
+    with pytest.raises(OSError, match="not empty"):
+        fs.rmdir(root)
+    files.check(older_than=0)
+    fs.rmdir(root)
+    assert root not in js.object_store_names()
+
+
+def test_links_are_files_of_the_size_of_their_objects(
+    fs: JetStreamFileSystem, files: jsync.ObjectStore
+) -> None:
+    root = files.bucket
+    files.put("a", b"12345")
+    files.add_link("one", "a")
+    files.put("gone", b"1")
+    files.add_link("nowhere", "gone")
+    files.delete("gone")
+    files.add_bucket_link("store", files)
+    sizes = fs.du(root, total=False)
+    assert [sizes[f"{root}/{name}"] for name in ("a", "one", "nowhere")] == [5, 5, 0]
+    assert fs.info(f"{root}/one")["size"] == 5
+    assert (fs.exists(f"{root}/nowhere"), fs.lexists(f"{root}/nowhere")) == (
+        False,
+        True,
+    )
+    with pytest.raises(FileNotFoundError):
+        fs.open(f"{root}/nowhere")
+    with pytest.raises(OSError, match="link to the store"):
+        fs.open(f"{root}/store")
+    fs.rm(root, recursive=True)
+    assert fs.find(root) == []

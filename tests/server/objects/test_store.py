@@ -385,6 +385,18 @@ def test_progress_is_reported_for_puts_and_gets(files: jsync.ObjectStore) -> Non
     assert told == [(1000, 2500), (2000, 2500), (2500, 2500)]
 
 
+def test_only_the_expected_revision_is_deleted(files: jsync.ObjectStore) -> None:
+    old = files.put("a", b"1")
+    new = files.put("a", b"2")
+    with pytest.raises(errors.WrongRevisionError) as raised:
+        files.delete("a", last=old.revision)
+    assert raised.value.revision == new.revision
+    assert files.get("a") == b"2"
+    with pytest.raises(errors.ConfigError):
+        files.delete("a", last=0)
+    assert files.delete("a", last=new.revision).deleted
+
+
 def test_an_object_that_is_not_there_is_named(files: jsync.ObjectStore) -> None:
     for call in (
         lambda: files.get("nobody"),
@@ -412,6 +424,25 @@ def test_files_go_in_and_out(files: jsync.ObjectStore, tmp_path: Path) -> None:
     assert target.read_bytes() == source.read_bytes()
     assert sorted(os.listdir(tmp_path)) == ["in.bin", "out.bin"]
     assert target.stat().st_mode == source.stat().st_mode
+
+
+@pytest.mark.parametrize("mode", [0o600, 0o640, 0o755])
+def test_a_replaced_file_keeps_its_permissions(
+    files: jsync.ObjectStore, tmp_path: Path, mode: int
+) -> None:
+    files.put("a", noise(300_000))
+    target = tmp_path / "out.bin"
+    target.write_bytes(b"former")
+    target.chmod(mode)
+    modes: list[int] = []
+
+    def progress(done: int, total: int | None) -> None:
+        modes.extend(path.stat().st_mode & 0o777 for path in tmp_path.iterdir())
+
+    files.get_file("a", target, progress=progress)
+    assert target.read_bytes() == noise(300_000)
+    assert target.stat().st_mode & 0o777 == mode
+    assert set(modes) == {mode}  # nor was the hidden file wider
 
 
 def test_a_file_that_was_not_got_whole_is_not_there(
@@ -501,16 +532,11 @@ def test_an_invalid_object_info_is_named_in_the_error(
     files.put("b", b"2")
     meta = js.get_message(f"OBJ_{files.bucket}", files.info("a").revision)
     js.publish(meta.subject, data, headers={"Nats-Rollup": "sub"})
-    for call in (
-        lambda: files.get("a"),
-        lambda: files.info("a"),
-        lambda: list(files.list()),
-    ):
+    for call in (lambda: files.get("a"), lambda: files.info("a")):
         with pytest.raises(errors.BadObjectInfoError):
             call()
-    with pytest.raises(errors.BadObjectInfoError):
-        files.check(older_than=0)
-    assert len(chunks_of(js, files)) == 2  # nothing was removed
+    assert [info.name for info in files.list()] == ["b"]
+    assert files.check().unreadable == ["a"]
     assert files.get("b") == b"2"
 
 

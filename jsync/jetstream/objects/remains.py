@@ -1,0 +1,132 @@
+"""What the messages of a store refer to, and which of them are remains.
+
+Pure: no socket, thread or clock.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from ...errors import ConfigError
+from ...models.name import check_literal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from datetime import datetime
+
+    from ...errors import BadObjectInfoError
+    from .engine import ObjectInfo
+
+
+class Listing:
+    """The infos of a store at one moment, by the chunks that they refer to.
+
+    Args:
+        infos: All infos, those of deleted objects included, the oldest first.
+        unreadable: Messages that are no infos: the error, and the payload.
+        limit: The time before which a rename is no longer on its way.
+    """
+
+    def __init__(
+        self,
+        infos: Iterable[ObjectInfo],
+        unreadable: list[tuple[BadObjectInfoError, bytes]],
+        limit: datetime,
+    ) -> None:
+        self.objects: list[ObjectInfo] = []
+        """The objects, without links."""
+        self.former: list[ObjectInfo] = []
+        """Infos of former names, whose chunks are those of another name by now."""
+        self.deleted: set[str] = set()
+        """The ids of deleted objects, whose chunks go at any age."""
+        self.unreadable = unreadable
+        self._by_id: dict[str, list[ObjectInfo]] = {}
+        for info in infos:
+            if info.deleted:
+                # During a rename, the chunks pass from this object to another one.
+                if info.renamed_to is None or info.modified <= limit:
+                    self.deleted.add(info.nuid)
+            elif not info.is_link:
+                self._by_id.setdefault(info.nuid, []).append(info)
+        for group in self._by_id.values():
+            former = _former_of(group)
+            self.former += former
+            self.objects += [info for info in group if info not in former]
+
+    def refers_to(self, nuid: str) -> bool:
+        """Whether chunks of that id may belong to an object."""
+        return nuid in self._by_id or any(
+            mentions(data, nuid) for _, data in self.unreadable
+        )
+
+    def confirms(self, former: ObjectInfo) -> bool:
+        """Whether an info is still there, and that of a former name."""
+        return any(_are_one(former, other) for other in self.former)
+
+    def has(self, info: ObjectInfo) -> bool:
+        """Whether an info is still the one of its object."""
+        return any(_are_one(info, other) for other in self._by_id.get(info.nuid, ()))
+
+    def __repr__(self) -> str:
+        return f"<Listing of {len(self.objects)} objects>"
+
+
+def is_chunk_key(key: str) -> bool:
+    """Whether the rest of a chunk's subject is literal: a server stores wildcards, too."""
+    try:
+        check_literal(key, "subject")
+    except ConfigError:
+        return False
+    return "*" not in key and ">" not in key
+
+
+def mentions(data: bytes, nuid: str) -> bool:
+    """Whether a message that cannot be read may refer to the chunks of an id."""
+    if nuid.encode() in data:
+        return True
+    try:
+        document = json.loads(data)
+        return any(nuid in text for text in _texts(document))
+    except (ValueError, RecursionError):
+        return False
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """All texts in a document."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for key, inner in value.items():
+            yield key
+            yield from _texts(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _texts(inner)
+
+
+def _former_of(group: list[ObjectInfo]) -> list[ObjectInfo]:
+    """Which of the infos with one id are those of former names.
+
+    Other clients leave no mark: they store the new name, and then remove the old one.
+    """
+    names = {info.name for info in group}
+    marked = [info for info in group if info.renamed_to in names]
+    if marked and len(marked) < len(group):
+        return marked
+    if len(group) == 2 and not marked and _are_alike(*group):
+        return group[:1]
+    return []
+
+
+def _are_alike(info: ObjectInfo, other: ObjectInfo) -> bool:
+    """Whether two infos with one id state the same bytes."""
+    return (info.size, info.chunks, info.digest) == (
+        other.size,
+        other.chunks,
+        other.digest,
+    )
+
+
+def _are_one(info: ObjectInfo, other: ObjectInfo) -> bool:
+    return (info.name, info.revision) == (other.name, other.revision)
