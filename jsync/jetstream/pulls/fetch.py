@@ -76,8 +76,9 @@ class SinglePull:
         source = self._source
         inbox = LentInbox(source, on_status=self._on_status)
         inbox.mailbox.holds_acks = source.needs_no_ack_for(2 * self._request.batch)
-        if not self._request.max_bytes:
-            inbox.mailbox.end_after(self._request.batch)
+        # The server says nothing when the last byte is used.
+        size = self._request.max_bytes
+        inbox.mailbox.end_after(0 if size else self._request.batch, size)
         return inbox
 
     def __iter__(self) -> Iterator[JetStreamMsg]:
