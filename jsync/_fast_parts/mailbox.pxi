@@ -534,17 +534,25 @@ cdef class Mailbox(Sink):
             raise DeadlineError(f"no message within {seconds(timeout, 'timeout')} s")
         return msg
 
-    def end_after(self, count: int = 0, size: int = 0) -> bool:
-        """End once `count` messages, or `size` bytes of them, have come in all.
-
-        0: any number. Returns True if they have come already.
-        """
+    def end_after(self, count: int) -> bool:
+        """End once `count` messages have come in all; True if they have already."""
         cdef Section here
         cdef bint complete
         enter(&here, <PyObject*>self)
         self.expected = count
+        complete = self.came >= self.expected
+        leave(&here)
+        if complete:
+            self.close()
+        return glance_int(&self.over) != 0
+
+    def end_after_bytes(self, size: int) -> bool:
+        """End once messages of `size` bytes have come in all; True if they have already."""
+        cdef Section here
+        cdef bint complete
+        enter(&here, <PyObject*>self)
         self.expected_bytes = size
-        complete = self.is_complete()
+        complete = self.came_bytes >= self.expected_bytes
         leave(&here)
         if complete:
             self.close()

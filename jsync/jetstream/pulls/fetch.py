@@ -76,9 +76,11 @@ class SinglePull:
         source = self._source
         inbox = LentInbox(source, on_status=self._on_status)
         inbox.mailbox.holds_acks = source.needs_no_ack_for(2 * self._request.batch)
-        # The server says nothing when the last byte is used.
-        size = self._request.max_bytes
-        inbox.mailbox.end_after(0 if size else self._request.batch, size)
+        if self._request.max_bytes:
+            # The server says nothing when the last byte is used.
+            inbox.mailbox.end_after_bytes(self._request.max_bytes)
+        else:
+            inbox.mailbox.end_after(self._request.batch)
         return inbox
 
     def __iter__(self) -> Iterator[JetStreamMsg]:
