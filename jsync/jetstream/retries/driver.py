@@ -54,15 +54,24 @@ class Retrier:
         self._told = told
 
     def guard(
-        self, handler: Callable[[JetStreamMsg], object]
+        self,
+        handler: Callable[[JetStreamMsg], object],
+        in_hand: dict[JetStreamMsg, None],
     ) -> Callable[[JetStreamMsg], object]:
-        """The handler, not called for messages that were delivered too often."""
+        """The handler, not called for messages that were delivered too often.
+
+        While the handler has a message, it is in `in_hand`.
+        """
 
         def call(msg: JetStreamMsg) -> None:
             if msg.metadata.num_delivered > self._most:
                 self.exhausted(msg)
-            else:
+                return
+            in_hand[msg] = None
+            try:
                 handler(msg)
+            finally:
+                in_hand.pop(msg, None)
 
         return call
 
@@ -78,7 +87,15 @@ class Retrier:
                 msg, f"delivered {times} times, but never handled to the end", None
             )
 
-    def failed(self, msg: JetStreamMsg, error: BaseException) -> None:
+    def delay_after(self, msg: JetStreamMsg, error: BaseException) -> float | None:
+        """Seconds until the next attempt, or None if there is none: see `failed`."""
+        if msg.is_acked:
+            return None
+        return self._policy.delay_after(msg.metadata.num_delivered, error, random())
+
+    def failed(
+        self, msg: JetStreamMsg, error: BaseException, delay: float | None
+    ) -> None:
         """Nak a message whose handler raised, or end it. Blocks for its dead letter.
 
         If the handler acknowledged the message before it raised, nothing happens.
@@ -86,8 +103,6 @@ class Retrier:
         with contextlib.suppress(Error):  # the server delivers it again after ack_wait
             if msg.is_acked:
                 return
-            attempt = msg.metadata.num_delivered
-            delay = self._policy.delay_after(attempt, error, random())
             if delay is None:
                 self._end(msg, words_of(error), error)
             else:
