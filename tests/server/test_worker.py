@@ -883,6 +883,37 @@ def test_a_stranded_message_with_unreadable_headers_becomes_a_dead_letter(
     assert {dead.get_message(n).data for n in (1, 2)} == {b"odd", b"good"}
 
 
+def test_a_message_stranded_while_nobody_listened_becomes_a_dead_letter(
+    nc: jsync.Connection, js: jsync.JetStream, dead: jsync.Stream, unique: str
+) -> None:
+    """The server publishes its advisory once, and keeps the message of a work queue."""
+    stream = js.create_stream(
+        name=f"{unique}Q", subjects=[f"{unique}Q.*"], retention="workqueue"
+    )
+    consumer = stream.create_consumer(
+        durable_name="w", filter_subject=f"{unique}Q.*", max_deliver=3
+    )
+    for subject in "ab":
+        js.publish(f"{unique}Q.{subject}", subject.encode())
+    for _ in range(3):
+        for msg in consumer.fetch(2, timeout=SOON):
+            msg.nak()
+    with contextlib.suppress(errors.TimeoutError):
+        consumer.next(0.1)  # the server gives the messages up
+    wait_for(lambda: consumer.info().num_ack_pending == 0)
+    done = Recorder()
+    retry = Retry(delays=[0.01], attempts=2, dead_letter=f"dead.{unique}")
+    app = jsync.Worker(stream=stream.name, retry=retry)
+    app.handle(f"{unique}Q.*", consumer="w")(lambda msg: done(msg.data))
+    with app.start(nc):
+        wait_for(lambda: dead.info().state.messages == 2)
+        js.publish(f"{unique}Q.a", b"good")
+        assert done.get() == b"good"
+        wait_for(lambda: stream.info().state.messages == 0)
+    assert [dead.get_message(each).data for each in (1, 2)] == [b"a", b"b"]
+    stream.delete()
+
+
 def test_an_advisory_that_cannot_be_read_does_not_end_the_dead_letters(
     nc: jsync.Connection,
     js: jsync.JetStream,

@@ -256,8 +256,12 @@ def dead_letter_headers(
     error: BaseException | None,
     at: datetime,
     traceback_size: int,
+    lost: Sequence[str] = (),
 ) -> Mapping[str, list[str]]:
-    """Return the headers of a dead letter: those of the message, and the reason."""
+    """Return the headers of a dead letter: those of the message, and the reason.
+
+    `lost` has the names of headers of the message that cannot be sent.
+    """
     given = Headers(headers or {})
     if f"{PREFIX}Reason" in given:  # it was already a dead letter
         given = Headers(original_headers(given))
@@ -275,6 +279,8 @@ def dead_letter_headers(
         "Stored": origin.timestamp.astimezone(UTC).isoformat(),
         "Time": at.astimezone(UTC).isoformat(),
     }
+    if lost:
+        why["Lost-Headers"] = one_line(", ".join(map(repr, lost)))[:_LONGEST_TEXT]
     if error is not None:
         kind = type(error)
         why["Exception"] = f"{kind.__module__}.{kind.__qualname__}"

@@ -12,7 +12,7 @@ import jsync
 from jsync import Retry, errors
 
 from ...proxy import frame_changer
-from ...servers import wait_for
+from ...servers import publish_block, wait_for
 from ...support.connection_faults import Events, connect
 from ..support import SOON, Child, Recorder
 from .support import fill, settled
@@ -419,3 +419,37 @@ def test_only_the_last_failure_is_logged_with_its_traceback(
     letter = dead.get_message(1).headers
     assert letter is not None
     assert "jsync/jetstream" not in letter["Dead-Letter-Traceback"]
+
+
+def test_a_dead_letter_keeps_the_headers_that_can_be_sent(
+    server: LocalServer,
+    stream: jsync.Stream,
+    dead: jsync.Stream,
+    worker: jsync.Consumer,
+    quick: Retry,
+) -> None:
+    publish_block(
+        server.url,
+        f"{stream.name}.a",
+        b"NATS/1.0\r\nTrace: x\r\nbad name: y\r\nOther: z\r\n\r\n",
+    )
+    told = Recorder()
+    with worker.consume(Failing(), retry=quick, on_error=told):
+        of_kind(told, errors.MessageGivenUpError)
+    headers = dead.get_message(1).headers
+    assert headers is not None
+    assert (headers["Trace"], headers["Other"]) == ("x", "z")
+    assert headers["Dead-Letter-Lost-Headers"] == "'bad name'"
+
+
+def test_a_dead_letter_that_is_not_stored_is_retried_within_the_duplicate_window(
+    nc: jsync.Connection, stream: jsync.Stream, worker: jsync.Consumer, unique: str
+) -> None:
+    """It may be stored all the same, if its ack was lost."""
+    fill(nc, stream, 1)
+    retry = Retry(delays=[600], attempts=1, dead_letter=f"nobody.{unique}")
+    told = Recorder()
+    with nc.subscribe(f"$JS.ACK.{stream.name}.worker.>") as acks:
+        with worker.consume(Failing(), retry=retry, on_error=told):
+            of_kind(told, errors.DeadLetterError)
+            assert acks.next(SOON).data == b'-NAK {"delay": 30000000000}'
