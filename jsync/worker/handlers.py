@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
     from ..checks import Seconds
 
+AHEAD: Final = 4
+"""Messages to prefetch for each thread: few, so that none waits until its `ack_wait` is over."""
+
 _MESSAGES: Final = {"JetStreamMsg", "Msg"}
 
 
@@ -41,7 +44,6 @@ class Route:
     retry: Retry
     time_limit: float | None
     max_messages: int
-    """The messages that a process has at most: those of its threads, and those that wait."""
     ack_wait: float | None
 
 
@@ -88,12 +90,11 @@ def route(
     if not isinstance(retry, Retry):
         raise ConfigError(f"retry has to be a jsync.Retry, not {retry!r}")
     threads = count(workers, "workers", 1)
-    held = threads if max_messages is None else count(max_messages, "max_messages", 1)
-    if held < threads:
-        raise ConfigError(
-            f"max_messages has to be at least workers={threads}, not {held}: each thread "
-            "has one message at a time"
-        )
+    ahead = (
+        AHEAD * threads
+        if max_messages is None
+        else count(max_messages, "max_messages", 1)
+    )
     return Route(
         name=getattr(function, "__qualname__", repr(function)),
         call=inside(around, adapted(function, payload)),
@@ -105,7 +106,7 @@ def route(
         workers=threads,
         retry=retry,
         time_limit=None if time_limit is None else span(time_limit, "time_limit"),
-        max_messages=held,
+        max_messages=ahead,
         ack_wait=None if ack_wait is None else span(ack_wait, "ack_wait"),
     )
 

@@ -29,7 +29,6 @@ MODULES = {
         "core",
         "errors",
         "headers",
-        "health",
         "integrations",
         "jetstream",
         "metrics",

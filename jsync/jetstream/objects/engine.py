@@ -88,7 +88,8 @@ class ObjectInfo(msgspec.Struct, frozen=True, kw_only=True):
     """The number of this info in its store. A later change has a higher one."""
     subject_token: str | None = None
     """The last token of the subject of this info, if another client encoded the name in
-    another way: jnats uses plain base64. None: it is the base64url of the name."""
+    another way: jnats uses plain base64, and nats.js encodes Latin-1. None: it is the
+    base64url of the name."""
 
     @property
     def is_link(self) -> bool:
@@ -202,18 +203,32 @@ def encode_name(name: str) -> str:
 
 
 def tokens_of(name: str) -> tuple[str, ...]:
-    """The tokens by which a store may have an object: ours, and that of jnats if it differs."""
+    """The tokens by which a store may have an object: ours, and those of other clients.
+
+    jnats writes plain base64. nats.js encodes Latin-1, and no other characters, which is
+    unambiguous where the bytes are no UTF-8.
+    """
     token = encode_name(name)
-    plain = token.replace("-", "+").replace("_", "/")
-    return (token,) if plain == token else (token, plain)
+    tokens = [token, token.replace("-", "+").replace("_", "/")]
+    data = name.encode("latin-1", errors="ignore")
+    if len(data) == len(name):
+        try:
+            data.decode()
+        except UnicodeDecodeError:
+            tokens.append(base64.urlsafe_b64encode(data).decode())
+    return tuple(dict.fromkeys(tokens))
 
 
 def decode_name(token: str) -> str | None:
     """The name that a subject stands for. None: no name leads to that subject."""
     try:
-        name = base64.urlsafe_b64decode(token).decode()
+        data = base64.urlsafe_b64decode(token)
     except ValueError:
         return None
+    try:
+        name = data.decode()
+    except UnicodeDecodeError:
+        name = data.decode("latin-1")
     return name if name and token in tokens_of(name) else None
 
 

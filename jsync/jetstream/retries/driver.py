@@ -7,7 +7,6 @@ from datetime import UTC, datetime
 from random import random
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
-from ..._fast import encode_publish
 from ...errors import (
     DeadLetterError,
     Error,
@@ -15,7 +14,6 @@ from ...errors import (
     MaxPayloadError,
     MessageGivenUpError,
 )
-from ...headers import Headers
 from ..publishing.publish import publish
 from .engine import Origin, dead_letter_headers, words_of
 
@@ -28,11 +26,8 @@ if TYPE_CHECKING:
     from ...models import ConsumerConfig
     from .engine import Retry
 
-MIN_BURY_DELAY: Final = 1.0
-MAX_BURY_DELAY: Final = 30.0
-"""Seconds before the server delivers a message whose dead letter was not stored. The letter may have
-been stored all the same, if its ack was lost. Its stream recognises the second one only within its
-`duplicate_window`, which is 2 minutes by default."""
+LEAST_PAUSE: Final = 1.0
+"""Seconds before the server delivers a message whose dead letter was not stored."""
 
 Outcome: TypeAlias = Literal["retried", "dead", "dropped", "kept"]
 """Of a failed message: nak'ed, a dead letter, terminated without one, or nak'ed since its
@@ -59,24 +54,15 @@ class Retrier:
         self._told = told
 
     def guard(
-        self,
-        handler: Callable[[JetStreamMsg], object],
-        in_hand: dict[JetStreamMsg, None],
+        self, handler: Callable[[JetStreamMsg], object]
     ) -> Callable[[JetStreamMsg], object]:
-        """The handler, not called for messages that were delivered too often.
-
-        While the handler has a message, it is in `in_hand`.
-        """
+        """The handler, not called for messages that were delivered too often."""
 
         def call(msg: JetStreamMsg) -> None:
             if msg.metadata.num_delivered > self._most:
                 self.exhausted(msg)
-                return
-            in_hand[msg] = None
-            try:
+            else:
                 handler(msg)
-            finally:
-                in_hand.pop(msg, None)
 
         return call
 
@@ -92,15 +78,7 @@ class Retrier:
                 msg, f"delivered {times} times, but never handled to the end", None
             )
 
-    def delay_after(self, msg: JetStreamMsg, error: BaseException) -> float | None:
-        """Seconds until the next attempt, or None if there is none: see `failed`."""
-        if msg.is_acked:
-            return None
-        return self._policy.delay_after(msg.metadata.num_delivered, error, random())
-
-    def failed(
-        self, msg: JetStreamMsg, error: BaseException, delay: float | None
-    ) -> None:
+    def failed(self, msg: JetStreamMsg, error: BaseException) -> None:
         """Nak a message whose handler raised, or end it. Blocks for its dead letter.
 
         If the handler acknowledged the message before it raised, nothing happens.
@@ -108,6 +86,8 @@ class Retrier:
         with contextlib.suppress(Error):  # the server delivers it again after ack_wait
             if msg.is_acked:
                 return
+            attempt = msg.metadata.num_delivered
+            delay = self._policy.delay_after(attempt, error, random())
             if delay is None:
                 self._end(msg, words_of(error), error)
             else:
@@ -130,8 +110,7 @@ class Retrier:
                 self.bury(origin, msg.data, msg.headers, reason, error)
             except Error as failure:
                 self._report(unburied(origin, subject, failure))
-                delay = self._policy.delay(origin.attempts)
-                msg.nak(min(max(delay, MIN_BURY_DELAY), MAX_BURY_DELAY))
+                msg.nak(max(self._policy.delay(origin.attempts), LEAST_PAUSE))
                 self._told("kept")
                 return
         # Only now: the server must keep the message until its dead letter is stored.
@@ -159,9 +138,8 @@ class Retrier:
         assert subject is not None
         now = datetime.now(UTC)
         size = self._policy.traceback_size
-        lost: list[str] = []
         while True:
-            why = dead_letter_headers(origin, headers, reason, error, now, size, lost)
+            why = dead_letter_headers(origin, headers, reason, error, now, size)
             try:
                 ack = publish(self._session, subject, data, why, self._timeout)
                 return not ack.duplicate
@@ -170,24 +148,9 @@ class Retrier:
                     raise
                 size = 0  # without the traceback the letter may fit
             except InvalidHeaderError:
-                if lost or not headers:
+                if not headers:
                     raise
-                headers, lost = _sendable(headers)
-
-
-def _sendable(headers: HeadersLike) -> tuple[HeadersLike, list[str]]:
-    """The headers that can be sent, and the names of the others, which another client sent."""
-    kept: dict[str, list[str]] = {}
-    lost = []
-    given = Headers(headers)
-    for name in given:
-        values = given.get_all(name)
-        try:
-            encode_publish("dead.letter", headers={name: values})
-            kept[name] = values
-        except InvalidHeaderError:
-            lost.append(name)
-    return kept, lost
+                headers = None  # another client sent invalid header names
 
 
 def given_up(

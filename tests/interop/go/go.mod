@@ -5,6 +5,7 @@ go 1.26.0
 require (
 	github.com/nats-io/nats.go v1.55.0
 	github.com/synadia-io/orbit.go/counters v0.1.2
+	github.com/synadia-io/orbit.go/kvcodec v0.1.2
 	github.com/synadia-io/orbit.go/pcgroups v0.1.0
 )
 
