@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from jsync import connect
-from jsync.cli.ingest import resume
+from jsync.cli.ingest import stored
 from jsync.server import LocalServer
 
 from ..matrix.lines import binary_of
@@ -308,10 +308,94 @@ def test_resume_continues_in_each_file_after_its_last_stored_row(
     assert count(forgetful) == 6
 
 
+@pytest.fixture
+def refusing(js: JetStream, unique: str) -> Iterator[Stream]:
+    """A stream that rejects a second message of a subject, and soon forgets ids."""
+    stream = js.create_stream(
+        name=unique,
+        subjects=[f"{unique}.>"],
+        storage="memory",
+        allow_batched=True,
+        duplicate_window=0.1,
+        discard="new",
+        discard_new_per_subject=True,
+        max_msgs_per_subject=1,
+    )
+    yield stream
+    stream.delete()
+
+
+@pytest.mark.parametrize("ids", [(), ("--id", "row-{n}")], ids=["places", "own ids"])
+@pytest.mark.parametrize("how", ["ingest", "async"])
+@pytest.mark.parametrize("refused", [1, 700])
+def test_resume_sends_rows_that_were_rejected_before_stored_ones(
+    jsync: Jsync,
+    js: JetStream,
+    refusing: Stream,
+    tmp_path: Path,
+    how: str,
+    ids: tuple[str, ...],
+    refused: int,
+) -> None:
+    name, path = refusing.name, tmp_path / "rows.ndjson"
+    rows = [{"n": n, "s": "taken" if n == refused else n} for n in range(1, 3001)]
+    path.write_bytes(b"".join(json.dumps(row).encode() + b"\n" for row in rows))
+    js.publish(f"{name}.taken", b'{"n":0}')
+    command = ["ingest", str(path), "--subject", f"{name}.{{s}}", *ids]
+    command += ["--publisher", how]
+    ended = jsync(*command)
+    assert ended.code == 1
+    assert f"line {refused} of {path} is the first" in ended.errors
+    assert "continue with --resume" in ended.errors
+    stored = {row["n"] for _, row in held(refusing)}
+    assert (refused not in stored, len(stored) > refused) == (True, how == "async")
+    before = count(refusing)
+    for _ in range(3):  # nothing is sent behind a row that the stream still rejects
+        assert jsync(*command, "--resume").code == 1
+    assert count(refusing) == before
+    refusing.update(
+        discard="old", discard_new_per_subject=False, max_msgs_per_subject=-1
+    )
+    assert jsync(*command, "--resume").code == 0
+    found = [row["n"] for _, row in held(refusing)]
+    assert sorted(found) == list(range(3001))
+
+
+@pytest.mark.parametrize("ids", [(), ("--id", "row-{n}")], ids=["places", "own ids"])
+def test_resume_sends_no_row_that_a_limit_has_removed(
+    jsync: Jsync, js: JetStream, unique: str, tmp_path: Path, ids: tuple[str, ...]
+) -> None:
+    stream = js.create_stream(
+        name=unique,
+        subjects=[f"{unique}.*"],
+        max_msgs_per_subject=1,
+        duplicate_window=0.1,
+    )
+    path = tmp_path / "rows.ndjson"
+    command = ["ingest", str(path), "--subject", f"{unique}.{{k}}", *ids, "--json"]
+    rows = [b'{"n":%d,"k":%d}\n' % (n, n % 7) for n in range(1, 201)]
+    path.write_bytes(b"".join(rows[:150]))
+    assert jsync(*command).json["stored"] == 150
+    js.publish(f"{unique}.1", b'{"n":0}')  # another writer replaces row 148
+    ended = jsync(*command, "--resume")
+    assert (ended.json["stored"], ended.json["already_there"]) == (0, 150)
+    assert [row["n"] for _, row in held(stream)] == [*range(144, 148), 149, 150, 0]
+    path.write_bytes(b"".join(rows))
+    ended = jsync(*command, "--resume")
+    assert (ended.json["stored"], ended.json["already_there"]) == (50, 150)
+    assert [row["n"] for _, row in held(stream)] == list(range(194, 201))
+    stream.update(max_msgs=3)
+    assert jsync(*command, "--resume").json["stored"] == 0
+    if ids:
+        ended = jsync(*command, "--resume", "--format", "ndjson", "-", stdin=b"{}")
+        assert "give a file instead of a pipe" in ended.errors
+    stream.delete()
+
+
 def test_resume_finds_its_place_before_any_number_of_later_messages(
     jsync: Jsync, js: JetStream, forgetful: Stream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(resume, "_FIRST_LOOK", 7)
+    monkeypatch.setattr(stored, "_FIRST_LOOK", 7)
     subject = f"{forgetful.name}.x"
     command = ("ingest", "-", "--source", "rows", "--subject", subject)
     assert jsync(*command, stdin=numbers([1, 2, 3])).code == 0

@@ -91,6 +91,77 @@ def test_a_row_of_csv_is_an_object_of_texts(tmp_path: Path) -> None:
     assert [row.number for row in rows if isinstance(row, Row)] == [2, 5]
 
 
+def test_columns_of_a_type_have_it_in_every_row(tmp_path: Path) -> None:
+    text = "zip,price,n,ok,x\n007,36.45,1,TRUE,5\n1,36.40, 2 ,false,\nNA,,,,NA\n"
+    types = {"zip": "text", "price": "float", "n": "int", "ok": "bool"}
+    path = written(tmp_path / "a.csv", text)
+    rows = read(path, types=types, nulls=frozenset({"NA"}), infer=True)
+    assert values(rows) == [
+        {"zip": "007", "price": 36.45, "n": 1, "ok": True, "x": 5},
+        {"zip": "1", "price": 36.4, "n": 2, "ok": False, "x": ""},
+        {"zip": None, "price": None, "n": None, "ok": None, "x": None},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        *(("int", "1.5"), ("int", "1_0"), ("int", "x"), ("int", "\u0663")),
+        *(("float", "nan"), ("float", "inf"), ("float", "1,5"), ("bool", "yes")),
+    ],
+)
+def test_a_value_of_another_type_is_a_bad_row(
+    tmp_path: Path, kind: str, text: str
+) -> None:
+    path = written(tmp_path / "a.csv", f'a\n"{text}"\n')
+    rows = read(path, types={"a": kind})
+    assert [type(row) for row in rows] == [BadRowError]
+    assert f"line 2: 'a' is '{text}'" in str(rows[0])
+
+
+def test_types_of_unknown_columns_and_kinds_are_rejected(tmp_path: Path) -> None:
+    path = written(tmp_path / "a.csv", "a\n1\n")
+    with pytest.raises(ConfigError, match=r"types: .*no column 'b'; it has a"):
+        read(path, types={"b": "int"})
+    with pytest.raises(ConfigError, match="types: a=date: the types are text, int"):
+        read(path, types={"a": "date"})
+
+
+def test_an_index_without_a_name_is_a_column(tmp_path: Path) -> None:
+    found = read(written(tmp_path / "a.csv", ",a\n0,x\n1,y\n"))
+    assert values(found) == [{"index": "0", "a": "x"}, {"index": "1", "a": "y"}]
+    for header in (",index", "a,,b", "a,"):
+        with pytest.raises(ConfigError, match="each column needs a name of its own"):
+            read(written(tmp_path / "a.csv", f"{header}\n"))
+
+
+@pytest.mark.parametrize("kind", ["gz", "bz2", "xz"])
+@pytest.mark.parametrize("form", ["csv", "ndjson", "txt"])
+def test_a_file_that_was_cut_off_is_named(tmp_path: Path, kind: str, form: str) -> None:
+    text = b'{"a":1}\n' * 10_000
+    compressed = {
+        "gz": gzip.compress(text),
+        "bz2": bz2.compress(text),
+        "xz": lzma.compress(text),
+    }
+    data = compressed[kind]
+    for size in (20, len(data) - 1):
+        path = written(tmp_path / f"a.{form}.{kind}", data[:size])
+        with pytest.raises(BadRowError, match=rf"a\.{form}\.{kind} is damaged: "):
+            read(path)
+
+
+def test_a_parquet_file_that_was_cut_off_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    pyarrow.parquet.write_table(pyarrow.table({"a": list(range(100_000))}), path)
+    data = bytearray(path.read_bytes())
+    with pytest.raises(ConfigError, match=r"a\.parquet is not Parquet"):
+        read(written(path, bytes(data[:-1])))
+    data[100:50_000] = bytes(49_900)
+    with pytest.raises(BadRowError, match=r"a\.parquet is damaged"):
+        read(written(path, bytes(data)))
+
+
 @pytest.mark.parametrize(
     ("text", "value"),
     [

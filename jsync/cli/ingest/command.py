@@ -16,22 +16,24 @@ from ..completion import FILE, STREAM
 from ..failures import Code, say, words_of
 from ..output import echo, write_json
 from ..stdin import standard_input
-from .files import FORMATS, STDIN, identity_of, is_pipe, open_source
+from .bad import BadRowError, BadValueError
+from .files import FORMATS, STDIN, format_of, identity_of, is_pipe, open_source
 from .ids import PositionIds, TemplateIds
 from .load import Load
-from .resume import BehindId, FromStart
 from .rows import Reading, open_rows
-from .target import choose_sink, find_resume, find_stream
+from .target import choose_sink, find_resume, find_resume_by_ids, find_stream
 from .template import SubjectTemplate, column_or_template
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     import jsync
 
     from ..progress import Look
     from ..settings import Settings
-    from .bad import BadRowError
     from .files import Source
     from .ids import Ids
+    from .resume import Resume
     from .template import Template
 
 _TOLD = 5
@@ -86,6 +88,25 @@ class Wish(NamedTuple):
         if self.source is not None:
             return [self.source]
         return [identity_of(path) for path in self.files]
+
+    def first_rows(self) -> dict[str, int]:
+        """The smallest number that a row of each file can have."""
+        found: dict[str, int] = {}
+        for path, identity in zip(self.files, self.identities, strict=True):
+            if identity is not None:
+                table = format_of(path, self.form) in ("csv", "tsv")
+                found[identity] = 2 if table and not self.reading.header else 1
+        return found
+
+    def rows_with_ids(self) -> Iterator[tuple[str, int, str]]:
+        """Read the files: the name of each, with the numbers and the ids of its rows."""
+        for path in self.files:
+            with self.open(path) as source:
+                ids = self.ids_of(source)
+                for row in open_rows(source, self.reading):
+                    if ids is not None and not isinstance(row, BadRowError):
+                        with contextlib.suppress(BadValueError):
+                            yield source.name, row.number, ids.of(row)
 
     def check(self) -> None:
         """Look at all that can be known before anything is sent; raises `ConfigError`."""
@@ -144,6 +165,12 @@ class Wish(NamedTuple):
 )
 @click.option(
     "--infer", is_flag=True, help="Numbers and true and false of CSV as such."
+)
+@click.option(
+    "--types",
+    multiple=True,
+    metavar="COLUMN=TYPE",
+    help="Types of CSV columns: text, int, float or bool, as in delay=int,price=float.",
 )
 @click.option(
     "--null",
@@ -210,6 +237,7 @@ def _wish(options: dict[str, Any]) -> Wish:
             delimiter=options["delimiter"],
             header=tuple(header.split(",")) if header else (),
             infer=options["infer"],
+            types=_types(options["types"]),
             nulls=frozenset(options["nulls"]),
             data=options["data"],
         ),
@@ -217,6 +245,17 @@ def _wish(options: dict[str, Any]) -> Wish:
         ids=None if msg_id is None else column_or_template(msg_id, "id"),
         no_ids=options["no_ids"],
     )
+
+
+def _types(given: tuple[str, ...]) -> dict[str, str]:
+    """Read `a=int,b=float`."""
+    types: dict[str, str] = {}
+    for part in ",".join(given).split(",") if given else ():
+        column, equals, kind = part.rpartition("=")
+        if not equals:
+            raise click.UsageError(f"--types: {part!r}: write COLUMN=TYPE, as in a=int")
+        types[column] = kind
+    return types
 
 
 def _ingest(
@@ -228,35 +267,42 @@ def _ingest(
 ) -> End:
     from ..progress import Bar
 
-    resume: Any = FromStart()
+    resume: Resume | None = None
     if options["resume"]:
-        resume = find_resume(
-            stream,
-            wish.template,
-            [one for one in wish.identities if one is not None],
-            own_ids=wish.ids is not None,
-        )
+        if wish.ids is None:
+            resume = find_resume(stream, wish.template, wish.first_rows())
+        else:
+            pipes = any(map(is_pipe, wish.files))
+            rows = None if pipes else wish.rows_with_ids
+            resume = find_resume_by_ids(stream, wish.template, rows)
     sink, word = choose_sink(js, stream, options["how"], ids=wish.has_ids)
     if word is not None:
         say(word)
     told = _Bad(skip=options["skip_bad"])
-    subjects = stream.cached_info.config.subjects or []
-    load = Load(sink, wish.template, subjects, resume, told)
+    load = Load(sink, wish.template, stream.cached_info.config, resume, told)
     begin = perf_counter()
     with Bar(lambda: _look(load), "stored", shown=not options["no_progress"]):
         try:
             end = _load(load, wish)
-            if isinstance(resume, BehindId) and end is End.DONE:
-                resume.check()
-        except Error:
+            if resume is not None and end is End.DONE:
+                resume.end()
+        except (Error, OSError) as error:
+            if isinstance(error, BadRowError):
+                _finish_rows_before(load)
             load.give_up()
-            say(_reached(load, stream))
+            say(f"{_reached(load, stream)}; {_advice(stream, wish)}")
             raise
     seconds = perf_counter() - begin
     if end is not End.DONE:
-        say(f"interrupted: {_reached(load, stream)}; continue with --resume")
+        say(f"interrupted: {_reached(load, stream)}; {_advice(stream, wish)}")
     _tell(settings, load, stream, sink.name, seconds, end)
     return end
+
+
+def _finish_rows_before(load: Load) -> None:
+    """Wait until the rows before a bad one are stored. Ctrl-C ends the wait."""
+    with contextlib.suppress(Error, KeyboardInterrupt):
+        load.finish()
 
 
 def _load(load: Load, wish: Wish) -> End:
@@ -314,10 +360,25 @@ def _look(load: Load) -> Look:
 
 def _reached(load: Load, stream: jsync.Stream) -> str:
     rows = f"{load.counts.stored:,} rows are stored in {stream.name}"
-    if load.last is None:
-        return rows
-    source, number = load.last
-    return f"{rows}, up to {source.unit} {number} of {source.name}"
+    if load.last is not None:
+        source, number = load.last
+        rows += f", up to {source.unit} {number} of {source.name}"
+    if load.first_open is not None:
+        source, number = load.first_open
+        rows += (
+            f"; {source.unit} {number} of {source.name} is the first that was sent and is "
+            "not known to be stored"
+        )
+    return rows
+
+
+def _advice(stream: jsync.Stream, wish: Wish) -> str:
+    """How to go on after an ingest that did not end well."""
+    if not wish.has_ids:
+        return "the rows have no ids, so begin again with an empty stream"
+    if stream.cached_info.config.retention in ("workqueue", "interest"):
+        return "repeat the command within the duplicate window of the stream"
+    return "continue with --resume"
 
 
 def _tell(

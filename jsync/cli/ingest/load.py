@@ -6,14 +6,21 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from jsync.errors import InvalidHeaderError, InvalidSubjectError, MaxPayloadError
+from jsync.errors import (
+    Error,
+    InvalidHeaderError,
+    InvalidSubjectError,
+    MaxPayloadError,
+)
 
 from ..subjects import takes
 from .bad import BadRowError, BadValueError
-from .files import BROKEN
+from .resume import Sending
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
+
+    from jsync import StreamConfig
 
     from .files import Source
     from .ids import Ids
@@ -25,6 +32,8 @@ if TYPE_CHECKING:
 
 _BAD: Final = (BadValueError, MaxPayloadError, InvalidSubjectError, InvalidHeaderError)
 """What is wrong with one row: nothing of it was sent."""
+_HEADER_SIZE: Final = len(b"NATS/1.0\r\nNats-Msg-Id: \r\n\r\n")
+"""The bytes of the headers of a message with an id, without the id."""
 
 
 @dataclass
@@ -48,14 +57,16 @@ class Load:
         self,
         sink: Sink,
         template: SubjectTemplate,
-        subjects: list[str],
-        resume: Resume,
+        config: StreamConfig,
+        resume: Resume | None,
         on_bad: Callable[[BadRowError], None],
     ) -> None:
         self._sink = sink
         self._template = template
+        subjects = config.subjects or []
         # If the stream accepts every subject of the template, do not check each row.
         self._subjects = [] if takes(subjects, template.filter) else subjects
+        self._max_size = config.max_msg_size or -1
         self._taken: set[str] = set()
         self._resume = resume
         self._on_bad = on_bad
@@ -66,33 +77,48 @@ class Load:
         """The last row that is known to be stored: all before it are stored."""
         self._under_way: deque[tuple[Source, int]] = deque()
 
+    @property
+    def first_open(self) -> tuple[Source, int] | None:
+        """The first row that was sent, and is not known to be stored."""
+        return self._under_way[0] if self._under_way else None
+
     def run(self, rows: Rows, ids: Ids | None) -> None:
         """Send the rows of a source; returns before all of them are stored.
 
         Raises `BadRowError`, unless `on_bad` swallows it, and what ends the sink.
         """
         self.source = source = rows.source
-        iterator = iter(rows)
-        while True:
-            try:
-                row = next(iterator, None)
-            except BROKEN as error:
-                raise BadRowError(f"{source.name} is damaged: {error}") from error
-            if row is None:
-                break
+        for row in rows:
             if isinstance(row, BadRowError):
                 self._bad(row)
                 continue
             try:
                 msg_id = None if ids is None else ids.of(row)
-                subject = self._subject(row)
-                if self._resume.skips(source, row, msg_id):
-                    self.counts.skipped += 1
-                else:
-                    self._send(source, row, subject, msg_id)
+                sending = Sending(source, row, self._subject(row), msg_id)
+                self._check_size(sending)
+                if self._resume is None:
+                    self._send(sending)
+                    continue
             except _BAD as error:
                 self._bad(source.bad_row(row.number, str(error)))
-        self._resume.ended(source)
+                continue
+            # Nothing, this row, or rows before it.
+            self.counts.skipped += 1
+            self._send_all(self._resume.choose(sending))
+        if self._resume is not None:
+            self._resume.end_file(source)
+
+    def _send_all(self, chosen: Iterable[Sending | None]) -> None:
+        for sending in chosen:
+            if sending is None:
+                self._sink.flush()
+                self.settle()
+                continue
+            self.counts.skipped -= 1
+            try:
+                self._send(sending)
+            except _BAD as error:
+                self._bad(sending.source.bad_row(sending.row.number, str(error)))
 
     def _subject(self, row: Row) -> str:
         subject = self._template.fill(row.fields)
@@ -105,8 +131,20 @@ class Load:
             self._taken.add(subject)
         return subject
 
-    def _send(self, source: Source, row: Row, subject: str, msg_id: str | None) -> None:
+    def _check_size(self, sending: Sending) -> None:
+        if self._max_size < 0:
+            return
+        size = len(sending.row.data)
+        if sending.msg_id is not None:
+            size += _HEADER_SIZE + len(sending.msg_id.encode(errors="replace"))
+        if size > self._max_size:
+            raise BadValueError(
+                f"the message has {size:,} bytes; the stream takes {self._max_size:,}"
+            )
+
+    def _send(self, sending: Sending) -> None:
         counts = self.counts
+        source, row, subject, msg_id = sending
         # Record the row before it is sent, so that Ctrl-C in between loses no row.
         self._under_way.append((source, row.number))
         try:
@@ -136,6 +174,8 @@ class Load:
             self._sink.close()
         finally:
             self.settle()
+        if self._under_way:
+            raise Error(f"{len(self._under_way):,} rows are not known to be stored")
 
     def give_up(self) -> None:
         """End without waiting; what is known to be stored is."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import io
 from dataclasses import dataclass, field
+from math import isfinite
 from typing import IO, TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
@@ -16,6 +17,7 @@ import msgspec
 from jsync.errors import ConfigError
 
 from .bad import BadRowError, BadValueError
+from .files import BROKEN
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
 
     from .files import Source
 
+_INDEX: Final = "index"
+"""The name of a first column that has none."""
 _LONGEST_FIELD: Final = 64 << 20
 _ENCODE: Final = msgspec.json.Encoder(enc_hook=str).encode
 
@@ -48,6 +52,8 @@ class Reading:
     """The columns of CSV that has no header of its own."""
     infer: bool = False
     """Make numbers and truth values of the texts of CSV that look just like one."""
+    types: Mapping[str, str] = field(default_factory=dict)
+    """The types of columns of CSV: `text`, `int`, `float` or `bool`."""
     nulls: frozenset[str] = field(default_factory=frozenset)
     """Texts of CSV that stand for no value."""
     data: str | None = None
@@ -58,6 +64,11 @@ class Reading:
             raise ConfigError(f"delimiter: one character, not {self.delimiter!r}")
         if len(set(self.header)) < len(self.header) or "" in self.header:
             raise ConfigError("header: each column needs a name of its own")
+        for column, kind in self.types.items():
+            if kind not in TYPES:
+                raise ConfigError(
+                    f"types: {column}={kind}: the types are {', '.join(TYPES)}"
+                )
 
 
 class Rows:
@@ -78,14 +89,25 @@ class Rows:
         self._rows = rows
 
     def __iter__(self) -> Iterator[Row | BadRowError]:
-        return self._rows
+        """Raises `BadRowError` when the file is damaged, or was cut off."""
+        try:
+            yield from self._rows
+        except BROKEN as error:
+            raise _damaged(self.source, error) from error
+
+
+def _damaged(source: Source, error: Exception) -> BadRowError:
+    return BadRowError(f"{source.name} is damaged: {error}")
 
 
 def open_rows(source: Source, reading: Reading) -> Rows:
     """Begin to read a source, as far as the names of its columns."""
     if reading.data is not None and source.format == "lines":
         raise ConfigError("data: the format lines has no columns")
-    rows = _READERS[source.format](source, reading)
+    try:
+        rows = _READERS[source.format](source, reading)
+    except BROKEN as error:
+        raise _damaged(source, error) from error
     if (
         reading.data is not None
         and rows.columns is not None
@@ -165,10 +187,16 @@ def _csv(source: Source, reading: Reading) -> Rows:
         raise ConfigError(f"{source.name}: {error}") from error
     if not header:
         raise ConfigError(f"{source.name} is empty: CSV begins with a header")
+    if header[0] == "" and _INDEX not in header:
+        header[0] = _INDEX  # pandas and R write the index without a name
     if len(set(header)) < len(header) or "" in header:
         raise ConfigError(
             f"{source.name}: each column needs a name of its own, not {header}: if "
             "the first line is not a header, give the names with --header"
+        )
+    if missing := [column for column in reading.types if column not in header]:
+        raise ConfigError(
+            f"types: {source.name} has no column {missing[0]!r}; it has {', '.join(header)}"
         )
     return Rows(source, tuple(header), _csv_rows(source, reading, lines, table, header))
 
@@ -177,7 +205,8 @@ def _csv_rows(
     source: Source, reading: Reading, lines: _Text, table: Any, header: list[str]
 ) -> Iterator[Row | BadRowError]:
     width, data = len(header), reading.data
-    convert = _converter(reading)
+    converters = [_converter(reading, column) for column in header]
+    converts = any(converters)
     while True:
         number = lines.number + 1
         try:
@@ -193,9 +222,15 @@ def _csv_rows(
             what = f"{len(values)} columns, but the header has {width}"
             yield source.bad_row(number, what)
             continue
-        if convert is not None:
-            values = [convert(value) for value in values]
         fields = dict(zip(header, values, strict=True))
+        if converts:
+            try:
+                for column, convert in zip(header, converters, strict=True):
+                    if convert is not None:
+                        fields[column] = convert(fields[column])
+            except BadValueError as error:
+                yield source.bad_row(number, str(error))
+                continue
         yield Row(number, fields, payload(fields, data))
 
 
@@ -216,13 +251,66 @@ class _Text:
         return line.decode("utf-8-sig" if self.number == 1 else "utf-8")
 
 
-def _converter(reading: Reading) -> Callable[[str], Any] | None:
+def _converter(reading: Reading, column: str) -> Callable[[str], Any] | None:
+    """The function for the texts of a column, None for one that keeps them."""
     nulls = reading.nulls
-    if reading.infer:
-        return lambda text: None if text in nulls else _infer(text)
-    if nulls:
-        return lambda text: None if text in nulls else text
-    return None
+    if (kind := reading.types.get(column)) is not None:
+        read = TYPES[kind]
+        # An empty text is no number, and stands for a missing one.
+        none = nulls if kind == "text" else nulls | {""}
+    elif reading.infer:
+        read, none = _infer, nulls
+    elif nulls:
+        read, none = str, nulls
+    else:
+        return None
+
+    def convert(text: str) -> Any:
+        try:
+            return None if text in none else read(text)
+        except BadValueError as error:
+            raise BadValueError(f"{column!r} is {error}") from None
+
+    return convert
+
+
+def _int(text: str) -> int:
+    try:
+        return int(_digits(text))
+    except ValueError:
+        raise BadValueError(f"{text!r}, not a whole number") from None
+
+
+def _float(text: str) -> float:
+    try:
+        number = float(_digits(text))
+    except ValueError:
+        raise BadValueError(f"{text!r}, not a number") from None
+    if not isfinite(number):
+        raise BadValueError(f"{text!r}, which JSON cannot hold")
+    return number
+
+
+def _digits(text: str) -> str:
+    """The text, without what only Python takes for a number."""
+    if "_" in text or not text.isascii():
+        raise ValueError(text)
+    return text
+
+
+def _bool(text: str) -> bool:
+    try:
+        return _TRUTH[text.lower()]
+    except KeyError:
+        raise BadValueError(f"{text!r}, not true or false") from None
+
+
+TYPES: Final[dict[str, Callable[[str], Any]]] = {
+    "text": str,
+    "int": _int,
+    "float": _float,
+    "bool": _bool,
+}
 
 
 def _infer(text: str) -> Any:
@@ -265,7 +353,14 @@ def _parquet(source: Source, reading: Reading) -> Rows:
 
     def rows() -> Iterator[Row | BadRowError]:
         number = 0
-        for batch in file.iter_batches(batch_size=5000):
+        batches = file.iter_batches(batch_size=5000)
+        while True:
+            try:
+                batch = next(batches, None)
+            except pyarrow.ArrowException as error:
+                raise _damaged(source, error) from error
+            if batch is None:
+                break
             for fields in batch.to_pylist():
                 number += 1
                 try:

@@ -7,12 +7,16 @@ from __future__ import annotations
 
 import contextlib
 from collections import deque
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from jsync.errors import Error
 
 if TYPE_CHECKING:
     import jsync
+
+
+_WINDOW: Final = 4000
+"""Rows behind the first one without an ack. Fewer than `stored.WINDOW`."""
 
 
 class Sink(Protocol):
@@ -26,6 +30,12 @@ class Sink(Protocol):
     @property
     def stored(self) -> int:
         """How many are known to be stored, without one missing before them."""
+
+    def flush(self) -> None:
+        """Block until what was added is stored, or later rows can no longer pass it.
+
+        Raises for what is not stored.
+        """
 
     def close(self) -> None:
         """Block until all is stored; raises for what is not."""
@@ -50,6 +60,9 @@ class IngestSink:
     def stored(self) -> int:
         return self._ingest.acked
 
+    def flush(self) -> None:
+        """Do nothing: the stream stores no row behind one that it rejects."""
+
     def close(self) -> None:
         self._ingest.close()
 
@@ -65,22 +78,28 @@ class PublisherSink:
 
     def __init__(self, js: jsync.JetStream, *, resend: bool) -> None:
         # Without ids, sending again after a lost connection would store duplicates.
-        self._publisher = js.publisher(resend=resend)
+        self._publisher = js.publisher(window=_WINDOW, resend=resend)
         self._publish = self._publisher.publish
         self._waiting: deque[jsync.PubAckFuture] = deque()
         self._stored = 0
 
     def add(self, subject: str, data: bytes, msg_id: str | None) -> None:
-        self._waiting.append(self._publish(subject, data, msg_id=msg_id))
-        if len(self._waiting) % 256 == 0:
+        if self._publisher.failed or len(self._waiting) >= _WINDOW:
             self._settle()
+            # One row may wait for its ack while thousands behind it get theirs.
+            while len(self._waiting) >= _WINDOW:
+                self._settle_first()
+        self._waiting.append(self._publish(subject, data, msg_id=msg_id))
 
     def _settle(self) -> None:
-        waiting = self._waiting
-        while waiting and waiting[0].done():
-            waiting[0].result()
-            waiting.popleft()
-            self._stored += 1
+        """Count the rows up to the first one without an ack; raises for a rejected one."""
+        while self._waiting and self._waiting[0].done():
+            self._settle_first()
+
+    def _settle_first(self) -> None:
+        self._waiting[0].result()
+        self._waiting.popleft()
+        self._stored += 1
 
     @property
     def stored(self) -> int:
@@ -88,11 +107,13 @@ class PublisherSink:
             self._settle()
         return self._stored
 
+    def flush(self) -> None:
+        while self._waiting:
+            self._settle_first()
+
     def close(self) -> None:
         try:
-            with contextlib.suppress(Error):  # each future has its own error
-                self._publisher.flush()
-            self._settle()
+            self.flush()
         finally:
             self.abandon()
 

@@ -13,14 +13,17 @@ from jsync.errors import (
 )
 
 from ..subjects import overlap
-from .resume import BehindId, BehindPlaces, FromStart, last_id, last_places
+from .ids import Place
+from .resume import BehindIds, BehindPlaces, BehindRows, none_of, too_few_rows
 from .sinks import IngestSink, PublisherSink
+from .stored import WINDOW, Backwards, StoredPlaces, stored_ids, stored_places
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Callable, Iterable, Mapping
 
     from .resume import Resume
     from .sinks import Sink
+    from .stored import StoredIds
     from .template import SubjectTemplate
 
 
@@ -96,22 +99,74 @@ def choose_sink(
 
 
 def find_resume(
+    stream: jsync.Stream, template: SubjectTemplate, files: Mapping[str, int]
+) -> Resume:
+    """Where to go on in each file; blocks.
+
+    `files` has the smallest number of a row for each identity.
+    """
+    backwards = _backwards(stream, template)
+    return BehindPlaces(backwards, stored_places(backwards, files))
+
+
+def find_resume_by_ids(
     stream: jsync.Stream,
     template: SubjectTemplate,
-    files: Collection[str],
-    *,
-    own_ids: bool,
+    rows: Callable[[], Iterable[tuple[str, int, str]]] | None,
+) -> Resume | None:
+    """Where to go on if ids are made of columns, None for the start; blocks.
+
+    `rows` reads the files: the name of the file, the number of the row and its id. None is for
+    rows that can be read only once.
+    """
+    backwards = _backwards(stream, template)
+    stored = stored_ids(backwards)
+    if not stored.ids and backwards.is_whole:
+        return None
+    if rows is not None:
+        return _behind_rows(backwards, stored, rows())
+    if backwards.limits.per_subject:
+        raise ConfigError(
+            f"resume: stream {stream.name} limits the messages of each subject, so a removed "
+            "row cannot be told from a missing one: give a file instead of a pipe"
+        )
+    return BehindIds(backwards, stored)
+
+
+def _behind_rows(
+    backwards: Backwards, stored: StoredIds, rows: Iterable[tuple[str, int, str]]
 ) -> Resume:
-    """Where to go on; blocks. `files` are identities; `own_ids` are made of columns."""
+    places = StoredPlaces(1)
+    before: dict[str, int] = {}
+    start = last = 0
+    for count, (name, number, msg_id) in enumerate(rows):
+        if name not in before:
+            before[name] = start = last
+        last = start + number
+        if (sequence := stored.ids.get(msg_id)) is not None:
+            places.add(Place("", last, msg_id), sequence)
+        if count % WINDOW == 0:
+            places.prune()
+    if not places.last:
+        raise none_of(stored)
+    places.prune()
+    if not (backwards.is_whole or places.is_complete):
+        raise too_few_rows()
+    return BehindRows(backwards, places, before)
+
+
+def _backwards(stream: jsync.Stream, template: SubjectTemplate) -> Backwards:
     config = stream.cached_info.config
     if config.retention in ("workqueue", "interest"):
         raise ConfigError(
             f"resume: stream {stream.name} has retention {config.retention}: "
             "consumed messages are removed, so the place to continue from is not known"
         )
+    changes = config.subject_transform is not None
+    if changes and (config.max_msgs_per_subject or 0) > 0:
+        raise ConfigError(
+            f"resume: stream {stream.name} changes subjects and limits the messages of each, "
+            "so a removed row cannot be told from a missing one"
+        )
     # A transform stores messages on other subjects than they were sent to.
-    subjects = ">" if config.subject_transform is not None else template.filter
-    if own_ids:
-        found = last_id(stream, subjects)
-        return FromStart() if found is None else BehindId(found)
-    return BehindPlaces(last_places(stream, subjects, files))
+    return Backwards(stream, ">" if changes else template.filter)

@@ -1,0 +1,234 @@
+"""The rows that a stream holds already, as the ids of its messages tell.
+
+A row can be rejected while later rows are stored, because rows are sent ahead of their acks.
+At most `WINDOW` rows are sent behind a rejected one, and a resumed ingest sends no new row
+before the missing ones are stored. So the rows that are further back than `WINDOW` behind the
+last one are stored, and only the last ones have to be looked for one by one.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections import defaultdict
+from functools import cached_property
+from itertools import accumulate
+from math import inf
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from .ids import place_of
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Mapping
+
+    import jsync
+
+    from .ids import Place
+
+WINDOW: Final = 5_000
+"""More rows than a publisher or an ingest sends ahead of the acks."""
+_FIRST_LOOK: Final = 5_000
+"""Messages at the end of the stream that are read first. Then ten times as many."""
+_MAX_LOOK: Final = 100_000
+_MAX_IDS: Final = 200_000
+_MAX_LOOKED_AT: Final = 2_000_000
+_ID: Final = "Nats-Msg-Id"
+
+
+class Found(NamedTuple):
+    """A message of the stream, without its payload."""
+
+    sequence: int
+    subject: str
+    msg_id: str
+
+
+class Limits(NamedTuple):
+    """What can have removed messages of the stream."""
+
+    per_subject: int
+    """The messages that it keeps of each subject. 0: all."""
+    oldest: bool
+    """Whether it removes its oldest messages, and has removed some."""
+
+    @classmethod
+    def of(cls, info: jsync.StreamInfo) -> Limits:
+        config = info.config
+        rejects = config.discard == "new"  # instead of removing old messages
+        keeps = config.max_msgs_per_subject or 0
+        if rejects and config.discard_new_per_subject:
+            keeps = 0
+        limits = [config.max_age]
+        if not rejects:
+            limits += [config.max_msgs, config.max_bytes]
+        limited = any(limit is not None and limit > 0 for limit in limits)
+        return cls(max(keeps, 0), limited and info.state.first_seq > 1)
+
+
+class Backwards:
+    """Reads the ids of a stream from its end: a part, then the larger part before it.
+
+    Iterate over the parts. The messages of each are in their order.
+    """
+
+    def __init__(self, stream: jsync.Stream, subjects: str) -> None:
+        self._stream = stream
+        self._subjects = subjects
+        info = stream.info()
+        self.limits = Limits.of(info)
+        self._state = info.state
+        self.is_whole = not info.state.messages
+        """Whether the beginning of the stream was reached."""
+        self._sequences: defaultdict[str, list[int]] = defaultdict(list)
+
+    def __iter__(self) -> Iterator[list[Found]]:
+        first, end = self._state.first_seq, self._state.last_seq
+        look = _FIRST_LOOK
+        while not self.is_whole:
+            start = max(first, end - look + 1)
+            found = list(self._read(start, end))
+            self.is_whole = start == first
+            if self.limits.per_subject:
+                sequences = defaultdict[str, list[int]](list)
+                for each in found:
+                    sequences[each.subject].append(each.sequence)
+                for subject, numbers in sequences.items():
+                    self._sequences[subject] = numbers + self._sequences[subject]
+            yield found
+            end, look = start - 1, min(look * 10, _MAX_LOOK)
+
+    def _read(self, start: int, end: int) -> Iterator[Found]:
+        consumer = self._stream.ordered_consumer(
+            filter_subjects=self._subjects, opt_start_seq=start, headers_only=True
+        )
+        with consumer.messages(until_end=True) as messages:
+            for msg in messages:
+                sequence = msg.metadata.stream_sequence
+                if sequence > end:
+                    break
+                msg_id = (msg.headers.get(_ID) if msg.headers else None) or ""
+                yield Found(sequence, msg.subject, msg_id)
+
+    def sequences(self, subject: str, after: int) -> list[int]:
+        """Those of the messages of a subject behind a sequence, of the parts read so far.
+
+        They are known only if the stream limits the messages of each subject.
+        """
+        known = self._sequences.get(subject, [])
+        return known[bisect_right(known, after) :]
+
+
+class StoredPlaces:
+    """The last rows of one file that the stream holds."""
+
+    def __init__(self, first: int) -> None:
+        self.last = 0
+        """The number of the last row."""
+        self._first = first  # the smallest number that a row can have
+        self._rows: dict[int, dict[str, int]] = {}  # the sequences of contents
+        self._reaches_back = False
+
+    def add(self, place: Place, sequence: int) -> None:
+        self.last = max(self.last, place.number)
+        self._rows.setdefault(place.number, {})[place.content] = sequence
+
+    def prune(self) -> None:
+        """Forget rows that are too far back to be missing."""
+        limit = self.last - 2 * WINDOW
+        old = [number for number in self._rows if number <= limit]
+        for number in old:
+            del self._rows[number]
+        self._reaches_back = self._reaches_back or bool(old)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every row that can be missing is known to be stored or not."""
+        return self._reaches_back or len(self._rows) == self.last - self._first + 1
+
+    @property
+    def first(self) -> int:
+        """The number of the first row, of those within the window."""
+        return min(self._rows)
+
+    def is_before(self, number: int) -> bool:
+        """Whether a row is too far back to be missing."""
+        return number <= self.last - WINDOW
+
+    def contents_of(self, number: int) -> Collection[str]:
+        """The checksums of a row, none if it is not stored."""
+        return self._rows.get(number, ())
+
+    def sequence_before(self, number: int) -> int:
+        """The sequence of a stored row before a missing one, or 0.
+
+        A row that was itself missing, and stored later than those behind it, does not count.
+        """
+        rows, smallest = self._sequences
+        at = bisect_left(rows, (number, 0))
+        before = (rows[index][1] for index in range(at - 1, -1, -1))
+        return next((each for each in before if each < smallest[at]), 0)
+
+    def number_at(self, sequence: int) -> int:
+        """The number of the row of a message, 0 for a message of others."""
+        return self._numbers.get(sequence, 0)
+
+    @cached_property
+    def _sequences(self) -> tuple[list[tuple[int, int]], list[float]]:
+        """The number and the sequence of each row, and the smallest sequence from there on."""
+        rows = sorted(
+            (number, min(found.values())) for number, found in self._rows.items()
+        )
+        smallest = list(
+            accumulate((row[1] for row in reversed(rows)), min, initial=inf)
+        )
+        return rows, smallest[::-1]
+
+    @cached_property
+    def _numbers(self) -> dict[int, int]:
+        return {
+            sequence: number
+            for number, found in self._rows.items()
+            for sequence in found.values()
+        }
+
+
+def stored_places(
+    backwards: Backwards, files: Mapping[str, int]
+) -> dict[str, StoredPlaces]:
+    """The last rows of each file, of those that have any; blocks.
+
+    From the end of the stream towards its beginning, until all are known. `files` has the
+    smallest number of a row for each identity.
+    """
+    places = {identity: StoredPlaces(first) for identity, first in files.items()}
+    for found in backwards:
+        for each in found:
+            place = place_of(each.msg_id)
+            if place is not None and place.identity in places:
+                places[place.identity].add(place, each.sequence)
+        for rows in places.values():
+            rows.prune()
+        if all(rows.last and rows.is_complete for rows in places.values()):
+            break
+    return {identity: rows for identity, rows in places.items() if rows.last}
+
+
+class StoredIds(NamedTuple):
+    """The ids of the last messages of a stream, each with the sequence of its message."""
+
+    ids: dict[str, int]
+    last: str
+    """The last id of the stream, empty if there is none."""
+
+
+def stored_ids(backwards: Backwards) -> StoredIds:
+    """The last ids of a stream; blocks."""
+    ids: dict[str, int] = {}
+    looked_at = 0
+    for found in backwards:
+        for each in reversed(found):
+            if each.msg_id:
+                ids.setdefault(each.msg_id, each.sequence)
+        looked_at += len(found)
+        if len(ids) >= _MAX_IDS or looked_at >= _MAX_LOOKED_AT:
+            break
+    return StoredIds(ids, next(iter(ids), ""))
