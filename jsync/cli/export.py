@@ -6,21 +6,22 @@ import base64
 import contextlib
 import os
 from contextlib import ExitStack
-from typing import IO, TYPE_CHECKING, Any, Final, Protocol
+from datetime import datetime  # noqa: TC003 (msgspec reads it)
+from typing import IO, TYPE_CHECKING, Any, Final, Protocol, cast
 
 import click
 import msgspec
 
-from jsync.errors import ConfigError, Error
+from jsync.errors import ConfigError, Error, MessageNotFoundError
 
 from .completion import FILE, STREAM
 from .failures import Code, say
 from .output import byte_output, echo, write_json
+from .partial import PartialFile, last_line
 from .values import SINCE, Number
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from datetime import datetime
 
     import jsync
 
@@ -37,6 +38,8 @@ class Writer(Protocol):
     count: int
     last: int
     """The sequence of the last message that is written; 0 before the first."""
+    unreadable: int
+    """The messages without the headers that could not be read."""
 
     def run(
         self, stream: jsync.Stream, filters: list[str], start: int, end: int
@@ -55,6 +58,7 @@ class LineWriter:
         self._line = _payload if raw else _document
         self.count = 0
         self.last = 0
+        self.unreadable = 0
 
     def run(
         self, stream: jsync.Stream, filters: list[str], start: int, end: int
@@ -71,6 +75,8 @@ class LineWriter:
                 write(line(msg, sequence))
                 self.count += 1
                 self.last = sequence
+                if msg.headers_error is not None:
+                    self.unreadable += 1
 
     def close(self) -> None:
         self._file.flush()
@@ -84,6 +90,7 @@ class ParquetWriter:
         self._opened: Any = None
         self.count = 0
         self.last = 0
+        self.unreadable = 0
 
     def run(
         self, stream: jsync.Stream, filters: list[str], start: int, end: int
@@ -123,6 +130,8 @@ def _document(msg: jsync.JetStreamMsg, sequence: int) -> bytes:
     headers = msg.headers
     if headers:
         document["headers"] = {name: headers.get_all(name) for name in headers}
+    if msg.headers_error is not None:
+        document["headers_error"] = msg.headers_error
     try:
         document["data"] = msg.data.decode()
     except UnicodeDecodeError:
@@ -165,6 +174,9 @@ def _readable(value: Any) -> Any:
 @click.option("--from", "start", type=Number(1), help="The first sequence.")
 @click.option("--to", "end", type=Number(0), help="The last sequence.")
 @click.option("--since", type=SINCE, help="Start at a time, or a duration ago.")
+@click.option(
+    "--resume", is_flag=True, help="Continue FILE.partial of an interrupted export."
+)
 @click.option("--force", "-f", is_flag=True, help="Replace an existing file.")
 @click.option("--no-progress", is_flag=True, help="Show no bar.")
 @click.pass_obj
@@ -176,8 +188,9 @@ def export(settings: Settings, /, **options: Any) -> int | None:
     subject, data, sequence, timestamp and headers. The command writes the messages that
     the stream has at the start, in order, and leaves nothing behind on the server.
 
-    A complete file gets its name at the end. Until then, and after Ctrl-C, its name is
-    FILE.partial.
+    A complete file gets its name at the end. Until then its name is FILE.partial. If the
+    command was interrupted, repeat it with --resume: it continues a file of NDJSON after
+    its last message.
     """
     target: str | None = options["output"]
     form = options["form"] or ("raw" if options["raw"] else _format_of(target))
@@ -185,40 +198,95 @@ def export(settings: Settings, /, **options: Any) -> int | None:
         raise click.UsageError("--raw and --format exclude each other")
     if options["start"] is not None and options["since"] is not None:
         raise click.UsageError("--from and --since exclude each other")
+    if options["resume"] and (target is None or form != "ndjson"):
+        raise click.UsageError("--resume continues a file of NDJSON: --output FILE")
+    if options["resume"] and options["force"]:
+        raise click.UsageError("--resume and --force exclude each other")
     if form == "parquet":
         _check_parquet(target)
-    if target is not None and os.path.exists(target) and not options["force"]:
-        raise ConfigError(f"{target} exists: pass --force to replace it")
+    partial = None
+    if target is not None:
+        partial = PartialFile(target, force=options["force"])
     with ExitStack() as opened:
         nc = opened.enter_context(settings.connect(flow=True))
         stream = settings.jetstream(nc).stream(options["name"])
         start, end = _range(stream, options)
-        partial = None if target is None else f"{target}.partial"
         file: IO[bytes] | Screen = byte_output()
         if partial is not None:
-            file = opened.enter_context(open(partial, "wb"))
+            file = opened.enter_context(partial.open(resume=options["resume"]))
+            if options["resume"]:
+                start = max(start, _behind(stream, partial, file))
         writer: Writer = LineWriter(file, raw=form == "raw")
         if form == "parquet":
             writer = ParquetWriter(file)
-        interrupted = _write(
-            writer,
-            lambda: writer.run(stream, list(options["filters"]), start, end),
-            lambda: _look(writer, options["name"], start, end),
-            shown=not options["no_progress"] and target is not None,
-        )
+        try:
+            interrupted = _write(
+                writer,
+                lambda: writer.run(stream, list(options["filters"]), start, end),
+                lambda: _look(writer, options["name"], start, end),
+                shown=not options["no_progress"] and target is not None,
+            )
+        except (Error, OSError):
+            if partial is not None and writer.count:
+                say(f"a part is in {partial.path}{_advice(form, None)}")
+            raise
         if interrupted:
             nc.close()  # do not wait: the server may be frozen
-    if target is None or partial is None:
-        return Code.INTERRUPTED if interrupted else None
-    if interrupted:
-        say(
-            f"interrupted: {writer.count:,} messages, up to sequence {writer.last}, are "
-            f"in {partial}; continue with --from {writer.last + 1}"
-        )
-        return Code.INTERRUPTED
-    os.replace(partial, target)
-    _tell(settings, writer, options["name"], target)
+        if writer.unreadable:
+            say(f"{writer.unreadable:,} messages have headers that cannot be read")
+        if partial is None:
+            return Code.INTERRUPTED if interrupted else None
+        if interrupted:
+            part = (
+                f"{writer.count:,} messages, up to sequence {writer.last}, are in "
+                f"{partial.path}{_advice(form, writer.last)}"
+            )
+            say(f"interrupted: {part if writer.count else 'no messages were written'}")
+            return Code.INTERRUPTED
+        partial.publish(cast("IO[bytes]", file))
+    _tell(settings, writer, options, partial.target)
     return None
+
+
+def _advice(form: str, last: int | None) -> str:
+    """How to go on after a part was written; `last` is its last sequence, if it is known."""
+    if form == "ndjson":
+        return "; continue with --resume"
+    if last is None:
+        return ", which may not be complete"
+    return f"; keep it, and write the rest to another file with --from {last + 1}"
+
+
+def _behind(stream: jsync.Stream, partial: PartialFile, file: IO[bytes]) -> int:
+    """The sequence behind the last message in the part of a file; blocks.
+
+    Raises `ConfigError` if the file is not of this stream.
+    """
+    line = last_line(file)
+    if line is None:
+        return 1
+    try:
+        last = msgspec.json.decode(line, type=_Written)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{partial.path} is not an export: {error}") from error
+    other = f"{partial.path} is not of stream {stream.name}: "
+    if last.sequence > stream.cached_info.state.last_seq:
+        raise ConfigError(
+            f"{other}it has message {last.sequence}, and the stream not yet"
+        )
+    with contextlib.suppress(MessageNotFoundError):  # it has been removed since
+        found = stream.get_message(last.sequence, direct=False)
+        if (found.subject, found.timestamp) != (last.subject, last.timestamp):
+            raise ConfigError(f"{other}message {last.sequence} is another one")
+    return last.sequence + 1
+
+
+class _Written(msgspec.Struct):
+    """A line of a file."""
+
+    subject: str
+    sequence: int
+    timestamp: datetime
 
 
 def _format_of(target: str | None) -> str:
@@ -269,7 +337,7 @@ def _write(
         except KeyboardInterrupt:
             writer.close()
             return True
-        except Error:
+        except (Error, OSError):
             with contextlib.suppress(Exception):
                 writer.close()
             raise
@@ -284,17 +352,21 @@ def _look(writer: Writer, name: str, start: int, end: int) -> Look:
     return Look(name, done, max(0, end - start + 1), writer.count)
 
 
-def _tell(settings: Settings, writer: Writer, name: str, target: str) -> None:
+def _tell(
+    settings: Settings, writer: Writer, options: dict[str, Any], target: str
+) -> None:
     size = os.path.getsize(target)
     if settings.json:
         write_json(
             {
-                "stream": name,
+                "stream": options["name"],
                 "file": target,
                 "messages": writer.count,
                 "last_sequence": writer.last,
                 "bytes": size,
+                "resumed": options["resume"],
             }
         )
-    else:
-        echo(f"{writer.count:,} messages of {name} in {target}, {size:,} bytes")
+        return
+    more = "more messages" if options["resume"] else "messages"
+    echo(f"{writer.count:,} {more} of {options['name']} in {target}, {size:,} bytes")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import resource
+import signal
 import time
 from datetime import datetime
 from pathlib import Path
@@ -12,12 +14,15 @@ import pyarrow.parquet
 import pytest
 
 from jsync.cli import export
+from jsync.cli.partial import PartialFile
 
 from ..servers import wait_for
 from .processes import Process
 from .test_ingest import FLIGHTS, ROWS, held
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from jsync import JetStream, JetStreamMsg, Stream
     from jsync.server import LocalServer
 
@@ -158,27 +163,164 @@ def test_ctrl_c_does_not_wait_for_a_reader_that_has_stopped(
         assert process.wait() == 130
 
 
-def test_after_ctrl_c_the_file_is_a_part_and_is_called_one(
+class Interrupt:
+    """Ctrl-C before the message with a sequence, if it is armed."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, sequence: int) -> None:
+        self.is_armed = True
+        self._sequence = sequence
+        for name in ("_document", "_payload"):
+            self._wrap(monkeypatch, name)
+
+    def _wrap(self, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+        line: Callable[[JetStreamMsg, int], bytes] = getattr(export, name)
+
+        def interrupted(msg: JetStreamMsg, sequence: int) -> bytes:
+            if sequence == self._sequence and self.is_armed:
+                raise KeyboardInterrupt
+            return line(msg, sequence)
+
+        monkeypatch.setattr(export, name, interrupted)
+
+
+@pytest.mark.parametrize("rest", ["", '{"subject":"x","seq'])
+def test_an_interrupted_export_is_continued_after_its_last_message(
+    jsync: Jsync,
+    half_a_megabyte: Stream,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    rest: str,
+) -> None:
+    path, part = tmp_path / "x.ndjson", tmp_path / "x.ndjson.partial"
+    whole = jsync("export", half_a_megabyte.name).output
+    command = ("export", half_a_megabyte.name, "-o", str(path))
+    interrupt = Interrupt(monkeypatch, 100)
+    ended = jsync(*command)
+    assert ended.code == 130
+    assert "interrupted: 99 messages, up to sequence 99, are in" in ended.errors
+    assert "continue with --resume" in ended.errors
+    assert not path.exists()
+    assert len(part.read_text().splitlines()) == 99
+    with part.open("a") as file:  # a process that is killed leaves a part of a line
+        file.write(rest)
+    again = jsync(*command)
+    assert again.code == 2
+    assert f"{part} exists: " in again.errors
+    assert jsync(*command, "--resume").code == 130  # Ctrl-C once more, at once
+    assert len(part.read_text().splitlines()) == 99
+    interrupt.is_armed = False
+    told = jsync(*command, "--resume", "--json").json
+    assert (told["messages"], told["last_sequence"]) == (401, 500)
+    assert path.read_text() == whole
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_an_export_continues_only_the_file_of_its_stream(
+    jsync: Jsync,
+    js: JetStream,
+    half_a_megabyte: Stream,
+    tmp_path: Path,
+) -> None:
+    name, part = half_a_megabyte.name, tmp_path / "x.ndjson.partial"
+    command = ("export", name, "-o", str(tmp_path / "x.ndjson"), "--resume")
+    line = jsync("export", name, "--from", "500").output
+    document = json.loads(line)
+    for field, value, words in (
+        ("sequence", 501, "has message 501, and the stream not yet"),
+        ("sequence", 499, "message 499 is another one"),
+        ("subject", "other", "message 500 is another one"),
+        ("timestamp", 5, "is not an export"),
+    ):
+        part.write_text(json.dumps({**document, field: value}) + "\n")
+        ended = jsync(*command)
+        assert (ended.code, words in ended.errors) == (2, True), ended.errors
+        assert part.read_text().endswith("\n")
+    part.write_text(line)
+    half_a_megabyte.delete_message(500)
+    js.publish(f"{name}.x", b"last")
+    assert jsync(*command).output.startswith("1 more messages of")
+    assert len((tmp_path / "x.ndjson").read_text().splitlines()) == 2
+    for more in (["--force"], ["--raw"], ["--format", "parquet"]):
+        assert jsync(*command, *more).code == 2
+    assert jsync("export", name, "--resume").code == 2
+
+
+@pytest.mark.parametrize("form", ["raw", "parquet"])
+def test_a_part_that_cannot_be_continued_is_kept(
+    jsync: Jsync,
+    half_a_megabyte: Stream,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    form: str,
+) -> None:
+    path, part = tmp_path / "x", tmp_path / "x.partial"
+    command = ("export", half_a_megabyte.name, "-o", str(path), "--format", form)
+    if form == "raw":
+        interrupt = Interrupt(monkeypatch, 100)
+        ended = jsync(*command)
+        interrupt.is_armed = False
+        assert "write the rest to another file with --from 100" in ended.errors
+    else:
+        part.write_bytes(b"a part")
+    before = part.read_bytes()
+    for more in ((), ("--from", "100")):
+        assert jsync(*command, *more).code == 2
+        assert part.read_bytes() == before
+    assert jsync(*command, "--force", "--from", "100").code == 0
+    assert not part.exists()
+
+
+def test_two_exports_do_not_write_to_one_file(
+    jsync: Jsync, half_a_megabyte: Stream, tmp_path: Path
+) -> None:
+    path = tmp_path / "x.ndjson"
+    command = ("export", half_a_megabyte.name, "-o", str(path))
+    with PartialFile(str(path), force=False).open(resume=False) as file:
+        file.write(b"mine\n")
+        file.flush()
+        for more in ((), ("--resume",), ("--force",)):
+            assert jsync(*command, *more).code == 2
+        ended = jsync(*command, "--resume")
+        assert "another process is writing it" in ended.errors
+    assert (tmp_path / "x.ndjson.partial").read_text() == "mine\n"
+
+
+def test_a_file_that_another_process_makes_meanwhile_is_kept(
     jsync: Jsync,
     half_a_megabyte: Stream,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    path = tmp_path / "x.ndjson"
-    line = export._document
+    path, line = tmp_path / "x.ndjson", export._document
 
-    def interrupted(msg: JetStreamMsg, sequence: int) -> bytes:
-        if sequence == 100:
-            raise KeyboardInterrupt
+    def written(msg: JetStreamMsg, sequence: int) -> bytes:
+        path.write_text("mine")
         return line(msg, sequence)
 
-    monkeypatch.setattr(export, "_document", interrupted)
+    monkeypatch.setattr(export, "_document", written)
     ended = jsync("export", half_a_megabyte.name, "-o", str(path))
-    assert ended.code == 130
-    assert "interrupted: 99 messages, up to sequence 99, are in" in ended.errors
-    assert "continue with --from 100" in ended.errors
-    assert not path.exists()
-    assert len(Path(f"{path}.partial").read_text().splitlines()) == 99
+    assert (ended.code, path.read_text()) == (2, "mine")
+    assert len(Path(f"{path}.partial").read_text().splitlines()) == 500
+
+
+def test_a_full_disk_ends_an_export_and_names_the_file(
+    jsync: Jsync, half_a_megabyte: Stream, tmp_path: Path
+) -> None:
+    path = tmp_path / "x.ndjson"
+    command = ("export", half_a_megabyte.name, "-o", str(path))
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, before[1]))
+    try:
+        ended = jsync(*command)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, handler)
+    assert ended.code == 1
+    assert f"a part is in {path}.partial; continue with --resume" in ended.errors
+    assert f"{path}.partial: File too large" in ended.errors
+    assert jsync(*command, "--resume").code == 0
+    assert path.read_text() == jsync("export", half_a_megabyte.name).output
 
 
 def test_a_closed_pipe_ends_the_export_quietly(
