@@ -7,6 +7,7 @@ The map of the package, lowest first; each part imports only from those above it
     checks      numbers and callbacks that the user gives
     headers     message headers
     contexts    the contexts that the nats command stores
+    health      what connected, current, ready and alive mean
     _fast       the hot path, in Cython: messages, parsing, the write buffer, waiting
     models      JetStream's configurations and replies
     core        NATS itself: the I/O thread, subscriptions, requests

@@ -418,6 +418,23 @@ cdef class JetStreamMailbox(Mailbox):
         finally:
             leave(&here)
 
+    def waiting(self) -> list:
+        """Return the messages that wait for a reader. They stay here."""
+        cdef size_t i
+        cdef Msg msg
+        cdef list found = []
+        cdef Section here
+        enter(&here, <PyObject*>self)
+        try:
+            if self.columns is None:  # rows are no messages
+                for i in range(self.count):
+                    msg = <Msg>self.ring[(self.head + i) & (self.capacity - 1)]
+                    if msg.ack_state != CONTROL:
+                        found.append(msg)
+            return found
+        finally:
+            leave(&here)
+
     # In their order ---------------------------------------------------------------------
 
     cdef bint takes_in_order(self, Msg msg, Line line) except -1:
@@ -517,6 +534,7 @@ cdef class JetStreamMailbox(Mailbox):
                 return 0
         self.columns.append(frame, ack, size)
         self.came += 1
+        self.came_bytes += size
         self.count += 1
         self.held += size
         if self.count >= self.wake_count or self.held >= self.wake_bytes:

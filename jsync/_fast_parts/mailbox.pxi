@@ -48,8 +48,10 @@ cdef class Mailbox(Sink):
     """What was published to, when these are replies."""
     cdef size_t held  # `bytes`
     cdef uint64_t came, lost  # `delivered`, `dropped`
+    cdef uint64_t came_bytes
     cdef public size_t max_messages, max_bytes
     cdef uint64_t expected  # end after so many, 0: never
+    cdef uint64_t expected_bytes  # the same for bytes
     cdef bint slow
     cdef int over  # `closed`
     cdef int64_t arrived
@@ -153,7 +155,7 @@ cdef class Mailbox(Sink):
         cdef bint full
         cdef Section here
         enter(&here, <PyObject*>self)
-        full = self.expected > 0 and self.came >= self.expected
+        full = self.is_complete()
         leave(&here)
         return full
 
@@ -328,6 +330,7 @@ cdef class Mailbox(Sink):
     ) except -1:
         """Take one more to the `messages` that are here, or drop it."""
         self.came += 1
+        self.came_bytes += size
         if (self.max_messages and messages >= self.max_messages) or (
             self.max_bytes and self.held + size > self.max_bytes
         ):
@@ -344,8 +347,14 @@ cdef class Mailbox(Sink):
         return self.end_if_complete(line)
 
     @cython.final
+    cdef inline bint is_complete(self) noexcept:
+        return (self.expected and self.came >= self.expected) or (
+            self.expected_bytes and self.came_bytes >= self.expected_bytes
+        )
+
+    @cython.final
     cdef inline int end_if_complete(self, Line line) except -1:
-        if self.expected and self.came >= self.expected:
+        if self.is_complete():
             note_int(&self.over, True)
             self.wake_all()
             self.complete(line)
@@ -532,6 +541,18 @@ cdef class Mailbox(Sink):
         enter(&here, <PyObject*>self)
         self.expected = count
         complete = self.came >= self.expected
+        leave(&here)
+        if complete:
+            self.close()
+        return glance_int(&self.over) != 0
+
+    def end_after_bytes(self, size: int) -> bool:
+        """End once messages of `size` bytes have come in all; True if they have already."""
+        cdef Section here
+        cdef bint complete
+        enter(&here, <PyObject*>self)
+        self.expected_bytes = size
+        complete = self.came_bytes >= self.expected_bytes
         leave(&here)
         if complete:
             self.close()

@@ -182,17 +182,17 @@ def lag(settings: Settings, stream: str, group: str) -> None:
     with settings.connect() as nc:
         found = settings.jetstream(nc).consumer_group(stream, group)
         counts, uncopied = found.lag(), found.uncopied()
-    config = found.config
+    owners = found.config.assignment()
     if settings.json:
         rows = [
-            {"partition": number, "member": config.owner_of(number), "messages": count}
+            {"partition": number, "member": owners.get(number), "messages": count}
             for number, count in counts.items()
         ]
         write_json({"partitions": rows, "uncopied": uncopied})
         return
     write_table(
         ("partition", "member", "messages"),
-        [(number, config.owner_of(number), count) for number, count in counts.items()],
+        [(number, owners.get(number), count) for number, count in counts.items()],
     )
     if uncopied:
         echo(f"{uncopied} messages of {stream} are not copied yet", err=True)

@@ -13,6 +13,7 @@ import click
 
 import jsync
 from jsync.worker import (
+    engine,
     http as web,
     logs as worker_logs,
     process,
@@ -58,6 +59,12 @@ class _Logs(logging.Handler):
     help="Time for handlers to end. Default: 30s.",
 )
 @click.option(
+    "--start-timeout",
+    type=DURATION,
+    default=engine.START_SECONDS,
+    help="Time for a process to start, without the time in which no server answers. Default: 5m.",
+)
+@click.option(
     "--logs",
     type=click.Choice(["json", "text"]),
     default="json",
@@ -75,6 +82,7 @@ def worker(
     processes: int,
     http: str | None,
     grace: float,
+    start_timeout: float,
     logs: str,
     reload: bool,
 ) -> None:
@@ -82,9 +90,10 @@ def worker(
 
     MODULE:NAME is a `jsync.Worker`. Modules are imported from the working directory. A
     process that ends is restarted, with growing pauses. If five processes in a row end
-    before they are ready, the command fails. While no server answers, the processes retry. SIGTERM and Ctrl-C let the handlers end within
-    --grace. SIGHUP replaces the processes one by one, and so does --reload after each change
-    of a Python file below the working directory. --http serves /livez, /readyz and /metrics.
+    before they are ready, the command fails. A process that does not start within --start-timeout
+    is replaced. While no server answers, the processes retry. SIGTERM and Ctrl-C let the handlers
+    end within --grace. SIGHUP replaces the processes one by one, and so does --reload after each
+    change of a Python file below the working directory. --http serves /livez, /readyz and /metrics.
     """
     written = _Logs()
     written.setFormatter(
@@ -102,7 +111,7 @@ def worker(
         )
         return
     command = [sys.executable, "-m", "jsync", *sys.argv[1:]]
-    crew = supervisor.Supervisor(command, processes, grace)
+    crew = supervisor.Supervisor(command, processes, grace, start_timeout)
     with contextlib.ExitStack() as stack:
         if http is not None:
             port = stack.enter_context(web.serving(web.address_of(http), crew))

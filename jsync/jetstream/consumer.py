@@ -20,6 +20,7 @@ from .pulls.fetch import Batch, PullOfOne, SinglePull
 from .pulls.inbox import Source
 from .pulls.priority import claim
 from .retries.driver import Retrier
+from .retries.engine import extension_interval
 from .versions import UNPIN
 
 if TYPE_CHECKING:
@@ -27,9 +28,7 @@ if TYPE_CHECKING:
 
     from .._fast import JetStreamMsg
     from ..checks import Seconds
-    from ..models import (
-        ConsumerInfo,
-    )
+    from ..models import ConsumerConfig, ConsumerInfo
     from .api import API
     from .pulls.faces import OnException
     from .retries.engine import Retry
@@ -474,6 +473,7 @@ class Consumer(ManagedConsumer):
         retrier = None
         if retry is not None:
             retrier = Retrier(session, retry, config, self._api.timeout, pull.report)
+            pull.keep_alive(_extension_interval(config))
         return ConsumeContext(
             pull, handler, on_exception, session, self.name, workers, delay, retrier
         )
@@ -506,3 +506,46 @@ class Consumer(ManagedConsumer):
 
     def __repr__(self) -> str:
         return f"<Consumer {self.name!r} of {self.stream_name!r}>"
+
+
+def consume_held(
+    consumer: Consumer,
+    handler: Callable[[JetStreamMsg], object],
+    *,
+    max_messages: int,
+    workers: int,
+    on_error: Callable[[Exception], object],
+) -> ConsumeContext:
+    """Call a handler as `Consumer.consume` does, and hold at most `max_messages` messages.
+
+    Unlike there, a message counts until its handler has returned. So with `max_messages` equal to
+    `workers` no message waits: each one that the server delivers has a handler. Messages that wait
+    are kept alive, and `handler` keeps alive those that it has. `handler` must not raise.
+    """
+    waiting = max_messages - workers
+    limits = consume_limits(
+        max_messages=max_messages,
+        # Request more while some messages still wait, and at once if none does.
+        threshold_messages=max_messages - max(1, waiting // 2),
+    )
+    source = consumer._source(None, None, None, None)
+    pull = ContinuousPull(source, limits, on_error, readers=workers, holds=True)
+    if waiting:
+        info = consumer._info
+        pull.keep_alive(_extension_interval(None if info is None else info.config))
+
+    def handle(msg: JetStreamMsg) -> None:
+        try:
+            handler(msg)
+        finally:
+            pull.done()
+
+    return ConsumeContext(
+        pull, handle, "continue", consumer._api.session, consumer.name, workers
+    )
+
+
+def _extension_interval(config: ConsumerConfig | None) -> float:
+    if config is None:
+        return extension_interval(None, None)
+    return extension_interval(config.backoff, config.ack_wait)

@@ -164,17 +164,20 @@ class Endpoint:
     def _handle(self, work: Work, msg: Msg) -> None:
         answer = failure = None
         work.requests += 1
+        request = Request(msg, self.failed)
         begun = monotonic_ns()
         try:
-            answer = self._call(Request(msg, self.failed))
+            answer = self._call(request)
         except ServiceError as error:
             failure = error
         except BaseException as error:  # noqa: BLE001 (SystemExit would end the thread)
             failure = self._hidden(msg, error)
         # Count before the answer, so that its receiver finds the request counted.
         work.nanoseconds += monotonic_ns() - begun
+        if request.answered_error:
+            return  # a second answer would be taken for that to another request
         if failure is not None:
-            self._fail(msg, failure)
+            self._fail(msg, failure, counted=request.counted_error)
         elif answer is not None and msg.reply is not None:
             try:
                 msg.respond(answer)
@@ -185,8 +188,9 @@ class Endpoint:
         self._driver.report(wrap(f"the handler of {msg.subject!r}", error))
         return hidden(error, self._driver.expose_errors)
 
-    def _fail(self, msg: Msg, error: ServiceError) -> None:
-        self.failed(error)
+    def _fail(self, msg: Msg, error: ServiceError, *, counted: bool = False) -> None:
+        if not counted:
+            self.failed(error)
         if msg.reply is None:
             return
         try:
@@ -249,13 +253,10 @@ class Driver:
         self._verbs = control_subjects(prefix, info.name, self._info.id)
         self._asked: list[Mailbox] = []
         self._controls: list[Interest] = []
-        try:
-            self._listen()
-        except BaseException:
-            self.abandon()
-            raise
+        self._finisher: threading.Thread | None = None
+        """The thread that calls `on_done`."""
 
-    def _listen(self) -> None:
+    def begin(self) -> None:
         """Answer PING, INFO and STATS. Code of the user, if any, delays STATS alone."""
         apart = {"STATS"} if self._stats_handler is not None else set[str]()
         for name, verbs in (
@@ -504,8 +505,10 @@ class Driver:
         From one of them it does not wait, as that would be for itself, nor while one of
         them drains the connection.
         """
-        if self.session.is_drained_by(self._threads) or self._done.wait(
-            max(0.0, deadline - monotonic())
+        if (
+            self._is_finisher
+            or self.session.is_drained_by(self._threads)
+            or self._done.wait(max(0.0, deadline - monotonic()))
         ):
             return
         refused = sum(endpoint.refuse_rest() for endpoint in list(self._endpoints))
@@ -554,6 +557,10 @@ class Driver:
             raise BlockingCallError(
                 "a handler of the service would wait for itself: return, or call stop()"
             )
+        if self._is_finisher and not self._done.is_open:
+            raise BlockingCallError(
+                "on_done would wait for itself: the service has ended once it returns"
+            )
         done = self._done.wait(timeout)
         if done and self.error is not None:
             raise self.error
@@ -563,6 +570,10 @@ class Driver:
     def is_current(self) -> bool:
         """Whether the caller runs on one of its threads."""
         return threading.current_thread() in self._threads
+
+    @property
+    def _is_finisher(self) -> bool:
+        return threading.current_thread() is self._finisher
 
     def _close(self) -> None:
         """Nothing more is begun."""
@@ -576,6 +587,7 @@ class Driver:
             self._at_work -= threads
             if self._at_work or not self._turn(ServiceState.STOPPED):
                 return
+        self._finisher = threading.current_thread()
         try:
             self._on_done(self)
         except BaseException as error:  # noqa: BLE001 (user code)

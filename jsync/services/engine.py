@@ -286,4 +286,10 @@ def error_of(msg: Msg) -> ServiceError | None:
 def hidden(error: BaseException, exposed: bool) -> ServiceError:
     """Return the error for the requester: the exception's name, and its text if `exposed`."""
     name = type(error).__name__
-    return ServiceError(500, f"{name}: {error}" if exposed and str(error) else name)
+    if not exposed:
+        return ServiceError(500, name)
+    try:
+        text = str(error)
+    except Exception as second:  # noqa: BLE001 (user code)
+        text = f"its text raised {type(second).__name__}"
+    return ServiceError(500, f"{name}: {text}" if text else name)

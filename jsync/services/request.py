@@ -21,7 +21,7 @@ class Request:
     `error`. The handler may keep the request, and answer later from any thread.
     """
 
-    __slots__ = ("_failed", "msg")
+    __slots__ = ("_failed", "answered_error", "counted_error", "msg")
 
     def __init__(
         self, msg: Msg, failed: Callable[[ServiceError], object] | None = None
@@ -29,6 +29,10 @@ class Request:
         self.msg = msg
         """The message of the request."""
         self._failed = failed
+        self.counted_error = False
+        """Whether `error` was called, so that the statistics have counted an error."""
+        self.answered_error = False
+        """Whether the answer of `error` was sent. No other answer follows it."""
 
     @property
     def subject(self) -> str:
@@ -75,7 +79,8 @@ class Request:
         """Send an error as the answer. Does not block.
 
         The statistics count the error. Raising `ServiceError` sends the same answer, and
-        ends the handler.
+        ends the handler. After `error`, jsync sends no answer for the result of the handler, nor
+        for its exception.
 
         Args:
             code: The number of the error, such as 404. HTTP codes are usual.
@@ -92,9 +97,15 @@ class Request:
         error = ServiceError(
             count(code, "code", 0), word(description, "description"), data
         )
-        if self._failed is not None and self.msg.reply is not None:
+        if (
+            self._failed is not None
+            and self.msg.reply is not None
+            and not self.counted_error
+        ):
+            self.counted_error = True
             self._failed(error)
         self.msg.respond(data, headers={**(headers or {}), **error.headers})
+        self.answered_error = True
 
     def __repr__(self) -> str:
         return f"<Request to {self.subject!r}, {len(self.data)} bytes>"

@@ -211,8 +211,13 @@ class Service(Group):
             expose_errors=flag(expose_errors, "expose_errors"),
             around=around,
         )
-        super().__init__(driver, "", queue)
-        session.adopt(driver)
+        try:
+            super().__init__(driver, "", queue)
+            driver.begin()
+            session.adopt(driver)
+        except BaseException:  # Ctrl-C: the caller has nothing to stop
+            driver.abandon()
+            raise
 
     @property
     def id(self) -> str:
@@ -262,7 +267,7 @@ class Service(Group):
             PermissionsError: You may not subscribe to a subject of the service, so it was
                 stopped.
             ConnectionClosedError: The connection was closed.
-            BlockingCallError: A handler of the service called `wait`.
+            BlockingCallError: A handler of the service, or `on_done`, called `wait`.
             Exception: The error that you gave to `stop`.
         """
         return self._driver.wait(
@@ -275,7 +280,7 @@ class Service(Group):
         """Take no more requests, and finish those that have come.
 
         Blocks until all handlers have returned. You may call `stop` from any thread, from
-        a signal handler, and twice. In a handler `stop` does not wait.
+        a signal handler, and twice. In a handler and in `on_done`, `stop` does not wait.
 
         Args:
             error: The reason, for `wait` and `error`.

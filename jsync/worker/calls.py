@@ -10,7 +10,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Final
 
 from ..errors import Error, HandlerTimeoutError
-from ..jetstream.retries.engine import words_of
+from ..jetstream.retries.engine import user_traceback, words_of
 from .figures import BUCKETS, Figures
 
 if TYPE_CHECKING:
@@ -24,9 +24,6 @@ logger = logging.getLogger("jsync.worker")
 
 _FIRST_BUCKET: Final = BUCKETS[0]
 
-_SHARE: Final = 3
-"""The worker asks for another `ack_wait` after this part of it: a third."""
-
 
 class Slot:
     """The call of one thread: whoever removes its message from `hand` may settle it.
@@ -35,13 +32,17 @@ class Slot:
     counts of each call stand here, since attributes of a slot are the quickest.
     """
 
-    __slots__ = ("failed", "hand", "progress", "redelivered", "seconds", "total")
+    __slots__ = (
+        *("failed", "hand", "late", "progress", "redelivered", "seconds", "total"),
+    )
 
     def __init__(self) -> None:
         self.hand: dict[JetStreamMsg, float] = {}
         """The message that is being handled, and when its call began."""
         self.progress: tuple[JetStreamMsg | None, float] = (None, 0.0)
         """The message that the server was last asked more time for, and when."""
+        self.late: JetStreamMsg | None = None
+        """The last message of a group whose call took too long."""
         self.seconds = Figures().seconds
         self.total = 0.0
         self.failed = 0
@@ -58,15 +59,19 @@ class Slot:
         )
 
     def look(
-        self, now: float, limit: float | None, interval: float
+        self, now: float, limit: float | None, interval: float, *, keeps: bool
     ) -> JetStreamMsg | None:
-        """Return the message of a call whose time is up. Otherwise ask for more time if due.
+        """Return the message of a call whose time is up, once. Otherwise ask for more time if due.
 
-        The clock's thread alone calls this.
+        The caller may settle the message, unless the call `keeps` it. The clock's thread alone
+        calls this.
         """
         for msg, begun in list(self.hand.items()):
-            if limit is not None and now - begun >= limit:
-                return None if self.hand.pop(msg, None) is None else msg
+            if limit is not None and now - begun >= limit and msg is not self.late:
+                if not keeps:
+                    return None if self.hand.pop(msg, None) is None else msg
+                self.late = msg
+                return msg
             last, asked = self.progress
             if now - (asked if last is msg else begun) >= interval:
                 self.progress = msg, now
@@ -82,7 +87,7 @@ class Calls:
     def __init__(
         self,
         route: Route,
-        ack_wait: float,
+        interval: float,
         report: Callable[[Exception], object],
     ) -> None:
         self.route = route
@@ -93,7 +98,8 @@ class Calls:
         self._slots: list[Slot] = []
         self._lock = threading.Lock()
         self._settled = Figures()  # counted by threads other than the handler's
-        self.interval = ack_wait / _SHARE
+        self.interval = interval
+        """Seconds after which the server is asked for more time."""
 
     def _new_slot(self) -> Slot:
         slot = self._local.slot = current.slot = Slot()
@@ -144,37 +150,50 @@ class Calls:
             if error is None:
                 self.retrier.exhausted(msg)
                 return
-            attempts = self.route.retry.attempts
-            logger.error(
-                "%s failed at attempt %d%s: %s",
-                self.route.name,
-                msg.metadata.num_delivered,
-                "" if attempts is None else f" of {attempts}",
-                words_of(error),
-                exc_info=error,
-            )
-            self.retrier.failed(msg, error)
+            delay = self.retrier.delay_after(msg, error)
+            self._log(msg, error, delay)
+            self.retrier.failed(msg, error, delay)
         finally:
             current.settled = None
+
+    def _log(
+        self, msg: JetStreamMsg, error: BaseException, delay: float | None
+    ) -> None:
+        """Log a failure, with its traceback if no other attempt follows."""
+        attempts, number = self.route.retry.attempts, msg.metadata.num_delivered
+        of = "" if attempts is None else f" of {attempts}"
+        words = "%s failed at attempt %d%s: %s"
+        about = (self.route.name, number, of, words_of(error))
+        if delay is None:
+            trace = (type(error), error, user_traceback(error))
+            logger.error(words, *about, exc_info=trace)
+        else:
+            logger.warning(f"{words}; the next one follows in %g s", *about, delay)  # noqa: G004
 
     def check(self, now: float) -> None:
         """Check for calls that take long. Runs on the worker's clock thread."""
         with self._lock:
             slots = list(self._slots)
         limit = self.route.time_limit
+        # Another member of the group could get the message of a call that still runs, and two
+        # would handle one key at the same time.
+        keeps = self.route.group is not None
         for slot in slots:
-            msg = slot.look(now, limit, self.interval)
+            msg = slot.look(now, limit, self.interval, keeps=keeps)
             if msg is None:
                 continue
             assert limit is not None
+            what = "message and its thread" if keeps else "thread"
             error = HandlerTimeoutError(
                 f"{self.route.name} took longer than its time_limit of {limit} s; it keeps "
-                "its thread until it returns"
+                f"its {what} until it returns"
             )
             with self._lock:
                 self._settled.timeouts += 1
-                self._settled.failed += 1
+                self._settled.failed += not keeps
             self._report(error)
+            if keeps:
+                continue
             # Use a thread: a dead letter may take as long as a request, and other calls
             # need the clock.
             threading.Thread(

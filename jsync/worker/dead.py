@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from time import monotonic
 from typing import TYPE_CHECKING, Final
 
 from ..errors import (
@@ -30,6 +32,8 @@ if TYPE_CHECKING:
 
 PAUSE: Final = 1.0
 """Seconds between attempts to store a dead letter."""
+SEARCH_SECONDS: Final = 30.0
+"""Seconds between two searches for messages whose advisory nobody has heard."""
 
 _ENDED: Final = (
     ConnectionClosedError,
@@ -45,6 +49,10 @@ class Stranded:
 
     The server publishes one advisory for each message. Every process gets the advisory and
     publishes the same dead letter. The stream stores one of them and ignores the others.
+
+    An advisory that comes while no process listens is lost. In a work queue the message is then
+    found by the state of the consumer. Streams of another retention keep acknowledged messages as
+    well, and the server does not say which of them are stranded.
     """
 
     def __init__(
@@ -66,9 +74,14 @@ class Stranded:
     def run(self) -> None:
         """Listen until `close`. Runs on its own thread."""
         waiting: list[MaxDeliveries] = []
+        search_at = 0.0
         while True:
             try:
-                advisory = self._advisories.next(PAUSE if waiting else None)
+                if monotonic() >= search_at:
+                    search_at = monotonic() + SEARCH_SECONDS
+                    waiting += self._search()
+                pause = PAUSE if waiting else max(0.0, search_at - monotonic())
+                advisory = self._advisories.next(pause)
                 if advisory.stream_seq < 1:
                     raise JetStreamError(
                         f"not an advisory: its stream_seq is {advisory.stream_seq}"
@@ -82,6 +95,38 @@ class Stranded:
                 # Any program may publish to this subject. The next advisory may be good.
                 self._report(error)
             waiting = [each for each in waiting if not self._bury(each)]
+
+    def _search(self) -> list[MaxDeliveries]:
+        """Find the stranded messages of a work queue, as if their advisories came again."""
+        route = self._route
+        if self._stream.config.retention != "workqueue":
+            return []
+        info = self._stream.consumer(route.consumer).info()
+        if info.num_ack_pending or not info.num_redelivered:
+            # Only while no message is under way, those up to the last delivered one are stranded.
+            return []
+        found = []
+        for subject in route.subjects:
+            sequence = 1
+            with contextlib.suppress(MessageNotFoundError):
+                while True:
+                    message = self._stream.get_message(
+                        sequence, next_by_subject=subject, direct=False
+                    )
+                    if message.sequence > info.delivered.stream_seq:
+                        break
+                    found.append(message.sequence)
+                    sequence = message.sequence + 1
+        limit = info.config.max_deliver or 0
+        return [
+            MaxDeliveries(
+                stream=route.stream,
+                consumer=route.consumer,
+                stream_seq=each,
+                deliveries=limit,
+            )
+            for each in sorted({*found})
+        ]
 
     def close(self) -> None:
         """Stop listening. Does not block."""

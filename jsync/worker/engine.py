@@ -12,6 +12,8 @@ HEALTHY_SECONDS: Final = 10.0
 """After this time as ready, earlier failures of a process no longer count."""
 MOST_FAILED_STARTS: Final = 5
 """Processes in a row that ended before they were ready: a crash loop."""
+START_SECONDS: Final = 300.0
+"""Seconds after which a process that is still starting is replaced. Waiting for a server is left out."""
 USAGE: Final = 2
 """The exit code of a process that cannot be started. A restart would not help."""
 
@@ -55,6 +57,8 @@ class Crew:
         self._due: dict[int, float] = dict.fromkeys(range(slots), 0.0)
         self._failed_starts = 0
         self._rolling: list[int] = []
+        self._is_superseded = False
+        """Whether processes that are still starting may have read old code."""
         self._successor: int | None = None
         self._predecessor: int | None = None
 
@@ -120,10 +124,11 @@ class Crew:
         place = self._place.pop(process)
         if process == self._predecessor:
             self._predecessor = None
-        # The old process stays, and so do those after it.
         if process == self._successor:
             self._successor = self._predecessor = None
-            self._rolling.clear()
+            if was is not Phase.LEAVING:
+                # The old process stays, and so do those after it.
+                self._rolling.clear()
         elif was is Phase.STARTING:
             self._failed_start(code)
         if self.leaving:
@@ -163,6 +168,28 @@ class Crew:
         """Replace each process by a new one, one after the other."""
         if not self.leaving:
             self._rolling = [*range(self.slots)]
+            self._is_superseded = True
+
+    def starting(self) -> list[int]:
+        """The processes that are not ready yet, and have not been told to end."""
+        return [
+            process for process, phase in self.phases.items() if phase is Phase.STARTING
+        ]
+
+    def superseded(self) -> list[int]:
+        """Mark the processes as leaving that started before the last `roll`, and return them.
+
+        They may have read the old code, and may hang in their start.
+        """
+        if not self._is_superseded:
+            return []
+        self._is_superseded = False
+        found = self.starting()
+        for process in found:
+            self._move(process, Phase.LEAVING)
+            if process != self._successor:
+                self._rolling.remove(self._place[process])  # it restarts with new code
+        return found
 
     def to_replace(self) -> int | None:
         """Return the place where another process has to begin now, to replace the old one."""

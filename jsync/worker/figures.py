@@ -65,6 +65,8 @@ class Report(msgspec.Struct):
     """The figures of a process, by stream and consumer."""
 
     ready: bool = False
+    attempts: int = 0
+    """The attempts to start that failed because no server answered."""
     consumers: dict[str, Figures] = {}
 
 

@@ -22,9 +22,6 @@ if TYPE_CHECKING:
 
     from ..checks import Seconds
 
-AHEAD: Final = 4
-"""Messages to prefetch for each thread: few, so that none waits until its `ack_wait` is over."""
-
 _MESSAGES: Final = {"JetStreamMsg", "Msg"}
 
 
@@ -44,6 +41,7 @@ class Route:
     retry: Retry
     time_limit: float | None
     max_messages: int
+    """The messages that a process has at most: those of its threads, and those that wait."""
     ack_wait: float | None
 
 
@@ -90,11 +88,12 @@ def route(
     if not isinstance(retry, Retry):
         raise ConfigError(f"retry has to be a jsync.Retry, not {retry!r}")
     threads = count(workers, "workers", 1)
-    ahead = (
-        AHEAD * threads
-        if max_messages is None
-        else count(max_messages, "max_messages", 1)
-    )
+    held = threads if max_messages is None else count(max_messages, "max_messages", 1)
+    if held < threads:
+        raise ConfigError(
+            f"max_messages has to be at least workers={threads}, not {held}: each thread "
+            "has one message at a time"
+        )
     return Route(
         name=getattr(function, "__qualname__", repr(function)),
         call=inside(around, adapted(function, payload)),
@@ -106,7 +105,7 @@ def route(
         workers=threads,
         retry=retry,
         time_limit=None if time_limit is None else span(time_limit, "time_limit"),
-        max_messages=ahead,
+        max_messages=held,
         ack_wait=None if ack_wait is None else span(ack_wait, "ack_wait"),
     )
 

@@ -24,6 +24,7 @@ from ..errors import (
     TimeoutError as LateError,
     TLSError,
 )
+from ..health import REPORT_SECONDS
 from .figures import Report
 
 if TYPE_CHECKING:
@@ -38,9 +39,8 @@ VARIABLE: Final = "JSYNC_WORKER_REPORTS"
 
 A file descriptor, or on Windows a handle.
 """
-REPORT_SECONDS: Final = 1.0
-LAG_REPORTS: Final = 5
-"""Every fifth report has the lag, which takes one request for each consumer."""
+LAG_SECONDS: Final = 5.0
+"""Seconds between two measurements of the lag, which take one request for each consumer."""
 
 STOPS: Final = [signal.SIGTERM, signal.SIGINT]
 """The signals that ask a process to end. Only Ctrl-C and Ctrl-Break come on Windows."""
@@ -97,9 +97,10 @@ def run(
     reports = None if place is None else Reports(_descriptor(int(place)))
     with _signals(lambda: events.put((Word.SIGNAL, None))):
         if reports is not None:
-            _daemon("lifeline", lambda: _await_end_of_input(events))
+            lifeline = _own_input()
+            _daemon("lifeline", lambda: _await_end_of_input(lifeline, events))
             reports.begin()
-        begun = _begin(connect, start, events)
+        begun = _begin(connect, start, events, reports)
         if begun is None:
             return
         nc, running = begun
@@ -125,6 +126,7 @@ def _begin(
     connect: Callable[[], Connection],
     start: Callable[[Connection], Running],
     events: Events,
+    reports: Reports | None,
 ) -> tuple[Connection, Running] | None:
     """Connect and start, and retry while the server is away. None: a signal came first."""
     pause = _FIRST_PAUSE
@@ -139,6 +141,8 @@ def _begin(
         except (LineError, LateError) as error:
             if _lasts(error):
                 raise
+            if reports is not None:
+                reports.attempts += 1
             logger.warning("cannot start: %s; retrying in %g s", error, pause)
         if _next(events, pause) is not None:
             return None
@@ -173,8 +177,23 @@ def _descriptor(place: int) -> int:
     if sys.platform == "win32":
         import msvcrt  # noqa: PLC0415 (of Windows)
 
+        os.set_handle_inheritable(place, False)
         return msvcrt.open_osfhandle(place, os.O_WRONLY)
+    # A program that a handler starts would keep the pipe open after the end of this process.
+    os.set_inheritable(place, False)
     return place
+
+
+def _own_input() -> int:
+    """Take the standard input away from programs that handlers start, and return it.
+
+    Such a program could wait for its end, which comes only with the end of the supervisor.
+    """
+    lifeline = os.dup(0)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    return lifeline
 
 
 def _watch(running: Running, events: Events) -> None:
@@ -227,22 +246,27 @@ def _daemon(name: str, run: Callable[[], object]) -> threading.Thread:
     return thread
 
 
-def _await_end_of_input(events: Events) -> None:
+def _await_end_of_input(lifeline: int, events: Events) -> None:
     """Stop when the supervisor is gone, by SIGKILL as well: the kernel closes its pipes."""
-    while os.read(0, 4096):
+    while os.read(lifeline, 4096):
         pass
     events.put((Word.ALONE, None))
 
 
 class Reports:
-    """Reports to the supervisor: one each second, and the last one at the end."""
+    """Reports to the supervisor: one each second, and the last one at the end.
+
+    They are signs of life, so nothing here waits for a server. The lag is measured by another thread.
+    """
 
     def __init__(self, descriptor: int) -> None:
+        self.attempts = 0
+        """The attempts to start that failed because no server answered."""
         self._running: Running | None = None
-        """The worker, once it has started. Before, the reports are signs of life."""
+        """The worker, once it has started."""
         self._descriptor = descriptor
         self._wake = threading.Event()
-        self._over = False
+        self._over = threading.Event()
         self._thread: threading.Thread | None = None
 
     def begin(self) -> None:
@@ -253,26 +277,31 @@ class Reports:
         """Report at once that the worker handles messages, and its figures from now on."""
         self._running = running
         self._wake.set()
+        _daemon("lag", lambda: self._measure(running))
 
     def end(self) -> None:
         """Write the last report."""
-        self._over = True
+        self._over.set()
         self._wake.set()
         if self._thread is not None:
             self._thread.join(REPORT_SECONDS)
 
+    def _measure(self, running: Running) -> None:
+        while True:
+            running.report(lag=True)
+            if self._over.wait(LAG_SECONDS):
+                return
+
     def _run(self) -> None:
-        number = 0
         with contextlib.suppress(OSError):
-            while not self._over:
-                number += self._write(lag=number % LAG_REPORTS == 0)
+            while not self._over.is_set():
+                self._write()
                 if self._wake.wait(REPORT_SECONDS):
                     self._wake.clear()
-            self._write(lag=False)
+            self._write()
 
-    def _write(self, *, lag: bool) -> bool:
-        """Write a report, and return whether the worker has started."""
+    def _write(self) -> None:
         running = self._running
-        report = Report() if running is None else running.report(lag=lag)
+        report = Report() if running is None else running.report()
+        report.attempts = self.attempts
         os.write(self._descriptor, msgspec.json.encode(report) + b"\n")
-        return running is not None

@@ -10,8 +10,17 @@ from ..errors import (
     ConfigError,
     ConsumerNotFoundError,
     FilterMismatchError,
+    StreamNotFoundError,
 )
-from ..jetstream.groups.engine import ACK_WAIT as MEMBER_ACK_WAIT, member_consumer
+from ..health import CONFIRM_SECONDS
+from ..jetstream.consumer import consume_held
+from ..jetstream.groups.engine import (
+    ACK_WAIT as MEMBER_ACK_WAIT,
+    MemberState,
+    consumer_name,
+    member_consumer,
+    stream_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,6 +28,7 @@ if TYPE_CHECKING:
     from ..jetstream.consumer import Consumer
     from ..jetstream.context import JetStream
     from ..jetstream.groups.group import ConsumerGroup
+    from ..jetstream.groups.member import GroupMember
     from ..jetstream.pulls.faces import ConsumeContext
     from ..models import ConsumerConfig
     from .calls import Calls
@@ -37,6 +47,12 @@ class Source(Protocol):
         self, call: Calls, report: Callable[[Exception], object]
     ) -> ConsumeContext:
         """Begin to call the handler."""
+
+    def confirm(self) -> bool | None:
+        """Ask the server whether the consumer, or the membership, exists. Blocks.
+
+        Returns None, or raises an `Error`, if that is not known now.
+        """
 
     def lag(self) -> tuple[int, int]:
         """Ask for the messages that wait, and for those that have no ack yet."""
@@ -57,12 +73,16 @@ class FromConsumer:
     def begin(
         self, call: Calls, report: Callable[[Exception], object]
     ) -> ConsumeContext:
-        return self._consumer.consume(
+        return consume_held(
+            self._consumer,
             call.handle,
             workers=call.route.workers,
             max_messages=call.route.max_messages,
             on_error=report,
         )
+
+    def confirm(self) -> bool | None:
+        return _exists(self._consumer)
 
     def lag(self) -> tuple[int, int]:
         info = self._consumer.info()
@@ -107,9 +127,14 @@ class FromGroup:
                 "subjects of the group"
             )
         self._group = group
+        self._joined: GroupMember | None = None
         self._member = route.member or member_of_this_process()
         self._ack_wait = route.ack_wait or MEMBER_ACK_WAIT
         _admit(group, self._member)
+        self._consumer = js.consumer(
+            stream_of(group.kind, route.stream, group.name),
+            consumer_name(group.kind, group.name, self._member),
+        )
         self.config = member_consumer(
             group.config, group.name, self._member, self._ack_wait, 1
         )
@@ -117,7 +142,7 @@ class FromGroup:
     def begin(
         self, call: Calls, report: Callable[[Exception], object]
     ) -> ConsumeContext:
-        member = self._group.join(
+        member = self._joined = self._group.join(
             self._member, ack_wait=self._ack_wait, on_error=report
         )
         try:
@@ -125,6 +150,15 @@ class FromGroup:
         except BaseException:
             member.stop()
             raise
+
+    def confirm(self) -> bool | None:
+        match None if self._joined is None else self._joined.state:
+            case MemberState.ACTIVE:
+                return _exists(self._consumer)
+            case MemberState.IDLE | MemberState.ENDED:
+                return False
+            case _:
+                return None
 
     def lag(self) -> tuple[int, int]:
         infos = self._group.members()
@@ -134,6 +168,14 @@ class FromGroup:
         # A member that is not running has no consumer to ask.
         stored = sum(self._group.lag().values()) + self._group.uncopied()
         return max(0, stored - unacked), unacked
+
+
+def _exists(consumer: Consumer) -> bool:
+    try:
+        consumer.info(timeout=CONFIRM_SECONDS)
+    except (ConsumerNotFoundError, StreamNotFoundError):
+        return False
+    return True
 
 
 def _admit(group: ConsumerGroup, member: str) -> None:
@@ -146,7 +188,8 @@ def _admit(group: ConsumerGroup, member: str) -> None:
             f"group {group.name!r} has no member {member!r}, only {names}; pass one of "
             "them as member"
         )
-    if len(group.add(member)) > group.config.partitions:
+    group.add(member)
+    if not group.config.partitions_of(member):  # another program added too many
         raise ConfigError(
             f"group {group.name!r} has more members than its {group.config.partitions} "
             "partitions; drop members that do not run any more with jsync group drop"

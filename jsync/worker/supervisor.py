@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from ..errors import WorkerError
-from .engine import Crew, Phase
+from ..health import ALIVE_SECONDS, FRESH_SECONDS, REPORT_SECONDS
+from .engine import START_SECONDS, Crew, Phase
 from .figures import Figures, Report, prometheus_text
-from .process import REPORT_SECONDS, STOPS, VARIABLE
+from .process import STOPS, VARIABLE
 from .sources import PLACE
 
 if TYPE_CHECKING:
@@ -28,8 +29,8 @@ logger = logging.getLogger("jsync.worker")
 
 _SLACK: Final = 5.0
 """Seconds beyond the grace until a process is killed."""
-_SILENT_SECONDS: Final = 30 * REPORT_SECONDS
-"""A process that reports nothing for this time is stuck."""
+_NO_MORE_REPORTS: Final = b"\n\n"
+"""Behind the last report of a process: the first line break ends a report that was cut."""
 
 
 class Process:
@@ -48,28 +49,51 @@ class Process:
             )
         except BaseException:
             os.close(reading)
-            raise
-        finally:
             os.close(writing)
+            raise
         self.pid = self._popen.pid
         self.report = Report()
-        self.heard = monotonic()
+        self.heard = self.progressed = monotonic()
+        """When it last gave a sign of life, and when its start last made progress."""
         self.kill_at: float | None = None
-        self._reading = reading
+        self._reading, self._writing = reading, writing
 
     def follow(self, told: Callable[[Report], object]) -> int:
-        """Read the reports to the end, and return the exit code."""
-        decode = msgspec.json.Decoder(Report).decode
-        with open(self._reading, "rb") as lines:
-            for line in lines:
-                with contextlib.suppress(msgspec.DecodeError):  # SIGKILL cut the line
-                    self.report = decode(line)
-                    self.heard = monotonic()
-                    told(self.report)
+        """Read the reports until the process has ended, and return the exit code.
+
+        Its children may live longer, and have the pipe of the reports. So the end of the process
+        counts, and not that of the pipe.
+        """
+        reader = threading.Thread(
+            target=self._read, args=(told,), name="jsync-worker-read", daemon=True
+        )
+        reader.start()
         code = self._popen.wait()
         assert self._popen.stdin is not None
         self._popen.stdin.close()
+        with contextlib.suppress(OSError):
+            os.write(self._writing, _NO_MORE_REPORTS)
+        os.close(self._writing)
+        reader.join()
         return code
+
+    def _read(self, told: Callable[[Report], object]) -> None:
+        decode = msgspec.json.Decoder(Report).decode
+        with open(self._reading, "rb") as lines:
+            for line in lines:
+                if line == b"\n":
+                    return
+                with contextlib.suppress(msgspec.DecodeError):  # SIGKILL cut the line
+                    report, before = decode(line), self.report
+                    self.heard = monotonic()
+                    if report.attempts != before.attempts:
+                        self.progressed = self.heard
+                    self.report = report
+                    told(report)
+
+    def is_ready(self, now: float) -> bool:
+        """Whether it said so lately."""
+        return self.report.ready and now - self.heard < FRESH_SECONDS
 
     def end(self, deadline: float) -> None:
         """Ask it to drain, and set when it is killed."""
@@ -104,10 +128,15 @@ class Supervisor:
     """Keeps processes of a worker running, on the main thread."""
 
     def __init__(
-        self, command: Sequence[str], processes: int = 1, grace: float = 30.0
+        self,
+        command: Sequence[str],
+        processes: int = 1,
+        grace: float = 30.0,
+        start_timeout: float = START_SECONDS,
     ) -> None:
         self._command = command
         self._grace = grace
+        self._start_timeout = start_timeout
         self._crew = Crew(processes)
         self._processes: dict[int, Process] = {}
         self._next = 0
@@ -124,14 +153,16 @@ class Supervisor:
         now = monotonic()
         with self._lock:
             heard = [each.heard for each in self._processes.values()]
-        return all(now - each < _SILENT_SECONDS for each in [self._turns, *heard])
+        return all(now - each < ALIVE_SECONDS for each in [self._turns, *heard])
 
     def is_ready(self) -> bool:
-        """Whether there are as many processes at work as there should be."""
+        """Whether as many processes as there should be have said lately that they are ready."""
+        return self._ready_count() >= self._crew.slots and not self._crew.leaving
+
+    def _ready_count(self) -> int:
+        now = monotonic()
         with self._lock:
-            reports = [each.report for each in self._processes.values()]
-        ready = sum(each.ready for each in reports)
-        return ready >= self._crew.slots and not self._crew.leaving
+            return sum(each.is_ready(now) for each in self._processes.values())
 
     def metrics(self) -> str:
         """The counts of all processes, also of those that have ended."""
@@ -141,8 +172,9 @@ class Supervisor:
             for report in reports:
                 for name, figures in report.consumers.items():
                     total.setdefault(name, Figures()).add(figures)
-        ready = sum(each.ready for each in reports)
-        return prometheus_text(total, self._crew.slots, ready, self._crew.restarts)
+        return prometheus_text(
+            total, self._crew.slots, self._ready_count(), self._crew.restarts
+        )
 
     # The loop -------------------------------------------------------------------------
 
@@ -173,9 +205,21 @@ class Supervisor:
         self._turns = now
         for place in crew.due(now):
             self._start(place)
+        for number in crew.superseded():
+            self._end(number)
         replaced = crew.to_replace()
         if replaced is not None:
             self._start(replaced)
+        for number in crew.starting():
+            process = self._processes[number]
+            if process.kill_at is None and (
+                now - process.progressed >= self._start_timeout
+            ):
+                logger.error(
+                    "process %d has not started within %g s",
+                    *(process.pid, self._start_timeout),
+                )
+                process.end(now + self._grace + _SLACK)
         waits = [REPORT_SECONDS]
         due = crew.next_due()
         if due is not None:
@@ -215,7 +259,10 @@ class Supervisor:
             return
         replaced = self._crew.is_ready(number, monotonic())
         if replaced is not None:
-            self._processes[replaced].end(self._deadline())
+            self._end(replaced)
+
+    def _end(self, number: int) -> None:
+        self._processes[number].end(self._deadline())
 
     def _ended(self, number: int, code: int) -> None:
         with self._lock:
@@ -235,7 +282,7 @@ class Supervisor:
         if not self._crew.leaving:
             logger.info("ending: handlers have %g s to return", self._grace)
         for number in self._crew.leave():
-            self._processes[number].end(self._deadline())
+            self._end(number)
 
     def _deadline(self) -> float:
         return monotonic() + self._grace + _SLACK

@@ -28,8 +28,9 @@ from ..errors import (
     Error,
     StreamNotFoundError,
 )
+from ..health import CONFIRM_SECONDS, READY_SECONDS, Confirmation
 from ..jetstream.retries.driver import Retrier
-from ..jetstream.retries.engine import Retry
+from ..jetstream.retries.engine import Retry, extension_interval
 from .calls import Calls
 from .dead import Stranded
 from .figures import Report
@@ -51,8 +52,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("jsync.worker")
 
-ACK_WAIT: Final = 30.0
-"""Seconds: the server's default if a consumer has no `ack_wait`."""
 _LONGEST_TICK: Final = 1.0
 _SHORTEST_TICK: Final = 0.02
 
@@ -76,7 +75,8 @@ class Worker:
         on_error: Called with each error that does not end the worker, on the connection's
             callback thread: `MessageGivenUpError`, `DeadLetterError`,
             `HandlerTimeoutError`, and the errors of `Consumer.consume`. The logger
-            `jsync.worker` gets them as well.
+            `jsync.worker` gets them as well, and the errors of `Consumer.consume` go to
+            `jsync.consume`.
         around: Called with each message. It returns a context manager, and the handler
             is called inside of its `with` block. An exception of the handler passes
             through it.
@@ -145,9 +145,14 @@ class Worker:
                 is a `dead_letter`, the message becomes a dead letter at once.
             retry: The policy for failed messages. Default: the policy of the worker.
             time_limit: Seconds after which a call counts as failed. The thread of the call
-                stays busy until the function returns.
-            max_messages: Messages to prefetch. Default: four for each thread. Handlers of
-                a few milliseconds are faster with more.
+                stays busy until the function returns. In a group the message stays with the
+                call as well, because another member would otherwise handle the same key at the
+                same time: `on_error` gets a `HandlerTimeoutError`, and the message is settled
+                when the function returns or raises.
+            max_messages: The messages that each process holds at most: those that its
+                threads handle, and those that wait for a thread. Default: one for each
+                thread, so that none waits. With more, handlers of a few milliseconds are
+                faster. The worker asks the server for more time for messages that wait, too.
             ack_wait: The `ack_wait` in seconds, if the worker creates the consumer, or
                 joins a group.
 
@@ -244,8 +249,8 @@ class Worker:
             The running worker. Leave its `with` block, or call `stop`, to end it.
 
         Raises:
-            ConfigError: There is no handler, a consumer does not fit its retry policy, or
-                no stream takes the dead letters.
+            ConfigError: There is no handler, a consumer does not fit its retry policy, no
+                stream takes the dead letters, or a group has as many members as partitions.
             FilterMismatchError: An existing consumer, or a group, has other subjects than
                 its handler.
             ConsumerGroupNotFoundError: A group does not exist.
@@ -305,6 +310,8 @@ class RunningWorker(Closing, Single):
         self._on_error = on_error
         self._calls: list[Calls] = []
         self._sources: list[Source] = []
+        self._confirmed: dict[Source, Confirmation] = {}
+        """When each source was last known to exist."""
         self._lags: dict[Source, tuple[int, int]] = {}
         """The last answers of those that have answered."""
         self._running: list[ConsumeContext] = []
@@ -323,6 +330,7 @@ class RunningWorker(Closing, Single):
             for call, source in zip(self._calls, self._sources, strict=True):
                 self._begin(call, source)
             self._start_clock()
+            self._thread("confirm", self._confirm)
             for each in routes:
                 logger.info(
                     "%s handles %s: %s %s of %s, threads: %d",
@@ -341,15 +349,18 @@ class RunningWorker(Closing, Single):
     # The start ------------------------------------------------------------------------
 
     def _prepare(self, of: Route) -> None:
+        asked_at = monotonic()
         source = source_of(self._js, of)
+        confirmed = self._confirmed[source] = Confirmation(READY_SECONDS)
+        confirmed.confirm(asked_at)
         config = source.config
         policy = of.retry
         if policy.dead_letter is not None:
             self._check_dead_letter(of, policy.dead_letter)
             assert isinstance(policy.give_up_on, tuple)
             policy = replace(policy, give_up_on=(*policy.give_up_on, CodecError))
-        waits = config.backoff or [config.ack_wait or ACK_WAIT]
-        call = Calls(of, min(waits), self._report)
+        interval = extension_interval(config.backoff, config.ack_wait)
+        call = Calls(of, interval, self._report)
         call.retrier = Retrier(
             self._nc.session, policy, config, 5.0, self._report, call.told
         )
@@ -378,7 +389,7 @@ class RunningWorker(Closing, Single):
             )
 
     def _begin(self, call: Calls, source: Source) -> None:
-        running = source.begin(call, self._report)
+        running = source.begin(call, self._forward)
         self._running.append(running)
 
         def watch() -> None:
@@ -409,6 +420,20 @@ class RunningWorker(Closing, Single):
 
         self._thread("clock", run)
 
+    def _confirm(self) -> None:
+        """Ask again and again whether each consumer, or membership, still exists."""
+        while not self._clock_over.wait(CONFIRM_SECONDS):
+            for source, confirmed in list(self._confirmed.items()):
+                asked_at = monotonic()
+                try:
+                    exists = source.confirm()
+                except Error:
+                    continue  # not known: it counts as long as the last answer does
+                if exists:
+                    confirmed.confirm(asked_at)
+                elif exists is not None:
+                    confirmed.revoke()
+
     def _thread(self, name: str, run: Callable[[], object]) -> None:
         self._nc.session.spawner.start(f"jsync-worker-{name}", run)
 
@@ -416,9 +441,19 @@ class RunningWorker(Closing, Single):
 
     @property
     def ready(self) -> bool:
-        """Whether the worker is connected and handles messages."""
-        at_work = not any(running.closed for running in self._running)
-        return at_work and not self._stopped and self._nc.is_connected
+        """Whether the worker is connected, handles messages, and has all of its consumers.
+
+        The worker asks the server for each consumer every 5 seconds, and for a group whether it
+        is a member. An answer counts for 15 seconds, so `ready` is at most that late. Does not
+        block.
+        """
+        now = monotonic()
+        return (
+            not self._stopped
+            and self._nc.is_connected
+            and not any(running.closed for running in self._running)
+            and all(each.holds(now) for each in list(self._confirmed.values()))
+        )
 
     def report(self, *, lag: bool = False) -> Report:
         """Return the counts so far, by `STREAM.CONSUMER`, and the lag that is known.
@@ -455,13 +490,19 @@ class RunningWorker(Closing, Single):
         Raises:
             ConsumerDeletedError: A consumer was deleted.
             ConnectionClosedError: The connection was closed.
-            BlockingCallError: A handler itself called `wait`.
+            BlockingCallError: A handler, or a function of `on_stop`, itself called `wait`.
         """
         if timeout is not None:
             timeout = check_seconds(timeout, "timeout")
         if any(call.is_current for call in self._calls):
             raise BlockingCallError(
                 "the handler would wait for itself: return from it, or call stop()"
+            )
+        stops_here = self._stopper is threading.current_thread()
+        if stops_here and not self._finished.is_open:
+            raise BlockingCallError(
+                "the thread that stops the worker would wait for itself: return from the "
+                "function of on_stop, or from the signal handler"
             )
         done = self._finished.wait(timeout)
         if done and self._error is not None:
@@ -473,6 +514,11 @@ class RunningWorker(Closing, Single):
         # On the callback thread: an exception in user code must not end a thread of the
         # worker.
         self._nc.session.callbacks.post(self._on_error, error)
+
+    def _forward(self, error: Exception) -> None:
+        """Pass on an error of consuming, which is logged. Called on the callback thread."""
+        if self._on_error is not None:
+            self._on_error(error)
 
     # The end --------------------------------------------------------------------------
 

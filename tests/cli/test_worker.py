@@ -167,6 +167,44 @@ def test_a_killed_process_is_begun_again(running: Running) -> None:
     wait_for(lambda: len(running.children()) == 2 and running.is_ready())
 
 
+CHILD_APP = """
+import os, signal, subprocess, jsync
+
+app = jsync.Worker(stream="{stream}")
+
+@app.handle("{stream}.a", consumer="w", ack_wait=0.5)
+def handle(msg: jsync.JetStreamMsg) -> None:
+    if msg.is_redelivered:
+        subprocess.run(["cat"], check=True)  # ends at once: the input is empty
+        return
+    with open("child", "w") as file:
+        file.write(str(subprocess.Popen(["sleep", "300"], close_fds=False).pid))
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_killed_process_is_replaced_while_a_child_of_it_lives(
+    server: LocalServer,
+    js: jsync.JetStream,
+    stream: jsync.Stream,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (tmp_path / "an_app.py").write_text(CHILD_APP.format(stream=stream.name))
+    monkeypatch.chdir(tmp_path)
+    js.publish(f"{stream.name}.a")
+    with Process(server, "worker", "an_app:app") as process:
+        process.await_words("has ended: SIGKILL")
+        child = int((tmp_path / "child").read_text())
+        try:
+            wait_for(lambda: settled(js, stream))
+            os.kill(process.pid, signal.SIGTERM)
+            assert process.wait() == 0
+            os.kill(child, 0)  # it is still there
+        finally:
+            os.kill(child, signal.SIGKILL)
+
+
 def test_a_killed_supervisor_takes_its_processes_along(
     running: Running, js: jsync.JetStream, stream: jsync.Stream
 ) -> None:
@@ -382,7 +420,7 @@ def test_a_process_that_does_not_end_is_killed(
 STUCK = """
 import sys
 from jsync.worker import supervisor
-supervisor._SILENT_SECONDS = 3.0
+supervisor.ALIVE_SECONDS = 3.0
 sys.argv[0] = "jsync"
 from jsync.cli import main
 main()
@@ -427,12 +465,15 @@ def test_logs_are_json_and_name_the_message(
     about = {"stream": "JOBS", "consumer": "w", "subject": "jobs.a", "sequence": 1}
     told = [line for line in lines if line.items() >= about.items()]
     assert [(line["level"], line["attempt"]) for line in told] == [
-        *(("ERROR", 1), ("ERROR", 2), ("WARNING", 2)),
+        *(("WARNING", 1), ("ERROR", 2), ("WARNING", 2)),
     ]
     assert told[0]["text"] == (
-        "handle failed at attempt 1 of 2: LookupError: no such job"
+        "handle failed at attempt 1 of 2: LookupError: no such job; the next one follows in "
+        "0.05 s"
     )
-    assert "raise LookupError" in told[0]["exception"]
+    assert "exception" not in told[0]
+    assert "raise LookupError" in told[1]["exception"]
+    assert "jsync/worker" not in told[1]["exception"]
     assert "was terminated after attempt 2" in told[2]["text"]
     assert all(re.match(r"\d{4}-\d\d-\d\dT", line["time"]) for line in lines)
 

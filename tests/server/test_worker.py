@@ -15,7 +15,7 @@ import pytest
 
 import jsync
 from jsync import Retry, errors
-from jsync.worker import calls as worker_calls
+from jsync.worker import calls as worker_calls, worker as worker_module
 from jsync.worker.logs import JSONFormatter
 
 from ..servers import publish_block, wait_for
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from jsync.server import LocalServer
+
+    from ..conftest import StartServer
 
 
 class Order(msgspec.Struct):
@@ -212,9 +214,11 @@ def test_a_worker_that_does_not_fit_its_group_does_not_start(
     with pytest.raises(errors.ConfigError, match="no member 'b', only a"):
         started("g")
     group.map({})
-    group.add("a")
+    group.add("c")
     with pytest.raises(errors.ConfigError, match="more members than its 1 partitions"):
         started("g")
+    # `b` would come before `c`, and take its partition.
+    assert group.info().members == ("c",)
     js.delete_consumer_group(stream.name, "g")
 
 
@@ -268,6 +272,121 @@ def test_a_long_handler_keeps_its_message(
                 go.set()
             wait_for(lambda: settled(js, stream))
     assert len(calls) == 1
+
+
+def test_no_message_waits_behind_a_handler(
+    nc: jsync.Connection, js: jsync.JetStream, stream: jsync.Stream, app: jsync.Worker
+) -> None:
+    """It would be delivered again without having had a handler."""
+    begun, go = threading.Semaphore(0), threading.Event()
+
+    @app.handle(f"{stream.name}.a", consumer="w", workers=2)
+    def handle(order: Order) -> None:
+        begun.release()
+        assert go.wait(LONG)
+
+    publish(js, stream, *range(5))
+    with app.start(nc):
+        for _ in range(2):
+            assert begun.acquire(timeout=SOON)
+        nc.flush()
+        info = js.consumer(stream.name, "w").info()
+        go.set()
+        wait_for(lambda: settled(js, stream))
+    assert (info.num_ack_pending, info.num_pending) == (2, 3)
+
+
+def test_prefetched_messages_are_kept_alive(
+    nc: jsync.Connection, js: jsync.JetStream, stream: jsync.Stream, app: jsync.Worker
+) -> None:
+    go, attempts = threading.Event(), list[int]()
+
+    @app.handle(f"{stream.name}.a", consumer="w", max_messages=3, ack_wait=1)
+    def handle(msg: jsync.JetStreamMsg) -> None:
+        attempts.append(msg.metadata.num_delivered)
+        assert go.wait(LONG)
+
+    with nc.subscribe(f"$JS.ACK.{stream.name}.w.>") as acks:
+        publish(js, stream, *range(4))
+        with app.start(nc):
+            extended: dict[str, int] = {}
+            while len(extended) < 3 or min(extended.values()) < 4:
+                msg = acks.next(SOON)
+                assert msg.data == b"+WPI"
+                extended[msg.subject] = extended.get(msg.subject, 0) + 1
+            assert js.consumer(stream.name, "w").info().num_pending == 1
+            go.set()
+            wait_for(lambda: settled(js, stream))
+    assert attempts == [1] * 4
+
+
+def test_a_frozen_server_makes_a_worker_unready(
+    own_server: StartServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The connection does not notice it before its pings do."""
+    monkeypatch.setattr(worker_module, "CONFIRM_SECONDS", 0.1)
+    monkeypatch.setattr(worker_module, "READY_SECONDS", 1.0)
+    server = own_server()
+    with jsync.connect(server.url) as nc:
+        js = nc.jetstream(timeout=0.5)
+        js.create_stream(name="S", subjects=["s"])
+        app = jsync.Worker(stream="S")
+        app.handle("s", consumer="w")(lambda _: None)
+        with app.start(nc, js) as running:
+            assert running.ready
+            server.pause()
+            try:
+                wait_for(lambda: not running.ready)
+                assert nc.is_connected
+            finally:
+                server.resume()
+            wait_for(lambda: running.ready)
+
+
+def test_a_member_without_partitions_is_not_ready(
+    nc: jsync.Connection,
+    js: jsync.JetStream,
+    stream: jsync.Stream,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(worker_module, "CONFIRM_SECONDS", 0.1)
+    subjects = f"{stream.name}.*"
+    group = js.create_consumer_group(
+        stream.name, "g", partitions=2, filters={subjects: [1]}
+    )
+    app = jsync.Worker(stream=stream.name)
+    app.handle(subjects, group="g", member="a")(lambda _: None)
+    with app.start(nc) as running:
+        wait_for(lambda: running.ready)
+        group.drop("a")
+        wait_for(lambda: not running.ready)
+        group.add("a")
+        wait_for(lambda: running.ready)
+    js.delete_consumer_group(stream.name, "g")
+
+
+def test_a_call_of_a_group_keeps_its_message_beyond_its_limit(
+    nc: jsync.Connection, js: jsync.JetStream, stream: jsync.Stream, told: Recorder
+) -> None:
+    """Another member would handle the same key at the same time."""
+    subjects = f"{stream.name}.*"
+    js.create_consumer_group(stream.name, "g", partitions=1, filters={subjects: [1]})
+    app, go = jsync.Worker(stream=stream.name, on_error=told), threading.Event()
+
+    @app.handle(subjects, group="g", member="a", time_limit=0.1, ack_wait=1)
+    def handle(data: bytes) -> None:
+        assert go.wait(LONG)
+
+    with nc.subscribe(f"$JS.ACK.{stream.name}-g.a.>") as acks:
+        with app.start(nc):
+            publish(js, stream, 1)
+            assert isinstance(told.get(), errors.HandlerTimeoutError)
+            assert [acks.next(SOON).data for _ in range(4)] == [b"+WPI"] * 4
+            go.set()
+            while (data := acks.next(SOON).data) != b"+ACK":
+                assert data == b"+WPI"
+    assert not told.waiting
+    js.delete_consumer_group(stream.name, "g")
 
 
 def test_a_handler_that_takes_too_long_has_failed(
@@ -439,6 +558,25 @@ def test_a_hook_may_stop_the_worker_that_is_being_stopped(
     running = app.start(nc)
     Thread(running.stop, LONG).result()
     assert again.get() == "returned"
+
+
+def test_a_hook_cannot_wait_for_its_own_worker(
+    nc: jsync.Connection, app: jsync.Worker, stream: jsync.Stream
+) -> None:
+    app.handle(f"{stream.name}.a", consumer="w")(lambda _: None)
+    raised = Recorder()
+
+    @app.on_stop
+    def stop() -> None:
+        try:
+            running.wait(LONG)
+        except errors.BlockingCallError as error:
+            raised(error)
+
+    running = app.start(nc)
+    Thread(running.stop, LONG).result()
+    assert "on_stop" in str(raised.get())
+    assert running.wait(0)
 
 
 def test_a_handler_that_stops_its_worker_and_stays_is_reported(
@@ -743,6 +881,37 @@ def test_a_stranded_message_with_unreadable_headers_becomes_a_dead_letter(
         kinds = [type(told.get()) for _ in range(2)]
     assert kinds == [errors.MessageGivenUpError] * 2
     assert {dead.get_message(n).data for n in (1, 2)} == {b"odd", b"good"}
+
+
+def test_a_message_stranded_while_nobody_listened_becomes_a_dead_letter(
+    nc: jsync.Connection, js: jsync.JetStream, dead: jsync.Stream, unique: str
+) -> None:
+    """The server publishes its advisory once, and keeps the message of a work queue."""
+    stream = js.create_stream(
+        name=f"{unique}Q", subjects=[f"{unique}Q.*"], retention="workqueue"
+    )
+    consumer = stream.create_consumer(
+        durable_name="w", filter_subject=f"{unique}Q.*", max_deliver=3
+    )
+    for subject in "ab":
+        js.publish(f"{unique}Q.{subject}", subject.encode())
+    for _ in range(3):
+        for msg in consumer.fetch(2, timeout=SOON):
+            msg.nak()
+    with contextlib.suppress(errors.TimeoutError):
+        consumer.next(0.1)  # the server gives the messages up
+    wait_for(lambda: consumer.info().num_ack_pending == 0)
+    done = Recorder()
+    retry = Retry(delays=[0.01], attempts=2, dead_letter=f"dead.{unique}")
+    app = jsync.Worker(stream=stream.name, retry=retry)
+    app.handle(f"{unique}Q.*", consumer="w")(lambda msg: done(msg.data))
+    with app.start(nc):
+        wait_for(lambda: dead.info().state.messages == 2)
+        js.publish(f"{unique}Q.a", b"good")
+        assert done.get() == b"good"
+        wait_for(lambda: stream.info().state.messages == 0)
+    assert [dead.get_message(each).data for each in (1, 2)] == [b"a", b"b"]
+    stream.delete()
 
 
 def test_an_advisory_that_cannot_be_read_does_not_end_the_dead_letters(

@@ -19,7 +19,7 @@ ROOT = Path(jsync.__file__).parent
 # The rooms, lowest first. A room imports from itself and from earlier rooms. A folder is a room.
 # Below `jetstream` each file and each folder is a room.
 ROOMS = [
-    *("_version", "terminal", "errors", "checks", "contexts"),
+    *("_version", "terminal", "errors", "checks", "contexts", "health"),
     *("headers", "_fast", "models", "core"),
     "services",
     *(
@@ -91,6 +91,7 @@ DOORS = {
 WORLD = {*DOORS, "threading", "time"}
 PURE = {
     "terminal",
+    "health",
     "core.protocol",
     "core.handshake",
     "core.servers",

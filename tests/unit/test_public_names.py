@@ -29,6 +29,7 @@ MODULES = {
         "core",
         "errors",
         "headers",
+        "health",
         "integrations",
         "jetstream",
         "metrics",

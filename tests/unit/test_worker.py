@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import os
+import threading
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -13,6 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 import jsync
 from jsync import errors
 from jsync.testing import message
+from jsync.worker import process as worker_process
 from jsync.worker.engine import (
     FIRST_PAUSE,
     HEALTHY_SECONDS,
@@ -22,7 +25,7 @@ from jsync.worker.engine import (
     Crew,
     Phase,
 )
-from jsync.worker.figures import Figures, prometheus_text
+from jsync.worker.figures import Figures, Report, prometheus_text
 from jsync.worker.handlers import adapted
 from jsync.worker.http import address_of
 
@@ -147,6 +150,7 @@ def test_a_decorated_handler_stays_a_function() -> None:
         {"workers": 0},
         {"time_limit": 0},
         {"max_messages": 0},
+        {"max_messages": 1, "workers": 2},
         {"ack_wait": -1},
         {"retry": 5},
     ],
@@ -246,14 +250,35 @@ def test_leaving_tells_each_process_once_and_begins_no_other() -> None:
     assert made.due(100) == []
 
 
-def test_a_process_that_is_still_starting_is_replaced_once_it_is_ready() -> None:
-    """It may have read the code before the change."""
+def test_a_process_that_is_still_starting_is_replaced_at_once() -> None:
+    """It may have read the code before the change, and may hang."""
     made = Crew(1)
     made.started(1, 0)
     made.roll()
+    assert made.superseded() == [1]
+    assert made.superseded() == []
     assert made.to_replace() is None
-    made.is_ready(1, 1.0)
+    made.ended(1, -15, 1.0)
+    assert made.due(1.0) == [0]
+    made.started(2, 0)
+    made.is_ready(2, 1.0)
+    assert made.to_replace() is None
+    assert made.fatal is None
+
+
+def test_a_replacement_that_hangs_gives_way_to_the_next_one() -> None:
+    made = crew(1)
+    made.roll()
     assert made.to_replace() == 0
+    made.started(1, 0)
+    made.roll()
+    assert made.superseded() == [1]
+    assert made.to_replace() is None, "one process more at a time"
+    made.ended(1, -9, 1.0)
+    assert made.due(100) == []
+    assert made.to_replace() == 0
+    made.started(2, 0)
+    assert made.is_ready(2, 2.0) == 0
 
 
 def test_processes_are_replaced_one_by_one() -> None:
@@ -331,6 +356,7 @@ def test_each_place_has_a_process_or_gets_one(events: list[tuple[int, int]]) -> 
                 made.ended(process, 1, now)
             case 3:
                 made.roll()
+                made.superseded()
             case 4:
                 replaced = made.to_replace()
                 if replaced is not None:
@@ -341,8 +367,44 @@ def test_each_place_has_a_process_or_gets_one(events: list[tuple[int, int]]) -> 
             return
         at_work = (Phase.STARTING, Phase.READY)
         held = {made._place[p] for p, phase in made.phases.items() if phase in at_work}
-        assert held | set(made._due) == {0, 1, 2}
+        assert {*made._place.values()} | set(made._due) == {0, 1, 2}
         assert held.isdisjoint(made._due)
+
+
+# Reports ---------------------------------------------------------------------------------
+
+
+class Stuck:
+    """A worker whose server does not answer."""
+
+    def __init__(self) -> None:
+        self.answer = threading.Event()
+
+    def wait(self) -> bool:
+        return self.answer.wait()
+
+    def stop(self, grace: float) -> None:
+        """Not used."""
+
+    def report(self, *, lag: bool = False) -> Report:
+        if lag:
+            self.answer.wait(60)
+        return Report(ready=True)
+
+
+def test_reports_do_not_wait_for_a_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are the signs of life: without them a process counts as stuck."""
+    monkeypatch.setattr(worker_process, "REPORT_SECONDS", 0.01)
+    reading, writing = os.pipe()
+    reports, worker = worker_process.Reports(writing), Stuck()
+    with open(reading, "rb") as lines:
+        reports.begin()
+        reports.started(worker)
+        told = [msgspec.json.decode(lines.readline(), type=Report) for _ in range(20)]
+        reports.end()
+        worker.answer.set()
+    assert told[-1].ready
+    os.close(writing)
 
 
 # Figures ------------------------------------------------------------------------------

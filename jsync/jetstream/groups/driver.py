@@ -45,6 +45,7 @@ from ..pulls.engine import fetch_request
 from ..pulls.fetch import SinglePull
 from ..pulls.inbox import Source
 from ..pulls.priority import Claim
+from ..retries.engine import extension_interval
 from .engine import (
     Handover,
     MemberState,
@@ -77,8 +78,6 @@ logger = logging.getLogger("jsync.consume")
 FIRST_PAUSE: Final = 0.02
 LONGEST_PAUSE: Final = 0.5
 """Seconds between two looks whether partitions are free; it doubles."""
-_SHARE: Final = 3
-"""The server is asked for another `ack_wait` after this part of it: a third."""
 _FINAL: Final = (
     BadConsumerGroupError,
     ConnectionClosedError,
@@ -92,20 +91,24 @@ _FINAL: Final = (
 
 
 class MessageInHand:
-    """The message that is being handled: the server is asked for more time meanwhile."""
+    """The message that is being handled: the server is asked for more time meanwhile.
+
+    Not if the thread that got it has ended, since nobody will acknowledge it.
+    """
 
     def __init__(self, session: Session, ack_wait: float) -> None:
         self._session = session
-        self._interval = ack_wait / _SHARE
+        self._interval = extension_interval(None, ack_wait)
         # Of the two below: while a message is held there is one timer. Re-entrant, since a
         # signal handler may come in the middle.
         self._lock = RLock()
         self._msg: JetStreamMsg | None = None
+        self._holder: threading.Thread | None = None
         self._timer: Timer | None = None
 
     def hold(self, msg: JetStreamMsg) -> None:
         with self._lock:
-            self._msg = msg
+            self._msg, self._holder = msg, threading.current_thread()
             if self._timer is None:
                 self._timer = self._session.call_later(self._interval, self._extend)
 
@@ -113,15 +116,20 @@ class MessageInHand:
         self._msg = None
 
     def __bool__(self) -> bool:
-        """Whether there is one, without a final ack."""
-        msg = self._msg
-        return msg is not None and not msg.is_acked
+        """Whether there is one, without a final ack, and a thread that has it."""
+        msg, holder = self._msg, self._holder
+        return (
+            msg is not None
+            and not msg.is_acked
+            and holder is not None
+            and holder.is_alive()
+        )
 
     def _extend(self) -> None:
         """On the I/O thread."""
         with self._lock:
             msg = self._msg
-            if msg is None or msg.is_acked:
+            if msg is None or not self:
                 self._timer = None
                 return
             self._timer = self._session.call_later(self._interval, self._extend)

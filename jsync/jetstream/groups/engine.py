@@ -87,20 +87,11 @@ class ConsumerGroupConfig:
         """
         if self.mappings:
             return self.mappings.get(member, ())
-        names = self.member_names
-        if member not in names:
-            return ()
-        share = self.partitions // len(names)
-        even = len(names) * share
-        return tuple(
-            partition
-            for partition in range(self.partitions)
-            if member
-            == names[partition // share if partition < even else partition - even]
-        )
+        assigned = self.assignment()
+        return tuple(each for each, name in assigned.items() if name == member)
 
     def owner_of(self, partition: int) -> str | None:
-        """The member that gets a partition, or None.
+        """The member that gets a partition, or None. For all partitions, use `assignment`.
 
         Args:
             partition: The number of the partition.
@@ -108,8 +99,27 @@ class ConsumerGroupConfig:
         Returns:
             The name of the member.
         """
-        owners = (n for n in self.member_names if partition in self.partitions_of(n))
-        return next(owners, None)
+        return self.assignment().get(partition)
+
+    def assignment(self) -> dict[int, str]:
+        """The member of each partition that has one.
+
+        Returns:
+            The names of the members, by partition.
+        """
+        if self.mappings:
+            return {each: name for name, own in self.mappings.items() for each in own}
+        names = self.member_names
+        if not names:
+            return {}
+        share = self.partitions // len(names)
+        even = len(names) * share
+        return {
+            partition: names[
+                partition // share if partition < even else partition - even
+            ]
+            for partition in range(self.partitions)
+        }
 
     def fits(self, other: ConsumerGroupConfig) -> bool:
         """Whether a running member can go from this configuration to another one.
@@ -475,6 +485,30 @@ def _transform(
             tokens[at] = f"{{{{Wildcard({stars})}}}}"
     given = ",".join(map(str, (config.partitions, *numbers)))
     return ".".join([f"{{{{Partition({given})}}}}", *tokens])
+
+
+def is_group_stream(config: StreamConfig, stream: str) -> bool:
+    """Whether a stream can only be that of an elastic group, as jsync and orbit.go make it."""
+    if config.retention != "workqueue" or config.subjects or not config.sources:
+        return False
+    [source, *others] = config.sources
+    transforms = source.subject_transforms or ()
+    return (
+        source.name == stream
+        and not others
+        and bool(transforms)
+        and all(
+            (each.dest or "").lower().startswith("{{partition(") for each in transforms
+        )
+    )
+
+
+def is_member_consumer(config: ConsumerConfig) -> bool:
+    """Whether a consumer can only be that of a member of a static group."""
+    filters = config.filter_subjects or [config.filter_subject or ""]
+    return config.priority_policy == "pinned_client" and all(
+        each.partition(".")[0].isdecimal() for each in filters
+    )
 
 
 def consumer_name(kind: GroupKind, group: str, member: str) -> str:

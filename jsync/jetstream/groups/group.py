@@ -122,13 +122,18 @@ class ConsumerGroup(Single):
             The members of the group.
 
         Raises:
-            ConfigError: The group is static, or has mappings, or a name is not allowed.
+            ConfigError: The group is static, or has mappings, or would have more members than
+                partitions, or a name is not allowed. Nothing is changed.
             ConsumerGroupNotFoundError: The group was deleted.
         """
 
         def change(config: ConsumerGroupConfig) -> ConsumerGroupConfig:
             self._check_list(config)
-            return with_members(config, (*config.members, *members))
+            wanted = with_members(config, (*config.members, *members))
+            if {*wanted.members} > {*config.members}:
+                # One member too many would take the partitions of another one.
+                self._check_room(wanted)
+            return wanted
 
         return self._change(change).members
 
@@ -176,6 +181,14 @@ class ConsumerGroup(Single):
             raise ConfigError(
                 f"group {self._name!r} has mappings: change them with map, or end them "
                 "with map({})"
+            )
+
+    def _check_room(self, config: ConsumerGroupConfig) -> None:
+        if len(config.members) > config.partitions:
+            raise ConfigError(
+                f"group {self._name!r} would have more members than its "
+                f"{config.partitions} partitions: {', '.join(config.members)}; first drop "
+                "members that do not run any more, with ConsumerGroup.drop or jsync group drop"
             )
 
     def _change(
@@ -260,10 +273,9 @@ class ConsumerGroup(Single):
         for name in config.member_names:
             info = self._consumer_info(name)
             floors[name] = 0 if info is None else info.ack_floor.stream_seq
+        owners = config.assignment()
         return {
-            number: self._after(
-                config, number, floors.get(config.owner_of(number) or "", 0)
-            )
+            number: self._after(config, number, floors.get(owners.get(number, ""), 0))
             for number in range(config.partitions)
         }
 

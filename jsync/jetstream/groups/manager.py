@@ -27,6 +27,8 @@ from .engine import (
     consumer_name,
     group_config,
     group_stream,
+    is_group_stream,
+    is_member_consumer,
     key_of,
     read_config,
     stream_of,
@@ -87,7 +89,8 @@ class ConsumerGroupManager(KeyValueManager):
                 configuration. Default: 0.2.
 
         Returns:
-            The group.
+            The group. Its `config` is the stored one: the members of an elastic group that
+            exists may be others than `members`.
 
         Raises:
             ConsumerGroupExistsError: The group exists with another configuration.
@@ -127,7 +130,15 @@ class ConsumerGroupManager(KeyValueManager):
                     with contextlib.suppress(Error):
                         bucket.delete(key, last=revision)
                 raise
-        return ConsumerGroup(self._api, bucket, wanted.kind, stream, name, wanted)
+        # Another program may have created the group, or have changed its members.
+        try:
+            stored = read_config(wanted.kind, bucket.get(key).value, key)
+        except KeyNotFoundError:
+            self._delete_rest(
+                wanted.kind, stream, name
+            )  # and another one has deleted it
+            raise no_group(stream, name) from None
+        return ConsumerGroup(self._api, bucket, wanted.kind, stream, name, stored)
 
     def _group_bucket(self, kind: GroupKind, source: StreamConfig) -> KeyValue:
         try:
@@ -183,7 +194,8 @@ class ConsumerGroupManager(KeyValueManager):
         """Delete a consumer group. Blocks.
 
         Its members end. The stream of an elastic group is deleted with all its messages,
-        and so are the consumers of a static group.
+        and so are the consumers of a static group. If a call fails half-way, call it again: it
+        deletes the rest.
 
         Args:
             stream: The stream of the group.
@@ -191,32 +203,71 @@ class ConsumerGroupManager(KeyValueManager):
             kind: `elastic` or `static`. Default: look for both, elastic first.
 
         Raises:
-            ConsumerGroupNotFoundError: The group does not exist.
+            ConsumerGroupNotFoundError: The group does not exist, and nothing of it is left.
             ConfigError: A name is not allowed, or `kind` is another word. Nothing is sent.
         """
-        key = key_of(stream, name)
-        for each in _kinds(kind):
-            with contextlib.suppress(BucketNotFoundError, KeyNotFoundError):
-                bucket = self.key_value(BUCKETS[each])
-                stored = bucket.get(key).value
-                bucket.delete(key)
-                if each == "elastic":
-                    with contextlib.suppress(StreamNotFoundError):
-                        own = stream_of(each, stream, name)
-                        management.delete_stream(self._api, own)
-                else:
-                    self._delete_consumers(stream, name, stored)
-                return
+        key_of(stream, name)  # checks the names
+        kinds = _kinds(kind)
+        # A group that exists comes before the rest of another one.
+        for delete in (self._delete_stored, self._delete_rest):
+            for each in kinds:
+                if delete(each, stream, name):
+                    return
         raise no_group(stream, name)
 
-    def _delete_consumers(self, stream: str, name: str, stored: bytes) -> None:
-        """Those of its members. A prefix would also hit groups whose names begin with it."""
-        # An invalid configuration has no members.
-        with contextlib.suppress(BadConsumerGroupError):
-            for member in read_config("static", stored, name).member_names:
-                with contextlib.suppress(ConsumerNotFoundError, StreamNotFoundError):
-                    which = consumer_name("static", name, member)
-                    management.delete_consumer(self._api, stream, which)
+    def _delete_stored(self, kind: GroupKind, stream: str, name: str) -> bool:
+        """Delete a group whose configuration exists. Returns whether it does."""
+        key = key_of(stream, name)
+        try:
+            bucket = self.key_value(BUCKETS[kind])
+            bucket.get(key)
+        except (BucketNotFoundError, KeyNotFoundError):
+            return False
+        # First, because members end only when their group is gone.
+        bucket.delete(key)
+        self._delete_rest(kind, stream, name)
+        return True
+
+    def _delete_rest(self, kind: GroupKind, stream: str, name: str) -> bool:
+        """Delete what is left of a group without a configuration. Returns whether it was there.
+
+        Nothing is deleted that is not recognised as a part of a group.
+        """
+        try:
+            if kind == "static":
+                return self._delete_consumers(stream, name)
+            own = stream_of(kind, stream, name)
+            config = management.stream_info(self._api, own).config
+            if not is_group_stream(config, stream):
+                return False
+            management.delete_stream(self._api, own)
+        except StreamNotFoundError:
+            return False
+        return True
+
+    def _delete_consumers(self, stream: str, name: str) -> bool:
+        """Delete the consumers of a static group.
+
+        Their names begin with that of the group, and so do those of groups whose names begin with
+        it. These groups have a configuration, and keep their consumers.
+        """
+        others = {
+            consumer_name("static", each.name, member)
+            for each in self.consumer_groups(stream)
+            if each.kind == "static" and each.name != name
+            for member in each.config.member_names
+        }
+        found = False
+        for info in list(management.consumers(self._api, stream, None)):
+            if (
+                info.name.startswith(consumer_name("static", name, ""))
+                and info.name not in others
+                and is_member_consumer(info.config)
+            ):
+                with contextlib.suppress(ConsumerNotFoundError):
+                    management.delete_consumer(self._api, stream, info.name)
+                    found = True
+        return found
 
     def consumer_groups(self, stream: str | None = None) -> Iterator[ConsumerGroup]:
         """Iterate over the consumer groups, elastic ones first. Blocks.

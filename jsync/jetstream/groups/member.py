@@ -202,6 +202,7 @@ class _MemberFeed(Feed):
     def __init__(self, member: GroupMember, membership: Membership) -> None:
         self._member = member  # a member that nobody holds leaves
         self._membership = membership
+        self.in_hand = {}  # the membership asks for more time
         self.mailbox = cast("JetStreamMailbox", _Backlog(membership))
 
     @property
@@ -212,7 +213,7 @@ class _MemberFeed(Feed):
     def acks(self) -> bool:
         return True
 
-    def report(self, error: Exception) -> None:
+    def report(self, error: Exception, *, retry_in: float | None = None) -> None:
         self._membership.report(error)
 
     def stop(self) -> None:

@@ -39,7 +39,7 @@ class InOrder(SinglePull):
 
     def __init__(self, place: Place, request: PullRequest, timeout: float) -> None:
         self.order = place.order()
-        self.passed_over = 0
+        self.passed_over = self.passed_over_bytes = 0
         super().__init__(place.source(), request, timeout)
 
     def _inbox(self) -> LentInbox:
@@ -49,12 +49,17 @@ class InOrder(SinglePull):
         return inbox
 
     def _on_order(self) -> None:
-        self.passed_over += self.order.take_passed_over()[0]
+        messages, size = self.order.take_passed_over()
+        self.passed_over += messages
+        self.passed_over_bytes += size
+        request, mailbox = self._request, self.inbox.mailbox
+        # Filtered messages count toward the requested number.
         if self.order.stopped is not None:
             self._end()
-        elif not self._request.max_bytes:
-            # Filtered messages count toward the requested number.
-            self.inbox.mailbox.end_after(self._request.batch - self.passed_over)
+        elif request.max_bytes:
+            mailbox.end_after_bytes(max(0, request.max_bytes - self.passed_over_bytes))
+        else:
+            mailbox.end_after(request.batch - self.passed_over)
 
 
 class FetchState(Enum):

@@ -19,10 +19,12 @@ from ...errors import (
     ConnectionLostError,
     Error,
     MissedHeartbeatError,
+    NoRespondersError,
 )
 from .engine import UNLIMITED, HeartbeatWatch, PullEngine
 from .feed import Feed
 from .inbox import Inbox
+from .presence import Presence
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -46,10 +48,16 @@ class ContinuousPull(Feed):
         *,
         readers: int = 1,
         lock: RLock | None = None,
+        holds: bool = False,
     ) -> None:
+        """With `holds`, a message counts as pending until `done` is called for it."""
         super().__init__(source.api.session, on_error)
         self._consumer = source.consumer
         self._limits = limits
+        self._holds = holds
+        self._held = self._done = 0
+        """With `holds`: the messages that readers have taken, and those that are done since the last
+        count."""
         # The engine's lock. Re-entrant, like the session's. No call blocks while we
         # hold it.
         self._lock = lock or RLock()
@@ -60,6 +68,7 @@ class ContinuousPull(Feed):
         """Whether the main thread is in a refill, or Ctrl-C has ended one in the middle."""
         self._connected = monotonic()
         self._heartbeats = HeartbeatWatch(limits.idle_heartbeat, self._connected)
+        self._presence = Presence(source.api, source.consumer, self.end)
         self._inbox = Inbox(
             source,
             on_status=self._on_status,
@@ -135,8 +144,9 @@ class ContinuousPull(Feed):
             request = self._engine.ask(*buffered)
             if request is not None:
                 requests.append(request)
+            credit = (UNLIMITED, UNLIMITED) if self._holds else self._engine.credit()
             # The reader may already have used its new credit.
-            if self.mailbox.give_credit(*self._engine.credit()):
+            if self.mailbox.give_credit(*credit):
                 return requests
 
     def _is_held(self) -> bool:
@@ -146,8 +156,22 @@ class ContinuousPull(Feed):
     def _account(self) -> tuple[int, int]:
         """Count what the reader has taken; messages and bytes that are buffered."""
         taken, buffered = self.mailbox.take_counts()
-        self._engine.taken(*taken)
-        return buffered
+        if not self._holds:
+            self._engine.taken(*taken)
+            return buffered
+        done, self._done = self._done, 0
+        self._held += taken[0] - done
+        self._engine.taken(done, 0)
+        return buffered[0] + self._held, buffered[1]
+
+    def done(self) -> None:
+        """A reader is done with a message: another one may come. For `holds`."""
+        with self._lock:
+            self._done += 1
+            left = self._engine.pending_messages - self._done
+            due = left <= self._limits.threshold_messages
+        if due:
+            self._refill()
 
     def _is_open(self) -> bool:
         """Whether the server owes messages, or a word, for what was pulled."""
@@ -184,6 +208,8 @@ class ContinuousPull(Feed):
                 self._retry_in(reaction.retry_in)
         if reaction.report is not None:
             self.report(reaction.report)
+        if isinstance(reaction.report, NoRespondersError):
+            self._presence.doubt()
         if reaction.end is not None:
             self.end(reaction.end)
         else:
@@ -235,9 +261,11 @@ class ContinuousPull(Feed):
 
     def _missed(self, error: MissedHeartbeatError) -> None:
         self.report(error)
+        self._presence.doubt()
         self._begin_anew()
 
     def _on_lost(self, error: ConnectionLostError) -> None:
+        self._presence.forget()
         self._heartbeats.pause()
         self._unwatch()
 
@@ -258,6 +286,7 @@ class ContinuousPull(Feed):
     def end(self, error: Exception | None = None) -> None:
         """End it: the reader gets what is buffered, then `error` or the end."""
         self._stopped = True
+        self._presence.stop()
         self._unwatch()
         self._inbox.close(error)
 
@@ -272,12 +301,14 @@ class ContinuousPull(Feed):
     def drain(self) -> None:
         """Pull no more, and end after what the server has sent already."""
         self._stopped = True
+        self._presence.stop()
         self._inbox.collect(self._is_open)
         self._unwatch()
 
     def abandon(self) -> None:
         """Stop it without waiting, from a finaliser."""
         self._stopped = True
+        self._presence.abandon()
         self._unwatch()
         self._inbox.abandon()
 

@@ -212,7 +212,9 @@ class ConsumeContext(Single):
         retrier: Retrier | None = None,
     ) -> None:
         self._feed = feed
-        self._handler = handler if retrier is None else retrier.guard(handler)
+        self._handler = (
+            handler if retrier is None else retrier.guard(handler, feed.in_hand)
+        )
         self._retrier = retrier
         self._session = session
         self._on_exception = on_exception
@@ -371,10 +373,12 @@ class ConsumeContext(Single):
 
     def _raised(self, msg: JetStreamMsg, error: BaseException) -> None:
         wrapped = wrap(f"the handler of {msg.subject!r}", error)
-        self._feed.report(wrapped)
         if self._retrier is not None:
-            self._retrier.failed(msg, error)
+            delay = self._retrier.delay_after(msg, error)
+            self._feed.report(wrapped, retry_in=delay)
+            self._retrier.failed(msg, error, delay)
             return
+        self._feed.report(wrapped)
         with contextlib.suppress(Error):
             match self._on_exception:
                 case "nak":

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 from typing import TYPE_CHECKING, ClassVar, cast
 
 from ...core.shared import RLock
 from ...errors import CallbackError, Error
+from ..retries.engine import user_traceback
 
 if TYPE_CHECKING:
+    import logging
     from collections.abc import Callable
 
     from ..._fast import JetStreamMailbox, JetStreamMsg
@@ -52,6 +53,8 @@ class Feed:
         self.session = session
         self._on_error = on_error or session.options.on_error
         self._watch: Timer | None = None  # watches the heartbeats
+        self.in_hand: dict[JetStreamMsg, None] = {}
+        """The messages that handlers have, for `keep_alive`. One operation of a dict is atomic."""
 
     @property
     def name(self) -> str:
@@ -63,20 +66,47 @@ class Feed:
         """Whether `stop` gives what is not handed over back to the server."""
         raise NotImplementedError
 
-    def report(self, error: Exception) -> None:
-        """Tell the user, and the log, of what does not end it."""
-        self.session.callbacks.post(self._tell, error)
+    def report(self, error: Exception, *, retry_in: float | None = None) -> None:
+        """Tell the user, and the log, of what does not end it.
 
-    def _tell(self, error: Exception) -> None:
+        A handler that failed is logged with its traceback, unless another attempt follows in
+        `retry_in` seconds.
+        """
+        self.session.callbacks.post(self._tell, error, retry_in)
+
+    def _tell(self, error: Exception, retry_in: float | None) -> None:
         # Log on the callback thread: a log handler may be slow.
+        kind = type(error).__name__
         cause = error.__cause__ if isinstance(error, CallbackError) else None
-        level = logging.WARNING if cause is None else logging.ERROR
-        self.logger.log(
-            *(level, "%s: %s: %s", self.name, type(error).__name__, error),
-            exc_info=cause,
-        )
+        if retry_in is not None:
+            words = "%s: %s: %s; the next attempt follows in %g s"
+            self.logger.warning(words, self.name, kind, error, retry_in)
+        elif cause is None:
+            self.logger.warning("%s: %s: %s", self.name, kind, error)
+        else:
+            self.logger.error(
+                *("%s: %s: %s", self.name, kind, error),
+                exc_info=(type(cause), cause, user_traceback(cause)),
+            )
         if self._on_error is not None:
             self._on_error(error)
+
+    def keep_alive(self, interval: float) -> None:
+        """Ask the server for more time every `interval` seconds, for all that is here.
+
+        That is, for the messages that wait, and for those in `in_hand`. A message that waits for
+        longer than its `ack_wait` would be delivered again, although no handler has had it.
+        """
+
+        def extend() -> None:  # on the I/O thread
+            held = [*self.mailbox.waiting(), *self.in_hand.copy()]
+            for msg in held:
+                with contextlib.suppress(Error):  # it was acknowledged a moment ago
+                    msg.in_progress()
+            if held or not self.mailbox.closed:
+                self.session.call_later(interval, extend)
+
+        self.session.call_later(interval, extend)
 
     def stop(self) -> None:
         """End it now, and give what is not handed over back to the server."""

@@ -11,6 +11,7 @@ from .. import management
 from ..management import ManagedConsumer
 from ..pulls.faces import ConsumeContext, check_exception
 from ..retries.driver import Retrier
+from ..retries.engine import extension_interval
 from .driver import PushDelivery
 from .wanted import check_free, check_push
 
@@ -120,6 +121,9 @@ class PushConsumer(ManagedConsumer):
         if retry is not None:
             told = delivery.report
             retrier = Retrier(session, retry, info.config, self._api.timeout, told)
+            delivery.keep_alive(
+                extension_interval(info.config.backoff, info.config.ack_wait)
+            )
         return ConsumeContext(
             delivery, handler, on_exception, session, self.name, workers, delay, retrier
         )

@@ -24,6 +24,7 @@ from .. import management
 from ..pulls.engine import HeartbeatWatch
 from ..pulls.feed import Feed, Rest, give_back
 from ..pulls.inbox import ON_ITS_WAY
+from ..pulls.presence import Presence
 from .engine import (
     HEARTBEATS_MISSED,
     FlowControl,
@@ -83,6 +84,8 @@ class PushDelivery(Feed):
         self._flow = FlowControl()
         self._rest = Rest()
         self._heartbeats: HeartbeatWatch | None = None
+        self._presence: Presence | None = None
+        """Of a consumer that nobody replaces once it is gone."""
         self.mailbox = JetStreamMailbox(
             session.outbox,
             session.next_sid(),
@@ -155,6 +158,7 @@ class PushDelivery(Feed):
                 interval, monotonic(), patience or HEARTBEATS_MISSED * interval
             )
             self._watch_heartbeats()
+        self._presence = Presence(self.api, self.name, self.end)
 
     # What it tells --------------------------------------------------------------------
 
@@ -244,10 +248,14 @@ class PushDelivery(Feed):
 
     def _missed(self, error: MissedHeartbeatError) -> None:
         self.report(error)
+        if self._presence is not None:
+            self._presence.doubt()
 
     def _on_lost(self, error: ConnectionLostError) -> None:
         with self._lock:
             self._flow.lost()
+        if self._presence is not None:
+            self._presence.forget()
         if self._heartbeats is not None:
             self._heartbeats.pause()
         self._unwatch()
@@ -256,6 +264,9 @@ class PushDelivery(Feed):
         if self._heartbeats is not None:
             self._heartbeats.resume(monotonic())
             self._watch_heartbeats()
+        if self._presence is not None:
+            # Nothing is sent to a push consumer that could find nobody.
+            self._presence.doubt()
 
     # The end --------------------------------------------------------------------------
 
@@ -263,6 +274,8 @@ class PushDelivery(Feed):
         """Take no more: the reader gets what is there, then `error` or the end."""
         if not self.mailbox.closed or discard:
             self.mailbox.close(error, discard=discard)
+        if self._presence is not None:
+            self._presence.stop()
         self.session.unsubscribe(self.mailbox.sid)
         self._unwatch()
 
@@ -290,6 +303,8 @@ class PushDelivery(Feed):
     def abandon(self) -> None:
         """Nobody will read it: end it without waiting, from a finaliser."""
         self.consumer.left(self.api, self.info)
+        if self._presence is not None:
+            self._presence.abandon()
         mailbox = self.mailbox
         if mailbox.closed:
             # Break the reference cycle here: the garbage collector may find it only

@@ -77,6 +77,7 @@ class OrderedPush(PushDelivery):
             self._place.retire()
             raise
         self.bind(info, created=True, patience=patience)
+        self._presence = None  # the read replaces a consumer that is gone
         self._read.began_at = monotonic()
         self._read.turn(State.LIVE)
         # Look on the I/O thread, where the events happen.

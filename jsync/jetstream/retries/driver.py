@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from random import random
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
+from ..._fast import encode_publish
 from ...errors import (
     DeadLetterError,
     Error,
@@ -14,6 +15,7 @@ from ...errors import (
     MaxPayloadError,
     MessageGivenUpError,
 )
+from ...headers import Headers
 from ..publishing.publish import publish
 from .engine import Origin, dead_letter_headers, words_of
 
@@ -26,8 +28,11 @@ if TYPE_CHECKING:
     from ...models import ConsumerConfig
     from .engine import Retry
 
-LEAST_PAUSE: Final = 1.0
-"""Seconds before the server delivers a message whose dead letter was not stored."""
+MIN_BURY_DELAY: Final = 1.0
+MAX_BURY_DELAY: Final = 30.0
+"""Seconds before the server delivers a message whose dead letter was not stored. The letter may have
+been stored all the same, if its ack was lost. Its stream recognises the second one only within its
+`duplicate_window`, which is 2 minutes by default."""
 
 Outcome: TypeAlias = Literal["retried", "dead", "dropped", "kept"]
 """Of a failed message: nak'ed, a dead letter, terminated without one, or nak'ed since its
@@ -54,15 +59,24 @@ class Retrier:
         self._told = told
 
     def guard(
-        self, handler: Callable[[JetStreamMsg], object]
+        self,
+        handler: Callable[[JetStreamMsg], object],
+        in_hand: dict[JetStreamMsg, None],
     ) -> Callable[[JetStreamMsg], object]:
-        """The handler, not called for messages that were delivered too often."""
+        """The handler, not called for messages that were delivered too often.
+
+        While the handler has a message, it is in `in_hand`.
+        """
 
         def call(msg: JetStreamMsg) -> None:
             if msg.metadata.num_delivered > self._most:
                 self.exhausted(msg)
-            else:
+                return
+            in_hand[msg] = None
+            try:
                 handler(msg)
+            finally:
+                in_hand.pop(msg, None)
 
         return call
 
@@ -78,7 +92,15 @@ class Retrier:
                 msg, f"delivered {times} times, but never handled to the end", None
             )
 
-    def failed(self, msg: JetStreamMsg, error: BaseException) -> None:
+    def delay_after(self, msg: JetStreamMsg, error: BaseException) -> float | None:
+        """Seconds until the next attempt, or None if there is none: see `failed`."""
+        if msg.is_acked:
+            return None
+        return self._policy.delay_after(msg.metadata.num_delivered, error, random())
+
+    def failed(
+        self, msg: JetStreamMsg, error: BaseException, delay: float | None
+    ) -> None:
         """Nak a message whose handler raised, or end it. Blocks for its dead letter.
 
         If the handler acknowledged the message before it raised, nothing happens.
@@ -86,8 +108,6 @@ class Retrier:
         with contextlib.suppress(Error):  # the server delivers it again after ack_wait
             if msg.is_acked:
                 return
-            attempt = msg.metadata.num_delivered
-            delay = self._policy.delay_after(attempt, error, random())
             if delay is None:
                 self._end(msg, words_of(error), error)
             else:
@@ -110,7 +130,8 @@ class Retrier:
                 self.bury(origin, msg.data, msg.headers, reason, error)
             except Error as failure:
                 self._report(unburied(origin, subject, failure))
-                msg.nak(max(self._policy.delay(origin.attempts), LEAST_PAUSE))
+                delay = self._policy.delay(origin.attempts)
+                msg.nak(min(max(delay, MIN_BURY_DELAY), MAX_BURY_DELAY))
                 self._told("kept")
                 return
         # Only now: the server must keep the message until its dead letter is stored.
@@ -138,8 +159,9 @@ class Retrier:
         assert subject is not None
         now = datetime.now(UTC)
         size = self._policy.traceback_size
+        lost: list[str] = []
         while True:
-            why = dead_letter_headers(origin, headers, reason, error, now, size)
+            why = dead_letter_headers(origin, headers, reason, error, now, size, lost)
             try:
                 ack = publish(self._session, subject, data, why, self._timeout)
                 return not ack.duplicate
@@ -148,9 +170,24 @@ class Retrier:
                     raise
                 size = 0  # without the traceback the letter may fit
             except InvalidHeaderError:
-                if not headers:
+                if lost or not headers:
                     raise
-                headers = None  # another client sent invalid header names
+                headers, lost = _sendable(headers)
+
+
+def _sendable(headers: HeadersLike) -> tuple[HeadersLike, list[str]]:
+    """The headers that can be sent, and the names of the others, which another client sent."""
+    kept: dict[str, list[str]] = {}
+    lost = []
+    given = Headers(headers)
+    for name in given:
+        values = given.get_all(name)
+        try:
+            encode_publish("dead.letter", headers={name: values})
+            kept[name] = values
+        except InvalidHeaderError:
+            lost.append(name)
+    return kept, lost
 
 
 def given_up(

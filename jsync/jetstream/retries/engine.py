@@ -6,6 +6,7 @@ import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 import msgspec
@@ -17,11 +18,17 @@ from ...headers import Headers
 from ...terminal import printable
 
 if TYPE_CHECKING:
+    from types import TracebackType
+
     from ...headers import HeadersLike
     from ...models import ConsumerConfig
 
 LONGEST_DELAY: Final = 1_000_000_000
 """Seconds: less than servers count in nanoseconds."""
+
+ACK_WAIT: Final = 30.0
+"""Seconds: the server's default if a consumer has no `ack_wait`."""
+_SHARE: Final = 3
 
 Failures: TypeAlias = tuple[type[BaseException], ...]
 
@@ -30,6 +37,8 @@ PREFIX: Final = "Dead-Letter-"
 ORIGINAL: Final = f"{PREFIX}Original-"
 """Before a header of the message that would be an order to the server, as `Nats-TTL` is."""
 _ORDERS: Final = "nats-"
+_OWN_FILES: Final = (str(Path(__file__).parents[2]), "jsync/_fast")
+"""How the names of jsync's files begin in tracebacks, those of the extension included."""
 _LONGEST_TEXT: Final = 1000
 _ESCAPES: Final = (("\\", "\\\\"), ("\r", "\\r"), ("\n", "\\n"), ("\t", "\\t"))
 
@@ -182,6 +191,23 @@ class Retry:
         return min(most, limit - 1)
 
 
+def extension_interval(
+    waits: Sequence[Seconds] | None, ack_wait: Seconds | None
+) -> float:
+    """Return the seconds between two requests for more time for a message.
+
+    A third of the shortest time after which the server would deliver the message again.
+
+    Args:
+        waits: The `backoff` of the consumer.
+        ack_wait: The `ack_wait` of the consumer, which counts if there is no `backoff`.
+    """
+    shortest = min(
+        seconds(each, "ack_wait") for each in waits or [ack_wait or ACK_WAIT]
+    )
+    return shortest / _SHARE
+
+
 def _delay(value: object, name: str) -> float:
     delay = seconds(value, name)
     if not 0 <= delay <= LONGEST_DELAY:
@@ -230,8 +256,12 @@ def dead_letter_headers(
     error: BaseException | None,
     at: datetime,
     traceback_size: int,
+    lost: Sequence[str] = (),
 ) -> Mapping[str, list[str]]:
-    """Return the headers of a dead letter: those of the message, and the reason."""
+    """Return the headers of a dead letter: those of the message, and the reason.
+
+    `lost` has the names of headers of the message that cannot be sent.
+    """
     given = Headers(headers or {})
     if f"{PREFIX}Reason" in given:  # it was already a dead letter
         given = Headers(original_headers(given))
@@ -249,6 +279,8 @@ def dead_letter_headers(
         "Stored": origin.timestamp.astimezone(UTC).isoformat(),
         "Time": at.astimezone(UTC).isoformat(),
     }
+    if lost:
+        why["Lost-Headers"] = one_line(", ".join(map(repr, lost)))[:_LONGEST_TEXT]
     if error is not None:
         kind = type(error)
         why["Exception"] = f"{kind.__module__}.{kind.__qualname__}"
@@ -294,9 +326,23 @@ def text_of(value: str) -> str:
         return value  # cut in the middle of an escape, or written by another program
 
 
+def user_traceback(error: BaseException) -> TracebackType | None:
+    """Return the traceback of an exception without the frames of jsync that called the handler.
+
+    None if there is no other frame.
+    """
+    found = error.__traceback__
+    while found is not None and found.tb_frame.f_code.co_filename.startswith(
+        _OWN_FILES
+    ):
+        found = found.tb_next
+    return found
+
+
 def _traceback(error: BaseException) -> str:
     try:
-        return "".join(traceback.format_exception(error)).strip()
+        lines = traceback.format_exception(type(error), error, user_traceback(error))
+        return "".join(lines).strip()
     except Exception:  # noqa: BLE001 (the text of an exception is user code)
         return words_of(error)
 

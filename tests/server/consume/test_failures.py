@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import jsync
 from jsync import errors
+from jsync.jetstream.pulls import presence
 
 from ...servers import wait_for
 from ...support.connection_faults import Events, connect
-from ..support import Recorder, Thread
+from ..support import LONG, Recorder, Thread
 from .support import (
     QUICK,
     Handler,
@@ -193,3 +195,64 @@ def test_a_second_thread_on_the_same_messages_is_refused(
         next(iter(messages))
     messages.stop()
     assert reader.result() == []
+
+
+@both_faces
+@both_deletions
+def test_a_deletion_while_disconnected_ends_it(
+    stream: jsync.Stream,
+    worker: jsync.Consumer,
+    far_worker: jsync.Consumer,
+    proxy: FaultProxy,
+    events: Events,
+    monkeypatch: pytest.MonkeyPatch,
+    face: str,
+    delete: Callable[[jsync.Stream, jsync.Consumer], None],
+) -> None:
+    """The server announces a deletion only to clients that are connected."""
+    monkeypatch.setattr(presence, "CONFIRM_SECONDS", 0.1)
+    told = Recorder()
+
+    def end(consuming: Any) -> None:
+        if face == "consume":
+            consuming.wait(LONG)
+        else:
+            consuming.next(LONG)
+
+    with contextlib.suppress(errors.ConsumerDeletedError):
+        with getattr(far_worker, face)(
+            *([Handler()] if face == "consume" else []), on_error=told
+        ) as consuming:
+            wait_for(lambda: worker.info().num_waiting == 1)
+            proxy.refuse()
+            proxy.cut()
+            events.wait("disconnect")
+            delete(stream, worker)
+            proxy.accept()
+            with pytest.raises(errors.ConsumerDeletedError, match="any more"):
+                Thread(end, consuming).result()
+    assert isinstance(told.get(), errors.NoRespondersError)
+
+
+def test_a_consumer_that_comes_back_in_time_is_read_on(
+    nc: jsync.Connection,
+    stream: jsync.Stream,
+    worker: jsync.Consumer,
+    far_worker: jsync.Consumer,
+    proxy: FaultProxy,
+    events: Events,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(presence, "CONFIRM_SECONDS", 2.0)
+    handler, told = Handler(), Recorder()
+    with far_worker.consume(handler, on_error=told) as consuming:
+        proxy.refuse()
+        proxy.cut()
+        events.wait("disconnect")
+        worker.delete()
+        proxy.accept()
+        assert isinstance(told.get(), errors.NoRespondersError)
+        stream.create_consumer(durable_name="worker")
+        fill(nc, stream, 1)
+        wait_for(lambda: handler.numbers == [0])
+        assert not consuming.wait(2.5)

@@ -170,3 +170,21 @@ def test_a_consumer_that_is_late_is_found(
     stream.create_consumer(durable_name="late")
     fill(nc, stream, 1)
     assert int(fetching.result().data) == 0
+
+
+def test_a_fetch_by_bytes_ends_with_its_last_byte(
+    nc: jsync.Connection, stream: jsync.Stream
+) -> None:
+    """The server says nothing when a message uses the last byte."""
+    fill(nc, stream, 3)
+    first, second = (stream.create_consumer(durable_name=name) for name in "ab")
+    size = sum(
+        len(msg.subject) + len(msg.reply or "") + len(msg.data)
+        for msg in first.fetch(3, timeout=SOON)
+    )
+    batch = second.fetch(max_bytes=size, timeout=LONG, idle_heartbeat=0)
+    assert Thread(lambda: numbers(batch)).result() == [0, 1, 2]
+    assert batch.error is None
+    fill(nc, stream, 3)
+    again = second.fetch(max_bytes=size - 1, timeout=LONG, idle_heartbeat=0)
+    assert Thread(lambda: numbers(again)).result() == [3, 4]

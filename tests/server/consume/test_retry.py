@@ -12,7 +12,7 @@ import jsync
 from jsync import Retry, errors
 
 from ...proxy import frame_changer
-from ...servers import wait_for
+from ...servers import publish_block, wait_for
 from ...support.connection_faults import Events, connect
 from ..support import SOON, Child, Recorder
 from .support import fill, settled
@@ -353,3 +353,103 @@ def test_an_exception_without_a_text_is_a_failure_like_any_other(
         of_kind(told, errors.MessageGivenUpError)
         of_kind(told, errors.MessageGivenUpError)
     assert count(dead) == 2
+
+
+@pytest.mark.parametrize("way", ["pull", "push"])
+def test_messages_behind_a_slow_handler_are_kept_alive(
+    nc: jsync.Connection,
+    stream: jsync.Stream,
+    dead: jsync.Stream,
+    unique: str,
+    way: str,
+) -> None:
+    """Otherwise the server counts attempts of messages that no handler has had."""
+    consumer: jsync.Consumer | jsync.PushConsumer
+    if way == "pull":
+        consumer = stream.create_consumer(durable_name="slow", ack_wait=1)
+    else:
+        consumer = stream.create_push_consumer(
+            durable_name="slow", ack_wait=1, deliver_subject=f"{unique}-deliver"
+        )
+    attempts: list[int] = []
+    go = threading.Event()
+
+    def handle(msg: jsync.JetStreamMsg) -> None:
+        attempts.append(msg.metadata.num_delivered)
+        assert go.wait(SOON)
+        msg.ack()
+
+    retry = Retry(attempts=1, dead_letter=f"dead.{unique}")
+    fill(nc, stream, 3)
+    with nc.subscribe(f"$JS.ACK.{stream.name}.slow.>") as acks:
+        with consumer.consume(handle, retry=retry):
+            # Three requests for each message take longer than its `ack_wait`.
+            extended: dict[str, int] = {}
+            while len(extended) < 3 or min(extended.values()) < 4:
+                msg = acks.next(SOON)
+                assert msg.data == b"+WPI"
+                extended[msg.subject] = extended.get(msg.subject, 0) + 1
+            go.set()
+            wait_for(lambda: len(attempts) == 3)
+            wait_for(lambda: settled(consumer))  # type: ignore[arg-type]
+    assert attempts == [1, 1, 1]
+    assert consumer.info().delivered.consumer_seq == 3
+
+
+def test_only_the_last_failure_is_logged_with_its_traceback(
+    nc: jsync.Connection,
+    stream: jsync.Stream,
+    dead: jsync.Stream,
+    worker: jsync.Consumer,
+    quick: Retry,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    fill(nc, stream, 1)
+    told = Recorder()
+    with worker.consume(Failing(), retry=quick, on_error=told):
+        of_kind(told, errors.MessageGivenUpError)
+    failures = [each for each in caplog.records if "CallbackError" in each.getMessage()]
+    assert [each.levelname for each in failures] == ["WARNING", "WARNING", "ERROR"]
+    assert "the next attempt follows in 0.01 s" in failures[0].getMessage()
+    assert failures[0].exc_info is None
+    assert failures[2].exc_info
+    trace = failures[2].exc_info[2]
+    assert trace is not None
+    assert trace.tb_frame.f_code.co_filename == __file__
+    letter = dead.get_message(1).headers
+    assert letter is not None
+    assert "jsync/jetstream" not in letter["Dead-Letter-Traceback"]
+
+
+def test_a_dead_letter_keeps_the_headers_that_can_be_sent(
+    server: LocalServer,
+    stream: jsync.Stream,
+    dead: jsync.Stream,
+    worker: jsync.Consumer,
+    quick: Retry,
+) -> None:
+    publish_block(
+        server.url,
+        f"{stream.name}.a",
+        b"NATS/1.0\r\nTrace: x\r\nbad name: y\r\nOther: z\r\n\r\n",
+    )
+    told = Recorder()
+    with worker.consume(Failing(), retry=quick, on_error=told):
+        of_kind(told, errors.MessageGivenUpError)
+    headers = dead.get_message(1).headers
+    assert headers is not None
+    assert (headers["Trace"], headers["Other"]) == ("x", "z")
+    assert headers["Dead-Letter-Lost-Headers"] == "'bad name'"
+
+
+def test_a_dead_letter_that_is_not_stored_is_retried_within_the_duplicate_window(
+    nc: jsync.Connection, stream: jsync.Stream, worker: jsync.Consumer, unique: str
+) -> None:
+    """It may be stored all the same, if its ack was lost."""
+    fill(nc, stream, 1)
+    retry = Retry(delays=[600], attempts=1, dead_letter=f"nobody.{unique}")
+    told = Recorder()
+    with nc.subscribe(f"$JS.ACK.{stream.name}.worker.>") as acks:
+        with worker.consume(Failing(), retry=retry, on_error=told):
+            of_kind(told, errors.DeadLetterError)
+            assert acks.next(SOON).data == b'-NAK {"delay": 30000000000}'

@@ -13,6 +13,7 @@ import pytest
 
 import jsync
 from jsync import MemberState, Retry, errors
+from jsync.jetstream import management
 
 from ...servers import wait_for
 from ..support import LONG, SOON, Recorder, Thread
@@ -623,3 +624,80 @@ def test_a_static_group_ends_its_members_with_any_change(
         assert list(js.consumer_names(numbered)) == ["g-x-a"]
     with pytest.raises(errors.ConfigError, match="at least 1 second"):
         other.join("a", ack_wait=0.5)
+
+
+def test_one_member_too_many_changes_nothing(group: jsync.ConsumerGroup) -> None:
+    """The names are sorted, so it would take the partitions of another member."""
+    names = [f"m{number}" for number in range(6)]
+    group.add(*names)
+    with pytest.raises(errors.ConfigError, match="more members than its 6 partitions"):
+        group.add("a")
+    assert [*group.info().members] == names
+    assert group.add("m1") == (*names,)
+
+
+def test_the_message_of_an_ended_thread_goes_to_a_standby(
+    js: jsync.JetStream, group: jsync.ConsumerGroup, orders: str
+) -> None:
+    group.add("a")
+    js.publish(f"{orders}.k", b"1")
+    with group.join("a", ack_wait=1) as first, group.join("a", ack_wait=1) as standby:
+        assert Thread(first.next, SOON).result().data == b"1"
+        Thread(first.stop).result()
+        assert first.state is MemberState.ENDED
+        again = standby.next(SOON)
+        assert (again.data, again.metadata.num_delivered) == (b"1", 2)
+        again.ack()
+
+
+@pytest.mark.parametrize("kind", ["elastic", "static"])
+def test_a_deletion_that_failed_half_way_can_be_repeated(
+    js: jsync.JetStream, numbered: str, monkeypatch: pytest.MonkeyPatch, kind: Any
+) -> None:
+    group = js.create_consumer_group(
+        numbered, "g", kind=kind, partitions=6, members=["a"]
+    )
+    with group.join("a", ack_wait=1) as member:
+        wait_for(lambda: member.state is MemberState.JOINING)
+        publish(js, numbered, range(1))
+        member.next(SOON).ack()
+
+    def fail(*_: object) -> None:
+        raise errors.TimeoutError("no answer")
+
+    with monkeypatch.context() as patch:
+        for call in ("delete_stream", "delete_consumer"):
+            patch.setattr(management, call, fail)
+        with pytest.raises(errors.TimeoutError):
+            js.delete_consumer_group(numbered, "g")
+    with pytest.raises(errors.ConsumerGroupNotFoundError):
+        js.consumer_group(numbered, "g")
+    js.delete_consumer_group(numbered, "g")
+    assert [name for name in js.stream_names() if name.startswith(numbered)] == [
+        numbered
+    ]
+    assert list(js.consumer_names(numbered)) == []
+    with pytest.raises(errors.ConsumerGroupNotFoundError):
+        js.delete_consumer_group(numbered, "g")
+
+
+def test_a_deletion_leaves_what_is_not_of_the_group(
+    js: jsync.JetStream, group: jsync.ConsumerGroup, orders: str
+) -> None:
+    js.delete_stream(f"{orders}-g")
+    js.create_stream(name=f"{orders}-g", subjects=[f"other.{orders}"], storage="memory")
+    for _ in range(2):
+        with contextlib.suppress(errors.ConsumerGroupNotFoundError):
+            js.delete_consumer_group(orders, "g")
+    assert js.stream(f"{orders}-g").info().config.subjects == [f"other.{orders}"]
+    js.delete_stream(f"{orders}-g")
+
+
+def test_a_group_that_exists_is_returned_as_it_is_stored(
+    js: jsync.JetStream, group: jsync.ConsumerGroup, orders: str
+) -> None:
+    group.add("a")
+    again = js.create_consumer_group(
+        orders, "g", partitions=6, filters={f"{orders}.*": [1]}, members=["b"]
+    )
+    assert again.config.members == ("a",)

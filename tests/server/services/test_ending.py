@@ -301,3 +301,38 @@ def test_services_on_one_connection_end_each_for_itself(
             host.flush()
             assert nc.request(f"{unique}.b").data == b"b"
         assert nc.request(f"{unique}.a").data == b"a"
+
+
+def test_on_done_cannot_wait_for_its_own_service(
+    host: jsync.Connection, unique: str
+) -> None:
+    raised = Recorder()
+
+    def done(service: jsync.Service) -> None:
+        service.stop(timeout=LONG)  # returns at once
+        try:
+            service.wait(LONG)
+        except errors.BlockingCallError as error:
+            raised(error)
+
+    service = host.service(unique, "1.0.0", on_done=done)
+    Thread(service.stop).result()
+    assert "on_done" in str(raised.get())
+    assert service.wait(0)
+
+
+def test_ctrl_c_while_a_service_begins_leaves_nothing(
+    nc: jsync.Connection,
+    host: jsync.Connection,
+    unique: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def interrupt(_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(host.session, "adopt", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            host.service(unique, "1.0.0")
+    assert host.stats().subscriptions == 0
+    assert list(nc.services.ping(unique, timeout=0.2)) == []

@@ -184,6 +184,50 @@ def test_expose_errors_sends_the_text_of_an_exception(
             nc.services.call(unique)
 
 
+def test_an_exposed_error_without_a_text_is_answered(
+    nc: jsync.Connection, host: jsync.Connection, unique: str
+) -> None:
+    class SilentError(Exception):
+        def __str__(self) -> str:
+            raise LookupError
+
+    with host.service(unique, "1.0.0", expose_errors=True) as service:
+
+        @service.endpoint("bad", subject=unique)
+        def bad(request: jsync.Request) -> bytes:
+            raise SilentError
+
+        host.flush()
+        with pytest.raises(errors.ServiceError, match="its text raised LookupError"):
+            nc.services.call(unique)
+
+
+def test_an_answered_error_is_the_only_answer_and_counts_once(
+    nc: jsync.Connection,
+    host: jsync.Connection,
+    service: jsync.Service,
+    events: Events,
+    unique: str,
+) -> None:
+    @service.endpoint("bad", subject=unique)
+    def bad(request: jsync.Request) -> bytes | None:
+        request.error(404, "no such order")
+        if request.data == b"raise":
+            raise LookupError
+        if request.data == b"service error":
+            raise errors.ServiceError(409, "another one")
+        return b"an answer" if request.data == b"answer" else None
+
+    host.flush()
+    for data in (b"raise", b"service error", b"answer", b""):
+        answers = list(nc.request_many(unique, data, timeout=10, stall=0.2))
+        headers = [answer.headers or {} for answer in answers]
+        assert [each["Nats-Service-Error-Code"] for each in headers] == ["404"]
+    (stats,) = service.stats().endpoints
+    assert (stats.num_requests, stats.num_errors) == (4, 4)
+    assert isinstance(events.wait("error").__cause__, LookupError)
+
+
 def test_an_answer_that_cannot_be_sent_is_an_error_for_both_sides(
     nc: jsync.Connection,
     host: jsync.Connection,

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
+
 import jsync
 from jsync import errors
+from jsync.jetstream.pulls import presence
 
 from ...servers import wait_for
 from ...support.connection_faults import Events, connect
@@ -116,13 +119,42 @@ def test_without_an_interval_no_heartbeat_is_expected(
 
 
 def test_a_consumer_that_was_deleted_is_noticed_by_its_silence(
-    js: jsync.JetStream, stream: jsync.Stream, subject: str
+    js: jsync.JetStream,
+    stream: jsync.Stream,
+    subject: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(presence, "CONFIRM_SECONDS", 0.1)
     problems = Recorder()
     sub = js.subscribe(subject, idle_heartbeat=0.2, on_error=problems)
     stream.delete_consumer(sub.consumer_name)
     assert isinstance(problems.get(), errors.MissedHeartbeatError)
+    with pytest.raises(errors.ConsumerDeletedError):
+        sub.next(LONG)
     sub.unsubscribe()  # the consumer is gone already, which is not an error
+
+
+def test_a_consumer_deleted_while_disconnected_ends_a_push(
+    proxy: FaultProxy,
+    stream: jsync.Stream,
+    unique: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(presence, "CONFIRM_SECONDS", 0.1)
+    pushed = stream.create_push_consumer(
+        durable_name="pushed", deliver_subject=f"to.{unique}"
+    )
+    events = Events()
+    with connect(proxy.url, events) as far:
+        js = far.jetstream()
+        running = js.stream(stream.name).push_consumer("pushed").consume(Recorder())
+        proxy.refuse()
+        proxy.cut()
+        events.wait("disconnect")
+        pushed.delete()
+        proxy.accept()
+        with pytest.raises(errors.ConsumerDeletedError):
+            running.wait(LONG)
 
 
 def test_a_push_consumer_of_a_stream_is_watched_too(

@@ -1,0 +1,125 @@
+"""Whether a consumer that nobody answers for still exists."""
+
+from __future__ import annotations
+
+import contextlib
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from ...core.shared import RLock
+from ...errors import (
+    ConsumerDeletedError,
+    ConsumerNotFoundError,
+    Error,
+    PermissionsError,
+    StreamNotFoundError,
+)
+from ..api import Inquiry, reply_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ...core.timers import Timer
+    from ..api import API, Answer
+
+CONFIRM_SECONDS: Final = 5.0
+"""Seconds until the second request. Another program may create the consumer again until then, and
+the servers of a cluster may not know all consumers right after their start."""
+
+
+class Presence:
+    """Asks the server for a consumer after a sign that it is gone, such as no responders.
+
+    The deletion of a consumer is announced only to clients that are connected at that moment.
+    `gone` is called on the I/O thread once two answers in a row say that the consumer, or its
+    stream, does not exist. No answer, and any other error, say nothing.
+    """
+
+    def __init__(
+        self,
+        api: API,
+        name: str,
+        gone: Callable[[ConsumerDeletedError], object],
+    ) -> None:
+        """The `name` has the stream and the consumer, with a dot between them."""
+        self._api = api
+        self._name = name
+        self._gone = gone
+        # Of the two below. Re-entrant: a signal handler may stop the pull in the middle.
+        self._lock = RLock()
+        self._inquiry: Inquiry | None = None
+        self._timer: Timer | None = None
+        self._over = False
+
+    def doubt(self) -> None:
+        """Ask whether the consumer exists, unless that is being asked. Does not block."""
+        self._ask(None)
+
+    def _ask(self, before: Exception | None) -> None:
+        """Ask, after an answer that it does not exist, or for the first time."""
+        with self._lock:
+            if self._over or self._inquiry is not None or self._timer is not None:
+                return
+            subject, then = (
+                f"CONSUMER.INFO.{self._name}",
+                partial(self._answered, before),
+            )
+            # While disconnected this fails, and the next sign comes after the reconnect.
+            with contextlib.suppress(Error):
+                self._inquiry = Inquiry(self._api, subject, None, then)
+
+    def _answered(self, before: Exception | None, answer: Answer) -> None:
+        with self._lock:
+            self._inquiry = None
+        try:
+            reply_of(answer)
+        except (ConsumerNotFoundError, StreamNotFoundError) as error:
+            if before is not None:
+                call = self._gone
+                self.stop()
+                gone = ConsumerDeletedError(
+                    f"consumer {self._name} does not exist any more"
+                )
+                gone.__cause__ = error
+                call(gone)
+                return
+            with self._lock:
+                if not self._over:
+                    again = partial(self._confirm, error)
+                    self._timer = self._api.session.call_later(CONFIRM_SECONDS, again)
+        except PermissionsError:
+            self.stop()  # this user may not ask
+        except Error:
+            pass  # the next sign asks again
+
+    def _confirm(self, before: Exception) -> None:
+        with self._lock:
+            self._timer = None
+        self._ask(before)
+
+    def forget(self) -> None:
+        """Forget the answers so far: the connection was lost, and with it a request."""
+        with self._lock:
+            inquiry, self._inquiry = self._inquiry, None
+            timer, self._timer = self._timer, None
+        if inquiry is not None:
+            inquiry.cancel()
+        if timer is not None:
+            timer.cancel()
+
+    def stop(self) -> None:
+        """Ask no more."""
+        self.abandon()
+        self.forget()
+
+    def abandon(self) -> None:
+        """Report nothing any more. For finalisers: takes no lock."""
+        self._over = True
+        self._gone = _nobody  # breaks the reference cycle with the owner
+
+    def __repr__(self) -> str:
+        return f"<Presence of {self._name}>"
+
+
+def _nobody(_: ConsumerDeletedError) -> None:
+    """Nobody is to be called."""

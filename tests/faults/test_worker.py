@@ -1,0 +1,317 @@
+"""A campaign against `jsync worker`: slow handlers, children, kills, outages, deleted consumers.
+
+The judge compares the calls of all handlers, which they write to a file, with the messages: each one
+was handled to its end or is a dead letter, no dead letter is there too early, and the answers over
+HTTP were true.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+import urllib.request
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+from urllib.error import HTTPError, URLError
+
+import jsync
+from jsync import errors
+
+from ..servers import free_port, wait_for
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from random import Random
+
+    import pytest
+
+    from jsync.server import LocalServer
+
+    from ..conftest import StartServer
+    from .campaign import Campaign
+
+BATCH = 30
+"""Messages between two faults."""
+ATTEMPTS = 3
+PATIENT = 180.0
+
+APP = f"""
+import os, signal, subprocess, time, jsync
+
+app = jsync.Worker(stream="JOBS")
+retry = jsync.Retry(
+    delays=[0.05], attempts={ATTEMPTS}, deliveries=10_000, dead_letter="dead.jobs"
+)
+
+def note(word, data, number):
+    with open("calls", "ab", buffering=0) as calls:
+        calls.write(b"%s %s %d\\n" % (word, data, number))
+
+@app.on_start
+def begin(js):
+    if os.path.exists("hang"):
+        time.sleep(3600)
+
+def work(data, msg):
+    what, number = data.split()[0], msg.metadata.num_delivered
+    note(b"begin", data, number)
+    if what == b"fail":
+        raise LookupError(data)
+    if what == b"slow":
+        time.sleep(1.5)
+    if what in (b"kill", b"child") and not os.path.exists(data.decode()):
+        open(data, "w").close()
+        if what == b"child":
+            subprocess.Popen(["sleep", "60"], close_fds=False)
+        os.kill(os.getpid(), signal.SIGKILL)
+    note(b"end", data, number)
+
+@app.handle("jobs.a", consumer="w", workers=2, ack_wait=1, retry=retry)
+def handle(data: bytes, msg: jsync.JetStreamMsg) -> None:
+    work(data, msg)
+
+@app.handle("jobs.b", consumer="p", max_messages=8, ack_wait=1, retry=retry)
+def handle_ahead(data: bytes, msg: jsync.JetStreamMsg) -> None:
+    work(data, msg)
+"""
+
+
+class Call(NamedTuple):
+    """The begin or the end of a call of a handler."""
+
+    word: str
+    what: str
+    number: int
+    delivered: int
+
+
+def calls() -> list[Call]:
+    path = Path("calls")
+    found = []
+    for line in path.read_text().splitlines() if path.exists() else []:
+        word, what, number, delivered = line.split()
+        found.append(Call(word, what, int(number), int(delivered)))
+    return found
+
+
+class World:
+    """A server, a worker of two processes, a publisher that retries, and a poller of its health."""
+
+    def __init__(self, server: LocalServer, js: jsync.JetStream, dice: Random) -> None:
+        self.server, self.js, self.dice = server, js, dice
+        self.sent: list[tuple[str, str, int]] = []
+        """The subject, the kind and the number of each stored message."""
+        self.deaths = 0
+        """The processes and servers that were killed, which may take deliveries along."""
+        self.port = free_port()
+        self.not_alive: list[int] = []
+        self.over = threading.Event()
+        self.start()
+        self.poller = threading.Thread(target=self._poll)
+        self.poller.start()
+
+    # The worker -----------------------------------------------------------------------
+
+    def start(self) -> None:
+        # Log to a file, because a full pipe without a reader would stop the worker.
+        with open("log", "ab") as log:
+            self.process = subprocess.Popen(
+                [
+                    *(sys.executable, "-m", "jsync", "--server", self.server.url),
+                    *("worker", "an_app:app", "-n", "2", "--grace", "1s"),
+                    *("--http", f"127.0.0.1:{self.port}", "--logs", "text"),
+                ],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
+
+    def end(self) -> None:
+        self.over.set()
+        self.poller.join()
+        self.process.kill()
+        self.process.wait()
+        log = Path("log").read_text()
+        print(log[-4000:])  # noqa: T201 (pytest shows it if the test fails)
+
+    def get(self, path: str) -> int:
+        """Return the status of a page, or 0 if no supervisor answers."""
+        try:
+            url = f"http://127.0.0.1:{self.port}{path}"
+            with urllib.request.urlopen(url, timeout=10) as found:
+                return int(found.status)
+        except HTTPError as error:
+            return error.code
+        except (URLError, OSError):
+            return 0
+
+    def is_ready(self) -> bool:
+        return self.get("/readyz") == 200
+
+    def _poll(self) -> None:
+        """Liveness depends on no server, so it is never lost."""
+        while not self.over.wait(0.5):
+            if (status := self.get("/livez")) not in (0, 200):
+                self.not_alive.append(status)
+
+    def children(self) -> list[int]:
+        with open(
+            f"/proc/{self.process.pid}/task/{self.process.pid}/children"
+        ) as found:
+            return [int(pid) for pid in found.read().split()]
+
+    # The messages ---------------------------------------------------------------------
+
+    def publish(self) -> None:
+        for _ in range(BATCH):
+            number = len(self.sent)
+            subject = self.dice.choice(["a", "a", "b"])
+            # A killed process takes along deliveries of messages that wait, which count.
+            kinds = ["ok"] * 12 + ["slow"]
+            if subject == "a":
+                kinds += ["fail", "fail", "kill", "child"]
+            what = self.dice.choice(kinds)
+            while True:
+                with contextlib.suppress(errors.Error):
+                    self.js.publish(
+                        f"jobs.{subject}",
+                        f"{what} {number}".encode(),
+                        msg_id=str(number),
+                        timeout=2,
+                    )
+                    break
+            self.deaths += what in ("kill", "child")
+            self.sent.append((subject, what, number))
+
+    def is_settled(self) -> bool:
+        try:
+            infos = [self.js.consumer("JOBS", name).info(timeout=2) for name in "wp"]
+        except errors.Error:
+            return False
+        return all(info.num_pending == info.num_ack_pending == 0 for info in infos)
+
+    # The faults -----------------------------------------------------------------------
+
+    def kill_server(self) -> None:
+        self.deaths += 1
+        self.server.kill()
+        wait_for(lambda: not self.is_ready())
+        self.server.start()
+
+    def freeze_server(self) -> None:
+        """The connection does not notice it."""
+        self.server.pause()
+        try:
+            wait_for(lambda: not self.is_ready())
+        finally:
+            self.server.resume()
+
+    def kill_supervisor(self) -> None:
+        self.deaths += 2
+        self.process.kill()
+        self.process.wait()
+        self.start()
+
+    def kill_process(self) -> None:
+        wait_for(self.is_ready)
+        for pid in self.children()[:1]:
+            self.deaths += 1
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+    def reload(self) -> None:
+        before = {*self.children()}
+        self.process.send_signal(signal.SIGHUP)
+        wait_for(lambda: not before & {*self.children()}, PATIENT)
+
+    def hang_in_a_reload(self) -> None:
+        wait_for(self.is_ready, PATIENT)
+        Path("hang").touch()
+        self.process.send_signal(signal.SIGHUP)
+        wait_for(lambda: len(self.children()) > 2, PATIENT)
+        Path("hang").unlink()
+        self.reload()
+
+    def delete_consumer(self) -> None:
+        """While the worker is away from its server, or under its eyes."""
+        self.deaths += 2
+        away = self.dice.random() < 0.5
+        if away:
+            for pid in self.children():
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGSTOP)
+        with contextlib.suppress(errors.Error):
+            self.js.delete_consumer("JOBS", self.dice.choice("wp"))
+        if away:
+            for pid in self.children():
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGCONT)
+
+    # The judge ------------------------------------------------------------------------
+
+    def check(self) -> None:
+        wait_for(self.is_settled, PATIENT)
+        wait_for(self.is_ready, PATIENT)
+        ended = {call.number for call in calls() if call.word == "end"}
+        begun = collections.Counter(
+            call.number for call in calls() if call.word == "begin"
+        )
+        dead: dict[int, int] = {}
+        for msg in self.js.stream("DEAD").ordered_consumer().messages(until_end=True):
+            what, number = msg.data.decode().split()
+            assert what == "fail", (
+                f"a dead letter of {what}, whose handler never raises"
+            )
+            assert int(number) not in dead, "two dead letters of one message"
+            dead[int(number)] = int((msg.headers or {})["Dead-Letter-Attempts"])
+        for _, what, number in self.sent:
+            if what != "fail":
+                assert number in ended, f"{what} {number} was not handled"
+                continue
+            assert number in dead, f"{what} {number} is no dead letter"
+            # A delivery to a process that is killed at this moment has no handler.
+            lost = dead[number] - begun[number]
+            assert lost <= min(self.deaths, 1), (
+                f"{number}: {lost} deliveries without call"
+            )
+        assert not self.not_alive
+
+
+def test_no_message_is_lost_stuck_or_dead_too_early(
+    own_server: StartServer,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    campaign: Campaign,
+) -> None:
+    (tmp_path / "an_app.py").write_text(APP)
+    monkeypatch.chdir(tmp_path)
+    server, dice = own_server(store_dir=tmp_path / "store"), campaign.random()
+    with jsync.connect(server.url, reconnect_wait=0.1) as nc:
+        js = nc.jetstream()
+        js.create_stream(name="JOBS", subjects=["jobs.*"], duplicate_window=3600)
+        js.create_stream(name="DEAD", subjects=["dead.*"], duplicate_window=3600)
+        world = World(server, js, dice)
+        faults: list[Callable[[], None]] = [
+            *(world.kill_server, world.freeze_server, world.kill_supervisor),
+            *(world.kill_process, world.reload, world.hang_in_a_reload),
+            world.delete_consumer,
+        ]
+        dice.shuffle(faults)
+        try:
+            wait_for(world.is_ready, PATIENT)
+            for number in campaign.rounds():
+                world.publish()
+                fault = faults[number % len(faults)]
+                print(fault.__name__)  # noqa: T201 (pytest shows it if the test fails)
+                fault()
+            world.publish()
+            world.check()
+            os.kill(world.process.pid, signal.SIGTERM)
+            assert world.process.wait() == 0
+        finally:
+            world.end()
