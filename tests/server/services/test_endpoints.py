@@ -221,7 +221,7 @@ def test_an_answered_error_is_the_only_answer_and_counts_once(
     host.flush()
     for data in (b"raise", b"service error", b"answer", b""):
         answers = list(nc.request_many(unique, data, timeout=10, stall=0.2))
-        headers = [answer.headers or {} for answer in answers]
+        headers = [answer.headers or jsync.Headers() for answer in answers]
         assert [each["Nats-Service-Error-Code"] for each in headers] == ["404"]
     (stats,) = service.stats().endpoints
     assert (stats.num_requests, stats.num_errors) == (4, 4)
