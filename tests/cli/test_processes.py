@@ -15,6 +15,7 @@ import pytest
 import jsync as package
 from jsync.server import LocalServer
 
+from ..servers import free_port
 from .processes import LONG, Process
 
 if TYPE_CHECKING:
@@ -155,6 +156,30 @@ def test_a_server_runs_until_a_signal(server: LocalServer, tmp_path: Path) -> No
         os.kill(process.pid, 15)
         assert process.finish()[0] == 130
         assert_gone(ready["pid"])
+
+
+def test_a_server_uses_its_configuration_as_it_is(
+    server: LocalServer, tmp_path: Path
+) -> None:
+    store, port = tmp_path / "store", free_port()
+    (tmp_path / "limits.conf").write_text("max_payload: 4096\n")
+    config = tmp_path / "nats.conf"
+    config.write_text(
+        f"listen: 127.0.0.1:{port}\ninclude limits.conf\n"
+        f"jetstream {{ store_dir: '{store}' }}\n"
+    )
+    with Process(server, "server", "--config", str(config), "--json") as process:
+        assert json.loads(process.line())["url"] == f"nats://127.0.0.1:{port}"
+        with package.connect(f"nats://127.0.0.1:{port}") as nc:
+            assert nc.max_payload == 4096
+            nc.jetstream().create_stream(name="KEPT")
+        process.interrupt()
+        assert process.finish()[0] == 130
+    assert store.is_dir()
+    options = ("--config", str(config), "--store-dir", str(tmp_path))
+    with Process(server, "server", *options) as process:
+        code, _, errors = process.finish()
+    assert (code, "store_dir: the configuration has one" in errors) == (2, True)
 
 
 def test_a_server_that_cannot_run_reports_the_reason(server: LocalServer) -> None:

@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,7 +17,7 @@ import pytest
 from jsync import errors
 from jsync.server import LocalServer
 
-from ..servers import RawClient, monitor, wait_for
+from ..servers import RawClient, free_port, monitor, wait_for
 from ..windows import WINDOWS, needs_fork, needs_shell, needs_signals
 from .support import run_child
 
@@ -139,6 +140,76 @@ def test_a_given_port_is_used(own_server: StartServer) -> None:
     port = first.port
     first.stop()
     assert own_server(port=port).port == port
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        "port: PORT",
+        "host: 127.0.0.1, port: PORT",
+        "listen: PORT",
+        'listen: "127.0.0.1:PORT" # port: 1',
+        '{"port": PORT, "jetstream": {"max_mem": 1000000}}',
+    ],
+)
+def test_the_port_of_the_configuration_is_used(
+    own_server: StartServer, config: str
+) -> None:
+    port = free_port()
+    server = own_server(config=config.replace("PORT", str(port)))
+    assert server.url == f"nats://127.0.0.1:{port}"
+    with RawClient(server.url) as client:
+        assert client.info["host"] == "127.0.0.1"
+        assert client.info["jetstream"] is True
+    server.restart()
+    assert server.port == port
+    other = own_server(config=config.replace("PORT", str(port)), port=0)
+    assert other.port != port
+
+
+def test_a_configuration_file_counts_as_it_is(
+    own_server: StartServer, tmp_path: Path
+) -> None:
+    folder, store = tmp_path / "it's here", tmp_path / "store"
+    folder.mkdir()
+    limits, config = folder / "limits.conf", folder / "nats.conf"
+    limits.write_text("max_payload: 4096\n")
+    config.write_text(
+        f'include "./limits.conf"\njetstream {{ store_dir: "{store.as_posix()}" }}\n'
+    )
+    server = own_server(config=config, websocket=True)
+    assert server.websocket_url.startswith("ws://127.0.0.1:")
+    create_stream(server, "KEPT")
+    if not WINDOWS:
+        limits.write_text("max_payload: 8192\n")
+        server.reload()
+
+        def max_payload() -> int:
+            with RawClient(server.url) as client:
+                return int(client.info["max_payload"])
+
+        wait_for(lambda: max_payload() == 8192)
+    server.stop()
+    assert store.is_dir()
+    server.start()
+    assert stream_names(server) == ["KEPT"]
+    with pytest.raises(errors.ConfigError, match="store_dir"):
+        LocalServer(config=config, store_dir=tmp_path)
+    with pytest.raises(errors.ConfigError, match=r"none\.conf"):
+        LocalServer(config=tmp_path / "none.conf").start()
+
+
+@needs_shell
+def test_a_temporary_directory_may_have_any_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "a \"b\" 'c' \\d"
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    with LocalServer() as server:
+        create_stream(server, "S")
+        assert any(folder.iterdir())
+    assert not any(folder.iterdir())
 
 
 def test_a_port_in_use_raises_with_the_servers_last_log_line(
