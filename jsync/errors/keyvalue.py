@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from .api import (
     MessageNotFoundError,
     StreamNameInUseError,
@@ -10,6 +12,9 @@ from .api import (
 )
 from .client import ConfigError
 from .jetstream import JetStreamError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 class InvalidBucketNameError(ConfigError):
@@ -105,12 +110,21 @@ class CodecError(JetStreamError):
     Read the entry without the codec. A watch continues with the next entry.
     """
 
-    def __init__(self, message: str, *, key: str = "", revision: int = 0) -> None:
+    def __init__(
+        self,
+        message: str,
+        *,
+        key: str = "",
+        revision: int = 0,
+        entries: Sequence[Any] = (),
+    ) -> None:
         super().__init__(message)
         self.key = key
         """The key, as the bucket has it if that could not be decoded."""
         self.revision = revision
-        """Its revision."""
+        """The revision of the entry."""
+        self.entries = tuple(entries)
+        """All other entries that `get_many` or `history` was to return, decoded."""
 
 
 class LockLostError(JetStreamError):

@@ -23,7 +23,7 @@ from ..errors import (
 from ..models import AccountInfo
 from ..models.since import OLDEST
 from .paging import Pages
-from .replies import part_of, read_reply
+from .replies import items_of, part_of, read_reply
 from .versions import (
     NOTHING,
     dotted,
@@ -203,7 +203,7 @@ class API:
     ) -> Iterator[_Kind]:
         """The items `what` of a list, a page at a time as they are iterated over.
 
-        Each item once, and all that exist throughout, also if others are deleted or created
+        An item of another kind is passed over. Each item once, and all that exist throughout, also if others are deleted or created
         meanwhile. Those that did not answer the server that gathers them come at the end,
         as an `IncompleteListError`.
         """
@@ -213,16 +213,16 @@ class API:
         while not pages.is_done:
             wanted = {**payload, "offset": pages.offset}
             page = self.request(subject, wanted, timeout=timeout)
-            items = part_of(page, what, list[_Kind](), list[kind])  # type: ignore[valid-type]
+            items = items_of(page, what, kind)
             silent = part_of(page, "missing", list[str](), list[str])
-            names = [name_of(item) for item in items]
+            names = ["" if item is None else name_of(item) for item in items]
             # Items can be among those that did not answer, too.
             every = sorted({*names, *silent}) if silent else names
             if not pages.take(every, part_of(page, "total", 0, int)):
                 continue
             missing |= dict.fromkeys(name for name in silent if name not in given)
             for name, item in zip(names, items, strict=True):
-                if name in given:
+                if item is None or name in given:
                     continue
                 given.add(name)
                 if name not in silent:

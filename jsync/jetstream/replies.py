@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_origin
 
 import msgspec
 
@@ -80,3 +80,12 @@ def part_of(reply: Mapping[str, Any], name: str, missing: _Kind, kind: Any) -> _
     except (msgspec.ValidationError, RecursionError) as error:
         raise JetStreamError(f"not a reply of JetStream: {name}: {error}") from error
     return part
+
+
+def items_of(
+    reply: Mapping[str, Any], name: str, kind: type[_Kind]
+) -> list[_Kind | None]:
+    """The items of a list in a reply, None for each that is of another kind."""
+    shape = get_origin(kind) or kind
+    items = part_of(reply, name, list[Any](), list[Any])
+    return [item if isinstance(item, shape) else None for item in items]

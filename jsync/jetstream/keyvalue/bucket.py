@@ -397,28 +397,28 @@ class KeyValue(Generic[Value]):
             ConfigError: `keys` is not several keys. Nothing is sent.
             InvalidKeyError: One of them cannot be a key. Nothing is sent.
             UnsupportedFeatureError: nats-server is older than 2.11. Nothing is sent.
+            CodecError: A value cannot be decoded. The error has the other entries.
             DirectGetNotAllowedError: The bucket has stopped to allow direct gets. Open it
                 again with `JetStream.key_value`.
             BucketNotFoundError: The bucket was deleted.
         """
         if isinstance(keys, str) or not isinstance(keys, Iterable):
             raise ConfigError(f"keys: several keys, not {keys!r}; use get for one key")
-        layout = self._layout
-        subjects = layout.subjects(keys)
-        found: dict[str, Entry[Value]] = {}
+        subjects = self._layout.subjects(keys)
+        found: list[Entry[bytes]] = []
         for first in range(0, len(subjects), MOST_SUBJECTS):
-            for entry in self._last_of(
-                subjects[first : first + MOST_SUBJECTS], timeout
-            ):
-                if entry.operation == "PUT":
-                    found[entry.key] = entry
-        return found
+            found += self._last_of(subjects[first : first + MOST_SUBJECTS], timeout)
+        values = [entry for entry in found if entry.operation == "PUT"]
+        return {entry.key: entry for entry in self._layout.decode(values)}
 
     def _last_of(
         self, subjects: list[str], timeout: float | None
-    ) -> Iterator[Entry[Value]]:
-        """The last entry of each subject, from the leader if no other server may answer."""
-        layout = self._layout
+    ) -> Iterator[Entry[bytes]]:
+        """The last entry of each subject, in the form of the bucket.
+
+        From its leader if no other server may answer.
+        """
+        layout: Layout[bytes] = self._layout.coded()
         try:
             if self._direct:
                 pages = LastEntries(layout, subjects)
@@ -449,18 +449,21 @@ class KeyValue(Generic[Value]):
 
         Raises:
             KeyNotFoundError: The bucket has no revision of the key.
+            CodecError: A value cannot be decoded. The error has the other entries.
             BucketNotFoundError: The bucket was deleted.
             InvalidKeyError: The key is not allowed. Nothing is sent.
         """
-        self._layout.key(key)
+        plain: Layout[bytes] = self._layout.coded()
         changes = open_changes(
-            self._api, self._layout, (key,), include_history=True, timeout=timeout
+            *(self._api, plain, (self._layout.key(key),)),
+            include_history=True,
+            timeout=timeout,
         )
         with Watch(changes) as watch:
             entries = list(watch.initial())
         if not entries:
             raise self._layout.missing(key)
-        return entries
+        return self._layout.decode(entries)
 
     def keys(self, *filters: str, timeout: float | None = None) -> Iterator[str]:
         """Iterate over the keys that have a value. The server filters them.

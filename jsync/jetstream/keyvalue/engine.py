@@ -271,6 +271,28 @@ class Layout(Generic[Value]):
 
         return decoded
 
+    def decode(self, entries: Iterable[Entry]) -> list[Entry[Value]]:
+        """Entries of the bucket, in the form of the codecs.
+
+        Raises `CodecError` for the first value that cannot be decoded, with the others.
+        """
+        decoder = self.decoder(bare=False)
+        if decoder is None:
+            return cast("list[Entry[Value]]", list(entries))
+        decoded: list[Entry[Value]] = []
+        failure: CodecError | None = None
+        for entry in entries:
+            try:
+                one = decoder(entry)
+            except CodecError as error:
+                failure = failure or error
+            else:
+                decoded += [] if one is None else [one]
+        if failure is not None:
+            failure.entries = tuple(decoded)
+            raise failure
+        return decoded
+
     def label(self, entry: Entry[Value]) -> str:
         """What to call it in an error."""
         return entry.key
@@ -343,15 +365,17 @@ def _mirrored(config: StreamConfig, origin: str) -> str:
     return f"$KV.{origin}."
 
 
-class LastEntries(LastOfEach["Entry[Value]"]):
-    """The last entries of keys, each once, got by direct gets of many."""
+class LastEntries(LastOfEach["Entry"]):
+    """The last entries of keys, each once, got by direct gets of many.
 
-    def __init__(self, layout: Layout[Value], subjects: list[str]) -> None:
+    They are in the form of the bucket.
+    """
+
+    def __init__(self, layout: Layout[bytes], subjects: list[str]) -> None:
         super().__init__(subjects, layout.found)
         self._layout = layout
-        self._decoded = layout.decoder(bare=False)
 
-    def take_ready(self, mailbox: Mailbox) -> list[Entry[Value]]:
+    def take_ready(self, mailbox: Mailbox) -> list[Entry]:
         """The entries at hand."""
         layout, given = self._layout, self._given
         stored: list[Entry]
@@ -363,9 +387,7 @@ class LastEntries(LastOfEach["Entry[Value]"]):
         if given:
             stored = [entry for entry in stored if layout.read + entry.key not in given]
         given.update([layout.read + entry.key for entry in stored])
-        if self._decoded is None:
-            return cast("list[Entry[Value]]", stored)
-        return [entry for entry in map(self._decoded, stored) if entry is not None]
+        return stored
 
 
 def revision_in(description: str) -> int | None:
