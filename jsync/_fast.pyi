@@ -696,9 +696,19 @@ class EntryIterator(Generic[_Item]):
 @final
 class Waiter(Sink):
     def __init__(
-        self, outbox: Outbox, subject: str = "", *, local: bool = False
+        self,
+        outbox: Outbox,
+        subject: str = "",
+        *,
+        local: bool = False,
+        others: list[bytes] | None = None,
+        confirms: bool = False,
     ) -> None:
-        """`local`: no message of the server brings it."""
+        """`local`: no message of the server brings it.
+
+        With `others` only a stream's answer counts, and the list gets the first answer of
+        another responder. `confirms`: an empty answer is a stream's.
+        """
     @property
     def done(self) -> bool: ...
     @property
@@ -727,6 +737,7 @@ class Replies(Sink):
         data: bytes | bytearray | memoryview,
         timeout: float,
         headers: HeadersLike | None = None,
+        others: list[bytes] | None = None,
     ) -> Msg | Literal[False] | None: ...
     def waiters(self) -> list[Sink]: ...
 
@@ -950,7 +961,7 @@ class Outbox:
     def counters(self) -> tuple[int, int]: ...
     @property
     def max_payload(self) -> int: ...
-    def serve(self, max_payload: int) -> None: ...
+    def serve(self, max_payload: int) -> list[tuple[str, int]]: ...
     def wrap(self, *, framed: bool, masked: bool = True) -> None: ...
     def frame(self, data: bytes, *, compressed: bool = False) -> bytes: ...
     def take_control(self) -> bytes: ...

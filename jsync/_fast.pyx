@@ -30,9 +30,9 @@ One extension module in parts, each with one idea, lowest first:
     messages.pxi   iterating over them: Messages
     direct.pxi     answers to direct gets: DirectAnswer
     entry.pxi      messages of key-value buckets as entries: Initial, Entries
+    plain_ack.pxi  acks of the usual form, and which answers a stream gives
     replies.pxi    what waits for an answer: Waiter, Replies
     question.pxi   a request that is asked again and again: Question
-    plain_ack.pxi  acks of the usual form
     future.pxi     the future of one publish
     failures.pxi   futures with errors that nobody has seen
     slots.pxi      messages that wait for their acks, in slots
@@ -66,6 +66,7 @@ from os import strerror, urandom
 
 from .checks import seconds
 from .errors import (
+    APIError,
     BlockingCallError,
     ConfigError,
     ConcurrentUseError,
@@ -74,6 +75,7 @@ from .errors import (
     ForkedProcessError,
     InvalidHeaderError,
     InvalidSubjectError,
+    JetStreamError,
     MaxPayloadError,
     NoReplySubjectError,
     NoStreamResponseError,
@@ -143,9 +145,9 @@ include "_fast_parts/jetstream_mailbox.pxi"
 include "_fast_parts/messages.pxi"
 include "_fast_parts/direct.pxi"
 include "_fast_parts/entry.pxi"
+include "_fast_parts/plain_ack.pxi"
 include "_fast_parts/replies.pxi"
 include "_fast_parts/question.pxi"
-include "_fast_parts/plain_ack.pxi"
 include "_fast_parts/future.pxi"
 include "_fast_parts/failures.pxi"
 include "_fast_parts/slots.pxi"

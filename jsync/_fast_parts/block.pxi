@@ -60,24 +60,85 @@ cdef void block_free(Block* block) noexcept nogil:
     block.size = block.capacity = block.run_count = block.run_capacity = 0
 
 
-cdef size_t frame_size(const char* s, size_t n) noexcept nogil:
-    """The size of the frame of ours that begins at `s`."""
+cdef size_t lasting_bytes(const Block* block, size_t begin) noexcept nogil:
+    """The bytes of lasting frames from `begin` on."""
+    cdef size_t i, at = begin, count = 0
+    for i in range(block.run_count):
+        if block.runs[i].end > at:
+            if block.runs[i].lasting:
+                count += block.runs[i].end - at
+            at = block.runs[i].end
+    return count
+
+
+cdef size_t frame_line(const char* s, size_t n, uint64_t* payload) noexcept nogil:
+    """The size of the first line of the frame of ours that begins at `s`.
+
+    `payload` is the size of headers and payload behind it, 0 unless it is a publish.
+    """
     cdef const char* end = <const char*>memchr(s, c"\n", n)
     cdef const char* digits
-    cdef uint64_t payload = 0
-    cdef size_t line
+    payload[0] = 0
     if end == NULL:
         return n
-    line = end - s + 1
-    if s[0] != c"P" and s[0] != c"H":  # neither PUB nor HPUB
-        return line
-    if s[0] == c"P" and s[1] != c"U":  # PING, PONG
-        return line
-    digits = end - 1
-    while (digits - 1)[0] != c" ":
-        digits -= 1
-    parse_number(digits, end - 1 - digits, &payload)
-    return line + payload + 2
+    if s[0] == c"H" or (s[0] == c"P" and s[1] == c"U"):  # HPUB or PUB
+        digits = end - 1
+        while (digits - 1)[0] != c" ":
+            digits -= 1
+        parse_number(digits, end - 1 - digits, payload)
+    return end - s + 1
+
+
+cdef size_t frame_size(const char* s, size_t n) noexcept nogil:
+    """The size of the frame of ours that begins at `s`."""
+    cdef uint64_t payload
+    cdef size_t line = frame_line(s, n, &payload)
+    if s[0] == c"H" or (s[0] == c"P" and s[1] == c"U"):
+        return min(n, line + payload + 2)
+    return line
+
+
+cdef bint copy_fitting(Block* block, Block* kept, size_t most) noexcept nogil:
+    """Copy all frames but lasting ones with more than `most` bytes; False: no memory."""
+    cdef size_t i, size, at = 0
+    cdef uint64_t payload
+    cdef bint lasting
+    cdef char* room
+    for i in range(block.run_count):
+        lasting = block.runs[i].lasting
+        while at < block.runs[i].end:
+            size = block.runs[i].end - at
+            if lasting:
+                frame_line(block.data + at, size, &payload)
+                size = frame_size(block.data + at, size)
+            if not lasting or payload <= most:
+                room = block_room(kept, size, lasting)
+                if room == NULL:
+                    return False
+                memcpy(room, block.data + at, size)
+            at += size
+    return True
+
+
+cdef list frames_beyond(Block* block, size_t most):
+    """The subject and the size of each lasting frame that `copy_fitting` leaves out."""
+    cdef list found = []
+    cdef size_t i, at = 0, size
+    cdef uint64_t payload
+    cdef const char* subject
+    cdef const char* end
+    for i in range(block.run_count):
+        while at < block.runs[i].end:
+            size = block.runs[i].end - at
+            if block.runs[i].lasting:
+                frame_line(block.data + at, size, &payload)
+                if payload > most:
+                    subject = <const char*>memchr(block.data + at, c" ", size) + 1
+                    end = <const char*>memchr(subject, c" ", size)
+                    found.append((decode_text(subject, end - subject), payload))
+                size = frame_size(block.data + at, size)
+            at += size
+    return found
 
 
 cdef inline char* put(char* out, const char* data, Py_ssize_t size) noexcept nogil:

@@ -179,9 +179,44 @@ cdef class Outbox:
 
     # The connection's side: the state of the line ---------------------------------------
 
-    def serve(self, max_payload: int) -> None:
-        """Remember what the server said of itself."""
-        note_size(&self.most_payload, max_payload)
+    def serve(self, max_payload: int) -> "list[tuple[str, int]]":
+        """Remember the limit of the server, and drop what it would not take.
+
+        A publish beyond the limit costs the connection, and with it all that is behind.
+
+        Returns:
+            The subject and the size of each publish that was written before, to be sent
+            to this server, and is dropped.
+        """
+        cdef Block old, kept
+        cdef size_t most = max_payload, i
+        cdef bint ok = True
+        cdef list dropped
+        memset(&old, 0, sizeof(Block))
+        memset(&kept, 0, sizeof(Block))
+        pthread_mutex_lock(&self.mutex)
+        # Not `drain`, which is on its way to the socket, and empty while disconnected.
+        if most < self.most_payload and self.fill.size > most:
+            ok = copy_fitting(&self.fill, &kept, most)
+            if ok:
+                old, self.fill = self.fill, kept
+                memset(&kept, 0, sizeof(Block))
+                self.wake_blocked()
+        note_size(&self.most_payload, most)
+        pthread_mutex_unlock(&self.mutex)
+        block_free(&kept)
+        if not ok:
+            raise MemoryError
+        try:
+            dropped = frames_beyond(&old, most)
+        finally:
+            block_free(&old)
+        pthread_mutex_lock(&self.mutex)
+        for i in range(len(dropped)):
+            self.out_msgs -= 1
+            self.out_bytes -= <uint64_t>dropped[i][1]
+        pthread_mutex_unlock(&self.mutex)
+        return dropped
 
     def wrap(self, *, framed: bool, masked: bool = True) -> None:
         """Send the next connection's bytes in the frames of a WebSocket, or bare."""
@@ -288,7 +323,7 @@ cdef class Outbox:
             raise MemoryError
 
     def close(self, error: "Exception") -> int:
-        """Refuse every further write with `error`; returns the bytes thrown away."""
+        """Refuse every further write with `error`; returns the bytes lost of messages."""
         cdef size_t lost
         cdef object line, requester, reporter
         cdef Section here
@@ -299,7 +334,7 @@ cdef class Outbox:
         self.error = error
         leave(&here)
         self.lock_settled()
-        lost = self.pending_now()
+        lost = lasting_bytes(&self.drain, self.drained) + lasting_bytes(&self.fill, 0)
         self.state = CLOSED
         self.fd = self.wake_fd = -1  # closed soon, and the numbers given to other files
         self.drained = 0
@@ -547,9 +582,14 @@ cdef class Outbox:
         self, const Publish* frame, Claim claim, Leave leave
     ) except -1:
         """Write one message; False when there is no connection."""
-        cdef char* out = self.begin(publish_size(frame), claim)
+        cdef size_t size = publish_size(frame)
+        cdef char* out = self.begin(size, claim)
         if out == NULL:
             return False
+        # It may have waited for room, and another server may take less.
+        if frame.block_size + frame.data_size > self.most_payload:
+            self.undo(size)
+            self.refuse_size(frame.block_size + frame.data_size)
         self.put(out, frame)
         self.finish(leave)
         return True

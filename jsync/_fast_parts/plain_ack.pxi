@@ -18,6 +18,37 @@ cdef size_t plain_ack(const char* s, size_t n, uint64_t* sequence) noexcept:
     return i - 12
 
 
+cdef bint has_word(const char* s, size_t n, const char* word, size_t size) noexcept nogil:
+    cdef const char* at = s
+    while n >= size:
+        at = <const char*>memchr(at, word[0], n - size + 1)
+        if at == NULL:
+            return False
+        if memcmp(at, word, size) == 0:
+            return True
+        n -= at - s + 1
+        at += 1
+        s = at
+    return False
+
+
+cdef bint is_of_stream(Msg msg) noexcept:
+    """Whether an answer to a publish looks like one of a stream: an ack or its error.
+
+    Any responder may have subscribed to the subject as well, and answers what it likes.
+    """
+    cdef const char* s
+    cdef size_t n = msg.payload_size()
+    if n == 0 or msg.status_number():
+        return msg.status_number() != 0
+    s = PyBytes_AS_STRING(msg.payload)
+    if s[0] != c"{":
+        return False
+    return has_word(s, n, b'"err_code"', 10) or (
+        has_word(s, n, b'"stream"', 8) and has_word(s, n, b'"seq"', 5)
+    )
+
+
 cdef object column(values, str name, Py_ssize_t size=-1):
     """Values that can be counted and indexed, as many as there are messages."""
     if isinstance(values, (str, bytes, bytearray, memoryview)):

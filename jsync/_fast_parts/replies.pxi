@@ -14,14 +14,24 @@ cdef class Waiter(Sink):
     cdef readonly str subject
     cdef bint local  # no message of the server brings it
     cdef bint riding  # its request leaves as the thread that waits parks
+    cdef list others  # the first answer that no stream gave; None: every answer counts
+    cdef bint confirms  # an empty answer of a stream counts, too
 
     @cython.annotation_typing(False)
     def __init__(
-        self, outbox: Outbox, subject: str = "", *, local: bool = False
+        self,
+        outbox: Outbox,
+        subject: str = "",
+        *,
+        local: bool = False,
+        others: "list[bytes] | None" = None,
+        confirms: bool = False,
     ) -> None:
         self.outbox = outbox
         self.subject = str(subject)
         self.local = local
+        self.others = others
+        self.confirms = confirms
 
     def __dealloc__(self):
         park_free(&self.park)
@@ -29,6 +39,16 @@ cdef class Waiter(Sink):
     cdef int deliver(self, Msg msg, Line line) except -1:
         self.set(msg)
         return 0
+
+    cdef inline bint passes_over(self, Msg msg) except -1:
+        """Whether another responder than a stream has answered, which it takes note of."""
+        if self.others is None or is_of_stream(msg) or (
+            self.confirms and msg.payload_size() == 0
+        ):
+            return False
+        if not self.others:
+            self.others.append(msg.data)
+        return True
 
     cpdef set(self, object result):
         """Be done; only the first time counts."""
@@ -137,12 +157,14 @@ cdef class Replies(Sink):
         data: "bytes | bytearray | memoryview",
         timeout: float,
         headers: "HeadersLike | None" = None,
+        others: "list[bytes] | None" = None,
     ) -> "Msg | Literal[False] | None":
         """Send a request and wait for its reply: None after `timeout` seconds.
 
-        False: nothing was sent, being disconnected or not `is_open`.
+        False: nothing was sent, being disconnected or not `is_open`. With `others` only a
+        stream's answer counts, and the list gets the first answer of another responder.
         """
-        cdef Waiter waiter = Waiter(outbox, subject)
+        cdef Waiter waiter = Waiter(outbox, subject, others=others)
         cdef Py_ssize_t size = PyBytes_GET_SIZE(self.raw_prefix)
         cdef bytes reply = PyBytes_FromStringAndSize(NULL, size + 20)
         cdef char* out = PyBytes_AS_STRING(reply)
@@ -183,6 +205,8 @@ cdef class Replies(Sink):
         if parse_number(msg.head + i, msg.subject_size - i, &token):
             sink = dict_get(self.waiting, token)
             if sink is not None:
+                if isinstance(sink, Waiter) and (<Waiter>sink).passes_over(msg):
+                    return 0
                 deliver_to(<Sink>sink, msg, line)
                 if isinstance(sink, Waiter):
                     if PARALLEL:  # the requesting thread may have done so

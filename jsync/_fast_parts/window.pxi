@@ -294,6 +294,9 @@ cdef class AckWindow(AckSlots):
             self.paused = True
             return False
         # It may have waited for room, and much may have happened meanwhile.
+        if frame.block_size + frame.data_size > self.outbox.most_payload:
+            self.outbox.undo(total)
+            self.outbox.refuse_size(frame.block_size + frame.data_size)
         if future.finished if again else (self.paused or self.error is not None):
             self.outbox.undo(total)
             return again
@@ -364,17 +367,29 @@ cdef class AckWindow(AckSlots):
         if slot.future == NULL or slot.token != token:
             return 0  # it came late: its message has failed
         future = <PubAckFuture>slot.future
-        self.answered = line.now
         if self.is_plain_ack(
             PyBytes_AS_STRING(msg.payload), PyBytes_GET_SIZE(msg.payload), future
         ):
+            self.answered = line.now
             return self.conclude(future, None, line)
         if msg.status_number() == 503 and msg.payload_size() == 0:
+            self.answered = line.now
             return self.refused(future, self.no_stream(future.subject), line)
         try:
+            if not is_of_stream(msg):
+                raise JetStreamError(
+                    f"another responder answered {(<bytes>msg.payload)[:100]!r}"
+                )
             future.ack = self.read_ack(msg.payload)
-        except Exception as error:
+        except APIError as error:
+            self.answered = line.now
             return self.refused(future, error, line)
+        except JetStreamError as error:
+            # No ack, and no refusal: that of the stream may come.
+            if future.refusal is None:
+                future.refusal = error
+            return 0
+        self.answered = line.now
         return self.conclude(future, None, line)
 
     cdef int refused(self, PubAckFuture future, error, Line line) except -1:

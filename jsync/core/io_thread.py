@@ -21,6 +21,7 @@ from ..errors import (
     ConnectionLostError,
     ConnectTimeoutError,
     Error,
+    MaxPayloadError,
     NoServersError,
     PermissionsError,
     SlowConsumerError,
@@ -525,10 +526,19 @@ class IOThread:
             # No time left, or no thread could be started.
             raise AuthenticationError(f"no credentials: {error}") from error
 
-    def _serve_info(self) -> None:
+    def _serve_info(self, server: Server | None) -> None:
         info = self._session.info
         limit = info.max_payload if info.max_payload >= 0 else LARGEST_PAYLOAD
-        self._outbox.serve(min(limit, LARGEST_PAYLOAD))
+        limit = min(limit, LARGEST_PAYLOAD)
+        for subject, size in self._outbox.serve(limit):
+            self._session.report(
+                MaxPayloadError(
+                    f"a message on {subject!r} was buffered until the reconnect, and is "
+                    f"dropped: it has {size} bytes of headers and payload, and the "
+                    f"max_payload of {server.url if server else 'the server'} is {limit}",
+                    subject=subject,
+                )
+            )
 
     def _discover(self) -> None:
         new = self.pool.discover(self._session.info.connect_urls)
@@ -585,7 +595,7 @@ class IOThread:
         self._next_ping = monotonic() + self._options.ping_interval
         self.pool.connected(server)
         self._session.info = info
-        self._serve_info()
+        self._serve_info(server)
         self._session.connected(server, stream)
         self._discover()
         if info.ldm:
@@ -688,7 +698,7 @@ class IOThread:
     def _informed(self, info: ServerInfo) -> None:
         was_lame = self._session.info.ldm
         self._session.info = info
-        self._serve_info()
+        self._serve_info(self._session.server)
         self._discover()
         if info.ldm and not was_lame:
             self._lame_duck()

@@ -48,19 +48,25 @@ def ask(
     timeout: float,
     deadline: float,
     headers: HeadersLike | None,
+    others: list[bytes] | None = None,
 ) -> Msg:
-    """A request whose `timeout` has been looked at, and ends at `deadline`."""
+    """A request whose `timeout` has been looked at, and ends at `deadline`.
+
+    With `others` only a stream's answer counts. The list gets the first answer of another
+    responder.
+    """
     outbox, replies = session.outbox, session.replies
     outbox.check_process()
     if timeout <= 0:
         # Do not send: the service would do work that nobody waits for.
         raise LateError(f"no time for a request to {subject!r}: timeout is {timeout} s")
     session.open_replies()
-    msg = replies.ask(outbox, subject, data, timeout, headers)
+    msg = replies.ask(outbox, subject, data, timeout, headers, others)
     while msg is False:
         session.await_connected(deadline)
         session.open_replies()
-        msg = replies.ask(outbox, subject, data, deadline - monotonic(), headers)
+        left = deadline - monotonic()
+        msg = replies.ask(outbox, subject, data, left, headers, others)
     if msg is None:
         raise LateError(f"no reply to {subject!r} within {timeout} s")
     if msg.status == 503 and not msg.data:

@@ -654,7 +654,11 @@ class Session:
             # descriptors, and another thread may still be writing to them.
             unsent = self.outbox.close(closed)
         if unsent:
-            logger.warning("%s: closed with %d bytes unsent", self.name, unsent)
+            self.callbacks.report(
+                ConnectionClosedError(
+                    f"the connection closed with {unsent} bytes unsent"
+                )
+            )
         self.first_round.set(None)
         for waiter in waiting:
             waiter.fail(closed)

@@ -242,8 +242,15 @@ class UnreadableHeadersError(Error):
 class MaxPayloadError(Error, ValueError):
     """Headers and payload together exceed the `max_payload` of the server. Nothing was sent.
 
-    `Connection.max_payload` has the limit, 1 MiB by default. Send smaller messages.
+    `Connection.max_payload` has the limit, 1 MiB by default. Send smaller messages. `on_error`
+    gets it for a message that was published while disconnected and is too large for the
+    server after the reconnect.
     """
+
+    def __init__(self, message: str, *, subject: str = "") -> None:
+        super().__init__(message)
+        self.subject = subject
+        """The subject of a message that was buffered. Empty if a call raised the error."""
 
 
 class NoRespondersError(Error):

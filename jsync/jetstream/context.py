@@ -842,7 +842,12 @@ class JetStream(Subscribing, ConsumerGroupManager, ObjectStoreManager):
                 is not stored.
             TimeoutError: The message may have been stored. Only a `msg_id` makes it
                 safe to publish it again.
-            ConnectionLostError: The same.
+            ConnectionLostError: The message may have been stored.
+            ConnectionClosedError: The connection is closed. If another thread closed it
+                during the call, the message may have been stored.
+            PermissionsError: You may not publish to the subject, and nothing is stored. With
+                the `operation` `"subscribe"`, you may not receive the ack, and the message
+                may have been stored.
         """
         headers = None
         if options:

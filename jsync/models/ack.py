@@ -68,9 +68,14 @@ def decode_pub_ack(data: bytes) -> PubAck | dict[str, Any]:
         ack = _decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise JetStreamError(f"not a publish ack: {data[:100]!r}") from error
-    if ack.error is not None:
+    if ack.error is not None and type(ack.error.get("err_code")) is int:
         return ack.error
-    if ack.stream and 0 <= ack.seq <= _MOST and _is_number(ack.val):
+    if (
+        ack.error is None
+        and ack.stream
+        and 0 <= ack.seq <= _MOST
+        and _is_number(ack.val)
+    ):
         return ack
     raise JetStreamError(f"not a publish ack: {data[:100]!r}")
 

@@ -258,3 +258,46 @@ def test_without_a_reconnect_buffer_a_publish_fails_while_disconnected(
         events.wait("reconnect")
         nc.publish("data", b"2")
         nc.flush()
+
+
+def test_a_kept_message_that_is_too_large_costs_no_other_one(
+    own_server: StartServer, unique: str
+) -> None:
+    large = own_server(jetstream=False)
+    events = Events()
+    with connect(large.url, events) as nc:
+        received = nc.subscribe(f"{unique}.*")
+        nc.flush()
+        large.kill()
+        events.wait("disconnect")
+        for number in range(6):
+            size = 10_000 if number % 3 == 2 else 10
+            headers = {"A": "b"} if number > 2 else None
+            nc.publish(f"{unique}.{number}", bytes(size), headers=headers)
+        small = own_server(jetstream=False, config="max_payload: 4KB", port=large.port)
+        events.wait("reconnect")
+        nc.publish(f"{unique}.end", b"end")
+        subjects = [received.next(10).subject for _ in range(5)]
+        assert subjects == [f"{unique}.{each}" for each in (0, 1, 3, 4, "end")]
+        for number, size in ((2, 10_000), (5, 10_018)):
+            error = events.wait("error", 1 + number // 3)
+            assert isinstance(error, errors.MaxPayloadError)
+            assert error.subject == f"{unique}.{number}"
+            assert f"{size} bytes" in str(error)
+            assert f"max_payload of {small.url} is 4096" in str(error)
+        assert nc.stats().out_messages == 5
+        assert events.names.count("disconnect") == 1
+
+
+def test_a_close_reports_the_messages_that_it_loses(own_server: StartServer) -> None:
+    server = own_server(jetstream=False)
+    events = Events()
+    with connect(server.url, events) as nc:
+        server.kill()
+        events.wait("disconnect")
+        nc.publish("data", bytes(1000))
+        nc.close()
+        events.wait("closed")
+    (error,) = events.of("error")
+    assert isinstance(error, errors.ConnectionClosedError)
+    assert "1017 bytes unsent" in str(error)

@@ -32,6 +32,7 @@ from jsync.core.timers import MOST_AT_ONCE, Timers
 from jsync.jetstream.publishing.publish import no_stream, read_ack
 from jsync.jetstream.pulls.inbox import Source
 
+from ..server.support import wait_until_blocked
 from ..servers import wait_for
 from ..windows import WINDOWS, sleep_with_the_gil
 
@@ -396,3 +397,40 @@ def test_a_thread_that_waits_for_the_io_thread_calls_it_back_after_a_read(
     # No thread has read since, so the I/O thread does not need to be called back.
     assert other.get(0.0001) is None
     assert not wire.has_woken_the_io_thread()
+
+
+def test_a_writer_that_waited_for_room_meets_a_new_limit() -> None:
+    outbox = Outbox(limit=1000)
+    outbox.serve(1 << 20)
+    outbox.open(-1, b"", direct=False)
+    outbox.publish("a", bytes(990))
+    assert outbox.take(1) == b"P"
+    raised: list[Exception] = []
+
+    def publish() -> None:
+        try:
+            outbox.publish("a", bytes(900))
+        except Exception as error:  # noqa: BLE001 (looked at below)
+            raised.append(error)
+
+    writing = threading.Thread(target=publish)
+    writing.start()
+    wait_until_blocked(writing)
+    assert outbox.serve(100) == []  # what is sent already is not taken back
+    while outbox.take(1 << 20) or writing.is_alive():
+        writing.join(0.01)
+    assert [type(error) for error in raised] == [errors.MaxPayloadError]
+    assert outbox.counters == (1, 990)
+
+
+def test_messages_that_wait_for_a_connection_fit_its_limit() -> None:
+    outbox = Outbox(hold_limit=1 << 20)
+    for size, headers in ((10, None), (200, None), (99, {"A": "b"}), (60, {"A": "b"})):
+        outbox.publish(f"s.{size}", bytes(size), "reply", headers)
+    assert outbox.serve(100) == [("s.200", 200), ("s.99", 117)]
+    assert outbox.serve(50) == [("s.60", 78)]
+    assert outbox.serve(1000) == []
+    outbox.open(-1, b"SUB a 1\r\n", direct=False)
+    assert outbox.take(1 << 20) == b"SUB a 1\r\n"
+    assert outbox.take(1 << 20) == b"PUB s.10 reply 10\r\n" + bytes(10) + b"\r\n"
+    assert outbox.counters == (1, 10)

@@ -24,7 +24,7 @@ from ...errors import (
 )
 from ..publishing.options import newer_options
 from ..publishing.overload import TOO_MANY_REQUESTS, pause_after
-from ..publishing.publish import RETRIES, RETRY_SECONDS, no_stream
+from ..publishing.publish import RETRIES, RETRY_SECONDS, another_answered, no_stream
 from .engine import BatchState, delicate_option, stores_rightly
 from .lookup import ATOMIC_LEVEL
 from .resolve import Origin, find_commit
@@ -252,7 +252,10 @@ class AtomicDriver:
             self._check_line(deadline)
             # A new waiter for each attempt: a lost connection has failed the previous
             # one.
-            waiter = Waiter(session.outbox, last.subject)
+            others: list[bytes] = []
+            waiter = Waiter(
+                session.outbox, last.subject, others=others, confirms=not commit
+            )
             token = session.replies.add(waiter)
             try:
                 session.open_replies()
@@ -267,6 +270,7 @@ class AtomicDriver:
                 if not waiter.wait(deadline - monotonic()):
                     raise LateError(
                         f"no stream has answered on {last.subject!r} in time"
+                        f"{another_answered(others)}"
                     )
                 msg: Msg = waiter.value()
                 return msg
@@ -279,7 +283,7 @@ class AtomicDriver:
         It tells why there is no batch, when the answer to the commit cannot.
         """
         self._forget_first()
-        waiter = Waiter(self._session.outbox, entry.subject)
+        waiter = Waiter(self._session.outbox, entry.subject, others=[], confirms=True)
         token = self._session.replies.add(waiter)
         with self._moving:
             self._first = token, waiter

@@ -108,6 +108,9 @@ def read_answer(subject: str, status: int | None, data: bytes) -> Answer:
     ):
         raise JetStreamError(f"not an answer to a batch: {data[:100]!r}")
     failure = api_error(wire.error) if wire.error is not None else None
+    if (failure and not failure.err_code) or not (wire.type or failure or wire.stream):
+        # Any responder may have subscribed to the subject as well.
+        raise JetStreamError(f"not an answer to a batch: {data[:100]!r}")
     match wire.type:
         case "ack":
             return Answer(Kind.FLOW, sequence, operation, seq=wire.seq, msgs=wire.msgs)

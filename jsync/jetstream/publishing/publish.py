@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from ...checks import count, span
 from ...core.requests import ask
 from ...errors import (
+    APIError,
     JetStreamError,
     NoRespondersError,
     NoStreamResponseError,
@@ -50,10 +51,12 @@ def publish(
     retry_wait = span(retry_wait, "retry_wait")
     left = timeout
     retries = refusals = 0
+    others: list[bytes] = []
     while True:
         error: JetStreamError
         try:
-            return read_ack(ask(session, subject, data, left, deadline, headers).data)
+            msg = ask(session, subject, data, left, deadline, headers, others)
+            return read_ack(msg.data)
         except NoRespondersError as nobody:
             error, error.__cause__ = no_stream(subject), nobody
             if retries == retry_attempts:
@@ -61,14 +64,20 @@ def publish(
             retries += 1
             wait = retry_wait
         except LateError:
-            if left == timeout:
+            if left == timeout and not others:
                 raise
-            # The last try had only a part of the time.
-            raise LateError(f"no reply to {subject!r} within {timeout} s") from None
+            # The last try may have had only a part of the time.
+            raise no_ack(subject, timeout, others) from None
         except TooManyRequestsError as busy:
             error = busy
             wait = pause_after(refusals)
             refusals += 1
+        except APIError:
+            raise
+        except JetStreamError as stranger:
+            raise LateError(
+                f"{stranger}: the message to {subject!r} may have been stored"
+            ) from stranger
         left = deadline - monotonic() - wait
         if left <= 0:
             raise error
@@ -81,6 +90,19 @@ def read_ack(data: bytes) -> PubAck:
     if isinstance(reply, dict):
         raise api_error(reply)
     return reply
+
+
+def no_ack(subject: str, timeout: float, others: list[bytes]) -> LateError:
+    """The error of a message that may have been stored; `others` is what others answered."""
+    return LateError(
+        f"no ack for the message to {subject!r} within {timeout:g} s: it may have been "
+        f"stored{another_answered(others)}"
+    )
+
+
+def another_answered(others: list[bytes]) -> str:
+    """What to add to an error if another responder than a stream has answered."""
+    return f"; another responder answered {others[0][:100]!r}" if others else ""
 
 
 def no_stream(subject: str) -> NoStreamResponseError:
