@@ -70,6 +70,7 @@ from .core.events import (
     Reconnected,
     ServersDiscovered,
 )
+from .core.pool import PoolServer
 from .core.protocol import ServerInfo
 from .core.session import ConnectionState
 from .core.subscription import Subscription
@@ -159,6 +160,7 @@ __all__ = [
     "connect",
     "Connection",
     "ConnectionState",
+    "PoolServer",
     "ServerInfo",
     "Statistics",
     # Events of a connection

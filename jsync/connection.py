@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from ._fast import Msg
     from .checks import Seconds
     from .core.auth import Secret
-    from .core.options import AuthCallback, Path
+    from .core.options import AuthCallback, Path, ReconnectToServer
     from .core.protocol import ServerInfo
     from .core.proxies import Dialer
     from .core.websocket import HttpHeaders
@@ -122,6 +122,7 @@ def connect(
     reconnect_jitter: Seconds = 0.1,
     reconnect_jitter_tls: Seconds = 1.0,
     reconnect_delay: Callable[[int], float] | None = None,
+    reconnect_to_server: ReconnectToServer | None = None,
     randomize: bool = True,
     ignore_discovered_servers: bool = False,
     ignore_auth_error_abort: bool = False,
@@ -222,7 +223,14 @@ def connect(
         reconnect_jitter_tls: The same for TLS. Default: 1.
         reconnect_delay: Called with the number of the attempt. It returns the seconds
             to wait, instead of the three options above.
-        randomize: Try the servers in a random order.
+        reconnect_to_server: Chooses the server of each attempt to reconnect (ADR-40).
+            Called as `reconnect_to_server(servers, info)` with the `PoolServer`s in the
+            order of trying and the last `ServerInfo`, on a thread of its own, for
+            `connect_timeout` at most. It returns one of the servers, and then the waits
+            above apply, or a tuple of a server and the seconds to wait, or None for the
+            first of them. Anything else, or an exception, is reported to `on_error`, and
+            counts as None.
+        randomize: Try the servers, and the addresses of a name, in a random order.
         ignore_discovered_servers: Do not use servers that the cluster announces.
         ignore_auth_error_abort: Keep a server that rejects the same credentials twice
             in a row. By default jsync gives it up.
@@ -295,6 +303,7 @@ def connect(
         reconnect_jitter=seconds(reconnect_jitter, "reconnect_jitter"),
         reconnect_jitter_tls=seconds(reconnect_jitter_tls, "reconnect_jitter_tls"),
         reconnect_delay=reconnect_delay,
+        reconnect_to_server=reconnect_to_server,
         randomize=randomize,
         ignore_discovered_servers=ignore_discovered_servers,
         ignore_auth_error_abort=ignore_auth_error_abort,
@@ -899,7 +908,7 @@ class Connection(PlainPublisher):
     @property
     def servers(self) -> list[str]:
         """The URLs of the servers to connect to, discovered ones included."""
-        return [server.url for server in self._session.io.pool.servers]
+        return [server.url for server in self._session.io.servers]
 
     @property
     def max_payload(self) -> int:

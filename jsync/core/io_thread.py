@@ -37,7 +37,7 @@ from .events import LameDuck, ServersDiscovered
 from .handshake import Handshake, State as HandshakeState, Step
 from .pool import Backoff, ServerPool
 from .protocol import PING, PONG, connect_command, is_fatal, parse_info, server_error
-from .servers import parse_servers
+from .servers import parse_servers, without_dot
 from .transport import CancelledError, Stream, wait
 
 if TYPE_CHECKING:
@@ -122,6 +122,7 @@ class IOThread:
 
             self._proxy = parse_proxy(options.proxy)
         dice = random.SystemRandom()
+        self._shuffle = dice.shuffle if options.randomize else None
         self.pool = ServerPool(
             parse_servers(options.servers),
             randomize=options.randomize,
@@ -144,8 +145,9 @@ class IOThread:
         self._stopping = False
         self._hurry = False
         """Whether the user asked to reconnect, and that has not begun."""
-        self._wanted: deque[list[Server]] = deque(maxlen=1)
-        """The servers that the user set last, until the pool has them."""
+        self._wanted: list[Server] | None = None
+        """The servers that the user set last, until the pool has them. The lock of the
+        session guards it."""
         self._unhandled: list[tuple[str, object]] = []
         """The events behind one that has ended the connection."""
 
@@ -182,8 +184,15 @@ class IOThread:
 
     def set_servers(self, servers: list[Server]) -> None:
         """Take these servers in place of all others; does not wait."""
-        self._wanted.append(servers)
+        with self._session.lock:
+            self._wanted = servers
         self._line.interrupt()
+
+    @property
+    def servers(self) -> list[Server]:
+        """Those of the pool, or those that will be."""
+        with self._session.lock:
+            return self._wanted or self.pool.servers
 
     def join(self, timeout: float) -> bool:
         """Wait for the thread to end; whether it has ended by itself."""
@@ -261,7 +270,7 @@ class IOThread:
         return self._stopping
 
     def _hurried(self) -> bool:
-        return self._stopping or self._hurry or bool(self._wanted)
+        return self._stopping or self._hurry or self._wanted is not None
 
     # Connecting -----------------------------------------------------------------------
 
@@ -280,33 +289,39 @@ class IOThread:
 
     def _reconnect(self) -> Opened | None:
         """Try servers until one takes us; None when none is left to try."""
-        while server := self.pool.select():
-            if not self._pause(server):
+        while self.pool.servers:
+            seconds = self._choose()
+            server = self.pool.servers[0]
+            if not self._pause(server, seconds):
                 continue
             deadline = monotonic() + self._options.connect_timeout
             if opened := self._attempt(server, deadline):
                 return opened
         return None
 
-    def _pause(self, server: Server) -> bool:
+    def _choose(self) -> float | None:
+        """Have the user choose the next server; the seconds to wait, if the user said so."""
+        choose = self._options.reconnect_to_server
+        if choose is None:
+            return None
+        candidates, info = self.pool.candidates(), self._session.info
+        try:
+            choice = call_within(
+                self._options.connect_timeout,
+                self._session.spawner,
+                "reconnect_to_server",
+                lambda: choose(list(candidates), info),
+            )
+            return self.pool.choose(candidates, choice)
+        except Exception as error:  # noqa: BLE001 (user code)
+            self._session.callbacks.report(wrap("reconnect_to_server", error))
+            return None
+
+    def _pause(self, server: Server, chosen: float | None) -> bool:
         """Wait before `server` is tried; False when the user set other servers."""
-        pause = self.pool.pause
-        if pause is None:
+        seconds = self._seconds_before(server) if chosen is None else chosen
+        if seconds is None:
             return not self._take_servers()
-        tls = self._wants_tls(server)
-        if self._options.reconnect_delay is None:
-            seconds = self._backoff.default_delay(pause, tls=tls)
-        else:
-            try:
-                seconds = call_within(
-                    self._options.connect_timeout,
-                    self._session.spawner,
-                    "reconnect_delay",
-                    lambda: self._backoff.delay(pause, tls=tls),
-                )
-            except Exception as error:  # noqa: BLE001 (user code)
-                self._session.callbacks.report(wrap("reconnect_delay", error))
-                seconds = self._backoff.default_delay(pause, tls=tls)
         until = monotonic() + seconds
         try:
             wait(None, 0, until, self._session.waker, self._hurried)
@@ -316,14 +331,32 @@ class IOThread:
             self._hurry = False
         return not self._take_servers()
 
+    def _seconds_before(self, server: Server) -> float | None:
+        """How long to wait before `server` is tried; None: not at all."""
+        pause = self.pool.pause
+        if pause is None:
+            return None
+        tls = self._wants_tls(server)
+        if self._options.reconnect_delay is not None:
+            try:
+                return call_within(
+                    self._options.connect_timeout,
+                    self._session.spawner,
+                    "reconnect_delay",
+                    lambda: self._backoff.delay(pause, tls=tls),
+                )
+            except Exception as error:  # noqa: BLE001 (user code)
+                self._session.callbacks.report(wrap("reconnect_delay", error))
+        return self._backoff.default_delay(pause, tls=tls)
+
     def _take_servers(self) -> bool:
         """Give the pool the servers that the user set; whether there were any."""
-        try:
-            servers = self._wanted.popleft()
-        except IndexError:
-            return False
-        self.pool.replace(servers)
-        return True
+        with self._session.lock:
+            servers, self._wanted = self._wanted, None
+            if servers is None:
+                return False
+            self.pool.replace(servers)
+            return True
 
     def _failure(self, what: str) -> Exception:
         errors = self.pool.errors()
@@ -360,7 +393,12 @@ class IOThread:
         dialer = self._dialer_for(server)
         if dialer is None:
             return Stream.dial(
-                server.host, server.port, deadline, waker, self._cancelled
+                server.host,
+                server.port,
+                deadline,
+                waker,
+                self._cancelled,
+                self._shuffle,
             )
         timeout = max(0.0, deadline - monotonic())
         dialing = Dialing(
@@ -389,7 +427,7 @@ class IOThread:
             return None
         from .proxies import environment_proxy  # noqa: PLC0415 (few have a proxy)
 
-        return self._proxy or environment_proxy(server.host)
+        return self._proxy or environment_proxy(without_dot(server.host))
 
     def _log_unexpected(self, error: Exception) -> None:
         # A fault of jsync: log it, and reconnect.
@@ -417,7 +455,7 @@ class IOThread:
         while handshake.state is not HandshakeState.READY:
             match step:
                 case Step.START_TLS:
-                    name = options.tls_hostname or server.certificate_name
+                    name = without_dot(options.tls_hostname or server.certificate_name)
                     stream.start_tls(options, name, deadline)
                     step = handshake.secured()
                 case Step.SEND_CONNECT:
@@ -454,7 +492,7 @@ class IOThread:
 
         options = self._options
         if self._wants_tls(server):
-            name = options.tls_hostname or server.certificate_name
+            name = without_dot(options.tls_hostname or server.certificate_name)
             stream.start_tls(options, name, deadline)
         upgrade = Upgrade(
             server,
@@ -622,7 +660,7 @@ class IOThread:
         for call in self._session.timers.due(monotonic()):
             self._make(call)
         self._keep_alive()
-        if self._wanted:
+        if self._wanted is not None:
             self._take_servers()
         self._leave()
         return carried

@@ -16,11 +16,17 @@ if TYPE_CHECKING:
     import ssl
 
     from .auth import Secret
+    from .pool import PoolServer, ServerChoice
+    from .protocol import ServerInfo
     from .proxies import Dialer
     from .websocket import HttpHeaders
 
 Path: TypeAlias = str | PathLike[str]
 AuthCallback: TypeAlias = Callable[[bytes], Mapping[str, str]]
+ReconnectToServer: TypeAlias = "Callable[[list[PoolServer], ServerInfo], ServerChoice]"
+
+_CALLBACKS = ("reconnect_delay", "reconnect_to_server", "dialer")
+"""Options that are callables, besides those that begin with `on_`."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, repr=False)
@@ -54,6 +60,7 @@ class Options:
     reconnect_jitter: float
     reconnect_jitter_tls: float
     reconnect_delay: Callable[[int], float] | None
+    reconnect_to_server: ReconnectToServer | None
     randomize: bool
     ignore_discovered_servers: bool
     ignore_auth_error_abort: bool
@@ -112,7 +119,7 @@ class Options:
         except InvalidSubjectError as error:
             raise ConfigError(f"inbox_prefix: {error}") from error
         for name in Options.__dataclass_fields__:
-            if name.startswith("on_") or name in ("reconnect_delay", "dialer"):
+            if name.startswith("on_") or name in _CALLBACKS:
                 callback(getattr(self, name), name)
         self._check_proxy()
         if callable(self.ws_headers):

@@ -9,13 +9,32 @@ from __future__ import annotations
 import ipaddress
 import math
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
+from ..checks import seconds
 from ..errors import AuthenticationError, ConfigError
 from .servers import Server, parse_server
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolServer:
+    """A server that a connection may reconnect to. `reconnect_to_server` chooses one."""
+
+    url: str
+    """The URL, without user, password, token and query."""
+    attempts: int
+    """The number of failed attempts since the last connection to the server."""
+    discovered: bool
+    """Whether the cluster announced the server. Otherwise you gave it."""
+    error: Exception | None
+    """The last failure: of an attempt, or of the connection. None if there was none."""
+
+
+ServerChoice: TypeAlias = PoolServer | tuple[PoolServer, float] | None
+"""A server of the pool, alone or with the seconds to wait, or None for the usual one."""
 
 
 # AuthenticationErrors of an overloaded server, not of wrong credentials.
@@ -89,7 +108,7 @@ class ServerPool:
     @property
     def servers(self) -> list[Server]:
         """Those still in the pool, the next candidate first."""
-        return [entry.server for entry in self._entries]
+        return [entry.server for entry in self._entries.copy()]
 
     @property
     def current(self) -> Server | None:
@@ -121,6 +140,44 @@ class ServerPool:
     def select(self) -> Server | None:
         """The next candidate, the same one until it is reported on; None when all are out."""
         return self._entries[0].server if self._entries else None
+
+    def candidates(self) -> list[PoolServer]:
+        """Those in the pool as the user sees them, in the order of trying (ADR-40)."""
+        return [
+            PoolServer(
+                url=entry.server.url,
+                attempts=entry.attempts,
+                discovered=entry.server.discovered,
+                error=entry.error,
+            )
+            for entry in self._entries
+        ]
+
+    def choose(self, candidates: list[PoolServer], choice: object) -> float | None:
+        """Put the server that the user chose to the front; the seconds to wait, if given.
+
+        Raises `ConfigError`, and changes nothing, for anything but a `ServerChoice` among
+        `candidates`, which are those of now.
+        """
+        pause: float | None = None
+        if isinstance(choice, tuple) and len(choice) == 2:
+            choice, wait = choice
+            pause = seconds(wait, "the seconds of reconnect_to_server")
+            if not 0 <= pause < math.inf:
+                raise ConfigError(f"reconnect_to_server returned {wait!r} seconds")
+        if choice is None:
+            return pause
+        if not isinstance(choice, PoolServer):
+            raise ConfigError(
+                "reconnect_to_server has to return one of its servers, a tuple of a server "
+                f"and seconds, or None, not {choice!r}"
+            )
+        for entry, candidate in zip(self._entries, candidates, strict=True):
+            if candidate is choice or candidate.url == choice.url:
+                self._entries.remove(entry)
+                self._entries.insert(0, entry)
+                return pause
+        raise ConfigError(f"reconnect_to_server: {choice.url} is not in the pool")
 
     def connected(self, server: Server) -> None:
         """The handshake with `server` is done: its failures are forgiven."""

@@ -6,8 +6,9 @@ extension.
 
 from __future__ import annotations
 
+import contextlib
 import re
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
 
@@ -89,14 +90,34 @@ class ServerInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _decode_info = msgspec.json.Decoder(ServerInfo).decode
+_decode_object = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 def parse_info(data: bytes) -> ServerInfo:
-    """Read the JSON of an INFO; raises `ProtocolError` for anything else."""
+    """Read the JSON of an INFO; raises `ProtocolError` for anything but an object.
+
+    A field of the wrong type counts as missing, so it does not cost the connection.
+    """
     try:
-        return _decode_info(data)
+        try:
+            return _decode_info(data)
+        except msgspec.ValidationError:
+            fields = _decode_object(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ProtocolError(f"cannot read the INFO of the server: {error}") from error
+    known: dict[str, Any] = {}
+    for field in msgspec.structs.fields(ServerInfo):
+        value = fields.get(field.name)
+        if field.type is bool:  # never TLS turned off by an odd way of turning it on
+            known[field.name] = bool(value)
+            continue
+        if isinstance(value, list):
+            value = [each for each in value if isinstance(each, str)]
+        elif isinstance(value, float) and value.is_integer():
+            value = int(value)
+        with contextlib.suppress(msgspec.ValidationError):
+            known[field.name] = msgspec.convert(value, field.type)
+    return ServerInfo(**known)
 
 
 def connect_command(

@@ -67,7 +67,7 @@ class Server:
     @property
     def certificate_name(self) -> str:
         """What the certificate has to be for."""
-        return self.tls_name or self.host
+        return without_dot(self.tls_name or self.host)
 
     def __eq__(self, other: object) -> bool:
         if isinstance(other, Server):
@@ -86,6 +86,11 @@ class Server:
 
     def __reduce__(self) -> str:
         raise TypeError("a Server may hold secrets and is not pickled")
+
+
+def without_dot(host: str) -> str:
+    """Return a host name without the dot that makes it absolute for DNS, and nothing else."""
+    return host.removesuffix(".")
 
 
 def parse_server(url: str) -> Server:

@@ -31,6 +31,7 @@ from .._fast import (
 )
 from ..errors import (
     ConnectionClosedError,
+    ConnectionError as BrokenError,
     ConnectionLostError,
     DrainTimeoutError,
     Error,
@@ -144,6 +145,10 @@ class Service(Protocol):
     pool: ServerPool
 
     @property
+    def servers(self) -> list[Server]:
+        """The servers to connect to."""
+
+    @property
     def is_current(self) -> bool:
         """Whether the caller runs on it."""
 
@@ -206,7 +211,10 @@ class Session:
         self.error: Exception | None = None
         """Why it closed, when not because it was asked to."""
 
-        self.waker = Waker()
+        try:
+            self.waker = Waker()
+        except OSError as error:
+            raise BrokenError(f"cannot connect: {error.strerror}") from error
         try:
             self.outbox = Outbox(
                 self.waker.write_fd,

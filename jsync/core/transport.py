@@ -20,11 +20,13 @@ from ..errors import (
     TimeoutError as LateError,
     TLSError,
 )
+from .addresses import in_order
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from .._fast import Records, Waker
+    from .addresses import Address
     from .options import Options
     from .tls import Tls
 
@@ -103,36 +105,39 @@ class Stream:
         deadline: float,
         waker: Waker,
         cancelled: Callable[[], bool],
+        shuffle: Callable[[list[Address]], None] | None = None,
     ) -> Stream:
-        """Connect to the first address of `host` that answers, A and AAAA alike."""
+        """Connect to the first address of `host` that answers, of IPv4 and IPv6 alike."""
         try:
-            found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+            found = in_order(
+                socket.getaddrinfo(host, port, type=socket.SOCK_STREAM), shuffle
+            )
         except OSError as error:
             raise BrokenError(
                 f"cannot resolve {host!r}: {error.strerror or error}"
             ) from error
         except UnicodeError as error:
             raise ConfigError(f"{host!r} is not a host name: {error}") from error
-        failure: Exception = LateError(f"no connection to {host}:{port} in time")
+        failures: dict[str, Exception] = {}
         for i, (family, kind, proto, _, address) in enumerate(found):
             now = monotonic()
             share = now + (deadline - now) / (len(found) - i)
-            sock = socket.socket(family, kind, proto)
+            sock: socket.socket | None = None
             try:
+                # It raises if the kernel has no such family, or no more descriptors.
+                sock = socket.socket(family, kind, proto)
                 _connect(sock, address, share, waker, cancelled)
             except OSError as error:
-                sock.close()
-                failure = error
+                if sock is not None:
+                    sock.close()
+                failures[str(address[0])] = error
             except BaseException:
-                sock.close()
+                if sock is not None:
+                    sock.close()
                 raise
             else:
                 return cls(sock, waker, cancelled)
-        if isinstance(failure, LateError):
-            raise failure
-        raise BrokenError(
-            f"cannot connect to {host}:{port}: {_words(failure)}"
-        ) from failure
+        raise _failure(f"{host}:{port}", failures)
 
     @classmethod
     def adopt(
@@ -290,6 +295,21 @@ def _connect(
         raise LateError("timed out")
     if code := sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
         raise OSError(code, os_strerror(code))
+
+
+def _failure(where: str, failures: dict[str, Exception]) -> Exception:
+    """The error of a host whose addresses have failed, each with its reason."""
+    if all(isinstance(error, LateError) for error in failures.values()):
+        return LateError(f"no connection to {where} in time")
+    reasons = {address: _words(error) for address, error in failures.items()}
+    listed = "; ".join(f"{address}: {why}" for address, why in reasons.items())
+    last = list(failures.values())[-1]
+    alike = len(set(reasons.values())) == 1
+    error = BrokenError(
+        f"cannot connect to {where}: {_words(last) if alike else listed}"
+    )
+    error.__cause__ = last
+    return error
 
 
 def _words(error: Exception) -> str:

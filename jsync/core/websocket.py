@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from ..errors import ConfigError, ProtocolError, TLSError, WebSocketError
 from ..terminal import printable
+from .servers import without_dot
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -109,7 +110,8 @@ class Upgrade:
     def request(self) -> bytes:
         """The request in HTTP. It can hold secrets."""
         server = self._server
-        host = f"[{server.host}]" if ":" in server.host else server.host
+        name = without_dot(server.host)
+        host = f"[{name}]" if ":" in name else name
         lines = [f"GET {server.target} HTTP/1.1"]
         if not any(name.lower() == "host" for name, _ in self._headers):
             usual = server.port == (443 if self._encrypted else 80)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import socket
 import threading
 import time
@@ -78,6 +80,95 @@ def test_a_name_with_an_address_of_each_family_is_reached_at_the_one_that_listen
     monkeypatch.setattr(socket, "getaddrinfo", lambda *args, **more: v6 + v4)
     with jsync.connect(f"nats://both.test:{server.port}") as nc:
         assert works(nc)
+
+
+class WithoutIPv6(socket.socket):
+    """A socket of a kernel without IPv6."""
+
+    def __init__(self, family: int = -1, *args: Any, **options: Any) -> None:
+        if family == socket.AF_INET6:
+            raise OSError(errno.EAFNOSUPPORT, os.strerror(errno.EAFNOSUPPORT))
+        super().__init__(family, *args, **options)
+
+
+@pytest.mark.line(reason="the URLs are nats://")
+def test_an_address_that_the_kernel_does_not_know_is_passed_over(
+    server: LocalServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    v4 = socket.getaddrinfo("127.0.0.1", server.port, type=socket.SOCK_STREAM)
+    v6 = socket.getaddrinfo("::1", server.port, type=socket.SOCK_STREAM)
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *args, **more: v6 + v4)
+    monkeypatch.setattr(socket, "socket", WithoutIPv6)
+    with jsync.connect(f"nats://both.test:{server.port}") as nc:
+        assert works(nc)
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *args, **more: v6)
+    with pytest.raises(errors.ConnectionError, match="not supported"):
+        jsync.connect(f"nats://both.test:{server.port}")
+
+
+@pytest.mark.line(reason="the URLs are nats://")
+def test_connections_spread_over_the_addresses_of_a_name(
+    own_server: StartServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = own_server(args=["-a", "0.0.0.0"])
+    hosts = [f"127.0.0.{n}" for n in range(1, 5)]
+    found = [
+        socket.getaddrinfo(host, server.port, type=socket.SOCK_STREAM)[0]
+        for host in hosts
+    ]
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *args, **more: found)
+
+    def reached(*, randomize: bool) -> str:
+        url = f"nats://many.test:{server.port}"
+        with jsync.connect(url, randomize=randomize) as nc:
+            return vars(nc.session.io)["_stream"]._sock.getpeername()[0]  # type: ignore[no-any-return]
+
+    assert {reached(randomize=False) for _ in range(5)} == {hosts[0]}
+    assert len({reached(randomize=True) for _ in range(40)}) == 4
+
+
+@pytest.mark.line(reason="the URLs are nats://")
+def test_an_error_names_each_address_and_its_reason(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    port = int(refusing_url().rpartition(":")[2])
+    v4 = socket.getaddrinfo("127.0.0.1", port, type=socket.SOCK_STREAM)
+    v6 = socket.getaddrinfo("::1", port, type=socket.SOCK_STREAM)
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *args, **more: v6 + v4)
+    monkeypatch.setattr(socket, "socket", WithoutIPv6)
+    with pytest.raises(errors.ConnectionError) as caught:
+        jsync.connect(f"nats://both.test:{port}")
+    assert str(caught.value) == (
+        f"cannot connect to both.test:{port}: ::1: Address family not supported by "
+        "protocol; 127.0.0.1: Connection refused"
+    )
+
+
+def test_a_process_without_descriptors_gets_a_typed_error(server: LocalServer) -> None:
+    script = """
+    import resource, sys
+    import jsync
+    with jsync.connect(sys.argv[1]) as nc:
+        pass
+    resource.setrlimit(resource.RLIMIT_NOFILE, (6, 6))
+    files = []
+    try:
+        while True:
+            files.append(open("/dev/null"))
+    except OSError:
+        pass
+    while files:
+        try:
+            jsync.connect(sys.argv[1], connect_timeout=2).close()
+        except jsync.errors.ConnectionError as error:
+            assert "Too many open files" in str(error), error
+        else:
+            break
+        files.pop().close()
+    for file in files:
+        file.close()
+    """
+    run_child(script, server.url)
 
 
 @pytest.mark.parametrize("form", ["list", "commas"])

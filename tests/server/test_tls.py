@@ -86,6 +86,40 @@ def test_a_certificate_for_another_host_is_refused_unless_that_name_is_given(
         assert works(nc)
 
 
+@pytest.mark.parametrize("first", [False, True])
+def test_the_dot_of_an_absolute_name_is_for_dns_alone(
+    own_server: StartServer,
+    certificates: Certificates,
+    monkeypatch: pytest.MonkeyPatch,
+    first: bool,
+) -> None:
+    first_word = "true" if first else "false"
+    config = certificates.server_config(handshake_first=first_word)
+    server = own_server(config=config)
+    asked = []
+    real = socket.getaddrinfo
+
+    def resolve(host: str, *args: Any, **options: Any) -> Any:
+        asked.append(host)
+        return real(host.removesuffix("."), *args, **options)
+
+    monkeypatch.setattr(socket, "getaddrinfo", resolve)
+    url = server.url.replace("127.0.0.1", "localhost.")
+    with jsync.connect(
+        url, tls_ca=certificates.ca.cert, tls_handshake_first=first
+    ) as nc:
+        assert works(nc)
+        assert nc.connected_url == url
+    with pytest.raises(errors.TLSError, match=r"'elsewhere\.test'"):
+        jsync.connect(
+            url,
+            tls_ca=certificates.ca.cert,
+            tls_hostname="elsewhere.test.",
+            tls_handshake_first=first,
+        )
+    assert set(asked) == {"localhost."}
+
+
 def test_an_expired_certificate_is_refused(
     own_server: StartServer, certificates: Certificates
 ) -> None:

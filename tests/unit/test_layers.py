@@ -95,6 +95,7 @@ PURE = {
     "core.protocol",
     "core.handshake",
     "core.servers",
+    "core.addresses",
     "core.pool",
     "core.auth",
     "core.websocket",

@@ -95,9 +95,9 @@ def test_an_info_may_lack_anything_and_have_more() -> None:
         b"[]",
         b"null",
         b"{",
-        b'{"port":"4222"}',
-        b'{"connect_urls":"a"}',
         b'{"server_name":"\xff"}',
+        b'{"port":"4222","x":',
+        b'{"port":"4222"',
         b"{}{}",
         b"HTTP/1.1 400 Bad Request",
         b"[" * 5000,
@@ -108,6 +108,28 @@ def test_an_info_may_lack_anything_and_have_more() -> None:
 def test_an_invalid_info_is_a_protocol_error(data: bytes) -> None:
     with pytest.raises(ProtocolError, match="cannot read the INFO"):
         parse_info(data)
+
+
+@pytest.mark.parametrize(
+    ("data", "read"),
+    [
+        (b'{"port":"4222","version":"2.15.1"}', {"version": "2.15.1"}),
+        (b'{"max_payload":null,"headers":true}', {"headers": True}),
+        (
+            b'{"max_payload":1e3,"client_id":1.5,"port":4222.0}',
+            {"max_payload": 1000, "port": 4222},
+        ),
+        (b'{"connect_urls":["a:1",null,5,"b:2"]}', {"connect_urls": ("a:1", "b:2")}),
+        (b'{"connect_urls":"a","go":1.25}', {}),
+        (b'{"tls_required":"yes","tls_verify":0}', {"tls_required": True}),
+        (b'{"nonce":5,"domain":null,"ldm":null}', {}),
+    ],
+    ids=range(7),
+)
+def test_a_field_of_the_wrong_type_counts_as_missing(
+    data: bytes, read: dict[str, Any]
+) -> None:
+    assert parse_info(data) == ServerInfo(**read)
 
 
 def test_connect_names_the_client() -> None:
