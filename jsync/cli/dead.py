@@ -98,8 +98,7 @@ def replay(
         js = settings.jetstream(nc)
         bound = js.stream(stream)
         chosen = _selected(bound, letters, every)
-        if every:
-            confirm(f"Replay {len(chosen)} dead letters of {stream}?", force=force)
+        confirm(f"Replay {len(chosen)} dead letters of {stream}?", force=force)
         for letter in chosen:
             ack = letter.replay(js, subject)
             bound.delete_message(letter.message.sequence)

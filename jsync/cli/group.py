@@ -213,11 +213,16 @@ def add(settings: Settings, stream: str, group: str, members: tuple[str, ...]) -
 @group.command()
 @_one
 @_MEMBERS
+@force_option
 @click.pass_obj
-def drop(settings: Settings, stream: str, group: str, members: tuple[str, ...]) -> None:
+def drop(
+    settings: Settings, stream: str, group: str, members: tuple[str, ...], force: bool
+) -> None:
     """Drop members from an elastic group. The others get their partitions."""
     with settings.connect() as nc:
         found = settings.jetstream(nc).consumer_group(stream, group)
+        names = ", ".join(members)
+        confirm(f"Drop {names} from group {group} of {stream}?", force=force)
         found.drop(*members)
         _show(settings, found)
 
@@ -225,24 +230,30 @@ def drop(settings: Settings, stream: str, group: str, members: tuple[str, ...]) 
 @group.command("map")
 @_one
 @click.argument("mappings", nargs=-1, required=True, metavar="MEMBER=PARTITIONS...")
+@force_option
 @click.pass_obj
 def map_(
-    settings: Settings, stream: str, group: str, mappings: tuple[str, ...]
+    settings: Settings, stream: str, group: str, mappings: tuple[str, ...], force: bool
 ) -> None:
     """Give each member of an elastic group its partitions: a=0,1,2 b=3,4,5."""
+    given = dict(map(_mapping, mappings))
     with settings.connect() as nc:
         found = settings.jetstream(nc).consumer_group(stream, group)
-        found.map(dict(map(_mapping, mappings)))
+        if found.config.member_names:
+            confirm(f"Replace the members of group {group} of {stream}?", force=force)
+        found.map(given)
         _show(settings, found)
 
 
 @group.command()
 @_one
+@force_option
 @click.pass_obj
-def unmap(settings: Settings, stream: str, group: str) -> None:
+def unmap(settings: Settings, stream: str, group: str, force: bool) -> None:
     """End the mappings of an elastic group, which leaves it without members."""
     with settings.connect() as nc:
         found = settings.jetstream(nc).consumer_group(stream, group)
+        confirm(f"Leave group {group} of {stream} without members?", force=force)
         found.map({})
         _show(settings, found)
 

@@ -186,11 +186,14 @@ def reload(settings: Settings, name: str) -> None:
 @server.command()
 @_NAME
 @click.argument("client_id", type=click.IntRange(1))
+@force_option
 @click.pass_obj
-def kick(settings: Settings, name: str, client_id: int) -> None:
+def kick(settings: Settings, name: str, client_id: int, force: bool) -> None:
     """Close the connection of a client, which will reconnect."""
     with settings.connect() as nc:
-        _system(nc, settings).server(name).kick(client_id)
+        found = _system(nc, settings).server(name)
+        confirm(f"Close the connection of client {client_id} to {name}?", force=force)
+        found.kick(client_id)
     _say(
         settings, f"closed the connection of client {client_id}", {"kicked": client_id}
     )
@@ -198,9 +201,11 @@ def kick(settings: Settings, name: str, client_id: int) -> None:
 
 @server.command("step-down")
 @click.option("--preferred", metavar="SERVER", help="The server to become the leader.")
+@force_option
 @click.pass_obj
-def step_down(settings: Settings, preferred: str | None) -> None:
+def step_down(settings: Settings, preferred: str | None, force: bool) -> None:
     """Have the leader of the meta group of JetStream step down."""
+    confirm("Have the leader of the meta group step down?", force=force)
     with settings.connect() as nc:
         _system(nc, settings).meta_leader_step_down(preferred=preferred)
     _say(settings, "the leader of the meta group steps down", {"stepped_down": True})

@@ -82,7 +82,9 @@ def test_dead_letters_are_replayed_and_deleted(
     jsync: Jsync, js: library.JetStream, dead: library.Stream, unique: str
 ) -> None:
     before = js.stream(unique).info().state.last_seq
-    ended = jsync("dead", "replay", dead.name, "3")
+    assert jsync("dead", "replay", dead.name, "3").code == 2, "nobody to ask"
+    assert js.stream(unique).info().state.last_seq == before
+    ended = jsync("dead", "replay", dead.name, "3", "--force")
     assert (ended.code, ended.lines) == (0, [f"3: stored in {unique} as {before + 1}"])
     again = js.get_message(unique, before + 1)
     assert (again.subject, again.data) == (f"{unique}.a", b"bill 2")
@@ -110,7 +112,10 @@ def test_all_of_them_are_replayed_elsewhere(
 def test_a_letter_that_no_stream_takes_is_kept(
     jsync: Jsync, dead: library.Stream
 ) -> None:
-    ended = jsync("dead", "replay", dead.name, "1", "--subject", "nobody.takes.this")
+    ended = jsync(
+        *("dead", "replay", dead.name, "1", "--force"),
+        *("--subject", "nobody.takes.this"),
+    )
     assert ended.code == 3
     assert dead.info().state.messages == 3
 

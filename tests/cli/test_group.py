@@ -62,15 +62,22 @@ def test_members_are_added_dropped_and_mapped(jsync: Jsync, orders: str) -> None
     jsync("group", "create", orders, "g", "4")
     added = jsync("group", "add", orders, "g", "a", "b", "--json").json
     assert added["members"] == ["a", "b"]
-    dropped = jsync("group", "drop", orders, "g", "a", "--json").json
+    for change in (("drop", "a"), ("map", "x=0,1,2,3"), ("unmap",)):
+        verb, *words = change
+        asked = jsync("group", verb, orders, "g", *words)
+        assert (asked.code, "pass --force" in asked.errors) == (2, True)
+    assert jsync("group", "info", orders, "g", "--json").json["members"] == ["a", "b"]
+    dropped = jsync("group", "drop", orders, "g", "a", "-f", "--json").json
     assert dropped["members"] == ["b"]
-    mapped = jsync("group", "map", orders, "g", "x=0,3", "y=1,2", "--json").json
+    of = (orders, "g", "x=0,3", "y=1,2", "--force")
+    mapped = jsync("group", "map", *of, "--json").json
     assert mapped["mappings"] == {"x": [0, 3], "y": [1, 2]}
     assert jsync("group", "members", orders, "g").rows == [
         ["x", "0,3", "no", "0", "0", "0"],
         ["y", "1,2", "no", "0", "0", "0"],
     ]
-    assert jsync("group", "unmap", orders, "g", "--json").json["mappings"] == {}
+    unmapped = jsync("group", "unmap", orders, "g", "--force", "--json").json
+    assert unmapped["mappings"] == {}
     for wrong in ("x", "x=a"):
         refused = jsync("group", "map", orders, "g", wrong)
         assert (refused.code, f"{wrong!r}: write" in refused.errors) == (2, True)

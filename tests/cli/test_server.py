@@ -64,15 +64,20 @@ def test_a_client_is_kicked(own_server: StartServer) -> None:
         nc.events() as events,
     ):
         name = nc.server_info.server_name
-        ended = Jsync(server)(*ADMIN, "server", "kick", name, str(nc.client_id))
+        kick = (*ADMIN, "server", "kick", name, str(nc.client_id))
+        ended = Jsync(server)(*kick)
+        assert (ended.code, "pass --force" in ended.errors) == (2, True)
+        assert nc.rtt() > 0
+        ended = Jsync(server)(*kick, "--force")
         assert ended.code == 0, ended.errors
         assert isinstance(events.next(60), Disconnected)
 
 
 def test_a_removal_asks_first(own_server: StartServer) -> None:
     run = Jsync(own_server(config=ACCOUNTS % 100))
-    ended = run(*ADMIN, "server", "peer-remove", "node-9")
-    assert (ended.code, "pass --force" in ended.errors) == (2, True)
+    for words in (("peer-remove", "node-9"), ("step-down",)):
+        ended = run(*ADMIN, "server", *words)
+        assert (ended.code, "pass --force" in ended.errors) == (2, True)
 
 
 def test_a_stream_is_backed_up_and_restored(

@@ -262,7 +262,7 @@ options = {options}
     command = Jsync(server)
     letters = command("dead", "ls", dead.name, "--json").json
     assert [each["dead_letter"]["sequence"] for each in letters] == ["2", "3", "4"]
-    ended = command("dead", "replay", dead.name, "1")
+    ended = command("dead", "replay", dead.name, "1", "--force")
     assert ended.code == 0, ended.errors
     assert stream.get_message(5).data == BROKEN[1]
     assert stream.get_message(5).subject == stream.get_message(2).subject
