@@ -21,7 +21,9 @@ import jsync
 from jsync import errors
 from jsync.server import LocalServer
 
+from .diagnosis import leaderless, replicas_away, stranded
 from .failures import words_of
+from .listing import gathered
 from .output import Styled, echo, is_terminal, write_json, write_row
 from .subjects import covers, overlap
 
@@ -37,6 +39,7 @@ _PARTS: Final = (
     "server",
     "tls",
     "jetstream",
+    "streams",
     "permissions",
     "own-server",
     "parquet",
@@ -44,6 +47,8 @@ _PARTS: Final = (
     "spark",
 )
 _OLDEST: Final = (2, 10)
+_MAX_NAMES: Final = 5
+"""The names that one finding has."""
 _SPARK_JAVA: Final = (17, 21)
 _MARKS: Final = {"ok": ("✓", "green"), "note": ("-", "yellow"), "broken": ("✗", "red")}
 _LEVELS: Final = {2: "atomic batches", 4: "fast ingest"}
@@ -67,9 +72,9 @@ class Finding(NamedTuple):
 def doctor(settings: Settings, parts: tuple[str, ...]) -> int:
     """Check the server and this machine, and suggest fixes.
 
-    PARTs are python, server, tls, jetstream, permissions, own-server, parquet, java and
-    spark. Default: all. The exit code is 1 if a named part does not work, or a server
-    that an option, the environment or a context names.
+    PARTs are python, server, tls, jetstream, streams, permissions, own-server, parquet,
+    java and spark. Default: all. The exit code is 1 if a named part does not work, or a
+    server that an option, the environment or a context names.
     """
     findings = list(_examine(settings, parts or _PARTS, asked=set(parts)))
     broken = any(finding.state == "broken" for finding in findings)
@@ -126,10 +131,21 @@ def _remote(settings: Settings, parts: list[str], worst: State) -> Iterator[Find
     try:
         with settings.connect(allow_reconnect=False) as nc:
             for part in parts:
-                found = _REMOTE[part](settings, nc)
+                found = _look_at(part, settings, nc)
                 yield found._replace(state=worst) if found.state == "broken" else found
     except errors.Error as error:
         yield Finding("server", worst, words_of(error), _advice(error))
+
+
+def _look_at(part: str, settings: Settings, nc: jsync.Connection) -> Finding:
+    try:
+        return _REMOTE[part](settings, nc)
+    except errors.JetStreamUnavailableError as error:
+        do = "more than half of the servers of the cluster must run: start the others"
+        return Finding(part, "broken", words_of(error), do)
+    except errors.Error as error:
+        do = "" if nc.is_connected else _advice(error)
+        return Finding(part, "broken", words_of(error), do)
 
 
 def _advice(error: errors.Error) -> str:
@@ -154,7 +170,22 @@ def _server(settings: Settings, nc: jsync.Connection) -> Finding:
         return Finding("server", "broken", words, "jsync is for 2.10 or newer")
     if info.ldm:
         return Finding("server", "note", f"{words}, about to shut down")
+    if failures := list(_failures(settings)):
+        words = "; ".join([words, *failures])
+        return Finding("server", "note", words, "start the servers that are named")
     return Finding("server", "ok", words)
+
+
+def _failures(settings: Settings) -> Iterator[str]:
+    """Why each of several named servers cannot be reached, of those that cannot."""
+    servers = settings.servers
+    for url in servers if len(servers) > 1 else ():
+        try:
+            settings.connect(
+                servers=url, allow_reconnect=False, ignore_discovered_servers=True
+            ).close()
+        except errors.Error as error:
+            yield words_of(error)
 
 
 def _tls(settings: Settings, nc: jsync.Connection) -> Finding:
@@ -201,6 +232,56 @@ def _jetstream(settings: Settings, nc: jsync.Connection) -> Finding:
             "jetstream", "note", f"{words}: no {' and no '.join(missing)}", do
         )
     return Finding("jetstream", "ok", words)
+
+
+def _streams(settings: Settings, nc: jsync.Connection) -> Finding:
+    js = settings.jetstream(nc)
+    bound, incomplete = gathered(js.streams())
+    infos = [each.cached_info for each in bound]
+    broken = sorted(
+        {*leaderless(infos), *(incomplete.missing if incomplete is not None else ())}
+    )
+    notes: list[str] = []
+    todo: list[str] = []
+    if broken:
+        notes.append(f"no leader for {_few(broken)}")
+        todo.append("start the servers that hold these streams")
+    away = replicas_away(infos)
+    if away:
+        notes += [
+            f"{name} is away, which holds a replica of {count} streams"
+            for name, count in sorted(away.items())
+        ]
+        todo.append(
+            "start these servers, or remove them with `jsync server peer-remove`"
+        )
+    lost = [info.config.name or "" for info in infos if info.state.lost]
+    if lost:
+        notes.append(f"lost messages in {_few(lost)}")
+    if left := list(_stranded(bound)):
+        notes.append(f"messages that reached max_deliver: {_few(left)}")
+        todo.append(
+            "nobody gets them again: `jsync consumer report STREAM` counts them"
+        )
+    state: State = "broken" if broken else "note" if notes else "ok"
+    words = "; ".join(notes) or f"{len(infos):,} streams, all with their replicas"
+    return Finding("streams", state, words, "; ".join(todo))
+
+
+def _stranded(streams: list[jsync.Stream]) -> Iterator[str]:
+    """The consumers with messages that the server never delivers again."""
+    for stream in streams:
+        if not stream.cached_info.state.consumer_count:
+            continue
+        consumers, _ = gathered(stream.consumers())
+        for consumer in consumers:
+            if count := stranded(consumer.cached_info):
+                yield f"{count:,} of consumer {consumer.name} of {stream.name}"
+
+
+def _few(names: list[str]) -> str:
+    more = f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else ""
+    return f"{', '.join(names[:_MAX_NAMES])}{more}"
 
 
 class _Rules(msgspec.Struct):
@@ -266,6 +347,7 @@ _REMOTE: Final[dict[str, Callable[[Any, jsync.Connection], Finding]]] = {
     "server": _server,
     "tls": _tls,
     "jetstream": _jetstream,
+    "streams": _streams,
     "permissions": _permissions,
 }
 

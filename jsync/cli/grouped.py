@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from .configuring import shown
+from .diagnosis import stranded
 from .output import Duration, Size
 from .values import brief
 
@@ -118,6 +119,7 @@ def consumer_sections(info: ConsumerInfo) -> dict[str, dict[str, object]]:
         "Acknowledgment Floor": _both(info.ack_floor, info.ts),
         "Outstanding Acks": _of(info.num_ack_pending, most),
         "Redelivered Messages": info.num_redelivered,
+        "Stranded Messages": stranded(info) or None,
         "Unprocessed Messages": info.num_pending,
         "Waiting Pulls": None if bound else _of(info.num_waiting, config.max_waiting),
         "Active Interest": bound,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from .completion import STREAM
+from .diagnosis import stranded
 from .listing import gathered
 from .output import Duration, Size, echo, is_terminal, write_json, write_table
 
@@ -50,6 +51,7 @@ _CONSUMER_COLUMNS: Final = (
     "ack floor",
     "api level",
     "replicas",
+    "stranded",
 )
 
 
@@ -120,7 +122,8 @@ def stream_report(
 def consumer_report(settings: Settings, stream: str, leaders: bool) -> None:
     """Compare the consumers of a stream.
 
-    The report has their lag, unacknowledged messages and redeliveries.
+    The report has their lag, unacknowledged messages and redeliveries. Stranded messages
+    have reached max_deliver: the server never delivers them again.
     """
     with settings.connect() as nc:
         js = settings.jetstream(nc)
@@ -239,6 +242,7 @@ def _consumer_row(info: ConsumerInfo, messages: int) -> Sequence[object]:
         info.ack_floor.stream_seq,
         _level(config.metadata),
         ", ".join(_replicas(info.cluster)),
+        stranded(info),
     ]
 
 
@@ -255,6 +259,7 @@ def _consumer_document(info: ConsumerInfo) -> dict[str, Any]:
         "ack_wait": info.config.ack_wait,
         "ack_pending": info.num_ack_pending,
         "redelivered": info.num_redelivered,
+        "stranded": stranded(info),
         "unprocessed": info.num_pending,
         "ack_floor": info.ack_floor.stream_seq,
         "api_level": int(_level(info.config.metadata)),

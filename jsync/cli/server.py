@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from .asking import confirm, force_option
+from .diagnosis import silent_servers
 from .family import Family
 from .local_server import run
 from .output import Size, echo, write_facts, write_json, write_table
@@ -61,14 +62,28 @@ server.add_command(run)
 @server.command("ls")
 @click.pass_obj
 def list_(settings: Settings) -> None:
-    """List the servers, with their load."""
+    """List the servers, with their load.
+
+    A server of JetStream's cluster that does not reply is in the list, too.
+    """
     with settings.connect() as nc:
-        found = _system(nc, settings).ping()
+        system = _system(nc, settings)
+        found = system.ping()
+        silent = silent_servers(system, [each.server.name for each in found])
     if settings.json:
-        write_json([_document(each.server, each.data) for each in found])
+        write_json(
+            [_document(each.server, each.data) for each in found]
+            + [
+                {"server": {"name": name, "cluster": cluster}, "data": None}
+                for name, cluster in silent.items()
+            ]
+        )
         return
     write_table(
-        ["name", "version", "cluster", "jetstream", "conns", "subs", "cpu", "mem"],
+        [
+            *("name", "version", "cluster", "jetstream", "conns", "subs", "cpu", "mem"),
+            "state",
+        ],
         [
             [
                 each.server.name,
@@ -79,8 +94,13 @@ def list_(settings: Settings) -> None:
                 each.data.subscriptions,
                 each.data.cpu,
                 Size(each.data.mem),
+                "ok",
             ]
             for each in found
+        ]
+        + [
+            [name, "", cluster, "yes", "", "", "", "", "no reply"]
+            for name, cluster in silent.items()
         ],
     )
 

@@ -8,9 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from jsync import connect
+
 from ..accounts import Permissions, password_config
 from ..liar import Said, lying
 from ..server.support import refusing_url
+from ..servers import wait_for
 from ..support.connection_faults import FakeServer
 from .processes import Process
 from .support import Jsync
@@ -94,6 +97,45 @@ def test_consumers_are_compared(jsync: Jsync, js: JetStream, stream: Stream) -> 
     found = jsync("consumer", "report", stream.name, "--json").json
     assert [each["unprocessed"] for each in found] == [4, 1]
     assert jsync("consumer", "report", "no-such").code == 3
+
+
+def test_messages_that_reached_max_deliver_are_reported(
+    own_server: StartServer,
+) -> None:
+    server = own_server()
+    run = Jsync(server)
+    with connect(server.url) as nc:
+        js = nc.jetstream()
+        stream = js.create_stream(name="ORDERS", subjects=["orders"])
+        consumer = stream.create_consumer(
+            durable_name="billing", max_deliver=2, ack_wait=0.1
+        )
+        for _ in range(4):
+            js.publish("orders")
+        assert "streams\t1 streams" in run("doctor", "streams").output
+
+        def report() -> tuple[int, int]:
+            (found,) = run("consumer", "report", "ORDERS", "--json").json
+            return found["stranded"], found["ack_pending"]
+
+        def delivered() -> int:
+            """Deliver messages, and acknowledge the fourth one alone."""
+            messages = list(consumer.fetch(10, timeout=0.3))
+            for msg in messages:
+                if msg.metadata.stream_sequence == 4:
+                    msg.ack_sync()
+            return len(messages)
+
+        wait_for(lambda: delivered() == 0)
+        wait_for(lambda: report() == (3, 0))
+    assert run("consumer", "report", "ORDERS").rows[0][-1] == "3"
+    assert "Stranded" not in run("stream", "info", "ORDERS").output
+    ended = run("doctor", "streams")
+    assert ended.code == 0
+    assert (
+        "note\tstreams\tmessages that reached max_deliver: 3 of consumer billing"
+        in (ended.output)
+    )
 
 
 def test_the_servers_of_a_cluster_and_its_leaders_are_shown(

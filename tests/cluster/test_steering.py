@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 from typing import TYPE_CHECKING
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 import jsync
 from jsync import errors
 
+from ..cli.support import Jsync
 from ..servers import Cluster, wait_for
 
 if TYPE_CHECKING:
@@ -26,6 +28,7 @@ accounts {
 system_account: SYS
 no_auth_user: app
 """
+PARTS = ("server", "jetstream", "streams")
 
 
 @pytest.fixture
@@ -159,3 +162,43 @@ def test_a_trace_passes_the_servers_of_a_cluster(cluster: Cluster) -> None:
             far.client_id,
             farther.client_id,
         }
+
+
+def test_the_command_shows_servers_that_are_away(steered: Cluster) -> None:
+    urls = ",".join(steered.urls)
+    with jsync.connect(steered.urls) as nc:
+        js = nc.jetstream(timeout=30)
+        js.create_stream(name="ORDERS", subjects=["orders"], num_replicas=3)
+
+    def listed() -> dict[str, str]:
+        run = Jsync(next(each for each in steered.servers if each.is_running))
+        ended = run("--user", "admin", "--password", "x", "server", "ls")
+        return {row[0]: row[-1] for row in ended.rows}
+
+    def told(*parts: str) -> dict[str, tuple[str, str, str]]:
+        ended = Jsync()("--server", urls, "doctor", *parts, "--json")
+        checks = json.loads(ended.output)["checks"]
+        return {
+            each["part"]: (each["state"], each["says"], each["do"]) for each in checks
+        }
+
+    assert set(listed().values()) == {"ok"}
+    wait_for(lambda: {state for state, *_ in told(*PARTS).values()} == {"ok"}, 120)
+    steered.servers[2].kill()
+    assert listed() == {"node-1": "ok", "node-2": "ok", "node-3": "no reply"}
+    found = told("server")
+    assert found["server"][0] == "note"
+    assert (
+        f"cannot connect to 127.0.0.1:{steered.servers[2].port}" in found["server"][1]
+    )
+    wait_for(lambda: "node-3 is away" in told("streams")["streams"][1], 120)
+    assert told("streams")["streams"][0] == "note"
+    steered.servers[1].kill()
+    wait_for(lambda: told("jetstream")["jetstream"][0] == "broken", 120)
+    found = told(*PARTS)
+    assert found["server"][0] == "note"
+    for part in ("jetstream", "streams"):
+        assert found[part][0] == "broken"
+        assert "more than half of the servers" in found[part][2]
+    names = {"node-1": "ok", "node-2": "no reply", "node-3": "no reply"}
+    assert listed() == names

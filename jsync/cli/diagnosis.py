@@ -1,0 +1,65 @@
+"""What is wrong with streams, consumers and servers, from their infos."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from jsync import ConsumerInfo, StreamInfo
+    from jsync.models import PeerInfo
+    from jsync.system import System
+
+_SILENT_SECONDS: Final = 5.0
+"""A server that sends nothing for so long is away. Servers in a group send every second, but
+they call another one offline only after half a minute."""
+
+
+def stranded(info: ConsumerInfo) -> int:
+    """The messages that reached `max_deliver`, at least: the server never delivers them again.
+
+    The server counts them as redelivered until somebody acknowledges them, which nobody does.
+    Messages that are under way can be among the redelivered ones, too.
+    """
+    if (info.config.max_deliver or 0) <= 0:
+        return 0
+    return max(0, info.num_redelivered - info.num_ack_pending)
+
+
+def leaderless(infos: Iterable[StreamInfo]) -> Iterator[str]:
+    """The names of the streams without a leader."""
+    for info in infos:
+        if info.cluster and info.cluster.name and not info.cluster.leader:
+            yield info.config.name or ""
+
+
+def is_away(peer: PeerInfo) -> bool:
+    """Whether a server that holds a replica does not answer its leader."""
+    return peer.offline or (not peer.current and peer.active > _SILENT_SECONDS)
+
+
+def replicas_away(infos: Iterable[StreamInfo]) -> Counter[str]:
+    """The servers that are away, and how many streams have a replica there."""
+    return Counter(
+        peer.name
+        for info in infos
+        for peer in (info.cluster.replicas if info.cluster else None) or []
+        if is_away(peer)
+    )
+
+
+def silent_servers(system: System, replied: Iterable[str]) -> dict[str, str | None]:
+    """The servers of JetStream's cluster that did not reply, each with the cluster's name.
+
+    Blocks. Servers without JetStream are not known to anybody once they are away.
+    """
+    names = set(replied)
+    return {
+        peer.name: group.name
+        for reply in system.jsz()
+        if (group := reply.data.meta_cluster) is not None
+        for peer in group.replicas or []
+        if peer.name and peer.name not in names
+    }
