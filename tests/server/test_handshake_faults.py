@@ -79,7 +79,7 @@ OTHER_WORDS = [
 ]
 FATAL = [
     *(b"-ERR '%s'\r\n" % words.encode() for words in FATAL_WORDS),
-    *(b"INFO nonsense\r\n", b'INFO {"version": 7}\r\n', b"INFO \r\n", b"INFO\r\n"),
+    *(b"INFO nonsense\r\n", b"INFO [7]\r\n", b"INFO \r\n", b"INFO\r\n"),
     *(b"NONSENSE\r\n", b"PONG\n", b"MSG a 1 -1\r\n", b"MSG a 1 2\r\nabXY"),
     *(b"HTTP/1.1 400 Bad Request\r\n\r\n", b"\x16\x03\x01\x02\x00", b"\x00\xff\r\n"),
     *(b"-ERR 'half a li", b"M", b""),
@@ -89,6 +89,7 @@ HARMLESS = [
     INFO,
     INFO.replace(b"}", b', "ldm": true}'),
     INFO.replace(b"}", b', "connect_urls": ["127.0.0.1:1"]}'),
+    INFO.replace(b"}", b', "go": 7, "cluster": null}'),
     INFO + b"PING\r\n+OK\r\n",
 ]
 
