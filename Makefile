@@ -14,7 +14,7 @@ SERVERS := $(foreach line,2.10 2.11 2.12 2.14.0 2.14 2.15,.cache/nats-server/$(l
 
 # Over WebSocket go all tests of consumers, subscriptions and core NATS, and those of buckets,
 # objects and services except their faults, locks and domains. Single tests that cannot say
-# why in their mark `line`. Of the other files in tests/server
+# why in their mark `line`. With QUICK=1 only those marked quick. Of the other files in tests/server
 # - ordered, groups and the rest of JetStream are about answers of the server, which consume/
 #   and subscribe/ get by the same way,
 # - test_tls, test_certificates, test_dialers and test_proxy_protocol are about the line
@@ -37,15 +37,16 @@ OVER_WEBSOCKET := $(addprefix tests/server/,consume subscribe $(addsuffix .py,\
 	$(addprefix services/test_,control endpoints ending overload)))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo java tmux prometheus haproxy buildah go clients jars servers quick quick-tests test bulk fault fault-spark image websocket lint types unit docs dist bench bench-spark bench-scale bench-threads sanitize tsan wine wine-quick fuzz clean
+.PHONY: help demo java tmux prometheus haproxy buildah go clients interop jars servers quick quick-tests test bulk rest fault fault-spark image websocket lint types unit docs dist bench bench-spark bench-scale bench-threads sanitize tsan wine wine-quick fuzz clean
 
 help:
 	@echo 'make demo      336,776 flights into JetStream and out again, by Spark too where Java is'
 	@echo 'make quick     lint, types, the unit tests and the quick server tests: 3 minutes'
 	@echo 'make test      lint, types, docs and the tests, on each Python found here'
 	@echo 'make servers   a nats-server of each line, for the tests of versions'
-	@echo 'make clients   a small program of each other client, for the tests beside them'
-	@echo 'make bulk      the many cases of server features, and the rest of the tests on the newest Python'
+	@echo 'make interop   the tests beside all other clients, whose programs it builds: 5 minutes, once'
+	@echo 'make bulk      the many cases of server features'
+	@echo 'make rest      the rest of the server tests on the newest Python, before a release'
 	@echo 'make fault     the long fault campaigns (JSYNC_FAULT_SECONDS=120 each, JSYNC_FAULT_SEED=date)'
 	@echo 'make fault-spark  each fault of the Spark campaigns twenty times: an hour or more'
 	@echo 'make image     the image of examples/cluster, built and run without a registry'
@@ -115,6 +116,9 @@ clients: go
 	@scripts/need-clients
 	$(VENV)/bin/python -m tests.interop.clients
 
+interop: clients
+	scripts/run-tests interop $(VENV) -n 2 --dist loadfile -m 'not bulk or clients' tests/interop
+
 # The package cannot be imported with a new setuptools; its data can be read as a file.
 $(FLIGHTS): | $(VENV)/bin/python
 	@mkdir -p .cache
@@ -151,12 +155,15 @@ quick-tests: $(VENV)/.test
 
 test bulk fault fault-spark image: export JAVA_HOME = $(shell scripts/need-java 2>/dev/null)
 # Each of lint, types and docs keeps one core busy.
-test: java tmux prometheus haproxy clients $(VENV)/.test $(VENV)/.spark jars servers
+test: java tmux prometheus haproxy go $(VENV)/.test $(VENV)/.spark jars servers
 	$(MAKE) --no-print-directory -j 3 --output-sync lint types docs
 	VENV=$(VENV) scripts/test-pythons
 
 bulk: java go $(VENV)/.test $(VENV)/.spark jars servers
 	VENV=$(VENV) scripts/test-pythons bulk
+
+rest: $(VENV)/.test
+	VENV=$(VENV) scripts/test-pythons rest
 
 fault: java $(VENV)/.test $(VENV)/.spark jars servers
 	JSYNC_FAULT_SECONDS=$(or $(JSYNC_FAULT_SECONDS),120) scripts/run-tests fault $(VENV) \
@@ -173,7 +180,7 @@ fault-spark: java $(VENV)/.test $(VENV)/.spark
 
 websocket: $(VENV)/.test
 	JSYNC_TESTS_OVER=websocket scripts/run-tests websocket $(VENV) -n 4 --dist loadfile \
-		-m 'not bulk and not fault and not line' $(OVER_WEBSOCKET)
+		-m '$(if $(QUICK),quick and )not bulk and not fault and not line' $(OVER_WEBSOCKET)
 
 lint: $(VENV)/.test
 	$(VENV)/bin/ruff check .

@@ -18,7 +18,9 @@ from ..servers import wait_for
 from .clients import CLIENTS, Peer, PeerError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
+
+    from _pytest.mark.structures import ParameterSet
 
     from jsync.server import LocalServer
 
@@ -29,7 +31,16 @@ KEYS = ["a", "a.b.c", "with/slash", "x=1", "under_score-dash", "9"]
 VALUES = [b"", b"x", bytes(range(256)), b"\r\nMSG a 1 1\r\n", b"x" * 70_000]
 LINKS = ["natsio", "nats.go", "async-nats", "jnats", "nats.js"]
 GROUPS = ["natsio", "nats.go"]
+AT_HAND = ["nats-py", "nats.go"]
+"""The programs that every run has. `make interop` builds the others."""
 DATA = bytes(range(256)) * 5
+
+
+def programs(names: Iterable[str]) -> list[ParameterSet]:
+    return [
+        pytest.param(n, marks=() if n in AT_HAND else pytest.mark.clients)
+        for n in names
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +53,7 @@ def peers(server: LocalServer) -> Iterator[dict[str, Peer]]:
             pass
 
 
-@pytest.fixture(params=CLIENTS)
+@pytest.fixture(params=programs(CLIENTS))
 def peer(
     request: pytest.FixtureRequest, server: LocalServer, peers: dict[str, Peer]
 ) -> Peer:
@@ -176,7 +187,7 @@ def test_a_time_to_live_ends_the_value_for_both(bucket: Bucket) -> None:
     wait_for(lambda: kv.status().values == 0, LONG)
 
 
-@pytest.mark.parametrize("peer", GROUPS, indirect=True)
+@pytest.mark.parametrize("peer", programs(GROUPS), indirect=True)
 @pytest.mark.parametrize("codec", ["path", "base64"])
 def test_each_reads_the_encoded_keys_of_the_other(
     js: jsync.JetStream, peer: Peer, unique: str, codec: str
@@ -309,7 +320,7 @@ def test_each_changes_and_deletes_the_objects_of_the_other(store: Store) -> None
     assert objects.info("b", include_deleted=True).deleted
 
 
-@pytest.mark.parametrize("peer", LINKS, indirect=True)
+@pytest.mark.parametrize("peer", programs(LINKS), indirect=True)
 def test_each_follows_the_links_of_the_other(store: Store) -> None:
     objects, ask = store.store, store.ask
     objects.put("a", DATA)
@@ -489,7 +500,7 @@ def test_each_reads_and_cancels_the_schedules_of_the_other(
     js.delete_stream(unique)
 
 
-@pytest.mark.parametrize("peer", GROUPS, indirect=True)
+@pytest.mark.parametrize("peer", programs(GROUPS), indirect=True)
 def test_each_reads_and_changes_the_groups_of_the_other(
     js: jsync.JetStream, peer: Peer, unique: str
 ) -> None:
