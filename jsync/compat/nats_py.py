@@ -27,7 +27,7 @@ from ..errors import (
     TimeoutError as LateError,
 )
 from ..jetstream import management
-from ..jetstream.consumer import Consumer
+from ..jetstream.consumer import Consumer, fetch_available
 from ..jetstream.pulls.engine import fetch_request
 from ..jetstream.push.engine import Ownership
 from ..jetstream.push.ownership import OwnConsumer
@@ -49,6 +49,7 @@ from ..jetstream.push.wanted import (
     ordered_wanted,
     pull_wanted,
     push_wanted,
+    warn_of_deletion,
 )
 
 if TYPE_CHECKING:
@@ -95,6 +96,7 @@ class Subscribing:
         ordered: bool = False,
         consumer: str | None = None,
         bind: bool = False,
+        keep: bool | None = None,
         heartbeat_patience: Seconds | None = None,
         on_error: Callable[[Exception], object] | None = None,
         timeout: Seconds | None = None,
@@ -120,8 +122,9 @@ class Subscribing:
 
         A new consumer has the subject as its filter. With flow control and without
         heartbeats it gets heartbeats every 5 seconds. If this call created the
-        consumer, `unsubscribe`, `drain` and `Connection.drain` delete it. To keep it,
-        create it with `create_consumer` first.
+        consumer, `unsubscribe`, `drain` and `Connection.drain` delete it, unless you
+        pass `keep=True`. The creation of a durable consumer without `keep` therefore
+        emits a `RuntimeWarning`.
 
         An existing consumer must match, and is never changed. The call blocks. (ADR-15)
 
@@ -148,6 +151,8 @@ class Subscribing:
             ordered: Read in exact order.
             consumer: The name of an existing consumer.
             bind: The `durable` consumer must exist.
+            keep: Whether a durable consumer that this call creates stays on the server
+                after the end of the subscription. Default: it does not.
             heartbeat_patience: Seconds without any message until `on_error` gets a
                 `MissedHeartbeatError`. Default: three heartbeats.
             on_error: Called on the connection's callback thread. Default: the
@@ -198,6 +203,7 @@ class Subscribing:
                 "inactive_threshold": inactive_threshold,
                 **fields,
             },
+            keep,
         )
         if ordered or ordered_consumer:
             wanted = ordered_wanted(call)
@@ -271,6 +277,7 @@ class Subscribing:
         *,
         consumer: str | None = None,
         bind: bool = False,
+        keep: bool | None = None,
         timeout: Seconds | None = None,
         **fields: Any,
     ) -> PullSubscription:
@@ -279,7 +286,9 @@ class Subscribing:
         This is the call of nats-py. In new code, use `Stream.create_consumer`. A new
         consumer has the ack policy `explicit`. If the `consumer` cannot be looked up,
         the call continues, and the first `fetch` raises `NoRespondersError` if there is
-        none.
+        none. If this call created the consumer, `unsubscribe`, `drain` and
+        `Connection.drain` delete it, unless you pass `keep=True`. The creation of a
+        durable consumer without `keep` therefore emits a `RuntimeWarning`.
 
         If two programs create the same durable consumer at almost the same moment, both
         count as its creator, and the `unsubscribe` of each deletes it. (ADR-15)
@@ -295,6 +304,8 @@ class Subscribing:
             inbox_prefix: Has no effect: give `inbox_prefix` to `jsync.connect`.
             consumer: The name of an existing consumer.
             bind: The `durable` consumer must exist.
+            keep: Whether a durable consumer that this call creates stays on the server
+                after the end of the subscription. Default: it does not.
             timeout: Seconds to wait for each request. Default: the context's.
             **fields: Further fields of `ConsumerConfig`: `ack_wait=60`.
 
@@ -313,7 +324,9 @@ class Subscribing:
         check_call(None, None, None, pending_msgs_limit, pending_bytes_limit)
         if inbox_prefix is not None:
             raise ConfigError("inbox_prefix: give it to jsync.connect, for all inboxes")
-        call = Call(subject, stream, None, durable, consumer, bind, config, fields)
+        call = Call(
+            subject, stream, None, durable, consumer, bind, config, fields, keep
+        )
         return _pull_subscribe(self._api, pull_wanted(call), timeout)
 
     def pull_subscribe_bind(
@@ -372,6 +385,7 @@ def _pull_subscribe(
         unknown = Consumer(api, stream, name)
         return PullSubscription(api, unknown, created=False, timeout=timeout)
     if info is None:
+        warn_of_deletion(wanted)
         begun = monotonic()
         try:
             info = management.put_consumer(
@@ -383,7 +397,8 @@ def _pull_subscribe(
     if not created:
         check_existing(wanted, info)
     consumer = Consumer(api, stream, info.name, info)
-    return PullSubscription(api, consumer, created=created, timeout=timeout)
+    owned = created and not wanted.keep
+    return PullSubscription(api, consumer, created=owned, timeout=timeout)
 
 
 class PullSubscription(Unsubscribing, Single):
@@ -449,9 +464,8 @@ class PullSubscription(Unsubscribing, Single):
     ) -> list[JetStreamMsg]:
         """Pull messages. Blocks until there is at least one.
 
-        If the stream has messages now, the call returns them at once, even if they are
-        fewer than `batch`. Otherwise it waits until the batch is full or the time is
-        over.
+        If the stream has messages now, the call returns them immediately, even if they
+        are fewer than `batch`. Otherwise it waits for the first message, as nats-py does.
 
         Args:
             batch: The most messages to return.
@@ -490,22 +504,26 @@ class PullSubscription(Unsubscribing, Single):
     ) -> list[JetStreamMsg]:
         self._check_active()
         end = monotonic() + (inf if timeout is None else timeout)
-        left = min(end - monotonic(), _LONGEST)
-        if batch > 1:
-            pull = self._consumer.fetch_nowait(batch, timeout=left)
-            if msgs := self._take(pull):
-                return msgs
+        refused = False
         while True:
-            left = max(_SHORTEST, min(end - monotonic(), _LONGEST))
+            begin = monotonic()
+            left = max(_SHORTEST, min(end - begin, _LONGEST))
             # The remaining time may be too short to notice a missing heartbeat.
             beat = 0.0 if heartbeat is not None and heartbeat * 2 > left else heartbeat
-            pull = self._consumer.fetch(batch, timeout=left, idle_heartbeat=beat)
+            if refused:  # by a server that has messages, which other pulls wait for
+                pull = self._consumer.fetch(1, timeout=left, idle_heartbeat=beat)
+            else:
+                pull = fetch_available(
+                    self._consumer, batch, timeout=left, idle_heartbeat=beat
+                )
             if msgs := self._take(pull):
                 return msgs
             if pull.error is not None:
                 raise LateError(f"no message: {pull.error}") from pull.error
-            if monotonic() >= end:
+            now = monotonic()
+            if now >= end:
                 raise LateError(f"no message within {timeout} s")
+            refused = not refused and now < begin + left
             self._check_active()
 
     def _check_active(self) -> None:

@@ -140,7 +140,7 @@ APIError
     ├── JetStreamUnavailableError     for the moment
     │   └── StreamOfflineError  ConsumerOfflineError
     ├── RequiredAPILevelError
-    ├── BadRequestError
+    ├── InvalidRequestError
     │   └── InvalidJSONError  PedanticError
     ├── InvalidStreamConfigError
     │   └── StreamLimitExceededError
@@ -205,7 +205,6 @@ from .api import (
     AtomicPublishTooLargeBatchError as AtomicPublishTooLargeBatchError,
     AtomicPublishTooManyInflightError as AtomicPublishTooManyInflightError,
     AtomicPublishUnsupportedHeaderError as AtomicPublishUnsupportedHeaderError,
-    BadRequestError as BadRequestError,
     BatchPublishDisabledError as BatchPublishDisabledError,
     BatchPublishError as BatchPublishError,
     BatchPublishInvalidBatchIDError as BatchPublishInvalidBatchIDError,
@@ -226,6 +225,7 @@ from .api import (
     InsufficientResourcesError as InsufficientResourcesError,
     InvalidConsumerConfigError as InvalidConsumerConfigError,
     InvalidJSONError as InvalidJSONError,
+    InvalidRequestError as InvalidRequestError,
     InvalidResetError as InvalidResetError,
     InvalidStreamConfigError as InvalidStreamConfigError,
     JetStreamNotEnabledError as JetStreamNotEnabledError,

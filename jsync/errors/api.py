@@ -142,7 +142,7 @@ class RequiredAPILevelError(APIError, err_codes=(10185,)):
     """The API level of the server is below the `Nats-Required-Api-Level` of the request."""
 
 
-class BadRequestError(
+class InvalidRequestError(
     APIError,
     err_codes=(
         *(10003, 10038, 10056, 10193),
@@ -152,14 +152,14 @@ class BadRequestError(
     """The server did not understand the request, or its parts contradict each other."""
 
 
-class InvalidJSONError(BadRequestError, err_codes=(10025,)):
+class InvalidJSONError(InvalidRequestError, err_codes=(10025,)):
     """The server could not read the JSON of the request.
 
     Servers from 2.12 on answer this for fields that are newer than they are.
     """
 
 
-class PedanticError(BadRequestError, err_codes=(10157,)):
+class PedanticError(InvalidRequestError, err_codes=(10157,)):
     """In pedantic mode, the server rejects values that it would correct otherwise."""
 
 

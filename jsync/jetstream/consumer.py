@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from .._fast import Pin
 from ..checks import call, callback as check_callback, count, seconds, word
 from ..errors import TimeoutError as LateError
@@ -506,6 +508,23 @@ class Consumer(ManagedConsumer):
 
     def __repr__(self) -> str:
         return f"<Consumer {self.name!r} of {self.stream_name!r}>"
+
+
+def fetch_available(
+    consumer: Consumer,
+    max_messages: int,
+    *,
+    timeout: float,
+    idle_heartbeat: float | None,
+) -> Batch:
+    """Pull the messages that the stream has now, or else wait for the first one.
+
+    The server ends the pull behind the last message that it has. It refuses the pull at
+    once if messages wait, but not for as many as other pulls have requested.
+    """
+    request = fetch_request(max_messages, None, timeout, idle_heartbeat)
+    source = consumer._source(None, None, None, None)
+    return Batch(SinglePull(source, replace(request, no_wait=True), timeout))
 
 
 def consume_held(

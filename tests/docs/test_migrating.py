@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 import re
 import subprocess
 import sys
@@ -39,6 +40,10 @@ PAIRS = {
     for title, text in SECTIONS.items()
     if "```" in text
 }
+
+SERVER_ERRORS: dict[str, tuple[int, str, str]] = json.loads(
+    (Path(__file__).parents[1] / "unit/server_errors.json").read_text()
+)
 
 THINGS: dict[str, Any] = {
     "jsync": jsync,
@@ -150,6 +155,17 @@ def test_the_tables_have_every_option_and_every_error_of_nats_py() -> None:
         if inspect.isclass(kind) and kind.__module__ == module.__name__
     }
     assert listed == theirs
+
+
+def test_errors_of_the_same_name_catch_as_much() -> None:
+    for number, ours in errors.APIError.by_err_code.items():
+        code, _, words = SERVER_ERRORS[str(number)]
+        reply = {"code": code, "err_code": number, "description": words}
+        with pytest.raises(nats.js.errors.APIError) as caught:
+            nats.js.errors.APIError.from_error(reply)
+        for theirs in caught.type.__mro__[:-3]:
+            same = getattr(errors, theirs.__name__, ours)
+            assert issubclass(ours, same), (number, theirs, ours)
 
 
 def test_every_replacement_exists() -> None:

@@ -281,13 +281,13 @@ def test_requests_that_the_server_cannot_read_raise_bad_request(
     js.create_stream(name=unique)
     with pytest.raises(errors.InvalidJSONError) as refusal:
         ask(nc, f"STREAM.CREATE.{unique}", {"name": 1})
-    assert isinstance(refusal.value, errors.BadRequestError)
+    assert isinstance(refusal.value, errors.InvalidRequestError)
     for subject, body in (
         (f"STREAM.MSG.GET.{unique}", None),
         (f"STREAM.CREATE.{unique}", {"name": "another"}),
         (f"CONSUMER.INFO.{unique}.d", {"a": "body"}),
     ):
-        with pytest.raises(errors.BadRequestError):
+        with pytest.raises(errors.InvalidRequestError):
             ask(nc, subject, body)
 
 

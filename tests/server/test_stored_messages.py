@@ -507,9 +507,11 @@ def test_the_statuses_of_direct_gets_are_errors_of_their_own(
         assert str(msg.status_text) in str(error)
         return error
 
-    assert isinstance(answer(None), errors.BadRequestError)
-    assert isinstance(answer("no object"), errors.BadRequestError)
-    assert isinstance(answer({"seq": 1, "last_by_subj": "a"}), errors.BadRequestError)
+    assert isinstance(answer(None), errors.InvalidRequestError)
+    assert isinstance(answer("no object"), errors.InvalidRequestError)
+    assert isinstance(
+        answer({"seq": 1, "last_by_subj": "a"}), errors.InvalidRequestError
+    )
     assert isinstance(answer({"seq": 9}), errors.MessageNotFoundError)
     assert isinstance(answer({"multi_last": ["no"]}), errors.MessageNotFoundError)
     level = {"Nats-Required-Api-Level": "9999"}

@@ -309,9 +309,9 @@ def test_a_message_that_went_between_lookup_and_read_is_asked_for_again() -> Non
 @pytest.mark.parametrize(
     ("line", "kind"),
     [
-        ("408 Empty Request", errors.BadRequestError),
-        ("408 Malformed Request", errors.BadRequestError),
-        ("408 Bad Request", errors.BadRequestError),
+        ("408 Empty Request", errors.InvalidRequestError),
+        ("408 Malformed Request", errors.InvalidRequestError),
+        ("408 Bad Request", errors.InvalidRequestError),
         ("412 Required Api Level", errors.RequiredAPILevelError),
         ("413 Too Many Results", errors.TooManyResultsError),
         ("500 something broke", errors.DirectGetError),

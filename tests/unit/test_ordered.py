@@ -345,7 +345,7 @@ def test_behind_the_last_messages_no_consumer_is_taken_for_stuck() -> None:
     ("error", "final"),
     [
         (errors.StreamNotFoundError("gone", code=404, err_code=10059), True),
-        (errors.BadRequestError("bad", code=400, err_code=10003), True),
+        (errors.InvalidRequestError("bad", code=400, err_code=10003), True),
         (errors.MaximumConsumersError("many", code=400, err_code=10026), False),
         (errors.JetStreamNotEnabledError("off", code=503, err_code=10076), False),
         (errors.APIError("no quorum", code=503, err_code=10008), False),

@@ -48,7 +48,7 @@ class PullRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     def within(self, seconds: float) -> PullRequest:
         """The same with an earlier end; without heartbeats that it is too short for."""
         expires = round(seconds * NANOSECONDS)
-        if self.no_wait or expires >= self.expires:
+        if expires >= self.expires:
             return self
         heartbeat = self.idle_heartbeat if self.idle_heartbeat * 2 <= expires else 0
         return msgspec.structs.replace(self, expires=expires, idle_heartbeat=heartbeat)

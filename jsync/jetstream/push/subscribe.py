@@ -15,7 +15,7 @@ from ...errors import (
 )
 from .. import management
 from .subscription import PushSubscription
-from .wanted import check_existing
+from .wanted import check_existing, warn_of_deletion
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -44,6 +44,7 @@ def subscribe(
     stream = find_stream(api, wanted, timeout)
     info = look_up(api, stream, wanted, timeout)
     if info is None:
+        warn_of_deletion(wanted)
         return _create_and_subscribe(api, stream, wanted, reader, timeout)
     check_existing(wanted, info)
     sub = _open(api, info.config.deliver_subject or "", wanted, reader, timeout)
@@ -106,7 +107,8 @@ def _create_and_subscribe(
             info = management.consumer_info(api, stream, wanted.name, timeout)
             check_existing(wanted, info, raced=True)
             sub.rebind(info.config.deliver_subject or "", queue=wanted.queue)
-        sub.bind(info, created=created, heartbeat_patience=reader.heartbeat_patience)
+        owned = created and not wanted.keep
+        sub.bind(info, created=owned, heartbeat_patience=reader.heartbeat_patience)
     except BaseException:
         sub.abandon()
         raise

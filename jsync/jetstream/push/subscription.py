@@ -153,7 +153,7 @@ class PushSubscription(Unsubscribing, Backlog[JetStreamMsg]):
     ) -> None:
         """This is the consumer: hand its messages over from now on.
 
-        One that was `created` for this subscription is deleted with it. The heartbeat
+        One that was `created` for this subscription alone is deleted with it. The heartbeat
         alarm is raised after `heartbeat_patience` seconds, by default three heartbeats.
         """
         self._delivery.bind(info, created=created, patience=heartbeat_patience)

@@ -7,11 +7,12 @@ says.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from ...checks import callback as check_callback, whole
+from ...checks import callback as check_callback, flag, whole
 from ...errors import (
     ConfigError,
     ConfigMismatchError,
@@ -86,6 +87,7 @@ class Call:
     """A `ConsumerConfig`, a mapping, or something with `as_dict()`."""
     fields: Mapping[str, Any] = field(default_factory=dict)
     """Fields of the configuration, by themselves; None is not given."""
+    keep: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +106,8 @@ class Wanted:
     """To create it with."""
     asked: frozenset[str]
     """The fields of `config` that the caller has given, which have to be as they are."""
+    keep: bool | None = None
+    """Whether a consumer that is created outlasts the subscription. None: not given."""
 
 
 def check_call(
@@ -165,6 +169,7 @@ def ordered_wanted(call: Call) -> Wanted:
         "durable": call.durable or given.durable_name,
         "consumer": call.consumer,
         "bind": call.bind,
+        "keep": call.keep,
     }
     for what, value in names.items():
         if value:
@@ -221,6 +226,9 @@ def _wanted(
         name = durable = queue
     elif name is not None:
         check_name(name, "consumer" if consumer else "durable")
+    keep = None if call.keep is None else flag(call.keep, "keep")
+    if keep and name is None:
+        raise ConfigError("keep: only for a consumer with a name: give durable too")
     if not given.filter_subjects:
         given = given.replace(filter_subject=subject)
     if given.name not in (None, durable or given.name):
@@ -236,6 +244,7 @@ def _wanted(
         queue=queue,
         config=given,
         asked=asked,
+        keep=keep,
     )
 
 
@@ -318,6 +327,20 @@ def _check_start(given: ConsumerConfig) -> None:
             raise ConfigError(f"{name}: only with deliver_policy={policy!r}")
         if not value and given.deliver_policy == policy:
             raise ConfigError(f"deliver_policy {policy!r}: from where? Give {name} too")
+
+
+def warn_of_deletion(wanted: Wanted) -> None:
+    """Warn that a durable consumer, about to be created, goes with its subscription.
+
+    Two calls are between this one and the program.
+    """
+    if wanted.keep is None and wanted.config.durable_name is not None:
+        warnings.warn(
+            f"this call creates the durable consumer {wanted.name!r}, so the end of the "
+            "subscription deletes it: pass keep=True to keep it, or keep=False",
+            RuntimeWarning,
+            stacklevel=4,
+        )
 
 
 # The consumer that is there -----------------------------------------------------------

@@ -24,8 +24,8 @@ def test_every_call_of_the_workflow_in_a_forked_child_raises(
     js = nc.jetstream()
     stream = js.create_stream(name=subject, subjects=["js." + subject])
     js.publish("js." + subject, b"1")
-    pushed = js.subscribe("js." + subject, durable="pushed")
-    pulled = js.pull_subscribe("js." + subject, "pulled")
+    pushed = js.subscribe("js." + subject, durable="pushed", keep=False)
+    pulled = js.pull_subscribe("js." + subject, "pulled", keep=False)
     while not pushed.pending:
         time.sleep(0.001)
     calls = {

@@ -42,7 +42,9 @@ def test_fetch_returns_a_list_of_the_available_messages_without_waiting_for_more
     assert [msg.data for msg in sub.fetch(10, timeout=LONG)] == [b"1", b"2", b"3", b"4"]
     pulls = [request for request in wire.requests if "MSG.NEXT" in request]
     assert len(pulls) == 2
-    assert wire.payload("CONSUMER.MSG.NEXT") == {"batch": 10, "no_wait": True}
+    payload = wire.payload("CONSUMER.MSG.NEXT")
+    assert (payload["batch"], payload["no_wait"]) == (10, True)
+    assert payload["expires"] > 0  # it waits for the first message, if there is none
     assert (sub.delivered, sub.pending_msgs, sub.pending_bytes) == (5, 0, 0)
 
 
@@ -58,14 +60,34 @@ def test_fetch_waits_for_the_first_message_when_there_is_none(
         msg.ack_sync()
 
 
-def test_fetch_of_several_waits_until_it_is_full_once_it_waits(
+def test_a_waiting_fetch_returns_with_its_first_message(
     js: jsync.JetStream, sub: jsync.PullSubscription, stream: jsync.Stream, subject: str
 ) -> None:
-    fetching = Thread(sub.fetch, 2, LONG)
-    wait_for(lambda: waiting(stream) == 1)
-    js.publish(subject, b"1")
-    js.publish(subject, b"2")
-    assert [msg.data for msg in fetching.result()] == [b"1", b"2"]
+    for timeout in (LONG, None):
+        fetching = Thread(sub.fetch, 100, timeout)
+        wait_for(lambda: waiting(stream) == 1)
+        js.publish(subject, b"late")
+        assert [msg.data for msg in fetching.result()] == [b"late"]
+        assert waiting(stream) == 0
+
+
+def test_a_refused_fetch_waits_for_one_message(
+    js: jsync.JetStream, stream: jsync.Stream, subject: str, wire: Wire
+) -> None:
+    consumer = stream.create_consumer(durable_name="worker", max_ack_pending=1)
+    for number in (1, 2):
+        js.publish(subject, b"%d" % number)
+    held = consumer.next(SOON)
+    with jsync.connect(wire.url) as nc:
+        sub = nc.jetstream().pull_subscribe_bind("worker", stream.name)
+        # While more messages are requested than wait, the server refuses another pull.
+        other = consumer.fetch(10, timeout=LONG)
+        fetching = Thread(sub.fetch, 5, LONG)
+        wait_for(lambda: waiting(stream) == 2)
+        assert wire.payload("CONSUMER.MSG.NEXT")["batch"] == 1
+        other.close()
+        held.ack_sync()
+        assert [msg.data for msg in fetching.result()] == [b"2"]
 
 
 @pytest.mark.parametrize("batch", [1, 10])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import queue
+import warnings
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -66,6 +67,51 @@ def test_a_consumer_that_was_there_is_left_alone(
         sub = js.subscribe(subject, durable="old")
         getattr(sub, end)()
         assert there(stream) == ["old"]
+
+
+def test_a_durable_to_be_deleted_is_announced(
+    js: jsync.JetStream, stream: jsync.Stream, subject: str
+) -> None:
+    for subscribe in (js.subscribe, js.pull_subscribe):
+        with pytest.warns(RuntimeWarning, match="'new', .* keep=True") as told:
+            sub = subscribe(subject, durable="new")
+        assert told[0].filename == __file__
+        sub.unsubscribe()
+        assert there(stream) == []
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            with pytest.raises(RuntimeWarning, match="deletes it"):
+                subscribe(subject, durable="new")
+            assert there(stream) == []
+            subscribe(subject, durable="new", keep=False).unsubscribe()
+            subscribe(subject).unsubscribe()
+    with pytest.warns(RuntimeWarning, match="'workers', .* keep=True"):
+        js.subscribe(subject, queue="workers").drain()
+
+
+@pytest.mark.parametrize("end", ["unsubscribe", "drain", "connection", "collected"])
+def test_keep_outlasts_the_subscription(
+    server: LocalServer, stream: jsync.Stream, subject: str, end: str
+) -> None:
+    with jsync.connect(server.url) as nc:
+        js = nc.jetstream()
+        for name, subscribe in (("a", js.subscribe), ("b", js.pull_subscribe)):
+            sub = subscribe(subject, durable=name, keep=True)
+            if end == "collected":
+                del sub
+            elif end != "connection":
+                getattr(sub, end)()
+        gc.collect()
+    assert there(stream) == ["a", "b"]
+
+
+def test_keep_is_for_consumers_with_a_name(js: jsync.JetStream, subject: str) -> None:
+    for arguments in ({"keep": True}, {"keep": "yes", "durable": "a"}):
+        for subscribe in (js.subscribe, js.pull_subscribe):
+            with pytest.raises(errors.ConfigError, match="keep"):
+                subscribe(subject, **arguments)
+    with pytest.raises(errors.ConfigError, match="keep: not with an ordered consumer"):
+        js.subscribe(subject, ordered=True, keep=True)
 
 
 def test_the_subscription_is_gone_before_the_consumer_is_deleted(
