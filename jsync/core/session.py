@@ -139,7 +139,7 @@ class Owner(Protocol):
         """The inner half."""
 
 
-class Service(Protocol):
+class IOLoop(Protocol):
     """What keeps the connection for a session: its I/O thread."""
 
     pool: ServerPool
@@ -178,7 +178,7 @@ class Service(Protocol):
 class Session:
     """One connection: its state, and the parts that every thread may use."""
 
-    def __init__(self, options: Options, serve: Callable[[Session], Service]) -> None:
+    def __init__(self, options: Options, serve: Callable[[Session], IOLoop]) -> None:
         self.options = options
         self.name = f"jsync-{_numbers.next()}"
         # Re-entrant: a finaliser or a signal handler may interrupt us and call

@@ -21,6 +21,13 @@ CHANGED = {
     "jsync.errors.IngestConnectionError: ()": "unconfirmed is ranges, none by default",
     "jsync.errors.IngestError: ()": "unconfirmed is ranges, none by default",
     "jsync.errors.IngestTimeoutError: ()": "unconfirmed is ranges, none by default",
+    **{
+        f"jsync.errors.BadRequestError: {member}": "it caught less than that of nats-py"
+        for member in ("()", "by_err_code", "caught as", "pickled as")
+    },
+    "jsync.errors.InvalidJSONError: caught as": "BadRequestError is InvalidRequestError",
+    "jsync.errors.PedanticError: caught as": "BadRequestError is InvalidRequestError",
+    "jsync.errors.MaxPayloadError: ()": "it has the subject of a buffered message",
     "jsync.server.LocalServer: start": "it waits 30 seconds: a busy machine takes long",
     "jsync.models.SubjectTransform: ()": "src is always sent, as the schema requires",
 }

@@ -5,7 +5,6 @@ Pure: no socket, thread or clock.
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 from ...errors import ConfigError
@@ -85,6 +84,8 @@ def mentions(data: bytes, nuid: str) -> bool:
     """Whether a message that cannot be read may refer to the chunks of an id."""
     if nuid.encode() in data:
         return True
+    import json  # noqa: PLC0415 (for unreadable infos alone)
+
     try:
         document = json.loads(data)
         return any(nuid in text for text in _texts(document))
