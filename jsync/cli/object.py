@@ -234,8 +234,8 @@ def rm(settings: Settings, store: str, name: str | None, force: bool) -> None:
             confirm(f"Delete object {name} {size}?", force=force)
             found.delete(name)
         else:
-            size = found.status().size
-            confirm(f"Delete store {store} with its {size:,} bytes?", force=force)
+            stored = found.status().size
+            confirm(f"Delete store {store} with its {stored:,} bytes?", force=force)
             js.delete_object_store(store)
     what = f"object {name}" if name is not None else f"store {store}"
     _say(settings, f"deleted {what}", {"store": store, "deleted": name or store})
