@@ -13,7 +13,7 @@ payloads are sent. Its options, whose names are of any case:
     subjects                         only these, wildcards allowed
     startingOffsets, startingTimestamp   earliest, latest, a sequence, JSON; a moment
     endingOffsets, endingTimestamp   of a batch; exclusive
-    maxOffsetsPerTrigger, maxBytesPerTrigger   of a micro-batch, from Spark 4.2 on
+    maxOffsetsPerTrigger, maxBytesPerTrigger   of a micro-batch
     minOffsetsPerTrigger, maxTriggerDelay   a micro-batch waits for more, for so long
     minPartitions, maxPartitions, maxRecordsPerPartition
     failOnDataLoss                   true; what went before being read is an error

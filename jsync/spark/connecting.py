@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from .. import connect
 from ..errors import ConfigError
 from .options import exclusive
+from .patience import RETRY_SECONDS
 
 if TYPE_CHECKING:
     from .. import Connection, JetStream
@@ -21,10 +22,8 @@ if TYPE_CHECKING:
 
 _SERVERS = ("nats://127.0.0.1:4222",)
 _TIMEOUT = 5.0
-# A task waits for the reconnect: start sooner than by default, and try for about as
-# long.
+# A task waits for the reconnect: start sooner than by default. Whoever waits has a deadline.
 _RECONNECT_WAIT = 0.5
-_MAX_RECONNECTS = 240
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -32,6 +31,8 @@ class ConnectionOptions:
     """How to connect; it can be pickled, compared, and shown to anybody."""
 
     servers: tuple[str, ...] = _SERVERS
+    servers_place: tuple[str, str] | None = None
+    """Where the servers are found instead: `env` or `file`, and the variable or path."""
     name: str = "jsync.spark"
     user: str | None = None
     secret: tuple[str, str, str] | None = None
@@ -46,6 +47,8 @@ class ConnectionOptions:
     connect_timeout: float = _TIMEOUT
     timeout: float = _TIMEOUT
     """Seconds that a request to JetStream may take."""
+    retry_timeout: float = RETRY_SECONDS
+    """Seconds for which a lost server, or a stream without a leader, is waited for."""
     domain: str | None = None
     api_prefix: str | None = None
 
@@ -53,6 +56,9 @@ class ConnectionOptions:
     def of(cls, options: Options) -> ConnectionOptions:
         """Read the `nats.*` options; raises `ConfigError`."""
         servers = options.list("nats.servers") or _SERVERS
+        place = exclusive(
+            options, "nats.servers", "nats.serversEnv", "nats.serversFile"
+        )
         exclusive(options, "nats.domain", "nats.apiPrefix")
         secret = _secret(options)
         user = options.text("nats.user")
@@ -63,6 +69,11 @@ class ConnectionOptions:
         tls = options.text("nats.tls")
         return cls(
             servers=servers,
+            servers_place=(
+                None
+                if place in (None, "nats.servers")
+                else (_kind_of(place), options.text(place) or "")
+            ),
             name=options.text("nats.name") or cls.name,
             user=user,
             secret=secret,
@@ -75,6 +86,7 @@ class ConnectionOptions:
             inbox_prefix=options.text("nats.inboxPrefix") or cls.inbox_prefix,
             connect_timeout=options.seconds("nats.connectTimeout") or _TIMEOUT,
             timeout=options.seconds("nats.timeout") or _TIMEOUT,
+            retry_timeout=options.seconds("nats.retryTimeout") or RETRY_SECONDS,
             domain=options.text("nats.domain"),
             api_prefix=options.text("nats.apiPrefix"),
         )
@@ -107,9 +119,13 @@ def _secret(options: Options) -> tuple[str, str, str] | None:
     given = exclusive(options, *places)
     if given is None:
         return None
-    place = "env" if given.endswith("Env") else "file"
     kind = kinds[given.removesuffix("Env").removesuffix("File")]
-    return kind, place, options.text(given) or ""
+    return kind, _kind_of(given), options.text(given) or ""
+
+
+def _kind_of(name: str) -> str:
+    """The kind of place that an option names."""
+    return "env" if name.endswith("Env") else "file"
 
 
 _open: dict[tuple[int, ConnectionOptions], Connection] = {}
@@ -155,10 +171,13 @@ def dial(options: ConnectionOptions) -> Connection:
         if kind == "creds" and place == "file":
             secret["creds"] = where  # the file is read again for every reconnect
         else:
-            text = _from_env(where) if place == "env" else _from_file(where)
+            text = _text_at(place, where)
             secret[kind] = text.encode() if kind == "creds" else text
+    servers: str | tuple[str, ...] = options.servers
+    if options.servers_place is not None:
+        servers = _text_at(*options.servers_place)
     return connect(
-        options.servers,
+        servers,
         name=options.name,
         user=options.user,
         tls=options.tls,
@@ -170,9 +189,12 @@ def dial(options: ConnectionOptions) -> Connection:
         inbox_prefix=options.inbox_prefix,
         connect_timeout=options.connect_timeout,
         reconnect_wait=_RECONNECT_WAIT,
-        max_reconnects=_MAX_RECONNECTS,
         **secret,
     )
+
+
+def _text_at(place: str, where: str) -> str:
+    return _from_env(where) if place == "env" else _from_file(where)
 
 
 def _from_env(name: str) -> str:

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     )
     from pyspark.sql.types import StructType
 
+    from .options import Purpose
+
 
 class JetStreamDataSource(DataSource):
     """Streams of JetStream to read and write; see `jsync.spark` for columns and options.
@@ -37,8 +39,10 @@ class JetStreamDataSource(DataSource):
         columns = source_schema(include_headers=options.flag("includeHeaders", False))
         return columns if table is None else with_options(columns, table)
 
-    def _chosen(self, schema: StructType) -> Options:
-        chosen = {**options_of(schema), **self.options}
+    def _chosen(self, schema: StructType, purpose: Purpose) -> Options:
+        """The options of a read or a write; those of a table in SQL are for both."""
+        table = options_of(schema)
+        chosen = {**table, **self.options}
         if not chosen:
             raise ConfigError(
                 "the data source got no options. If you created a table with a list of "
@@ -47,7 +51,7 @@ class JetStreamDataSource(DataSource):
                 "which may have the list. Otherwise give an option, such as stream or "
                 "nats.servers"
             )
-        return Options(chosen)
+        return Options(chosen, None if table else purpose)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         from .source import FilteringReader, JetStreamReader  # noqa: PLC0415
@@ -55,21 +59,21 @@ class JetStreamDataSource(DataSource):
         # Spark loads this module only in the process that pushes filters down.
         wanted = "pyspark.sql.worker.data_source_pushdown_filters" in sys.modules
         reader = FilteringReader if wanted else JetStreamReader
-        return reader(self._chosen(schema), schema)
+        return reader(self._chosen(schema, "read"), schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         from .source_stream import JetStreamStreamReader  # noqa: PLC0415
 
-        return JetStreamStreamReader(self._chosen(schema), schema)
+        return JetStreamStreamReader(self._chosen(schema, "read"), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         from .sink.writer import JetStreamWriter  # noqa: PLC0415
 
-        return JetStreamWriter(self._chosen(schema), schema, overwrite)
+        return JetStreamWriter(self._chosen(schema, "write"), schema, overwrite)
 
     def streamWriter(
         self, schema: StructType, overwrite: bool
     ) -> DataSourceStreamWriter:
         from .sink.writer import JetStreamStreamWriter  # noqa: PLC0415
 
-        return JetStreamStreamWriter(self._chosen(schema), schema, overwrite)
+        return JetStreamStreamWriter(self._chosen(schema, "write"), schema, overwrite)

@@ -2,8 +2,8 @@
 
 Pure. Spark hands options over as text, with names of any case. What is unknown or cannot
 be is refused by a `ConfigError` that names the option, on the driver, before anything is
-asked of a server. The options of the source and of the sink are known to both, since a
-table in SQL has one set of them for reading and for writing.
+asked of a server. A read takes the options of the source, and a write those of the sink.
+Only a table in SQL has one set of them for reading and for writing.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import difflib
 import re
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from ..errors import ConfigError
 
@@ -53,6 +53,8 @@ SINK = (
 )
 NATS = (
     "nats.servers",
+    "nats.serversEnv",
+    "nats.serversFile",
     "nats.name",
     "nats.user",
     "nats.passwordEnv",
@@ -72,10 +74,24 @@ NATS = (
     "nats.inboxPrefix",
     "nats.connectTimeout",
     "nats.timeout",
+    "nats.retryTimeout",
     "nats.domain",
     "nats.apiPrefix",
 )
+Purpose: TypeAlias = Literal["read", "write", "monitor"]
+"""What the options are for."""
+
 _KNOWN = {name.lower(): name for name in (*SOURCE, *SINK, *NATS)}
+_ALLOWED: Final[dict[Purpose, tuple[str, ...]]] = {
+    "read": (*SOURCE, *NATS),
+    "write": (*SINK, *NATS),
+    "monitor": NATS,
+}
+_COUNTERPARTS: Final[dict[Purpose, dict[str, str]]] = {
+    "read": {"subject": "subjects"},
+    "write": {"subjects": "subject", "streams": "stream"},
+    "monitor": {},
+}
 
 _OF_SPARK = ("checkpointlocation", "queryname")
 """What Spark passes on of its own."""
@@ -107,22 +123,29 @@ class Options:
     """What was given; each method reads one option, or raises `ConfigError`.
 
     An option that was given as an empty text counts as not given.
+
+    Args:
+        given: The names of any case, and their values.
+        purpose: Other names are refused. None: those of a table in SQL, for reads and writes.
     """
 
-    def __init__(self, given: Mapping[str, str]) -> None:
+    def __init__(
+        self, given: Mapping[str, str], purpose: Purpose | None = None
+    ) -> None:
         self._given: dict[str, str] = {}
+        names = _KNOWN.values() if purpose is None else _ALLOWED[purpose]
+        allowed = {name.lower(): name for name in names}
         for name, value in given.items():
             known = name.lower()
-            if known in _KNOWN:
+            if known in allowed:
                 self._given[known] = str(value).strip()
+            elif known in _KNOWN and purpose is not None:
+                raise _misplaced(_KNOWN[known], purpose)
             elif known not in _OF_SPARK:
-                raise _unknown(name)
+                raise _unknown(name, allowed)
         # Here, so that a table in SQL is not created with it: catalogs keep options.
-        if any("@" in server for server in self.list("nats.servers")):
-            raise ConfigError(
-                "option nats.servers: credentials in a URL would show in plans and logs; "
-                "give nats.user and nats.passwordEnv, or nats.credentialsFile"
-            )
+        for server in self.list("nats.servers"):
+            _check_server(server)
 
     def text(self, name: str) -> str | None:
         return self._given.get(name.lower()) or None
@@ -213,13 +236,37 @@ def exclusive(options: Options, *names: str) -> str | None:
     return given[0] if given else None
 
 
-def _unknown(name: str) -> ConfigError:
+def _check_server(url: str) -> None:
+    """Refuse a URL that may have a secret in it."""
+    if "@" in url:
+        raise ConfigError(
+            "option nats.servers: credentials in a URL would show in plans and logs; "
+            "give nats.user and nats.passwordEnv, or nats.credentialsFile"
+        )
+    if "?" in url:
+        raise ConfigError(
+            "option nats.servers: the query of a URL may be a secret, and would show in "
+            "plans and logs; give nats.serversEnv or nats.serversFile, which are read "
+            "where the connection is made"
+        )
+
+
+def _misplaced(name: str, purpose: Purpose) -> ConfigError:
+    place = "a read" if name in SOURCE else "a write"
+    near = _COUNTERPARTS[purpose].get(name)
+    hint = "leave it out" if near is None else f"is it {near}?"
+    return ConfigError(f"option {name} is for {place}, and this is a {purpose}: {hint}")
+
+
+def _unknown(name: str, allowed: Mapping[str, str]) -> ConfigError:
     if place := _SECRETS.get(name.lower()):
         return ConfigError(
             f"option {name} would show a secret in plans and logs: give {place}, "
             "which the executors read where they run"
         )
-    near = difflib.get_close_matches(name.lower(), _KNOWN, n=1)
-    known = _OF_KAFKA.get(name.lower()) or (_KNOWN[near[0]] if near else None)
-    hint = f": is it {known}?" if known else f"; there are {', '.join(_KNOWN.values())}"
+    near = difflib.get_close_matches(name.lower(), allowed, n=1)
+    known = _OF_KAFKA.get(name.lower()) or (allowed[near[0]] if near else None)
+    hint = (
+        f": is it {known}?" if known else f"; there are {', '.join(allowed.values())}"
+    )
     return ConfigError(f"there is no option {name}{hint}")

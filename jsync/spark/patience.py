@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
     T = TypeVar("T")
 
-PATIENCE: Final = 30.0
-"""Seconds, of the driver as of a task: a restart or an election is over by then."""
+RETRY_SECONDS: Final = 30.0
+"""The default of `nats.retryTimeout`: a restart or an election is over by then."""
 PAUSE: Final = 0.1
 
 AWAY: Final = (
@@ -34,7 +34,7 @@ AWAY: Final = (
 a closed connection, which never comes back by itself."""
 
 
-def patiently(ask: Callable[[], T], seconds: float = PATIENCE) -> T:
+def patiently(ask: Callable[[], T], seconds: float = RETRY_SECONDS) -> T:
     """Return the result of `ask`, called again while nobody can answer. Blocks.
 
     Args:

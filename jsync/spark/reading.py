@@ -22,7 +22,7 @@ from ..terminal import printable
 from .columns import first_missing, stored_batch, without_header
 from .coverage import Coverage
 from .offsets import lost
-from .patience import AWAY, PATIENCE, PAUSE, patiently
+from .patience import AWAY, PAUSE, RETRY_SECONDS, patiently
 from .streams import LossPolicy, has_followers, logger, look, next_message
 
 if TYPE_CHECKING:
@@ -61,12 +61,14 @@ class RangeReader:
         columns: list[str],
         subjects: tuple[str, ...],
         policy: LossPolicy,
+        retry_seconds: float = RETRY_SECONDS,
     ) -> None:
         self._js = js
         self._part = part
         self._columns = columns
         self._subjects = subjects
         self._policy = policy
+        self._retry_seconds = retry_seconds
         self._coverage = Coverage(part.start, part.end)
 
     def __iter__(self) -> Iterator[pyarrow.RecordBatch]:
@@ -78,10 +80,10 @@ class RangeReader:
         """
         coverage = self._coverage
         try:
-            stream, holding = look(self._js, self._part.stream)
+            stream, holding = self._look()
             if not self._is_there(self._part.start, holding):
                 return
-            until = monotonic() + PATIENCE
+            until = monotonic() + self._retry_seconds
             while not coverage.is_complete():
                 position = coverage.position
                 try:
@@ -92,7 +94,7 @@ class RangeReader:
                     if monotonic() >= until:
                         raise
                 if coverage.position > position:
-                    until = monotonic() + PATIENCE
+                    until = monotonic() + self._retry_seconds
                 elif monotonic() >= until:
                     raise LateError(
                         f"sequences {position + 1} to {coverage.end} of stream "
@@ -105,6 +107,9 @@ class RangeReader:
             name = self._part.stream
             self._policy.found(name, f"stream {name} was deleted while it was read")
 
+    def _look(self) -> tuple[Stream, Holding]:
+        return look(self._js, self._part.stream, self._retry_seconds)
+
     def _read(self, stream: Stream) -> Iterator[pyarrow.RecordBatch]:
         """What comes from the position on, once."""
         coverage = self._coverage
@@ -115,7 +120,7 @@ class RangeReader:
                 last = sequences[-1].as_py()
                 if coverage.has_gap(batch.num_rows, last):
                     missing = first_missing(coverage.position, sequences)
-                    self._is_there(missing, look(self._js, self._part.stream)[1])
+                    self._is_there(missing, self._look()[1])
                 coverage.took(batch.num_rows, last)
                 yield batch
 
@@ -186,12 +191,15 @@ class RangeReader:
     def _confirmed(self) -> bool:
         """Whether the leader says that the rest of the range is not there."""
         start = self._coverage.position + 1
-        stream, before = look(self._js, self._part.stream)
+        stream, before = self._look()
         if before.created == self._part.created:
             found = None
             if self._part.mode == "direct" or has_followers(stream):
-                found = patiently(lambda: next_message(stream, start, self._subjects))
-            _, after = look(self._js, self._part.stream)
+                found = patiently(
+                    lambda: next_message(stream, start, self._subjects),
+                    self._retry_seconds,
+                )
+            _, after = self._look()
             if not self._coverage.confirmed(before, found, after):
                 return False
             before = after

@@ -5,7 +5,7 @@ Planning happens on the driver, and `read` on the executors.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from pyspark.sql.datasource import (
     DataSourceReader,
@@ -36,7 +36,7 @@ from .streams import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 
     import pyarrow
     from pyspark.sql.datasource import Filter
@@ -46,7 +46,9 @@ if TYPE_CHECKING:
     from .offsets import Spans
     from .options import Options
     from .reading import RangeToRead
-    from .source_options import ReadMode
+    from .source_options import Place, ReadMode
+
+    Answer = TypeVar("Answer")
 
 
 class Source:
@@ -66,39 +68,52 @@ class Source:
     def jetstream(self) -> JetStream:
         return jetstream(self.connection)
 
+    @property
+    def retry_seconds(self) -> float:
+        """For how long a server that is away, or a missing leader, is waited for."""
+        return self.connection.retry_timeout
+
+    def patiently(self, ask: Callable[[], Answer]) -> Answer:
+        """Return the result of `ask`, called again while nobody can answer. Blocks."""
+        return patiently(ask, self.retry_seconds)
+
     def streams(self) -> tuple[str, ...]:
         """The streams to read now; with a pattern, blocks to ask for their names."""
         pattern = self.options.pattern
         if pattern is None:
             return self.options.streams
-        names = patiently(lambda: list(self.jetstream().stream_names()))
+        names = self.patiently(lambda: list(self.jetstream().stream_names()))
         return tuple(sorted(name for name in names if matches(pattern, name)))
 
     def reads(self, name: str) -> bool:
         """Whether the options choose a stream of this name."""
-        if self.options.pattern is None:
-            return name in self.options.streams
-        return matches(self.options.pattern, name)
+        return self.options.reads(name)
 
     def look(self, name: str) -> tuple[Stream, Holding]:
         """Ask for a stream, and at first whether it can be read at all; blocks."""
-        stream, holding = look(self.jetstream(), name)
+        stream, holding = look(self.jetstream(), name, self.retry_seconds)
         self._check(stream)
         return stream, holding
 
     def look_behind(self, name: str, created: str, upto: int) -> tuple[Stream, Holding]:
         """The same, but wait a while for a leader that does not reach `upto` yet."""
-        stream, holding = look_behind(self.jetstream(), name, created, upto)
+        stream, holding = look_behind(
+            self.jetstream(), name, created, upto, self.retry_seconds
+        )
         self._check(stream)
         return stream, holding
 
     def _check(self, stream: Stream) -> None:
         mode = read_mode(stream, self.options.read_mode)
         if stream.name not in self._modes:
-            patiently(
+            self.patiently(
                 lambda: check_readable(stream, mode, self.subjects, self.connection)
             )
         self._modes[stream.name] = mode
+
+    def sequence_at(self, stream: Stream, holding: Holding, place: Place) -> int:
+        """The sequence of a place in a stream; blocks for that of a moment."""
+        return sequence_at(stream, holding, place, self.retry_seconds)
 
     def planned(self, spans: Spans) -> Spans:
         """The same spans, with the partitions that the options ask for."""
@@ -135,7 +150,7 @@ class Source:
         if len(parts) == 1:
             yield from self._read(parts[0])
             return
-        self.jetstream()  # connect once, before the threads start
+        self.patiently(self.jetstream)  # connect once, before the threads start
         yield from in_turn(self._read, parts)
 
     def _read(self, part: RangeToRead) -> Generator[pyarrow.RecordBatch]:
@@ -145,11 +160,12 @@ class Source:
         schema = arrow_schema(self.schema)
         wanted = [name for name in schema.names if name != "stream"]
         reader = RangeReader(
-            self.jetstream(),
+            self.patiently(self.jetstream),
             part,
             columns=list(dict.fromkeys([*wanted, "sequence"])),
             subjects=self.subjects,
             policy=self.policy,
+            retry_seconds=self.retry_seconds,
         )
         for batch in reader:
             yield conform(batch, part.stream, schema)
@@ -169,10 +185,11 @@ class JetStreamReader(DataSourceReader):
 
     def span(self, name: str) -> Span:
         """The part of a stream that the options ask for."""
-        options = self._source.options
-        stream, holding = self._source.look(name)
-        start = sequence_at(stream, holding, options.starting.of(name))
-        upto = min(holding.next, sequence_at(stream, holding, options.ending.of(name)))
+        source, options = self._source, self._source.options
+        stream, holding = source.look(name)
+        start = source.sequence_at(stream, holding, options.starting.of(name))
+        end = source.sequence_at(stream, holding, options.ending.of(name))
+        upto = min(holding.next, end)
         loss = beyond(start, holding) or lost(holding.created, start, upto, holding)
         if loss is not None:
             self._source.policy.found(name, loss)
@@ -212,7 +229,9 @@ class FilteringReader(JetStreamReader):
         if narrowing.last is not None:
             upto = min(upto, narrowing.last + 1)
         if narrowing.since is not None:
-            start = max(start, sequence_at(stream, holding, narrowing.since))
+            since = self._source.sequence_at(stream, holding, narrowing.since)
+            start = max(start, since)
         if narrowing.until is not None:
-            upto = min(upto, sequence_at(stream, holding, narrowing.until))
+            until = self._source.sequence_at(stream, holding, narrowing.until)
+            upto = min(upto, until)
         return Span(span.created, min(start, upto), upto)

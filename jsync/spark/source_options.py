@@ -68,6 +68,12 @@ class SourceOptions:
     read_mode: ReadMode | None
     """None: as the stream wants it."""
 
+    def reads(self, stream: str) -> bool:
+        """Whether the options choose a stream of this name."""
+        if self.pattern is None:
+            return stream in self.streams
+        return matches(self.pattern, stream)
+
     @classmethod
     def of(cls, options: Options, *, streaming: bool) -> SourceOptions:
         """Read them; raises `ConfigError`."""

@@ -24,9 +24,8 @@ from .offsets import (
     rows_of,
     to_json,
 )
-from .patience import patiently
 from .source import Source
-from .streams import sequence_at
+from .streams import logger
 
 try:
     from pyspark.sql.streaming.datasource import (
@@ -66,30 +65,28 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
     def __init__(self, options: Options, schema: StructType) -> None:
         self._source = Source(options, schema, streaming=True)
         self._begun: Spans = {}  # where this process has begun each stream
-        self._reached: Spans | None = None  # the last offset that Spark got, if known
+        self._initial: dict[str, Any] | None = None
+        # Spark before 4.2 does not pass the offset to go on from: the last one that it got.
+        self._last: dict[str, Any] | None = None
         self._heads: Spans = {}  # the last known ends of the streams
         # Marks of the last offset that Spark got.
         self._planned: dict[str, Mark | None] = {}
         self._targets: dict[str, Holding] | None = None
         self._last_batch: float | None = None
-        chosen = self._source.options
-        limits = chosen.max_rows, chosen.max_bytes, chosen.min_rows
-        if not LIMITS and limits != (None, None, None):
-            raise ConfigError(
-                "options maxOffsetsPerTrigger, maxBytesPerTrigger and minOffsetsPerTrigger "
-                "need Spark 4.2"
-            )
+        self._has_warned = False
 
     # Where it is ----------------------------------------------------------------------
 
     def initialOffset(self) -> dict[str, Any]:
         """Where a new query begins.
 
-        Spark asks twice, and again when it repeats the first batch, so that what a batch
-        reads is said by its end alone.
+        Spark asks twice, before 4.2 after the first `latestOffset`, and again when it repeats
+        the first batch. So the end of a batch alone says what the batch reads.
         """
-        self._reached = dict(self._ask_all(self._begin, self._source.streams()))
-        return to_json(self._reached)
+        if self._initial is None:
+            begun = dict(self._ask_all(self._begin, self._source.streams()))
+            self._initial = to_json(begun)
+        return self._initial
 
     def _begin(self, name: str, *, found: bool = False) -> Span:
         """Where a stream begins that the query does not know yet.
@@ -104,7 +101,7 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             place = starting.of(name)
             if found and name not in starting.named:
                 place = "earliest"
-            start = sequence_at(stream, holding, place)
+            start = self._source.sequence_at(stream, holding, place)
             loss = beyond(start, holding) or lost(
                 holding.created, start, holding.next, holding
             )
@@ -143,17 +140,28 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
     def latestOffset(
         self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None
     ) -> dict[str, Any]:
-        """How far the next batch goes; `start` itself when there is nothing new."""
-        before = self._reached if start is None else self._known(start)
+        """Return the end of the next batch, or `start` itself if there is nothing new.
+
+        Spark before 4.2 passes neither `start` nor `limit`. It goes on from the last offset
+        that it got, which it tells by `partitions` when a query is started again.
+        """
+        is_old = start is None
+        if start is None:
+            start = self._last or self.initialOffset()
+        before = self._known(start)
         pause = self._source.options.pause_file
-        if before is not None and pause is not None and pause.exists():
-            return to_json(before) if start is None else start
-        limited = limit is not None and not isinstance(limit, ReadAllAvailable)
-        after = self._advanced(before, limited=limited)
-        self._reached = after
-        if start is not None and after == before:
-            return start
-        return to_json(after)
+        if pause is not None and pause.exists():
+            after = before
+        else:
+            # Earlier versions of Spark have no limits that they could pass.
+            limited = is_old or not (
+                limit is None or isinstance(limit, ReadAllAvailable)
+            )
+            after = self._advanced(before, limited=limited, warn=is_old)
+        end = start if after == before else to_json(after)
+        if is_old:
+            self._last = end
+        return end
 
     def _known(self, offset: dict[str, Any]) -> Spans:
         """The places in an offset; raises `CheckpointError` for one of other streams."""
@@ -166,15 +174,14 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             )
         return spans
 
-    def _advanced(self, before: Spans | None, *, limited: bool) -> Spans:
-        """The next end behind `before`, which is None where Spark does not say it."""
-        if before is None:
-            return {
-                name: Span(holding.created, None, holding.next, mark=holding.mark)
-                for name, (_, holding) in self._ask_all(
-                    self._source.look, self._source.streams()
-                )
-            }
+    def _advanced(self, before: Spans, *, limited: bool, warn: bool) -> Spans:
+        """The next end behind `before`.
+
+        Args:
+            before: The end of the last batch.
+            limited: The limits of the options hold.
+            warn: Log a warning if a limit leaves messages to the next batch.
+        """
         places: Spans = {}
         marks: dict[str, Mark | None] = {}
         backlogs: dict[str, int] = {}
@@ -194,6 +201,8 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             backlogs[name] = 0 if holding is None else self._backlog(place, holding)
             sizes[name] = 0.0 if holding is None else holding.message_bytes
         shares = self._shares(backlogs, sizes) if limited else backlogs
+        if warn and sum(shares.values()) < sum(backlogs.values()):
+            self._warn_of_limit(sum(backlogs.values()) - sum(shares.values()))
         moved = before.keys() != places.keys() or any(
             span is not before[name] for name, span in places.items()
         )
@@ -208,6 +217,17 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         }
         self._planned = marks
         return self._source.planned(after)
+
+    def _warn_of_limit(self, left: int) -> None:
+        """Say once what a limit means to some triggers: Spark does not tell which it is."""
+        if not self._has_warned:
+            self._has_warned = True
+            logger.warning(
+                "a limit leaves %d sequences to later micro-batches. Before Spark 4.2 a query "
+                "with the trigger availableNow or once ends after one micro-batch: without "
+                "the limit it would read them now",
+                left,
+            )
 
     def _names(self, before: Spans) -> list[str]:
         """The streams of the next batch: with a pattern those of now, too."""
@@ -251,12 +271,16 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         if loss := behind(span.reached, holding):
             return loss
         mark = span.mark
-        return None if mark is None else patiently(lambda: contradiction(stream, mark))
+        if mark is None:
+            return None
+        return self._source.patiently(lambda: contradiction(stream, mark))
 
     def _unread(self, stream: Stream, span: Span) -> int | None:
         """The first message of an altered stream that the query has not seen."""
         mark = span.mark
-        return None if mark is None else patiently(lambda: first_after(stream, mark))
+        if mark is None:
+            return None
+        return self._source.patiently(lambda: first_after(stream, mark))
 
     def _backlog(self, span: Span, holding: Holding) -> int:
         upto = holding.next
@@ -286,7 +310,11 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
     def partitions(
         self, start: dict[str, Any], end: dict[str, Any]
     ) -> Sequence[InputPartition]:
-        """What the executors read: it is all in `end`, but for Spark before 4.2."""
+        """Plan what the executors read, which `end` alone says."""
+        if start == end:
+            if not LIMITS:
+                self._resume(end)
+            return []
         before = from_json(start)
         there = {
             name: span
@@ -308,6 +336,18 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
                 if span.start is not None and span.start < span.next
             }
         )
+
+    def _resume(self, offset: dict[str, Any]) -> None:
+        """Take the last offset of a query that is started again.
+
+        Spark before 4.2 tells it by an empty batch, before the first `latestOffset`.
+        """
+        if self._last not in (None, offset):
+            raise ConfigError(
+                "before Spark 4.2 the source cannot go on from a checkpoint with "
+                "spark.sql.streaming.triggerAvailableNowWrapper.enabled: set it to false"
+            )
+        self._last = offset
 
     def _there(self, name: str, span: Span, before: Span | None) -> Span:
         """What of a span is still there; all of it, unless loss is allowed for."""

@@ -22,7 +22,7 @@ from ..terminal import printable
 from .connecting import connection
 from .marks import mark_of
 from .offsets import Holding
-from .patience import PAUSE, patiently
+from .patience import PAUSE, RETRY_SECONDS, patiently
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -66,19 +66,25 @@ def _names(js: JetStream) -> list[str]:
         return []
 
 
-def look(js: JetStream, name: str) -> tuple[Stream, Holding]:
-    """Ask for a stream; blocks. Raises `StreamNotFoundError`."""
-    stream = patiently(lambda: find(js, name))
+def look(
+    js: JetStream, name: str, seconds: float = RETRY_SECONDS
+) -> tuple[Stream, Holding]:
+    """Ask for a stream, and wait `seconds` for an answer. Raises `StreamNotFoundError`."""
+    stream = patiently(lambda: find(js, name), seconds)
     return stream, holding_of(stream)
 
 
 def look_behind(
-    js: JetStream, name: str, created: str, upto: int
+    js: JetStream,
+    name: str,
+    created: str,
+    upto: int,
+    seconds: float = RETRY_SECONDS,
 ) -> tuple[Stream, Holding]:
-    """The same, but wait a while for a leader that does not reach `upto` yet."""
+    """Ask like `look`, and wait a while for a leader that does not reach `upto` yet."""
     until = monotonic() + BEHIND
     while True:
-        stream, holding = look(js, name)
+        stream, holding = look(js, name, seconds)
         behind = holding.created == created and holding.next < upto
         if not behind or monotonic() >= until:
             return stream, holding
@@ -99,8 +105,10 @@ def holding_of(stream: Stream) -> Holding:
     )
 
 
-def sequence_at(stream: Stream, holding: Holding, place: Place) -> int:
-    """The sequence of a place; blocks for a moment's.
+def sequence_at(
+    stream: Stream, holding: Holding, place: Place, seconds: float = RETRY_SECONDS
+) -> int:
+    """The sequence of a place; blocks for a moment's, up to `seconds`.
 
     A moment is the first message of that time or later, or else the next one to come;
     that needs nats-server 2.11.
@@ -112,7 +120,7 @@ def sequence_at(stream: Stream, holding: Holding, place: Place) -> int:
     if isinstance(place, datetime):
         try:
             found = patiently(
-                lambda: stream.get_message(start_time=place, direct=False)
+                lambda: stream.get_message(start_time=place, direct=False), seconds
             )
         except MessageNotFoundError:
             return holding.next

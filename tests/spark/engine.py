@@ -6,8 +6,6 @@ import json
 import pickle
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql.streaming.datasource import ReadAllAvailable
-
 from jsync.spark.options import Options
 from jsync.spark.schema import source_schema
 from jsync.spark.source import JetStreamReader
@@ -32,8 +30,8 @@ def batch(options: dict[str, str], **more: object) -> JetStreamReader:
 
 
 def latest(reader: JetStreamStreamReader, start: dict[str, Any]) -> dict[str, Any]:
-    """Return the next offset, as read back from a checkpoint."""
-    offset = reader.latestOffset(start, ReadAllAvailable())
+    """Return the next offset without limits, as read back from a checkpoint."""
+    offset = reader.latestOffset(start, None)
     found: dict[str, Any] = json.loads(json.dumps(offset))
     return found
 

@@ -16,6 +16,9 @@ from jsync.spark.source_options import SourceOptions, matches
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from jsync.server import LocalServer
+    from jsync.spark.options import Purpose
+
 
 def source(streaming: bool = False, **given: object) -> SourceOptions:
     named = {name: str(value) for name, value in {"stream": "A", **given}.items()}
@@ -56,6 +59,55 @@ def test_an_option_that_there_is_not_is_refused(name: str, wanted: str) -> None:
     assert name in str(refused.value)
     assert wanted in str(refused.value)
     assert "s3cret" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("purpose", "name", "wanted"),
+    [
+        ("read", "subject", "is for a write, and this is a read: is it subjects?"),
+        ("read", "Delivery", "option delivery is for a write, .* leave it out"),
+        ("read", "jobId", "is for a write"),
+        ("write", "subjects", "is for a read, and this is a write: is it subject?"),
+        ("write", "startingOffsets", "is for a read, .* leave it out"),
+        ("monitor", "stream", "is for a read, and this is a monitor: leave it out"),
+        ("read", "deliver", "no option deliver; there are stream, "),
+        ("write", "subjectss", "is it subject?"),
+    ],
+)
+def test_reads_and_writes_have_own_options(
+    purpose: Purpose, name: str, wanted: str
+) -> None:
+    with pytest.raises(ConfigError, match=wanted):
+        Options({name: "x"}, purpose)
+
+
+def test_a_table_has_options_of_both() -> None:
+    given = Options({"subject": "a", "subjects": "a.>", "delivery": "exactly-once"})
+    assert given.text("subject") == "a"
+
+
+@pytest.mark.parametrize(
+    "servers",
+    ["nats://ann:s3cret@a", "ann:s3cret@a", "nats://a, wss://a/ws?token=s3cret"],
+)
+def test_a_url_with_a_secret_is_refused(servers: str) -> None:
+    with pytest.raises(ConfigError, match=r"in plans and logs") as refused:
+        Options({"nats.servers": servers})
+    assert "s3cret" not in str(refused.value)
+
+
+def test_servers_can_be_at_a_place(
+    server: LocalServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = tmp_path / "servers"
+    place.write_text(f"nats://127.0.0.1:1, {server.url}\n")
+    monkeypatch.setenv("SERVERS", server.url)
+    for given in ({"serversFile": str(place)}, {"serversEnv": "SERVERS"}):
+        options = connecting(**given)
+        assert server.url not in repr(options)
+        connection(options).close()
+    with pytest.raises(ConfigError, match=r"serversEnv exclude each other"):
+        connecting(servers="nats://a", serversEnv="SERVERS")
 
 
 @pytest.mark.parametrize(
@@ -219,7 +271,11 @@ def test_a_secret_that_is_not_there_is_missed_by_its_place(tmp_path: Path) -> No
 def test_every_option_of_a_connection_is_used() -> None:
     """The connection uses exactly the listed options."""
     texts = {"nats.tls": "true", "nats.tlsHandshakeFirst": "true"}
-    seconds = {"nats.connectTimeout": "7", "nats.timeout": "8"}
+    seconds = {
+        "nats.connectTimeout": "7",
+        "nats.timeout": "8",
+        "nats.retryTimeout": "9",
+    }
     plain = ConnectionOptions()
     for name in NATS:
         value = {**texts, **seconds}.get(name, "x")
