@@ -20,6 +20,7 @@ cdef class AckWindow(AckSlots):
     cdef int64_t retry_wait
     cdef uint64_t acked, lapsed, doubled  # `acknowledged`, `failed`, `duplicates`
     cdef uint64_t lowest, highest   # sequences that were stored; 0: none yet
+    cdef uint64_t doubled_first, doubled_last  # those of messages that were sent once
     cdef uint64_t newest            # the number of the last message that was acked
     cdef int64_t answered           # when the last answer came
     cdef object error               # why it is closed
@@ -101,6 +102,15 @@ cdef class AckWindow(AckSlots):
     @property
     def last_stored(self) -> int:
         return self.look(&self.highest)
+
+    @property
+    def first_duplicate(self) -> int:
+        """The lowest sequence of a message that was there before; 0: none yet."""
+        return self.look(&self.doubled_first)
+
+    @property
+    def last_duplicate(self) -> int:
+        return self.look(&self.doubled_last)
 
     # Publishing -----------------------------------------------------------------------
 
@@ -348,6 +358,9 @@ cdef class AckWindow(AckSlots):
         cdef uint64_t sequence = future.sequence if future.ack is None else future.ack.seq
         if future.ack is not None and future.ack.duplicate:
             self.doubled += 1
+            if not future.doubtful:  # else its first sending may have stored it
+                self.doubled_first = min(self.doubled_first or sequence, sequence)
+                self.doubled_last = max(self.doubled_last, sequence)
         else:
             self.lowest = min(self.lowest or sequence, sequence)
             self.highest = max(self.highest, sequence)

@@ -48,6 +48,7 @@ def test_rows_are_messages(
     ]
 
 
+@pytest.mark.sparks
 @pytest.mark.parametrize("publisher", ["ingest", "async"])
 def test_each_part_of_a_message_is_a_column(
     spark: SparkSession,
@@ -222,6 +223,7 @@ def test_rows_that_cannot_be_published_are_dead_letters_where_asked(
     dead.delete()
 
 
+@pytest.mark.sparks
 def test_a_job_that_runs_again_doubles_no_row_and_reports_the_stored_rows(
     spark: SparkSession, server: LocalServer, js: jsync.JetStream, stream: jsync.Stream
 ) -> None:
@@ -248,6 +250,28 @@ def test_a_job_that_runs_again_doubles_no_row_and_reports_the_stored_rows(
     before = js.stream("KV_jsync_spark").info().state.messages
     write(numbers(spark, stream, 3000), server, **options)
     assert js.stream("KV_jsync_spark").info().state.messages == before
+
+
+@pytest.mark.sparks
+def test_an_id_that_comes_back_is_reported(
+    spark: SparkSession, server: LocalServer, js: jsync.JetStream, stream: jsync.Stream
+) -> None:
+    """A mean changes and returns to an earlier value: the stream drops the third message."""
+    job = f"aba-{stream.name}"
+    options = {"stream": stream.name, "delivery": "exactly-once", "jobId": job}
+    js.publish(f"{stream.name}.other", b"", msg_id="hour/11")
+    for batch, mean in enumerate(["10", "11", "12", "10"]):
+        frame = spark.createDataFrame(
+            [(f"{stream.name}.mean", mean, f"hour/{mean}")],
+            "subject string, data string, msg_id string",
+        )
+        write(frame, server, **options, jobBatch=batch)
+        report = entry_of(js, f"job.{job}.committed")["report"]
+        # Another program has stored an equal message before this job began.
+        assert report["duplicates"] == (mean == "11" or batch == 3)
+        assert report.get("collisions", 0) == (batch == 3)
+    totals = entry_of(js, f"job.{job}.committed")["totals"]
+    assert (totals["duplicates"], totals["collisions"]) == (2, 1)
 
 
 def test_the_fence_is_a_bucket_that_others_read(

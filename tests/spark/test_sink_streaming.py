@@ -59,6 +59,7 @@ def committed(js: jsync.JetStream, stream: jsync.Stream, query: str) -> Any:
 ONCE = {"delivery": "exactly-once"}
 
 
+@pytest.mark.sparks
 @pytest.mark.parametrize("options", [{}, ONCE], ids=["at least once", "exactly once"])
 def test_each_batch_is_stored_and_the_next_run_continues(
     spark: SparkSession,

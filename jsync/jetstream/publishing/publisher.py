@@ -233,6 +233,17 @@ class Publisher(Single):
         window = self._window
         return (window.first_stored, window.last_stored) if window.last_stored else None
 
+    @property
+    def duplicate_range(self) -> tuple[int, int] | None:
+        """The first and the last sequence at which the stream had `duplicates`, or None.
+
+        A message that the publisher sent twice is left out, because its first sending may
+        have stored it.
+        """
+        window = self._window
+        first, last = window.first_duplicate, window.last_duplicate
+        return (first, last) if last else None
+
     def flush(self, timeout: Seconds | None = None) -> None:
         """Block until every earlier message has its ack, or has failed.
 

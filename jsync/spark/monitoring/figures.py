@@ -64,6 +64,9 @@ class QueryFigures(msgspec.Struct, kw_only=True):
     """Rows that the sink published as dead letters. None: the sink keeps no report."""
     duplicates: int | None = None
     """Rows that the sink's stream had already. None: the sink keeps no report."""
+    collisions: int | None = None
+    """Rows that were dropped, since another row had their `msg_id`. None: the sink keeps no
+    report."""
 
     @property
     def label(self) -> str:
@@ -119,6 +122,7 @@ class QueryFigures(msgspec.Struct, kw_only=True):
             (self.malformed, "malformed"),
             (self.dead_letters, "dead letters"),
             (self.duplicates, "duplicates"),
+            (self.collisions, "dropped for the msg_id of another row"),
         ):
             if count:
                 parts.append(f"{count:,} {words}")
@@ -175,6 +179,7 @@ _METRICS: Final = (
     ("malformed_total", "counter", "Malformed messages.", MALFORMED),
     ("dead_letters_total", "counter", "Rows that became dead letters.", "dead_letters"),
     ("duplicates_total", "counter", "Rows that the stream had.", "duplicates"),
+    ("collisions_total", "counter", "Rows with the id of another row.", "collisions"),
 )
 # Name, help, attribute of `StreamFigures`.
 _LAGS: Final = (

@@ -110,7 +110,9 @@ def monitor(
     found = Monitor(spark, interval, fence_bucket, on_progress)
     address = None if http is None else web.address_of(http)
     try:
-        found.start(ConnectionOptions.of(Options(options or {})), bucket, address)
+        found.start(
+            ConnectionOptions.of(Options(options or {}, "monitor")), bucket, address
+        )
     except BaseException:
         found.close()
         raise
@@ -286,6 +288,7 @@ class Monitor:
         if totals:
             query.dead_letters = sum(each.dead_letters for each in totals)
             query.duplicates = sum(each.duplicates for each in totals)
+            query.collisions = sum(each.collisions for each in totals)
 
     # Its end --------------------------------------------------------------------------
 

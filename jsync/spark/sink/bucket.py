@@ -68,11 +68,14 @@ class Bucket:
             message.timestamp.timestamp(),
         )
 
-    def put(self, key: str, data: bytes, *, revision: int | None = None) -> None:
-        """Raises `WrongLastSequenceError` unless the key has that revision; 0: none."""
-        self._js.publish(
-            f"$KV.{self._name}.{key}", data, expected_last_subject_sequence=revision
-        )
+    def put(self, key: str, data: bytes, *, revision: int | None = None) -> int:
+        """Put a value, and return its revision.
+
+        Raises `WrongLastSequenceError` unless the key has the given revision; 0: none.
+        """
+        subject = f"$KV.{self._name}.{key}"
+        ack = self._js.publish(subject, data, expected_last_subject_sequence=revision)
+        return ack.seq
 
     def keys(self, keys: str) -> list[str]:
         """Return the keys that match, also deleted ones. `keys` may have wildcards."""

@@ -5,20 +5,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from ...errors import (
-    APIError,
+    AmbiguousSubjectError,
     ConfigError,
     InvalidHeaderError,
     InvalidSubjectError,
     MaxPayloadError,
-    MessageCounterError,
-    MessageScheduleError,
     MessageTooLargeError,
-    MessageTTLError,
-    NoStreamResponseError,
+    MessageTTLInvalidError,
     SourceHeaderError,
+    StreamMismatchError,
+    StreamNotFoundError,
     StreamStoreError,
-    WrongExpectationError,
+    WrongLastMsgIDError,
+    WrongLastSequenceError,
 )
+from ..patience import RETRY_SECONDS
 
 if TYPE_CHECKING:
     from ... import JetStream
@@ -32,15 +33,18 @@ UNSENDABLE: Final = (
 )
 """What is wrong with a row by itself: nothing of it was sent."""
 _REFUSED: Final = (
-    MessageCounterError,
-    MessageScheduleError,
     MessageTooLargeError,
-    MessageTTLError,
-    NoStreamResponseError,
+    MessageTTLInvalidError,
     SourceHeaderError,
-    WrongExpectationError,
+    StreamMismatchError,
+    WrongLastMsgIDError,
+    WrongLastSequenceError,
 )
+"""What is wrong with one message, for the stream that it reached. An error of the stream or
+of the moment is not among them: no leader, a missing feature, a full stream."""
 
+UNTIL_TIMEOUT: Final = -1
+"""Attempts of a publisher for a message that no stream has answered, and so none has stored."""
 REASON: Final = "Dead-Letter-Reason"
 SUBJECT: Final = "Dead-Letter-Subject"
 SIZE: Final = "Dead-Letter-Size"
@@ -54,17 +58,40 @@ def is_refusal(error: Exception) -> bool:
     """Whether a stream refuses this message, and would take another one."""
     if isinstance(error, StreamStoreError):
         return "per subject" in str(error)
-    return isinstance(error, _REFUSED) and (
-        not isinstance(error, APIError) or error.code < 500
-    )
+    return isinstance(error, _REFUSED) and error.code < 500
+
+
+def has_no_stream(js: JetStream, subject: str) -> bool:
+    """Whether no stream has this subject, as the cluster says. Blocks.
+
+    A stream without a leader does not answer a publish, and is a stream all the same.
+
+    Raises:
+        Error: The cluster could not be asked.
+    """
+    try:
+        js.stream_name_by_subject(subject)
+    except StreamNotFoundError:
+        return True
+    except AmbiguousSubjectError:
+        return False
+    return False
 
 
 class DeadLetters:
     """Publishes to the subject of dead letters, with acks."""
 
-    def __init__(self, js: JetStream, subject: str, max_payload: int) -> None:
+    def __init__(
+        self,
+        js: JetStream,
+        subject: str,
+        max_payload: int,
+        timeout: float = RETRY_SECONDS,
+    ) -> None:
         self._subject = subject
-        self._publisher = js.publisher()
+        self._publisher = js.publisher(
+            retry_attempts=UNTIL_TIMEOUT, ack_timeout=timeout, stall_timeout=timeout
+        )
         self._most = max_payload
         self.count = 0
 

@@ -53,12 +53,14 @@ class Totals(msgspec.Struct, frozen=True):
     duplicates: int = 0
     """As far as the stream tells."""
     dead_letters: int = 0
+    collisions: int = 0
 
     def __add__(self, other: Totals) -> Totals:
         return Totals(
             self.rows + other.rows,
             self.duplicates + other.duplicates,
             self.dead_letters + other.dead_letters,
+            self.collisions + other.collisions,
         )
 
 
@@ -77,6 +79,8 @@ class Committed(msgspec.Struct, frozen=True, tag="committed"):
     """The stream's last message at the commit."""
     totals: Totals | None = None
     """None for what an older version noted."""
+    since: int | None = None
+    """That of `Begun`."""
 
 
 class Begun(msgspec.Struct, frozen=True, tag="begun"):
@@ -87,6 +91,9 @@ class Begun(msgspec.Struct, frozen=True, tag="begun"):
     """Of the query, or of the job: another one for each try of the whole batch."""
     last_sequence: int
     """What the stream's was before it."""
+    since: int | None = None
+    """What it was before the first batch of the query or the job; None for what an older
+    version noted."""
 
 
 class Tasked(msgspec.Struct, frozen=True, tag="task"):
@@ -94,6 +101,8 @@ class Tasked(msgspec.Struct, frozen=True, tag="task"):
 
     batch: int
     run: str
+    time: float | None = None
+    """When its first attempt began, by the server's clock; None: with this entry."""
 
 
 Entry: TypeAlias = Committed | Begun | Tasked

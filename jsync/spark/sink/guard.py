@@ -17,7 +17,7 @@ from ...errors import (
 from ...terminal import printable
 from ..marks import contradiction
 from ..offsets import behind
-from ..patience import patiently
+from ..patience import RETRY_SECONDS, patiently
 from ..streams import holding_of, look_behind
 from .bucket import Bucket
 from .fence import (
@@ -73,6 +73,7 @@ class Guard:
         self._partition = partition
         self._until: float | None = None
         self._begun: Begun | None = None
+        self._task_revision = 0  # of the first attempt of the task
 
     def enter(self) -> Standing:
         """Where the batch stands; notes that this task has begun. Blocks.
@@ -88,7 +89,7 @@ class Guard:
         while True:
             committed, _ = _read(bucket, f"{key}.committed", Committed)
             begun, begun_at = _read(bucket, f"{key}.begun", Begun)
-            task, task_at = _read(bucket, f"{key}.task.{self._partition}", Tasked)
+            task, task_at = _read(bucket, self._task_key, Tasked)
             last = self._js.stream(self._target.stream).cached_info.state.last_seq
             where = standing(attempt, committed, begun, task, last)
             if committed is not None and where in UNSEEN:
@@ -96,28 +97,40 @@ class Guard:
                 self._check_sink(committed)
             try:
                 if where is Standing.NEW:
-                    entry = Begun(attempt.batch, attempt.run, last)
+                    since = _since(committed, begun, last)
+                    entry = Begun(attempt.batch, attempt.run, last, since)
                     _put(bucket, f"{key}.begun", entry, begun_at)
                     continue  # now note the task
                 if where is Standing.SHARED:
-                    _put(
-                        bucket,
-                        f"{key}.task.{self._partition}",
-                        Tasked(attempt.batch, attempt.run),
-                        task_at,
-                    )
+                    noted = Tasked(attempt.batch, attempt.run)
+                    self._task_revision = _put(bucket, self._task_key, noted, task_at)
+                if where is Standing.RETRIED:
+                    assert task is not None
+                    assert task_at is not None
+                    # The attempt before, if it still runs, sees that it is not alone.
+                    time = task_at.time if task.time is None else task.time
+                    noted = Tasked(attempt.batch, attempt.run, time)
+                    _put(bucket, self._task_key, noted, task_at)
             except WrongLastSequenceError:
                 continue  # another task was faster
             break
         if where is Standing.BEHIND:
             raise self._behind()
+        self._begun = begun
         if where in TIMED:
-            since = task_at if where is Standing.RETRIED else begun_at
-            assert since is not None
-            left = seconds_left(since.time, bucket.now(), self._target.replay_seconds)
-            self._begun, self._until = begun, monotonic() + left
+            entered = task_at if where is Standing.RETRIED else begun_at
+            assert entered is not None
+            time = entered.time
+            if where is Standing.RETRIED and task is not None and task.time is not None:
+                time = task.time
+            left = seconds_left(time, bucket.now(), self._target.replay_seconds)
+            self._until = monotonic() + left
             self.check()
         return where
+
+    @property
+    def _task_key(self) -> str:
+        return f"{self._key}.task.{self._partition}"
 
     @property
     def timed(self) -> bool:
@@ -138,6 +151,26 @@ class Guard:
                 "Or start once with delivery=at-least-once, and have those rows twice. To "
                 "leave more time for a restart, raise duplicate_window of the stream"
             )
+
+    def has_collision(self, last_duplicate: int | None) -> bool:
+        """Whether the stream has dropped a row of this task for the id of another row.
+
+        That is so if nothing of the task was stored before, and this query or job, not
+        somebody before it, has stored the message of that id. Blocks.
+
+        Args:
+            last_duplicate: The last sequence of an earlier message with the id of a row.
+        """
+        begun, revision = self._begun, self._task_revision
+        if last_duplicate is None or begun is None or not revision:
+            return False
+        if last_duplicate <= (
+            begun.last_sequence if begun.since is None else begun.since
+        ):
+            return False
+        _, task_at = _read(Bucket(self._js, self._bucket_name), self._task_key, Tasked)
+        # Another attempt of the task may have stored its rows meanwhile.
+        return task_at is not None and task_at.revision == revision
 
     def _check_fence(self, committed: Committed) -> None:
         """Raise `CheckpointError` if the fence has forgotten batches of a query.
@@ -206,6 +239,7 @@ def commit(
     *,
     fenced: str | None,
     last: bool,
+    retry_seconds: float = RETRY_SECONDS,
 ) -> None:
     """Note that a batch is stored; on the driver, blocks.
 
@@ -217,6 +251,7 @@ def commit(
         report: What the tasks have told.
         fenced: The stream that was written exactly once; None for at least once.
         last: Nobody will ask for it again.
+        retry_seconds: For how long a server that is away is waited for.
 
     Raises:
         CheckpointError: An earlier run has stored the batch, and with other rows.
@@ -250,12 +285,17 @@ def commit(
         )
         if fenced is not None:
             holding = holding_of(js.stream(fenced))
+            begun, _ = _read(bucket, f"{key}.begun", Begun)
             entry = msgspec.structs.replace(
-                entry, stream=fenced, created=holding.created, mark=holding.mark
+                entry,
+                stream=fenced,
+                created=holding.created,
+                mark=holding.mark,
+                since=_since(committed, begun, holding.next - 1),
             )
         bucket.put(f"{key}.committed", encode(entry))
 
-    patiently(put)
+    patiently(put, retry_seconds)
 
 
 def _warn_of_another(bucket: Bucket, key: str, stream: str) -> None:
@@ -286,8 +326,17 @@ def _read(
     return (entry if isinstance(entry, kind) else None), value
 
 
-def _put(bucket: Bucket, key: str, entry: Entry, before: Value | None) -> None:
-    bucket.put(key, encode(entry), revision=before.revision if before else 0)
+def _put(bucket: Bucket, key: str, entry: Entry, before: Value | None) -> int:
+    revision = before.revision if before else 0
+    return bucket.put(key, encode(entry), revision=revision)
+
+
+def _since(committed: Committed | None, begun: Begun | None, last: int) -> int:
+    """The last sequence of the stream before the first batch of a query or a job."""
+    for known in (committed, begun):
+        if known is not None and known.since is not None:
+            return known.since
+    return last
 
 
 __all__ = ["ENDS", "Guard", "commit"]

@@ -24,6 +24,9 @@ class TaskReport(WriterCommitMessage):
     duplicates: int | None = 0
     """Those of `confirmed` that the stream had already; None: it does not tell."""
     dead_letters: int = 0
+    collisions: int = 0
+    """Those of `duplicates` that nobody had stored before this query or job: they have the
+    id of another row, and are lost."""
     first_sequence: int | None = None
     last_sequence: int | None = None
     """Of what is no duplicate; what others publish may stand in between."""
@@ -42,6 +45,7 @@ class BatchReport:
     confirmed: int
     duplicates: int | None
     dead_letters: int
+    collisions: int
     first_sequence: int | None
     last_sequence: int | None
     skipped: int
@@ -60,6 +64,7 @@ class BatchReport:
                 None if None in duplicates else sum(n for n in duplicates if n)
             ),
             dead_letters=sum(task.dead_letters for task in tasks),
+            collisions=sum(task.collisions for task in tasks),
             first_sequence=min((n for n in firsts if n is not None), default=None),
             last_sequence=max((n for n in lasts if n is not None), default=None),
             skipped=sum(task.rows for task in tasks if task.skipped),
@@ -77,17 +82,21 @@ class BatchReport:
             said.append(f"sequences {first}{self.last_sequence}")
         if self.dead_letters:
             said.append(f"{self.dead_letters} dead letters")
+        if self.collisions:
+            said.append(f"{self.collisions} dropped for an id of another row")
         if self.skipped:
             said.append(f"{self.skipped} stored by an earlier run")
         return ", ".join(said)
 
     def totals(self) -> Totals:
         """The counts, to be added up over batches."""
-        return Totals(self.rows, self.duplicates or 0, self.dead_letters)
+        return Totals(
+            self.rows, self.duplicates or 0, self.dead_letters, self.collisions
+        )
 
     def as_dict(self) -> dict[str, object]:
         """For the fence, where people and tools can read it."""
-        return {
+        found: dict[str, object] = {
             "rows": self.rows,
             "confirmed": self.confirmed,
             "duplicates": self.duplicates,
@@ -95,3 +104,6 @@ class BatchReport:
             "first_sequence": self.first_sequence,
             "last_sequence": self.last_sequence,
         }
+        if self.collisions:
+            found["collisions"] = self.collisions
+        return found

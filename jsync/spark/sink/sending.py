@@ -10,10 +10,18 @@ from ...errors import (
     BatchPublishTooManyInflightError,
     Error,
     InvalidSubjectError,
+    NoStreamResponseError,
     PublisherError,
+    StreamMismatchError,
 )
 from .columns import OPTIONS
-from .dead import UNSENDABLE, DeadLetters, is_refusal
+from .dead import (
+    UNSENDABLE,
+    UNTIL_TIMEOUT,
+    DeadLetters,
+    has_no_stream,
+    is_refusal,
+)
 
 if TYPE_CHECKING:
     from typing import TypeAlias
@@ -28,6 +36,8 @@ if TYPE_CHECKING:
     Rows: TypeAlias = "pa.RecordBatch | pa.Table"
 
 CALLBACK_SECONDS: Final = 30.0
+FEW_ATTEMPTS: Final = 2
+"""Attempts for a message without an answer where perhaps no stream has the subject."""
 HALF: Final = 500
 """Of the rows that `publish_arrow` looks at before it sends one of them."""
 
@@ -39,6 +49,8 @@ class Confirmed(NamedTuple):
     duplicates: int | None
     first: int | None
     last: int | None
+    last_duplicate: int | None = None
+    """The last sequence of an earlier message with the id of one of these rows."""
 
 
 class Way(Protocol):
@@ -75,14 +87,26 @@ class ByPublisher:
     """A publisher, whose acks tell duplicates and refusals row by row."""
 
     def __init__(
-        self, js: JetStream, dead: DeadLetters | None, *, resend: bool, timeout: float
+        self,
+        js: JetStream,
+        dead: DeadLetters | None,
+        *,
+        target: Target | None,
+        names_stream: bool,
+        resend: bool,
+        timeout: float,
     ) -> None:
+        self._js = js
         self._dead = dead
+        self._target = target
+        self._names_stream = names_stream
+        self._unknown_subjects: dict[str, bool] = {}
         self._failures: SimpleQueue[tuple[PubAckFuture, Exception]] = SimpleQueue()
         self._told = 0
         self._error: Exception | None = None
         self._publisher = js.publisher(
             resend=resend,
+            retry_attempts=FEW_ATTEMPTS if target is None else UNTIL_TIMEOUT,
             ack_timeout=timeout,
             stall_timeout=timeout,
             on_error=None if dead is None else self._on_error,
@@ -109,7 +133,10 @@ class ByPublisher:
             self._bury(publisher.failed - self._told)
         publisher.close()
         first, last = publisher.stored_range or (None, None)
-        return Confirmed(publisher.acknowledged, publisher.duplicates, first, last)
+        _, last_duplicate = publisher.duplicate_range or (None, None)
+        return Confirmed(
+            publisher.acknowledged, publisher.duplicates, first, last, last_duplicate
+        )
 
     def give_up(self) -> int:
         stored = self._publisher.acknowledged
@@ -127,7 +154,7 @@ class ByPublisher:
                     "a publish failed, and its error did not come"
                 ) from None
             self._told += 1
-            if not is_refusal(error):
+            if not self._is_refusal(future.subject, error):
                 raise error
             assert self._dead is not None
             headers = future.headers
@@ -141,6 +168,26 @@ class ByPublisher:
                 else {name: headers.get_all(name) for name in headers},
                 msg_id,
             )
+
+    def _is_refusal(self, subject: str, error: Exception) -> bool:
+        """Whether the fault is the row's, not that of the stream or the moment."""
+        if isinstance(error, NoStreamResponseError):
+            # The rows of a known stream have its subjects: it has no leader now.
+            return self._target is None and self._has_no_stream(subject, error)
+        if isinstance(error, StreamMismatchError) and not self._names_stream:
+            return False  # another stream has taken over the subject
+        return is_refusal(error)
+
+    def _has_no_stream(self, subject: str, error: Exception) -> bool:
+        if subject not in self._unknown_subjects:
+            try:
+                self._unknown_subjects[subject] = has_no_stream(self._js, subject)
+            except Error as reason:
+                error.add_note(
+                    f"whether a stream has the subject is not known: {reason}"
+                )
+                raise error from reason
+        return self._unknown_subjects[subject]
 
     def __repr__(self) -> str:
         return f"<ByPublisher {self._publisher!r}>"
@@ -167,7 +214,7 @@ class Sending:
         self._dead = (
             None
             if settings.dead_letters is None
-            else DeadLetters(js, settings.dead_letters, max_payload)
+            else DeadLetters(js, settings.dead_letters, max_payload, timeout)
         )
         # A leading space: no subject and no stream has such a name.
         self._names = [f" {name}" for name in plan.names]
@@ -187,7 +234,14 @@ class Sending:
     def _by_publisher(self) -> ByPublisher:
         # Without an id in each row, no message may be sent twice.
         resend = self._settings.exactly_once
-        return ByPublisher(self._js, self._dead, resend=resend, timeout=self._timeout)
+        return ByPublisher(
+            self._js,
+            self._dead,
+            target=self._target,
+            names_stream=self._plan.has("expected_stream"),
+            resend=resend,
+            timeout=self._timeout,
+        )
 
     def publish(self, batch: pa.RecordBatch) -> None:
         """Publish the rows of a batch, in order; blocks while too many wait for acks.

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from ...errors import ConfigError
+from ..patience import RETRY_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -15,8 +16,6 @@ if TYPE_CHECKING:
     from .columns import ColumnPlan
     from .settings import SinkSettings
 
-ACK_SECONDS: Final = 30.0
-"""How long a message may be sent again until it has its ack."""
 LEAST_WINDOW: Final = 4.0
 
 
@@ -31,11 +30,19 @@ class Target:
     """Whether a fast ingest is the way to it."""
     subjects: str | None
     """What all subjects match that it takes: a regular expression; None: not known."""
+    exactly_once: bool = True
+    retry_seconds: float = RETRY_SECONDS
+    """The option `nats.retryTimeout`."""
 
     @property
     def ack_timeout(self) -> float:
-        """So long a message may be under way, and be sent again meanwhile."""
-        return min(ACK_SECONDS, self.window / 6) if self.window else ACK_SECONDS
+        """So long a message may be under way, and be sent again meanwhile.
+
+        Exactly once, the stream has to remember the id for much longer.
+        """
+        if self.exactly_once and self.window:
+            return min(self.retry_seconds, self.window / 6)
+        return self.retry_seconds
 
     @property
     def replay_seconds(self) -> float:
@@ -63,7 +70,14 @@ def target_of(settings: SinkSettings, plan: ColumnPlan, config: StreamConfig) ->
             f"stream {name} does not take {settings.subject!r}, but "
             f"{', '.join(config.subjects or ()) or 'nothing'}"
         )
-    return Target(name, window, _ingest(settings, plan, config), subjects)
+    return Target(
+        name,
+        window,
+        _ingest(settings, plan, config),
+        subjects,
+        settings.exactly_once,
+        settings.connection.retry_timeout,
+    )
 
 
 def _check_window(settings: SinkSettings, name: str, window: float) -> None:

@@ -6,7 +6,7 @@ import functools
 import logging
 import uuid
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from pyspark import TaskContext
 from pyspark.sql import datasource
@@ -26,10 +26,10 @@ from .report import BatchReport, TaskReport
 from .rows import as_batches, digest
 from .sending import Sending
 from .settings import SinkSettings
-from .target import ACK_SECONDS, Target, target_of
+from .target import Target, target_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     import pyarrow as pa
     from pyspark.sql.datasource import DataSourceStreamWriter, WriterCommitMessage
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from ..options import Options
 
     StreamWriter = DataSourceStreamWriter
+    Answer = TypeVar("Answer")
 else:
     # Spark 4.0 has no writer for record batches, and passes rows.
     StreamWriter = getattr(
@@ -79,9 +80,12 @@ class Sink:
         self._target: Target | None = None
         if not streaming:
             jetstream(settings.connection)  # raises at once for a wrong address
-        patiently(self._look)
+        self._patiently(self._look)
         if overwrite:
-            patiently(self._purge)
+            self._patiently(self._purge)
+
+    def _patiently(self, ask: Callable[[], Answer]) -> Answer:
+        return patiently(ask, self.settings.connection.retry_timeout)
 
     def _look(self) -> None:
         """Ask the server whether it can be done as it is asked for."""
@@ -127,7 +131,7 @@ class Sink:
         if first is None:
             return TaskReport(key=key)
         batches = chain([first], there)
-        js = patiently(lambda: jetstream(self.settings.connection))
+        js = self._patiently(lambda: jetstream(self.settings.connection))
         guard = None
         if self.settings.exactly_once:
             guard = self._guard(js, key, batch)
@@ -179,7 +183,11 @@ class Sink:
             self.settings,
             self._plan,
             self._target,
-            timeout=self._target.ack_timeout if self._target else ACK_SECONDS,
+            timeout=(
+                self._target.ack_timeout
+                if self._target
+                else self.settings.connection.retry_timeout
+            ),
             max_payload=connection(self.settings.connection).max_payload,
         )
         rows, found = 0, Digest()
@@ -196,6 +204,9 @@ class Sink:
                     guard.check()
                     sending.publish(batch.slice(at, SLICE))
             confirmed = sending.close()
+            collided = guard is not None and self._patiently(
+                lambda: guard.has_collision(confirmed.last_duplicate)
+            )
         except BaseException as error:
             stored = sending.give_up()
             error.add_note(f"{stored} rows of this task are stored, and stay stored")
@@ -205,6 +216,7 @@ class Sink:
             confirmed=confirmed.rows,
             duplicates=confirmed.duplicates,
             dead_letters=sending.dead_letters,
+            collisions=(confirmed.duplicates or 0) if collided else 0,
             first_sequence=confirmed.first,
             last_sequence=confirmed.last,
             key=key,
@@ -227,11 +239,27 @@ class Sink:
         report = BatchReport.of(tasks)
         # Note every batch of a query, even without rows, so that there is no gap.
         key = next((task.key for task in tasks if task.rows or self._streaming), None)
+        if report.collisions:
+            logger.warning(
+                "up to %d rows of batch %d of %s are lost: stream %s has dropped them, "
+                "because other rows of the same query or job had their msg_id. Give each "
+                "row a msg_id that no other row has",
+                *(report.collisions, batch, key, printable(self.settings.stream or "")),
+            )
         bucket = self.settings.fence_bucket
         if bucket is not None and key is not None:
             fenced = self.settings.stream if self.settings.exactly_once else None
             connect = functools.partial(jetstream, self.settings.connection)
-            commit(connect, bucket, key, batch, report, fenced=fenced, last=last)
+            commit(
+                connect,
+                bucket,
+                key,
+                batch,
+                report,
+                fenced=fenced,
+                last=last,
+                retry_seconds=self.settings.connection.retry_timeout,
+            )
         logger.info(
             "batch %d of %s: %s", batch, key or "nothing", printable(str(report))
         )

@@ -1,0 +1,193 @@
+"""Tests that only the fault of a row makes a dead letter, without a session.
+
+An error of the stream, the server or the moment fails the task, and Spark repeats it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.types import StringType, StructField, StructType
+
+import jsync
+from jsync import errors
+from jsync.spark.connecting import close_connections
+from jsync.spark.options import Options
+from jsync.spark.sink.columns import ColumnPlan
+from jsync.spark.sink.report import TaskReport
+from jsync.spark.sink.sending import Sending
+from jsync.spark.sink.settings import SinkSettings
+from jsync.spark.sink.target import target_of
+from jsync.spark.sink.writer import JetStreamWriter
+
+from .sink_support import stored
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from jsync.server import LocalServer
+
+FIELDS = [("subject", "string"), ("data", "string")]
+
+
+@pytest.fixture
+def dead(js: jsync.JetStream, unique: str) -> Iterator[jsync.Stream]:
+    stream = js.create_stream(
+        name=f"{unique}-dead", subjects=[f"dead.{unique}"], storage="memory"
+    )
+    yield stream
+    stream.delete()
+
+
+def task_of(
+    js: jsync.JetStream,
+    stream: jsync.Stream,
+    delivery: str = "at-least-once",
+    *,
+    is_named: bool = True,
+) -> Sending:
+    """Return a task that writes into the stream, and makes dead letters.
+
+    Args:
+        js: JetStream.
+        stream: The stream.
+        delivery: The option of the name.
+        is_named: The option `stream` names it, so the sink knows its subjects.
+    """
+    given = {"deadLetterSubject": f"dead.{stream.name}", "delivery": delivery}
+    if is_named:
+        given["stream"] = stream.name
+    settings = SinkSettings.of(Options(given, "write"))
+    plan = ColumnPlan.of([*FIELDS, ("msg_id", "string"), ("ttl", "int")])
+    target = target_of(settings, plan, stream.info().config) if is_named else None
+    return Sending(js, settings, plan, target, timeout=1.0, max_payload=1 << 20)
+
+
+def send(task: Sending, rows: pa.RecordBatch) -> None:
+    task.publish(rows)
+    task.close()
+
+
+def batch(*rows: tuple[str, int | None]) -> pa.RecordBatch:
+    """Return rows of these subjects and times to live."""
+    return pa.record_batch(
+        {
+            "subject": [subject for subject, _ in rows],
+            "data": ["x"] * len(rows),
+            "msg_id": [f"id {number}" for number in range(len(rows))],
+            "ttl": pa.array([ttl for _, ttl in rows], pa.int32()),
+        }
+    )
+
+
+def change_subjects(js: jsync.JetStream, stream: jsync.Stream) -> None:
+    """As without a leader, nobody answers."""
+    stream.update(subjects=[f"{stream.name}-other.>"])
+
+
+def recreate_without_ttl(js: jsync.JetStream, stream: jsync.Stream) -> None:
+    stream.delete()
+    js.create_stream(name=stream.name, subjects=[f"{stream.name}.>"], storage="memory")
+
+
+def give_to_another(js: jsync.JetStream, stream: jsync.Stream) -> None:
+    stream.update(subjects=[f"{stream.name}-other.>"])
+    dead = js.stream(f"{stream.name}-dead")
+    subjects = [*(dead.config.subjects or ()), f"{stream.name}.>"]
+    dead.update(subjects=subjects, allow_msg_ttl=True)
+
+
+def fill_up(js: jsync.JetStream, stream: jsync.Stream) -> None:
+    stream.update(max_msgs=1, discard="new")
+    js.publish(f"{stream.name}.first", b"")
+
+
+@pytest.mark.parametrize(
+    ("change", "delivery"),
+    [
+        (change_subjects, "at-least-once"),
+        (change_subjects, "exactly-once"),
+        (recreate_without_ttl, "exactly-once"),
+        (give_to_another, "exactly-once"),
+        (fill_up, "exactly-once"),
+    ],
+)
+def test_an_error_of_the_stream_fails_the_task(
+    js: jsync.JetStream, unique: str, dead: jsync.Stream, delivery: str, change: Any
+) -> None:
+    stream = js.create_stream(
+        name=unique, subjects=[f"{unique}.>"], storage="memory", allow_msg_ttl=True
+    )
+    task = task_of(js, stream, delivery)
+    change(js, stream)
+    with pytest.raises(errors.Error):
+        send(task, batch((f"{unique}.a", 60), (f"{unique}.b", 60)))
+    assert task.dead_letters == 0
+    assert stored(dead, "data") == []
+    js.delete_stream(unique)
+
+
+def test_a_stream_without_a_leader_is_waited_for(
+    js: jsync.JetStream, unique: str, stream: jsync.Stream, dead: jsync.Stream
+) -> None:
+    """Nobody answers at first, which is no reason to make a dead letter."""
+    stream.update(allow_msg_ttl=True)
+    task = task_of(js, stream)
+    stream.update(subjects=[f"{unique}-other.>"])
+    task.publish(batch((f"{unique}.a", None)))
+    stream.update(subjects=[f"{unique}.>"])
+    assert task.close().rows == 1
+    assert stored(dead, "data") == []
+
+
+def test_a_subject_of_no_stream_is_a_dead_letter(
+    js: jsync.JetStream, unique: str, stream: jsync.Stream, dead: jsync.Stream
+) -> None:
+    """The stream of a write without the option is not known."""
+    task = task_of(js, stream, is_named=False)
+    task.publish(batch((f"{unique}.a", None), ("nobody.takes.it", None)))
+    assert task.close().rows == 1
+    assert task.dead_letters == 1
+    assert len(stored(dead, "data")) == 1
+
+
+def test_an_unanswered_subject_of_a_stream_fails(
+    js: jsync.JetStream,
+    unique: str,
+    stream: jsync.Stream,
+    dead: jsync.Stream,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The stream has no leader now, or it cannot be known whether there is a stream."""
+    answers: list[str | Exception] = ["A", errors.TimeoutError("nobody")]
+
+    def find(js: jsync.JetStream, subject: str) -> str:
+        answer = answers.pop()
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(jsync.JetStream, "stream_name_by_subject", find)
+    while answers:
+        task = task_of(js, stream, is_named=False)
+        with pytest.raises(errors.NoStreamResponseError):
+            send(task, batch(("leaderless.subject", None)))
+        assert task.dead_letters == 0
+
+
+def test_lost_rows_are_said_at_the_commit(
+    server: LocalServer, stream: jsync.Stream, caplog: pytest.LogCaptureFixture
+) -> None:
+    given = {"nats.servers": server.url, "stream": stream.name, "subject": stream.name}
+    given["subject"] += ".x"
+    schema = StructType([StructField("data", StringType())])
+    writer = JetStreamWriter(Options(given), schema, overwrite=False)
+    writer.commit([TaskReport(rows=2, confirmed=2, duplicates=1, key="job.x")])
+    assert "lost" not in caplog.text
+    writer.commit(
+        [TaskReport(rows=2, confirmed=2, duplicates=1, collisions=1, key="job.x")]
+    )
+    assert "up to 1 rows of batch 0 of job.x are lost" in caplog.text
+    close_connections()
