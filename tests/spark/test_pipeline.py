@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import threading
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -216,6 +217,95 @@ def test_payloads_that_are_no_json_are_treated_by_the_option_of_the_file(
     run(sink_of_files(malformed))
     read = [(row["sequence"], row["amount"]) for row in rows(tmp_path / "files")]
     assert sorted(read) == found
+
+
+GOOD = {
+    b'{"name": "a", "amount": 1}': ("a", 1, None),
+    b' {"amount": 2.0, "name": "b}"}\n': ("b}", 2, None),
+    b'{"amount": null}': (None, None, None),
+    b'{"amount": 4, "parts": [1.0, 2], "more": {}}': (None, 4, [1, 2]),
+}
+BAD = (
+    b'{"amount": 1}{"amount": 2}',
+    b'{"amount": 1},{"amount": 2}',
+    b'{"amount": 1} trailing',
+    b'{"amount": 1}]',
+    b'{"amount": 1}}',
+    b'{"amount": 1.5}',
+    b'{"parts": [1.5]}',
+    b'{"more": 1}',
+    b'{"Amount": 1}',
+    b"{'amount': 1}",
+    b"{}",
+    b'[{"amount": 1}]',
+    b"null",
+)
+
+
+@pytest.mark.sparks
+def test_only_one_object_of_the_schema_is_well_formed(
+    run: Callable[[str], pipeline.Result],
+    js: jsync.JetStream,
+    stream: jsync.Stream,
+    tmp_path: Path,
+) -> None:
+    fill(js, stream, *GOOD, *BAD)
+    text = READ.replace("amount int", "amount int, parts array<int>")
+    bad = FILES.replace("files", "bad").replace("messages", "messages_malformed")
+    run(f'{text}malformed = "drop"\n{FILES}{bad}')
+    found = sorted(rows(tmp_path / "files"), key=lambda row: row["sequence"])
+    columns = [(row["name"], row["amount"], row["parts"]) for row in found]
+    assert columns == [*GOOD.values()]
+    assert {row["data"] for row in rows(tmp_path / "bad")} == set(BAD)
+    (tmp_path / "files").rename(tmp_path / "dropped")
+    run(f'{text}malformed = "null"\nrequired = ["name", "amount"]\n{FILES}')
+    found = sorted(rows(tmp_path / "files"), key=lambda row: row["sequence"])
+    amounts = [(row["sequence"], row["amount"]) for row in found]
+    assert amounts == [(1, 1), (2, 2), *((n, None) for n in range(3, len(found) + 1))]
+    assert len(found) == len(GOOD) + len(BAD)
+
+
+def test_files_of_another_schema_are_left_alone(
+    run: Callable[[str], pipeline.Result],
+    file: Path,
+    js: jsync.JetStream,
+    stream: jsync.Stream,
+    tmp_path: Path,
+) -> None:
+    """Otherwise the whole folder could not be read any more."""
+    fill(js, stream, *orders(3))
+    steps = """
+[steps]
+passed = "select *, 1 as one from messages"
+computed = "select sequence, amount + 1 as total from messages"
+"""
+    sinks = FILES.replace('"messages"', '"passed"')
+    sinks += FILES.replace('"messages"', '"computed"').replace("files", "totals")
+    text = READ + STREAMING + steps + sinks
+    for _ in range(2):
+        run(text)
+    fill(js, stream, *orders(3))
+    # A declared type is compared without Spark.
+    file.write_text(text.replace("amount int", "amount string"))
+    with pytest.raises(PipelineFileError) as refused:
+        pipeline.check(file)
+    ((_, message),) = problems(refused)
+    assert message.startswith(
+        "sinks.files.path: the files there have the column amount"
+    )
+    assert "as int, and this writes string" in message
+    # A computed type is compared before any row is read.
+    with pytest.raises(PipelineFileError) as refused:
+        run(text.replace("amount + 1", "cast(amount as string)"))
+    ((_, message),) = problems(refused)
+    assert message.startswith(
+        "sinks.totals.path: the files there have the column total"
+    )
+    assert len(rows(tmp_path / "files")) == len(rows(tmp_path / "totals")) == 3
+    # So are the streams of the checkpoint.
+    file.write_text(text.replace("${STREAM}", "KV_NONE"))
+    with pytest.raises(PipelineFileError, match=f"has read stream {stream.name}"):
+        pipeline.check(file)
 
 
 def test_dropped_messages_of_a_stream_are_counted(
@@ -464,13 +554,20 @@ def test_a_query_whose_worker_came_too_late_is_started_again(
     stream: jsync.Stream,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    late = [PySparkException("Python worker failed to connect back.")]
+    late = [PySparkException("Python worker failed to connect back.") for _ in range(9)]
     begin = streaming._begin
 
     def begin_late(*given: Any) -> Any:
-        if late:
+        if len(late) > 1:
             raise late.pop()
-        return begin(*given)
+        query = begin(*given)
+        if late:  # in the middle: each batch needs workers, too
+            query.stop()
+            error = late.pop()
+            return SimpleNamespace(
+                isActive=False, recentProgress=[], exception=lambda: error, stop=list
+            )
+        return query
 
     monkeypatch.setattr(streaming, "_begin", begin_late)
     fill(js, stream, *orders(10))

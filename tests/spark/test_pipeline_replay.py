@@ -133,6 +133,54 @@ def test_a_part_goes_into_another_stream_once_however_often_it_is_replayed(
     other.delete()
 
 
+OTHERS = """
+[sources.others]
+format = "jetstream"
+options = {{ stream = "{name}TWO", startingOffsets = "earliest" }}
+columns = ["subject", "sequence", "data"]
+[sources.files]
+format = "ndjson"
+path = "{folder}/files"
+schema = "data string"
+[steps]
+everything = '''
+select * from messages
+union all select * from others
+union all select 'x', 1000, cast(data as binary) from files
+'''
+"""
+
+
+def test_a_replay_leaves_other_sources_out(
+    spark: SparkSession,
+    server: LocalServer,
+    js: jsync.JetStream,
+    stream: jsync.Stream,
+    unique: str,
+    out: jsync.Stream,
+    tmp_path: Path,
+) -> None:
+    """The sink may have forgotten their ids, and would store their rows twice."""
+    other = js.create_stream(name=f"{unique}TWO", subjects=[f"{unique}-two.>"])
+    (tmp_path / "files").mkdir()
+    (tmp_path / "files/1.json").write_text('{"data": "300"}')
+    js.publish(f"{unique}-two.a", b"200")
+    fill(js, stream, *numbers(4))
+    text = FILE.replace("from messages", "from everything").replace("[steps]", OTHERS)
+    file = tmp_path / "union.toml"
+    file.write_text(text.format(server=server.url, name=unique, folder=tmp_path))
+    with pytest.raises(
+        ConfigError, match="name the source to replay: messages, others"
+    ):
+        pipeline.replay(file, "out", spark=spark, quiet=True)
+    result = pipeline.replay(
+        file, "out", source="messages", start="2", end="4", spark=spark, quiet=True
+    )
+    assert [each["rows"] for each in result.sinks] == [2]
+    assert payloads(js, out.name) == [2, 3]
+    other.delete()
+
+
 def test_a_replay_that_could_double_rows_is_refused(
     replay: Callable[..., pipeline.Result],
     js: jsync.JetStream,

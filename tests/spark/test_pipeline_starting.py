@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pyspark.errors import PySparkException
 
-from jsync.spark.pipeline.starting import STARTS, started
+from jsync.spark.pipeline.starting import RETRYING, has_not_begun, started
 
 LATE = "Python worker failed to connect back."
 
@@ -22,7 +22,44 @@ def test_only_a_worker_that_came_too_late_is_a_reason_to_start_again() -> None:
     errors[:] = [PySparkException("there is no stream A"), None]
     with pytest.raises(PySparkException, match="no stream A"):
         started(start)
-    errors[:] = [PySparkException(LATE)] * STARTS
+
+
+def test_a_late_start_is_repeated_until_it_works() -> None:
+    left = [PySparkException(LATE)] * 50
+    said: list[str] = []
+
+    def start() -> str:
+        if left:
+            raise left.pop()
+        return "a query"
+
+    assert started(start, say=said.append) == "a query"
+    assert said == [RETRYING] * 50
+
+
+def test_a_stop_or_the_time_ends_late_starts() -> None:
+    asked: list[None] = []
+
+    def start() -> str:
+        asked.append(None)
+        raise PySparkException(LATE)
+
     with pytest.raises(PySparkException, match="connect back"):
-        started(start)
-    assert not errors
+        started(start, is_stopped=lambda: len(asked) == 3)
+    assert len(asked) == 3
+    with pytest.raises(PySparkException, match="connect back"):
+        started(start, seconds=0)
+    assert len(asked) == 4
+
+
+def test_a_job_that_has_begun_is_not_repeated() -> None:
+    """Its tasks may have written rows."""
+    errors = [PySparkException(f"Job aborted due to stage failure: {LATE}"), None]
+
+    def start() -> None:
+        if error := errors.pop(0):
+            raise error
+
+    with pytest.raises(PySparkException, match="Job aborted"):
+        started(start, is_retried=has_not_begun)
+    assert len(errors) == 1

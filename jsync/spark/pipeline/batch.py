@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 import time
 import uuid
@@ -14,6 +15,7 @@ from pyspark.sql import (
 
 from .checks import jetstream_options
 from .config import ConsoleSink, FileSink, JetStreamSink
+from .starting import has_not_begun, started
 from .views import FILES, failures, harmless, refusals
 
 if TYPE_CHECKING:
@@ -50,11 +52,16 @@ def run_batch(
             view = view.observe(counted, F.count(F.lit(1)).alias("rows"))
         begin = time.monotonic()
         with (
-            failures(name, stop),
+            failures(f"sink {name}", stop),
             refusals(problems, ("sinks", name)),
             _Watch(spark, name, stop, report),
         ):
-            _write(pipeline, sink, view)
+            started(
+                functools.partial(_write, pipeline, sink, view),
+                is_retried=has_not_begun,
+                is_stopped=stop.is_asked,
+                say=report.say,
+            )
         problems.raise_any()
         if stop.asked:
             break

@@ -23,6 +23,7 @@ from .problems import nearest
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from ..options import Purpose
     from .config import Pipeline, Sink, Source, Step, Watermark
     from .positions import Key
     from .problems import Problems
@@ -66,6 +67,12 @@ def source_columns(source: JetStreamSource) -> list[str]:
     return source.columns or [
         name for name in _offered(source) if name != "data" or not source.json
     ]
+
+
+def adds_to_files(sink: FileSink, pipeline: Pipeline) -> bool:
+    """Whether a sink writes Parquet files into a folder that may have some."""
+    adds = pipeline.streaming is not None or sink.mode == "append"
+    return sink.format == "parquet" and adds
 
 
 def _offered(source: JetStreamSource) -> list[str]:
@@ -146,7 +153,7 @@ class _Checks:
         """The columns of the view; None where they are not known."""
         streaming = self._streams and not source.static
         with self._refusing(source.options, key):
-            options = self._options(source.options)
+            options = self._options(source.options, "read")
             ConnectionOptions.of(options)
             SourceOptions.of(options, streaming=streaming)
         offered = _offered(source)
@@ -159,8 +166,15 @@ class _Checks:
                 self._problems.add((*key, "columns"), message)
         columns = source_columns(source)
         if source.json is None:
+            if source.required:
+                message = "these are fields of the payload: give its schema in 'json'"
+                self._problems.add((*key, "required"), message)
             return columns
         fields = self._schema(source.json, (*key, "json"))
+        for name in source.required:
+            if fields is not None and name not in fields:
+                message = f"the payload has no field {name!r}{nearest(name, fields)}"
+                self._problems.add((*key, "required"), message)
         for field in fields or ():
             if field.lower() in columns:
                 self._problems.add(
@@ -170,9 +184,9 @@ class _Checks:
                 )
         return None if fields is None else [*columns, *fields]
 
-    def _options(self, given: Mapping[str, str]) -> Options:
+    def _options(self, given: Mapping[str, str], purpose: Purpose) -> Options:
         """Read by `format("jetstream")` itself."""
-        return Options(jetstream_options(self._pipeline, given))
+        return Options(jetstream_options(self._pipeline, given), purpose)
 
     @contextmanager
     def _refusing(self, given: Mapping[str, str], key: Key) -> Iterator[None]:
@@ -262,7 +276,7 @@ class _Checks:
             self._problems.add((*key, "from"), message)
         if isinstance(sink, JetStreamSink):
             with self._refusing(sink.options, key):
-                SinkSettings.of(self._options(sink.options))
+                SinkSettings.of(self._options(sink.options, "write"))
         if isinstance(sink, FileSink):
             if self._streams and sink.mode not in ("error", "append"):
                 message = "a stream is appended: leave it out"

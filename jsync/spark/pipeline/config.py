@@ -32,6 +32,8 @@ class JetStreamSource(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """The schema of the payload, in Spark's DDL: its fields become columns."""
     malformed: Literal["fail", "drop", "null"] = "fail"
     """What to do with a payload that is not JSON of that schema."""
+    required: list[str] = []
+    """Fields of the payload that may be neither missing nor null."""
     watermark: Watermark | None = None
     static: bool = False
     """Read once, as a table, in a streaming pipeline too."""
@@ -115,6 +117,8 @@ class Pipeline(Struct, frozen=True, kw_only=True):
     sources: dict[str, Source]
     steps: dict[str, Step]
     sinks: dict[str, Sink]
+    silent: frozenset[str] = frozenset()
+    """Sources that give no rows: a replay is of one source alone."""
 
     def __repr__(self) -> str:
         """Without what came out of the environment."""

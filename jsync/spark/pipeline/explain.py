@@ -19,6 +19,11 @@ _PYTHON = re.compile(
 """What a function of the user raised, in `foreachBatch`."""
 _CAUSE = re.compile(r"^(?:Caused by)?: [\w.$]+: (.+)$", re.MULTILINE)
 _SQL_LINE = re.compile(r"\(?\bline (\d+),? pos")
+_STATE = re.compile(r"STATE_STORE_\w*SCHEMA_NOT_COMPATIBLE")
+_OTHER_STATE = (
+    "an aggregate or a join keeps state of another form in the checkpoint: undo the change "
+    "of the steps, or choose another checkpoint, which reads the streams from their start"
+)
 _TAIL = re.compile(r";? ?\(?\bline \d+,? pos.*| SQLSTATE: \w+.*")
 
 
@@ -29,6 +34,8 @@ def explain(error: BaseException | str) -> tuple[str, int | None]:
         if found := pattern.findall(text):
             last = found[-1]
             return (last if isinstance(last, str) else last[-1]), None
+    if state := _STATE.search(text):
+        return f"{_OTHER_STATE} ({state[0]})", None
     place = _SQL_LINE.search(text)
     causes = _CAUSE.findall(text)
     first = causes[0] if causes else text.strip().partition("\n")[0]

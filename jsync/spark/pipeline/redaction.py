@@ -25,8 +25,12 @@ def secret_variables(pipeline: Pipeline) -> list[str]:
     for each in (*pipeline.sources.values(), *pipeline.sinks.values()):
         if isinstance(each, JetStreamSource | JetStreamSink):
             options = Options(jetstream_options(pipeline, each.options))
-            match ConnectionOptions.of(options).secret:
+            chosen = ConnectionOptions.of(options)
+            match chosen.secret:
                 case _, "env", name:
+                    found.add(name)
+            match chosen.servers_place:
+                case "env", name:
                     found.add(name)
     return sorted(found)
 

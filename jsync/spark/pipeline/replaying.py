@@ -51,7 +51,7 @@ def replayed(pipeline: Pipeline, wanted: Range, *, again: bool) -> Pipeline:
     """Return the pipeline as a batch that replays a range into one sink. Blocks.
 
     The range has a fixed end and gives the job its name, so a replay that is started again
-    with the same range stores no row twice.
+    with the same range stores no row twice. Other sources give no rows, except static ones.
 
     Args:
         pipeline: A checked pipeline.
@@ -66,7 +66,7 @@ def replayed(pipeline: Pipeline, wanted: Range, *, again: bool) -> Pipeline:
     source = pipeline.sources[name]
     assert isinstance(source, JetStreamSource)
     sink = _sink(pipeline, wanted)
-    given = Options(jetstream_options(pipeline, source.options))
+    given = Options(jetstream_options(pipeline, source.options), "read")
     js = jetstream(ConnectionOptions.of(given))
     places = _places(js, given, wanted)
     options = {**_kept(source), **places}
@@ -77,14 +77,15 @@ def replayed(pipeline: Pipeline, wanted: Range, *, again: bool) -> Pipeline:
     if wanted.stream is not None:
         target = {k: v for k, v in target.items() if k.lower() != "stream"}
         target["stream"] = wanted.stream
-    out = _stream_of(Options(jetstream_options(pipeline, target)))
+    out = _stream_of(Options(jetstream_options(pipeline, target), "write"))
     if wanted.stream is None and not again:
         _check_window(pipeline, js, places, out)
     target.setdefault("jobId", _job(pipeline, wanted, options))
+    others = {each: one for each, one in pipeline.sources.items() if not one.static}
     sources = {
         each: (
             msgspec.structs.replace(one, options=_kept(one))
-            if isinstance(one, JetStreamSource) and not one.static
+            if isinstance(one, JetStreamSource) and each in others
             else one
         )
         for each, one in pipeline.sources.items()
@@ -92,7 +93,11 @@ def replayed(pipeline: Pipeline, wanted: Range, *, again: bool) -> Pipeline:
     sources[name] = msgspec.structs.replace(source, options=options)
     chosen = msgspec.structs.replace(sink, options=target, output_mode="append")
     return msgspec.structs.replace(
-        pipeline, streaming=None, sources=sources, sinks={wanted.sink: chosen}
+        pipeline,
+        streaming=None,
+        sources=sources,
+        sinks={wanted.sink: chosen},
+        silent=frozenset(others) - {name},
     )
 
 
@@ -133,7 +138,9 @@ def _sink(pipeline: Pipeline, wanted: Range) -> JetStreamSink:
         raise ConfigError(
             f"sink {wanted.sink} is {sink.format}: a replay goes into a stream"
         )
-    settings = SinkSettings.of(Options(jetstream_options(pipeline, sink.options)))
+    settings = SinkSettings.of(
+        Options(jetstream_options(pipeline, sink.options), "write")
+    )
     if not settings.exactly_once:
         raise ConfigError(
             f"sink {wanted.sink} is at-least-once: say delivery = 'exactly-once', or rows "

@@ -84,6 +84,7 @@ def replay(
     """Send a part of a stream through a pipeline again, into one sink. Blocks until it ends.
 
     The replay is a batch beside the running pipeline, whose checkpoint it does not touch.
+    Other sources give no rows, except static ones.
     Each row is stored once: the sink's stream drops rows whose ids it remembers, and a
     replay of the same range that you start again goes on where it ended. So the sink must be
     `delivery = "exactly-once"`.
@@ -122,6 +123,8 @@ def replay(
         close_connections()
     report = Report(quiet=quiet)
     report.say(f"replaying {range_of(chosen)} into {sink}")
+    if chosen.silent:
+        report.say(f"without the other sources: {', '.join(sorted(chosen.silent))}")
     return _run(chosen, problems, report, spark, master, conf)
 
 
@@ -137,7 +140,7 @@ def _run(
     from .batch import run_batch  # noqa: PLC0415
     from .session import session  # noqa: PLC0415
     from .streaming import run_streaming  # noqa: PLC0415
-    from .views import make_views  # noqa: PLC0415
+    from .views import check_files, make_views  # noqa: PLC0415
 
     with ExitStack() as running:
         if spark is None:
@@ -151,7 +154,8 @@ def _run(
             running.callback(spark.catalog.dropTempView, name)
         directory = running.enter_context(TemporaryDirectory(prefix="jsync-"))
         pause = Path(directory) / "pause"
-        views = make_views(spark, pipeline, problems, pause)
+        views = make_views(spark, pipeline, problems, stop, report, pause)
+        check_files(spark, pipeline, views, problems)
         problems.raise_any()
         if pipeline.streaming is None:
             sinks = run_batch(spark, pipeline, views, problems, stop, report)

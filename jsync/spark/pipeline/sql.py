@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
 
 from sqlglot import Token, TokenType, exp
@@ -57,8 +58,76 @@ def reads(query: str) -> list[Reads]:
     return list(found.values())
 
 
+class Passed(NamedTuple):
+    """What a query passes on unchanged from the one view that it reads."""
+
+    view: str
+    all_columns: bool
+    """Whether it selects all of them, beside `columns`."""
+    columns: dict[str, str | None]
+    """The columns that it names, and what they are in the view; None: something else."""
+
+
+def passed(query: str) -> Passed | None:
+    """What a query passes on; None: it is not a plain selection from one view."""
+    try:
+        (tree,) = _parse(query)
+    except (SQLError, ValueError):
+        return None
+    if not isinstance(tree, exp.Select) or tree.args.get("with_"):
+        return None
+    source = tree.args.get("from_")
+    table = None if source is None else source.this
+    others = ("joins", "laterals", "pivots", "group")
+    if not isinstance(table, exp.Table) or table.db or any(map(tree.args.get, others)):
+        return None
+    found: dict[str, str | None] = {}
+    has_star = False
+    for each in tree.expressions:
+        if isinstance(each, exp.Star):
+            if any(each.args.values()):  # some of them are left out or replaced
+                return None
+            has_star = True
+        elif isinstance(each.unalias(), exp.Column) and not each.unalias().is_star:
+            found[each.alias_or_name] = each.unalias().name
+        elif each.alias_or_name:
+            found[each.alias_or_name] = None
+    return Passed(table.name, has_star, found)
+
+
+def types(schema: str) -> dict[str, str]:
+    """The columns of a schema in Spark's DDL, and their types as Spark calls them.
+
+    Raises `SQLError`.
+    """
+    return {
+        definition.name: _spelled(definition.kind)
+        for definition in _definitions(schema)
+        if definition.kind is not None
+    }
+
+
+def _spelled(kind: exp.DataType) -> str:
+    text = kind.sql("spark").lower().replace(", ", ",")
+    if text.startswith(("varchar", "char")):
+        return "string"
+    if text == "decimal":
+        return "decimal(10,0)"
+    return re.sub(r"^decimal\((\d+)\)$", r"decimal(\1,0)", text)
+
+
 def columns(schema: str) -> list[str]:
     """The names of the columns of a schema in Spark's DDL; raises `SQLError`."""
+    names = [definition.name for definition in _definitions(schema)]
+    seen: set[str] = set()
+    for name in names:
+        if name.lower() in seen:
+            raise SQLError(f"column {name!r} is there twice")
+        seen.add(name.lower())
+    return names
+
+
+def _definitions(schema: str) -> list[exp.ColumnDef]:
     try:
         (tree,) = _parse(f"create table t (\n{schema})")
     except SQLError as problem:
@@ -72,13 +141,7 @@ def columns(schema: str) -> list[str]:
     for definition in definitions:
         if not isinstance(definition, exp.ColumnDef) or definition.kind is None:
             raise SQLError(f"column {definition.name!r} has no type: 'name type'")
-    names = [definition.name for definition in definitions]
-    seen: set[str] = set()
-    for name in names:
-        if name.lower() in seen:
-            raise SQLError(f"column {name!r} is there twice")
-        seen.add(name.lower())
-    return names
+    return definitions
 
 
 def _parse(text: str) -> list[exp.Expr | None]:

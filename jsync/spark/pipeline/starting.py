@@ -1,11 +1,12 @@
 """Starting what needs a Python worker, again if the worker did not connect in time.
 
-Spark starts the reader of a Python source in a process of its own, and gives it ten seconds.
-A busy machine can need longer. Nothing has been read or written by then.
+Spark starts its Python workers in processes of their own, and gives each ten seconds. A busy
+machine can need longer. Nothing has been read or written by then.
 """
 
 from __future__ import annotations
 
+from time import monotonic
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from py4j.protocol import Py4JError
@@ -16,22 +17,47 @@ if TYPE_CHECKING:
 
     T = TypeVar("T")
 
-STARTS: Final = 6
-"""How often a query is started before the error of its worker is told."""
+START_SECONDS: Final = 900.0
+"""How long a start is repeated. A Python that cannot start at all fails in the same way."""
 TOO_LATE: Final = "Python worker failed to connect back"
 """The text of Spark's error about a Python worker that starts too late."""
+RETRYING: Final = "a Python worker of Spark did not start within 10 s: starting again"
+_BEGUN: Final = "Job aborted"
+"""The text of Spark's error about a job whose tasks have begun."""
 
 
-def started(start: Callable[[], T]) -> T:
-    """Return the result of `start`, called again if a Python worker did not connect.
+def is_late(error: BaseException) -> bool:
+    """Whether a Python worker did not connect in time."""
+    return isinstance(error, PySparkException | Py4JError) and TOO_LATE in str(error)
+
+
+def has_not_begun(error: BaseException) -> bool:
+    """Whether a Python worker did not connect in time, and no task has begun."""
+    return is_late(error) and _BEGUN not in str(error)
+
+
+def started(
+    start: Callable[[], T],
+    *,
+    is_retried: Callable[[BaseException], bool] = is_late,
+    is_stopped: Callable[[], bool] = lambda: False,
+    say: Callable[[str], object] = lambda _: None,
+    seconds: float = START_SECONDS,
+) -> T:
+    """Return the result of `start`, called again while a Python worker does not connect.
 
     Args:
         start: A call that may be made twice.
+        is_retried: The errors after which the call is made again.
+        is_stopped: Once it is true, the last error is raised.
+        say: Told before each further call.
+        seconds: After so many the last error is raised.
     """
-    for _ in range(STARTS - 1):
+    until = monotonic() + seconds
+    while True:
         try:
             return start()
         except (PySparkException, Py4JError) as error:
-            if TOO_LATE not in str(error):
+            if not is_retried(error) or is_stopped() or monotonic() >= until:
                 raise
-    return start()
+        say(RETRYING)

@@ -25,6 +25,10 @@ class Stop:
             return "<Stop not asked for>"
         return f"<Stop {self.signal.name}, asked for {self.asked} times>"
 
+    def is_asked(self) -> bool:
+        """Whether an end has been asked for."""
+        return self.asked > 0
+
     @property
     def exit_code(self) -> int:
         """As shells have it: 130 for Ctrl-C, 143 for SIGTERM."""

@@ -13,8 +13,8 @@ from .checks import AVAILABLE_NOW, jetstream_options
 from .config import ConsoleSink, FileSink, JetStreamSink, JetStreamSource
 from .explain import explain
 from .progress import SinkProgress
-from .starting import started
-from .views import FILES, failures, harmless, refusals
+from .starting import RETRYING, START_SECONDS, is_late, started
+from .views import FILES, failures, harmless, one_batch_a_run, refusals
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -54,25 +54,36 @@ def run_streaming(
     """
     queries: dict[str, StreamingQuery] = {}
     progress = {name: SinkProgress(name) for name in pipeline.sinks}
-    try:
-        for name, sink in pipeline.sinks.items():
-            with failures(name, stop), refusals(problems, ("sinks", name)):
-                view = views[sink.view.lower()]
-                queries[name] = started(
-                    functools.partial(_begin, pipeline, name, sink, view, stop)
-                )
-        problems.raise_any()
-        if _follow(queries, progress, stop, report):
-            pause.touch()
-            _stop_at_boundary(queries, stop, paused=_can_pause(pipeline))
-    finally:
-        for query in queries.values():
-            query.stop()
-    for name, query in queries.items():
-        progress[name].update(query.recentProgress)
-        failure = query.exception()
-        if failure is not None:
-            raise PipelineError(f"sink {name}: {explain(failure)[0]}") from failure
+
+    def begin(name: str) -> StreamingQuery:
+        sink = pipeline.sinks[name]
+        view = views[sink.view.lower()]
+        start = functools.partial(_begin, pipeline, name, sink, view, stop)
+        return started(start, is_stopped=stop.is_asked, say=report.say)
+
+    # One micro-batch may be the repetition of an interrupted one.
+    for _ in range(2 if one_batch_a_run(pipeline) else 1):
+        try:
+            for name in pipeline.sinks:
+                with (
+                    failures(f"sink {name}", stop),
+                    refusals(problems, ("sinks", name)),
+                ):
+                    queries[name] = begin(name)
+            problems.raise_any()
+            if _follow(queries, progress, stop, report, begin):
+                pause.touch()
+                _stop_at_boundary(queries, stop, paused=_can_pause(pipeline))
+        finally:
+            for query in queries.values():
+                query.stop()
+        for name, query in queries.items():
+            progress[name].update(query.recentProgress)
+            failure = query.exception()
+            if failure is not None:
+                raise PipelineError(f"sink {name}: {explain(failure)[0]}") from failure
+        if stop.asked:
+            break
     return [each.summary() for each in progress.values()]
 
 
@@ -141,7 +152,7 @@ def _start_jetstream(
 
 def _write_batch(options: dict[str, str]) -> Callable[[DataFrame, int], None]:
     """A job of its own for the fence, whose batches are those of the query."""
-    settings = SinkSettings.of(Options(options))
+    settings = SinkSettings.of(Options(options, "write"))
 
     def write(rows: DataFrame, batch: int) -> None:
         writer = rows.write.format("jetstream").mode("append").options(**options)
@@ -156,17 +167,32 @@ def _write_batch(options: dict[str, str]) -> Callable[[DataFrame, int], None]:
 
 
 def _follow(
-    queries: Mapping[str, StreamingQuery],
+    queries: dict[str, StreamingQuery],
     progress: Mapping[str, SinkProgress],
     stop: Stop,
     report: Report,
+    begin: Callable[[str], StreamingQuery],
 ) -> bool:
-    """Until every query has ended, or one has failed; True once a stop is asked for."""
-    while any(query.isActive for query in queries.values()):
-        for name, query in queries.items():
+    """Until every query has ended, or one has failed; True once a stop is asked for.
+
+    A query whose Python worker did not start in time begins again, at its checkpoint.
+    """
+    late = {name: _Late() for name in queries}
+    while True:
+        for name, query in list(queries.items()):
             progress[name].update(query.recentProgress)
-            if not query.isActive and query.exception() is not None:
+            failure = None if query.isActive else query.exception()
+            if failure is None:
+                continue
+            if stop.asked or not is_late(failure):
                 return False
+            if late[name].is_over(progress[name].batches):
+                return False
+            report.say(f"{name}: {RETRYING}")
+            with failures(f"sink {name}", stop):
+                queries[name] = begin(name)
+        if not any(query.isActive for query in queries.values()):
+            return False
         report.progress(" | ".join(each.line() for each in progress.values()))
         if stop.asked:
             report.say(
@@ -174,7 +200,21 @@ def _follow(
             )
             return True
         time.sleep(_POLL)
-    return False
+
+
+class _Late:
+    """How long the Python workers of a query have come too late, without a batch between."""
+
+    def __init__(self) -> None:
+        self._batches = -1
+        self._until = 0.0
+
+    def is_over(self, batches: int) -> bool:
+        """Whether to begin no more, after one more failure behind so many batches."""
+        if batches != self._batches:
+            self._batches = batches
+            self._until = time.monotonic() + START_SECONDS
+        return time.monotonic() >= self._until
 
 
 def _can_pause(pipeline: Pipeline) -> bool:

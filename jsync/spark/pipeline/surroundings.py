@@ -12,19 +12,23 @@ from urllib.parse import unquote, urlsplit
 
 from ...errors import ConfigError, Error, StreamNotFoundError
 from ..connecting import ConnectionOptions, connection, jetstream
+from ..monitoring.figures import spans
 from ..options import Options
 from ..sink.columns import ColumnPlan
 from ..sink.settings import SinkSettings
 from ..sink.target import target_of
+from ..source_options import SourceOptions
 from ..streams import find
-from .checks import jetstream_options
+from .checks import adds_to_files, jetstream_options
 from .config import FileSink, FileSource, JetStreamSink, JetStreamSource
+from .schemas import conflicts, known_types, parquet_types
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import Self
 
-    from .config import Pipeline
+    from ..options import Purpose
+    from .config import Pipeline, Streaming
     from .positions import Key
     from .problems import Problems
 
@@ -48,9 +52,40 @@ def check_surroundings(pipeline: Pipeline, problems: Problems) -> None:
         if isinstance(sink, FileSink):
             _check_sink(sink, ("sinks", name, "path"), pipeline, problems)
     if pipeline.streaming is not None:
-        _check_writable(
-            pipeline.streaming.checkpoint, ("streaming", "checkpoint"), problems
+        key = ("streaming", "checkpoint")
+        _check_writable(pipeline.streaming.checkpoint, key, problems)
+        for name in pipeline.sinks:
+            for stream in _unread(pipeline, pipeline.streaming, name):
+                message = (
+                    f"the query of sink {name} has read stream {stream}, which no source "
+                    "reads now: add it to a source, or choose another checkpoint"
+                )
+                problems.add(key, message)
+
+
+def _unread(pipeline: Pipeline, streaming: Streaming, sink: str) -> list[str]:
+    """The streams in the checkpoint of a sink that the pipeline does not read."""
+    folder = _local(f"{streaming.checkpoint.rstrip('/')}/{sink}/offsets")
+    found = glob.glob(f"{glob.escape(folder)}/*") if folder else []
+    numbered = [path for path in found if os.path.basename(path).isdigit()]
+    if not numbered:
+        return []
+    last = max(numbered, key=lambda path: int(os.path.basename(path)))
+    try:
+        with open(last, encoding="utf-8") as file:
+            read = {name for line in file for name in spans(line)}
+    except (OSError, UnicodeDecodeError):
+        return []
+    sources = [
+        SourceOptions.of(
+            Options(jetstream_options(pipeline, each.options), "read"), streaming=True
         )
+        for each in pipeline.sources.values()
+        if isinstance(each, JetStreamSource) and not each.static
+    ]
+    return sorted(
+        name for name in read if not any(each.reads(name) for each in sources)
+    )
 
 
 def _check_source(source: FileSource, key: Key, problems: Problems) -> None:
@@ -64,6 +99,10 @@ def _check_sink(
 ) -> None:
     path = _local(sink.path)
     there = path is not None and os.path.exists(path)
+    if there and adds_to_files(sink, pipeline):
+        written = known_types(pipeline).get(sink.view.lower(), {})
+        for conflict in conflicts(written, parquet_types(path or "")):
+            problems.add(key, str(conflict))
     if there and pipeline.streaming is None and sink.mode == "error":
         message = f"{sink.path} exists: remove it, or choose a 'mode'"
         problems.add(key, message)
@@ -110,7 +149,8 @@ class _Servers:
 
     def check(self, given: Mapping[str, str], key: Key, *, sink: bool = False) -> None:
         """Whether the streams that are named in these options are there, and will do."""
-        options = Options(jetstream_options(self._pipeline, given))
+        purpose: Purpose = "write" if sink else "read"
+        options = Options(jetstream_options(self._pipeline, given), purpose)
         server = ConnectionOptions.of(options)
         if not self._reach(server, key):
             return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeGuard
 
@@ -13,12 +14,22 @@ from pyspark.sql.types import ArrayType, MapType, StringType, StructType, Varian
 from ...errors import PipelineError
 from ...terminal import printable
 from ..monitoring.figures import MALFORMED
-from .checks import jetstream_options, malformed_view, reads, source_columns
-from .config import FileSource, JetStreamSource
+from ..source_stream import LIMITS
+from .checks import (
+    AVAILABLE_NOW,
+    adds_to_files,
+    jetstream_options,
+    malformed_view,
+    reads,
+    source_columns,
+)
+from .config import FileSink, FileSource, JetStreamSource
 from .explain import explain
+from .schemas import MESSAGE_TYPES, conflicts
+from .starting import started
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -26,6 +37,7 @@ if TYPE_CHECKING:
     from .config import Pipeline, Source, Watermark
     from .positions import Key
     from .problems import Problems
+    from .report import Report
     from .stopping import Stop
 
 FILES = {"parquet": "parquet", "csv": "csv", "ndjson": "json"}
@@ -38,38 +50,47 @@ _UNSAFE = (
     r"\u2060-\u206f\ufeff\ufff9-\ufffb\x{e0000}-\x{e007f}]|\r(?!\n)"
 )
 """The characters that `printable` escapes, in the language of Java."""
+_LIMITS = ("maxoffsetspertrigger", "maxbytespertrigger")
 _CORRUPT = "_corrupt_record"
+_PAYLOAD = "_payload"
+_MALFORMED = "_malformed"
 DEAD = ("stream", "subject", "sequence", "timestamp", "data")
 """The columns that dead letters are made of."""
-_TYPES = {
-    "stream": "string",
-    "subject": "string",
-    "sequence": "bigint",
-    "timestamp": "timestamp",
-    "headers": "map<string,array<string>>",
-    "data": "binary",
-}
 
 
 def make_views(
-    spark: SparkSession, pipeline: Pipeline, problems: Problems, pause: Path
+    spark: SparkSession,
+    pipeline: Pipeline,
+    problems: Problems,
+    stop: Stop,
+    report: Report,
+    pause: Path,
 ) -> dict[str, DataFrame]:
     """Make every view, in the file's order; what Spark refuses is added to `problems`.
 
-    While the file `pause` is there, JetStream sources begin no new micro-batch.
+    While the file `pause` is there, JetStream sources begin no new micro-batch. Raises
+    `PipelineError` when Spark fails.
     """
     views: dict[str, DataFrame] = {}
     for name, source in pipeline.sources.items():
-        with refusals(problems, ("sources", name)):
-            frame = _read(spark, pipeline, name, source, pause)
-            views[name.lower()] = _view(frame, name, source.watermark)
+        read = functools.partial(_read, spark, pipeline, name, source, pause)
+        with failures(f"source {name}", stop), refusals(problems, ("sources", name)):
+            frame = started(read, is_stopped=stop.is_asked, say=report.say)
+            views[name.lower()] = _view(
+                _silenced(pipeline, name, frame), name, source.watermark
+            )
         dead = malformed_view(name)
         if _has_json(source) and reads(pipeline, dead):
-            with refusals(problems, ("sources", name)):
-                letters = _malformed(
-                    _messages(spark, pipeline, source, DEAD, pause), source
+            read = functools.partial(_messages, spark, pipeline, source, DEAD, pause)
+            with (
+                failures(f"source {name}", stop),
+                refusals(problems, ("sources", name)),
+            ):
+                found = started(read, is_stopped=stop.is_asked, say=report.say)
+                letters = _malformed(found, source)
+                views[dead.lower()] = _view(
+                    _silenced(pipeline, name, letters), dead, None
                 )
-                views[dead.lower()] = _view(letters, dead, None)
     for name, step in pipeline.steps.items():
         # The fault of the failed view was already reported.
         if problems:
@@ -77,6 +98,33 @@ def make_views(
         with refusals(problems, ("steps", name)):
             views[name.lower()] = _view(spark.sql(step.sql), name, step.watermark)
     return views
+
+
+def check_files(
+    spark: SparkSession,
+    pipeline: Pipeline,
+    views: Mapping[str, DataFrame],
+    problems: Problems,
+) -> None:
+    """Compare the views with the Parquet files that sinks add to, before any row is read."""
+    for name, sink in pipeline.sinks.items():
+        view = views.get(sink.view.lower())
+        if view is None or not (
+            isinstance(sink, FileSink) and adds_to_files(sink, pipeline)
+        ):
+            continue
+        try:
+            there = spark.read.parquet(sink.path).schema
+        except AnalysisException:
+            continue  # there is no file yet
+        stored, written = (
+            {field.name: field.dataType.simpleString() for field in schema}
+            for schema in (there, view.schema)
+        )
+        for column in sink.partition_by:  # Spark infers their types from the paths
+            stored.pop(column, None)
+        for conflict in conflicts(written, stored):
+            problems.add(("sinks", name, "path"), str(conflict))
 
 
 @contextmanager
@@ -90,14 +138,19 @@ def refusals(problems: Problems, key: Key) -> Iterator[None]:
 
 
 @contextmanager
-def failures(sink: str, stop: Stop) -> Iterator[None]:
-    """What Spark raises is a `PipelineError`, but for the end that was asked for."""
+def failures(what: str, stop: Stop) -> Iterator[None]:
+    """Raise a `PipelineError` for what Spark raises, but not for the requested end.
+
+    Args:
+        what: The source or the sink, with its name.
+        stop: The requested end.
+    """
     try:
         yield
     except (PySparkException, Py4JError) as error:
         if not stop.asked:
             message, _ = explain(error)
-            raise PipelineError(f"sink {sink}: {message}") from error
+            raise PipelineError(f"{what}: {message}") from error
 
 
 def harmless(frame: DataFrame) -> DataFrame:
@@ -113,6 +166,11 @@ def harmless(frame: DataFrame) -> DataFrame:
             column = F.regexp_replace(text, _UNSAFE, "\N{REPLACEMENT CHARACTER}")
         shown.append(column.alias(printable(name)))
     return numbered.select(*shown)
+
+
+def _silenced(pipeline: Pipeline, name: str, frame: DataFrame) -> DataFrame:
+    """The rows of a source, none if a replay is of another one."""
+    return frame.where(F.lit(False)) if name in pipeline.silent else frame
 
 
 def _view(frame: DataFrame, name: str, watermark: Watermark | None) -> DataFrame:
@@ -157,16 +215,25 @@ def _messages(
     options = jetstream_options(pipeline, source.options)
     if streamed:
         options = {"pauseFile": str(pause), **options}
-    schema = ", ".join(f"{name} {_TYPES[name]}" for name in columns)
+        if one_batch_a_run(pipeline):  # which is to read all that there is
+            options = {k: v for k, v in options.items() if k.lower() not in _LIMITS}
+    schema = ", ".join(f"{name} {MESSAGE_TYPES[name]}" for name in columns)
     return reader.format("jetstream").options(**options).schema(schema).load()
+
+
+def one_batch_a_run(pipeline: Pipeline) -> bool:
+    """Whether a query ends after one micro-batch: with available-now before Spark 4.2."""
+    streaming = pipeline.streaming
+    return streaming is not None and streaming.trigger == AVAILABLE_NOW and not LIMITS
 
 
 def _decode(
     messages: DataFrame, name: str, source: JetStreamSource, columns: list[str]
 ) -> DataFrame:
     """The payload's fields as columns, beside those of the message."""
-    rows = messages.select(*messages.columns, _payload(source))
-    malformed = _is_malformed()
+    rows = _parsed(messages, source)
+    malformed = F.col(_MALFORMED)
+    payload = F.col(_PAYLOAD)
     if source.malformed == "fail":
         rows = rows.filter(F.when(malformed, _failure()).otherwise(F.lit(True)))
     elif source.malformed == "drop":
@@ -174,24 +241,79 @@ def _decode(
             count = F.count_if(malformed).alias(MALFORMED)
             rows = rows.observe(f"{MALFORMED} {name}", count)
         rows = rows.filter(~malformed)
-    return rows.select(*columns, "_payload.*").drop(_CORRUPT)
+    else:
+        rows = rows.withColumn(_PAYLOAD, F.when(~malformed, payload))
+    return rows.select(*columns, f"{_PAYLOAD}.*").drop(_CORRUPT)
 
 
 def _has_json(source: Source) -> TypeGuard[JetStreamSource]:
     return isinstance(source, JetStreamSource) and source.json is not None
 
 
-def _payload(source: JetStreamSource) -> Column:
-    """The payload, decoded, as `_payload`."""
+def _parsed(messages: DataFrame, source: JetStreamSource) -> DataFrame:
+    """The messages with the payload as a struct, and whether it is malformed."""
+    text = F.col("data").cast("string")
+    strict = messages.select(
+        *messages.columns, _from_json(text, source).alias(_PAYLOAD)
+    )
+    # Whole numbers may be written as 1.0. As a variant, they are written as 1.
+    plain = _from_json(F.try_parse_json(text).cast("string"), source)
+    payload = F.when(_is_corrupt(), plain).otherwise(F.col(_PAYLOAD))
+    parsed = strict.withColumn(_PAYLOAD, payload)
+    return parsed.withColumn(_MALFORMED, _is_malformed(text, source, parsed))
+
+
+def _from_json(text: Column, source: JetStreamSource) -> Column:
     return F.from_json(
-        F.col("data").cast("string"),
+        text,
         f"{source.json}, {_CORRUPT} string",
-        {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT},
-    ).alias("_payload")
+        {
+            "mode": "PERMISSIVE",
+            "columnNameOfCorruptRecord": _CORRUPT,
+            "allowSingleQuotes": "false",
+        },
+    )
 
 
-def _is_malformed() -> Column:
-    return F.col("_payload").isNull() | F.col(f"_payload.{_CORRUPT}").isNotNull()
+def _is_corrupt() -> Column:
+    return F.col(_PAYLOAD).isNull() | F.col(f"{_PAYLOAD}.{_CORRUPT}").isNotNull()
+
+
+def _is_malformed(text: Column, source: JetStreamSource, parsed: DataFrame) -> Column:
+    """Whether the payload is no JSON object of the schema, or has text behind it.
+
+    An object without any field of the schema is none of it.
+    """
+    struct = parsed.schema[_PAYLOAD].dataType
+    assert isinstance(struct, StructType)
+    fields = [name for name in struct.names if name != _CORRUPT]
+    names = F.array(*map(F.lit, fields))
+    columns = {name: F.col(f"{_PAYLOAD}.`{name}`") for name in fields}
+    is_empty = functools.reduce(
+        lambda one, other: one & other, (each.isNull() for each in columns.values())
+    )
+    has_none = is_empty & ~F.coalesce(
+        F.arrays_overlap(F.json_object_keys(text), names), F.lit(False)
+    )
+    lacks = [columns[name].isNull() for name in source.required]
+    return functools.reduce(
+        lambda one, other: one | other,
+        [_is_corrupt(), has_none, _has_more(text), *lacks],
+    )
+
+
+def _has_more(text: Column) -> Column:
+    """Whether something stands behind a JSON object, which `from_json` passes over.
+
+    As the first of two elements of an array, the object may be followed by nothing. The other
+    element is a number that the payload cannot know. Where the first brace that closes
+    an object is the last character, the array need not be parsed.
+    """
+    mark = F.xxhash64(text).cast("string")
+    array = F.concat(F.lit("["), text, F.lit(","), mark, F.lit("]"))
+    parts = F.from_json(array, "array<string>")
+    is_alone = (F.size(parts) == 2) & (F.get(parts, 1) == mark)
+    return (F.instr(text, "}") < F.length(text)) & ~F.coalesce(is_alone, F.lit(False))
 
 
 def _malformed(messages: DataFrame, source: JetStreamSource) -> DataFrame:
@@ -208,7 +330,7 @@ def _malformed(messages: DataFrame, source: JetStreamSource) -> DataFrame:
         for name, value in facts.items()
         for part in (F.lit(f"Dead-Letter-{name}"), value)
     ]
-    rows = messages.select(*messages.columns, _payload(source)).filter(_is_malformed())
+    rows = _parsed(messages, source).filter(F.col(_MALFORMED))
     place = F.concat(F.lit("dead "), F.col("stream"), F.lit(" "), F.col("sequence"))
     return rows.select(
         "data", F.create_map(*headers).alias("headers"), place.alias("msg_id")

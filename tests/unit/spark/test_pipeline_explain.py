@@ -55,6 +55,14 @@ Caused by: java.lang.ClassNotFoundException: jetstream.DefaultSource
             None,
         ),
         (
+            "Stream failed\nCaused by: org.apache.spark.X: [STATE_STORE_VALUE_SCHEMA_NOT_"
+            "COMPATIBLE] Provided value schema does not match",
+            "an aggregate or a join keeps state of another form in the checkpoint: undo the "
+            "change of the steps, or choose another checkpoint, which reads the streams "
+            "from their start (STATE_STORE_VALUE_SCHEMA_NOT_COMPATIBLE)",
+            None,
+        ),
+        (
             "[PARSE_SYNTAX_ERROR] Syntax error.(line 3, pos 1)\n",
             "[PARSE_SYNTAX_ERROR] Syntax error.",
             3,

@@ -40,6 +40,38 @@ def test_a_view_is_found_in_its_line() -> None:
 
 
 @pytest.mark.parametrize(
+    ("query", "passed"),
+    [
+        ("select * from a", ("a", True, {})),
+        ("select *, b + 1 as c from a where b > 1", ("a", True, {"c": None})),
+        ("select b, x.c as d from A x", ("A", False, {"b": "b", "d": "c"})),
+        ("select * except (b) from a", None),
+        ("select * from a join b using (x)", None),
+        ("select b, count(*) from a group by b", None),
+        ("select * from a union all select * from b", None),
+        ("with a as (select * from b) select * from a", None),
+        ("select * from (select * from a)", None),
+        ("values (1)", None),
+    ],
+)
+def test_the_columns_that_a_query_passes_on(query: str, passed: object) -> None:
+    found = sql.passed(query)
+    assert (None if found is None else tuple(found)) == passed
+
+
+def test_types_are_spelled_as_spark_does() -> None:
+    schema = "a integer, b long, c dec(5), d numeric, e varchar(3), f array<long>"
+    assert sql.types(schema) == {
+        "a": "int",
+        "b": "bigint",
+        "c": "decimal(5,0)",
+        "d": "decimal(10,0)",
+        "e": "string",
+        "f": "array<bigint>",
+    }
+
+
+@pytest.mark.parametrize(
     ("query", "message", "line"),
     [
         ("", "there is no SQL here", 1),
