@@ -37,7 +37,7 @@ OVER_WEBSOCKET := $(addprefix tests/server/,consume subscribe $(addsuffix .py,\
 	$(addprefix services/test_,control endpoints ending overload)))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo java tmux prometheus haproxy buildah go clients interop jars servers quick quick-tests test bulk rest fault fault-spark image websocket lint types unit docs dist bench bench-spark bench-scale bench-threads sanitize tsan wine wine-quick fuzz clean
+.PHONY: help demo java tmux prometheus haproxy buildah go clients interop jars servers quick quick-tests test bulk rest fault fault-spark image sparks websocket lint types unit docs dist bench bench-spark bench-scale bench-threads sanitize tsan wine wine-quick fuzz clean
 
 help:
 	@echo 'make demo      336,776 flights into JetStream and out again, by Spark too where Java is'
@@ -50,6 +50,7 @@ help:
 	@echo 'make fault     the long fault campaigns (JSYNC_FAULT_SECONDS=120 each, JSYNC_FAULT_SEED=date)'
 	@echo 'make fault-spark  each fault of the Spark campaigns twenty times: an hour or more'
 	@echo 'make image     the image of examples/cluster, built and run without a registry'
+	@echo 'make sparks    the tests whose outcome depends on the version of Spark, on 4.0 to 4.2: before a release'
 	@echo 'make websocket the tests of core NATS, consumers, buckets, objects and services, over WebSocket'
 	@echo 'make unit      the tests that need no server'
 	@echo 'make docs      the documentation, into .cache/site; fails on a warning'
@@ -153,7 +154,7 @@ quick-tests: $(VENV)/.test
 	scripts/run-tests quick $(VENV) -n 3 --dist loadfile \
 		-m 'quick or not (server or tools)' tests/unit tests/server
 
-test bulk fault fault-spark image: export JAVA_HOME = $(shell scripts/need-java 2>/dev/null)
+test bulk fault fault-spark image sparks: export JAVA_HOME = $(shell scripts/need-java 2>/dev/null)
 # Each of lint, types and docs keeps one core busy.
 test: java tmux prometheus haproxy go $(VENV)/.test $(VENV)/.spark jars servers
 	$(MAKE) --no-print-directory -j 3 --output-sync lint types docs
@@ -177,6 +178,10 @@ image: java buildah $(VENV)/.test $(VENV)/.spark
 fault-spark: java $(VENV)/.test $(VENV)/.spark
 	JSYNC_SPARK_KILLS=$(or $(KILLS),20) scripts/run-tests fault-spark $(VENV) -n 0 -v -m fault -o faulthandler_timeout=7200 --timeout 7200 \
 		$(addprefix tests/spark/test_,$(addsuffix .py,source_servers source_restored sink_restored sink_cluster sink_faults))
+
+# Each environment takes a minute or more to install. With QUICK=1 only that of the oldest Spark.
+sparks: java $(VENV)/.test $(VENV)/.spark jars
+	VENV=$(VENV) scripts/test-sparks $(if $(QUICK),4.0)
 
 websocket: $(VENV)/.test
 	JSYNC_TESTS_OVER=websocket scripts/run-tests websocket $(VENV) -n 4 --dist loadfile \

@@ -68,7 +68,8 @@ def without_header(batch: pyarrow.RecordBatch, name: str) -> pyarrow.RecordBatch
         headers.keys.filter(kept),
         headers.items.filter(kept),
     )
-    return batch.set_column(index, "headers", column)
+    columns = [*batch.columns[:index], column, *batch.columns[index + 1 :]]
+    return pyarrow.RecordBatch.from_arrays(columns, names=batch.schema.names)
 
 
 def stored_batch(

@@ -162,6 +162,7 @@ def test_a_row_that_cannot_be_sent_fails_its_task_and_reports_the_stored_rows(
         )
 
 
+@pytest.mark.sparks
 def test_rows_that_cannot_be_published_are_dead_letters_where_asked(
     spark: SparkSession, server: LocalServer, js: jsync.JetStream, unique: str
 ) -> None:

@@ -72,7 +72,7 @@ def send(task: Sending, rows: pa.RecordBatch) -> None:
 
 def batch(*rows: tuple[str, int | None]) -> pa.RecordBatch:
     """Return rows of these subjects and times to live."""
-    return pa.record_batch(
+    return pa.RecordBatch.from_pydict(
         {
             "subject": [subject for subject, _ in rows],
             "data": ["x"] * len(rows),

@@ -44,7 +44,10 @@ SCHEMA = StructType(
 
 
 def test_record_batches_are_handed_on_as_they_are() -> None:
-    batches = [pa.record_batch({"data": [b"x"]}), pa.record_batch({"data": [b"y"]})]
+    batches = [
+        pa.RecordBatch.from_pydict({"data": [b"x"]}),
+        pa.RecordBatch.from_pydict({"data": [b"y"]}),
+    ]
     found = list(as_batches(batches, SCHEMA))
     assert all(one is other for one, other in zip(found, batches, strict=True))
 
@@ -66,7 +69,7 @@ def test_rows_which_spark_4_0_gives_become_record_batches() -> None:
 
 def test_a_digest_is_taken_of_whole_columns() -> None:
     plan = ColumnPlan(("data", "msg_id"), "x")
-    batch = pa.record_batch({"data": [b"abc", b""], "msg_id": ["b", "aé"]})
+    batch = pa.RecordBatch.from_pydict({"data": [b"abc", b""], "msg_id": ["b", "aé"]})
     assert digest(batch, plan) == Digest(2, 3, 4, "aé", "b")
 
 

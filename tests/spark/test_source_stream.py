@@ -38,6 +38,17 @@ def is_idle(query: StreamingQuery) -> bool:
     return bool(query.status["message"] == "Waiting for data to arrive")
 
 
+def wait_until_read(query: StreamingQuery, batches: Batches, count: int) -> None:
+    """Wait until the query has so many messages, and has committed the last batch."""
+
+    def is_read() -> bool:
+        if failure := query.exception():
+            raise failure
+        return len(batches.sequences) >= count and is_idle(query)
+
+    wait_for(is_read, LONG)
+
+
 def test_the_available_messages_come_in_batches_of_the_admitted_size(
     reading: Reading, batches: Batches, js: jsync.JetStream, stream: jsync.Stream
 ) -> None:
@@ -151,14 +162,14 @@ def test_a_running_query_reads_each_message_once(
     """Also over restarts, with a limit, and after the stream has dropped what was read."""
     frame = reading.stream(stream, startingOffsets="earliest", maxOffsetsPerTrigger=4)
     fill(js, stream, *numbers(10))
-    with batches.running(frame):
-        wait_for(lambda: len(batches.sequences) >= 10, LONG)
+    with batches.running(frame) as query:
+        wait_until_read(query, batches, 10)
     fill(js, stream, *numbers(5))
     stream.purge(sequence=11)
-    with batches.running(frame):
-        wait_for(lambda: len(batches.sequences) >= 15, LONG)
+    with batches.running(frame) as query:
+        wait_until_read(query, batches, 15)
         fill(js, stream, *numbers(1))
-        wait_for(lambda: len(batches.sequences) >= 16, LONG)
+        wait_until_read(query, batches, 16)
     assert batches.sequences == list(range(1, 17))
     assert max(len(found) for _, found in batches.given) <= 4
 

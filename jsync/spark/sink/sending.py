@@ -249,7 +249,10 @@ class Sending:
         Raises what `publish_arrow` raises, for a row that cannot be sent as well, unless
         there is a place for dead letters.
         """
-        rows: Rows = batch.rename_columns(self._names)
+        import pyarrow as pa  # noqa: PLC0415
+
+        # pyarrow 15 cannot rename the columns of a record batch.
+        rows: Rows = pa.RecordBatch.from_arrays(batch.columns, names=self._names)
         if self._target is not None and self._plan.has("subject"):
             rows = self._of_the_stream(rows, self._target)
         if not rows.num_rows:

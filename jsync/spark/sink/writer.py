@@ -149,7 +149,9 @@ class Sink:
                     f"the server gives the column {name}: leave it out, and name the "
                     "others, as in: insert into t (subject, data) select ..."
                 )
-        return batch.drop_columns(list(self._left_out))
+        return batch.select(
+            [name for name in batch.schema.names if name not in self._left_out]
+        )
 
     def _guard(self, js: JetStream, key: str, batch: int) -> Guard:
         context = TaskContext.get()

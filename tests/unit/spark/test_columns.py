@@ -32,7 +32,7 @@ def test_a_header_is_taken_out_of_each_row() -> None:
         None,
         [("A", ["4"])],
     ]
-    batch = pyarrow.record_batch(
+    batch = pyarrow.RecordBatch.from_pydict(
         {"sequence": [1, 2, 3, 4], "headers": pyarrow.array(rows, HEADERS)}
     )
     left = without_header(batch, "Nats-Msg-Size")
