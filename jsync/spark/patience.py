@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from ..errors import (
     ConnectionClosedError,
+    ConnectionError as BrokenError,
     ConnectionLostError,
+    Error,
     JetStreamUnavailableError,
     NoServersError,
     NoStreamResponseError,
@@ -34,6 +36,14 @@ AWAY: Final = (
 a closed connection, which never comes back by itself."""
 
 
+def is_away(error: Exception) -> bool:
+    """Whether the servers cannot answer for the moment.
+
+    A subclass of `ConnectionError` names a reason. Without one, nothing listens there.
+    """
+    return isinstance(error, AWAY) or type(error) is BrokenError
+
+
 def patiently(ask: Callable[[], T], seconds: float = RETRY_SECONDS) -> T:
     """Return the result of `ask`, called again while nobody can answer. Blocks.
 
@@ -51,8 +61,8 @@ def patiently(ask: Callable[[], T], seconds: float = RETRY_SECONDS) -> T:
             if closed or monotonic() >= until:
                 raise
             closed = True
-        except AWAY:
-            if monotonic() >= until:
+        except Error as error:
+            if not is_away(error) or monotonic() >= until:
                 raise
             closed = False
             sleep(PAUSE)

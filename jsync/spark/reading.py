@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow
 
-from ..errors import StreamNotFoundError, TimeoutError as LateError
+from ..errors import Error, StreamNotFoundError, TimeoutError as LateError
 from ..terminal import printable
 from .columns import first_missing, stored_batch, without_header
 from .coverage import Coverage
 from .offsets import lost
-from .patience import AWAY, PAUSE, RETRY_SECONDS, patiently
+from .patience import PAUSE, RETRY_SECONDS, is_away, patiently
 from .streams import LossPolicy, has_followers, logger, look, next_message
 
 if TYPE_CHECKING:
@@ -90,8 +90,8 @@ class RangeReader:
                     yield from self._read(stream)
                     if coverage.is_complete() or self._confirmed():
                         break
-                except AWAY:
-                    if monotonic() >= until:
+                except Error as error:
+                    if not is_away(error) or monotonic() >= until:
                         raise
                 if coverage.position > position:
                     until = monotonic() + self._retry_seconds

@@ -82,6 +82,7 @@ class Source:
         pattern = self.options.pattern
         if pattern is None:
             return self.options.streams
+        self.jetstream()  # raises at once for a wrong address
         names = self.patiently(lambda: list(self.jetstream().stream_names()))
         return tuple(sorted(name for name in names if matches(pattern, name)))
 

@@ -22,6 +22,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 import jsync
 from jsync import errors
+from jsync.spark.data_source import JetStreamDataSource
 from jsync.spark.options import Options
 from jsync.spark.source import FilteringReader, JetStreamReader
 
@@ -31,6 +32,25 @@ from .support import LONG, fill, numbers
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import Filter
+
+
+@pytest.mark.parametrize(
+    ("call", "options", "what"),
+    [
+        ("reader", {"subject": "a.b"}, "is it subjects?"),
+        ("streamReader", {"delivery": "exactly-once"}, "is for a write"),
+        ("writer", {"subjects": "a.b"}, "is it subject?"),
+        ("streamWriter", {"startingOffsets": "earliest"}, "is for a read"),
+    ],
+)
+def test_reads_and_writes_refuse_options_of_each_other(
+    call: str, options: dict[str, str], what: str
+) -> None:
+    """An option that has no effect would be a read of all messages, for example."""
+    source = JetStreamDataSource({"stream": "A", **options})
+    more = {"overwrite": False} if "riter" in call else {}
+    with pytest.raises(errors.ConfigError, match=what):
+        getattr(source, call)(schema=SCHEMA, **more)
 
 
 @pytest.mark.parametrize("retention", ["workqueue", "interest"])

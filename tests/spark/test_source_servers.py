@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -59,6 +60,31 @@ def test_a_server_that_is_killed_while_it_is_read_loses_and_repeats_nothing(
     server.kill()
     server.start()
     assert len(sequences(query, query.partitions(start, end))) == 300
+
+
+def test_the_wait_for_a_server_is_an_option(
+    own_server: StartServer, tmp_path: Path
+) -> None:
+    server = own_server(store_dir=tmp_path)
+    with jsync.connect(server.url) as nc:
+        js = nc.jetstream()
+        stream = js.create_stream(name="A", subjects=["A.>"])
+        fill(js, stream, *numbers(10))
+    options = {"nats.servers": server.url, "stream": "A", "nats.timeout": "0.2"}
+    reader = batch(options, **{"nats.retryTimeout": "0.3"})
+    patient = batch(options, **{"nats.retryTimeout": "60"})
+    parts = reader.partitions()
+    server.kill()
+    with pytest.raises((errors.TimeoutError, errors.ConnectionLostError)):
+        sequences(reader, parts)
+    # A task that begins during the outage, in a process without a connection, waits as well.
+    close_connections()
+    started = threading.Timer(0.5, server.start)
+    started.start()
+    try:
+        assert sequences(patient, parts) == list(range(1, 11))
+    finally:
+        started.join()
 
 
 NEEDED = (
