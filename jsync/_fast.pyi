@@ -346,8 +346,8 @@ class ArrowBatch:
     - `data`: `binary`, not null. The payload.
     - `sequence`: `uint64`, not null. The stream sequence.
     - `timestamp`: `timestamp[ns, UTC]`, not null. When the stream stored the message.
-    - `headers`: `map<utf8, list<utf8>>`, null if there are none, or if they are not
-      readable. Each name once, with its values in their order.
+    - `headers`: `map<utf8, list<utf8>>`, null if there are none, or if they are
+      unreadable. Each name once, with its values in their order.
 
     A batch of more than 2 GiB consists of several record batches, and has only
     `__arrow_c_stream__`: pass it where a table is expected.
@@ -369,6 +369,13 @@ class ArrowBatch:
     @property
     def last_sequence(self) -> int | None:
         """The highest stream sequence. None for an empty batch."""
+    @property
+    def unreadable_headers(self) -> int:
+        """The number of messages with headers that are unreadable, at least in part.
+
+        Other clients may publish any bytes as headers. `headers` has the readable ones.
+        0 if `headers` is not among the columns.
+        """
     @property
     def is_acked(self) -> bool:
         """Whether a final ack was sent or buffered."""

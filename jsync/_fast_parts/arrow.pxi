@@ -300,8 +300,8 @@ cdef class ArrowBatch:
     - `data`: `binary`, not null. The payload.
     - `sequence`: `uint64`, not null. The stream sequence.
     - `timestamp`: `timestamp[ns, UTC]`, not null. When the stream stored the message.
-    - `headers`: `map<utf8, list<utf8>>`, null if there are none, or if they are not
-      readable. Each name once, with its values in their order.
+    - `headers`: `map<utf8, list<utf8>>`, null if there are none, or if they are
+      unreadable. Each name once, with its values in their order.
 
     A batch of more than 2 GiB consists of several record batches, and has only
     `__arrow_c_stream__`: pass it where a table is expected.
@@ -356,6 +356,20 @@ cdef class ArrowBatch:
             highest = max(highest, chunk.highest)
             chunk = chunk.next
         return highest if self.rows else None
+
+    @property
+    def unreadable_headers(self) -> int:
+        """The number of messages with headers that are unreadable, at least in part.
+
+        Other clients may publish any bytes as headers. `headers` has the readable ones.
+        0 if `headers` is not among the columns.
+        """
+        cdef size_t count = 0
+        cdef Chunk* chunk = self.first
+        while chunk != NULL:
+            count += chunk.unreadable
+            chunk = chunk.next
+        return count
 
     def __repr__(self) -> str:
         return f"<ArrowBatch of {self.rows} messages: {', '.join(self.columns)}>"

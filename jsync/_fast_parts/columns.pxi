@@ -51,7 +51,7 @@ cdef struct Chunk:
     # The headers, once the chunk is taken and its blocks are read. Each row has entries
     # from one end to the next, each of these a name, and values likewise.
     unsigned char* has_headers
-    size_t without_headers, entries, entry_room, value_count, value_room
+    size_t without_headers, unreadable, entries, entry_room, value_count, value_room
     int32_t* entry_ends
     int32_t* value_ends
     Values names, values
@@ -227,12 +227,21 @@ cdef int add_headers(Chunk* chunk, const char* s, Py_ssize_t n) except -1:
     cdef HeaderLine lines[MOST_LINES]
     cdef bint done[MOST_LINES]
     cdef int count = 0, i, j
-    cdef Py_ssize_t at = line_end(s, n, 0) + 1
-    while count < MOST_LINES and next_header(s, n, &at, &lines[count]):
+    cdef Py_ssize_t begin, at = line_end(s, n, 0) + 1
+    cdef bint found, whole = True
+    while count < MOST_LINES:
+        begin = at
+        found = next_header(s, n, &at, &lines[count])
+        if (lines[count].name - s if found else at) != begin:
+            whole = False  # a line without a name and a colon was passed over
+        if not found:
+            break
         done[count] = False
         count += 1
     if count == MOST_LINES:
         return add_many_headers(chunk, s, n)
+    if not whole or at < n and line_end(s, n, at) + 1 < n:
+        chunk.unreadable += 1
     for i in range(count):
         if done[i]:
             continue
@@ -248,7 +257,10 @@ cdef int add_headers(Chunk* chunk, const char* s, Py_ssize_t n) except -1:
 
 cdef int add_many_headers(Chunk* chunk, const char* s, Py_ssize_t n) except -1:
     cdef bytes raw
-    for name, values in parse_headers(PyBytes_FromStringAndSize(s, n))[2]._values.items():
+    _, _, headers, error = parse_headers(PyBytes_FromStringAndSize(s, n))
+    if error is not None:
+        chunk.unreadable += 1
+    for name, values in headers._values.items():
         raw = name.encode("utf-8", "surrogateescape")
         add_entry(chunk, PyBytes_AS_STRING(raw), PyBytes_GET_SIZE(raw))
         for value in values:
@@ -277,6 +289,7 @@ cdef int chunk_headers(Chunk* chunk) except -1:
             add_headers(chunk, s, n)
         else:
             chunk.without_headers += 1
+            chunk.unreadable += n > 0
         chunk.entry_ends[row + 1] = <int32_t>chunk.entries
     return 0
 

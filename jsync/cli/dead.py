@@ -140,6 +140,8 @@ def _all(stream: jsync.Stream) -> Iterator[DeadLetter]:
                     sequence=about.stream_sequence,
                     data=msg.data,
                     headers=msg.headers,
+                    headers_error=msg.headers_error,
+                    raw_headers=msg.raw_headers,
                     timestamp=about.timestamp,
                     stream=stream.name,
                 )

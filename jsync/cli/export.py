@@ -39,7 +39,7 @@ class Writer(Protocol):
     last: int
     """The sequence of the last message that is written; 0 before the first."""
     unreadable: int
-    """The messages without the headers that could not be read."""
+    """The messages with headers that are unreadable."""
 
     def run(
         self, stream: jsync.Stream, filters: list[str], start: int, end: int
@@ -107,6 +107,7 @@ class ParquetWriter:
             for batch in batches:
                 self._opened.write_table(pyarrow.table(batch))
                 self.count += len(batch)
+                self.unreadable += batch.unreadable_headers
                 self.last = batch.last_sequence or self.last
 
     def close(self) -> None:
@@ -233,7 +234,7 @@ def export(settings: Settings, /, **options: Any) -> int | None:
         if interrupted:
             nc.close()  # do not wait: the server may be frozen
         if writer.unreadable:
-            say(f"{writer.unreadable:,} messages have headers that cannot be read")
+            say(f"messages with unreadable headers: {writer.unreadable:,}")
         if partial is None:
             return Code.INTERRUPTED if interrupted else None
         if interrupted:

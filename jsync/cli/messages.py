@@ -50,8 +50,10 @@ class Form(NamedTuple):
     def _text(self, msg: Msg | StoredMessage) -> str:
         headers = pairs(msg.headers)
         lines = [f"{name}: {value}" for name, value in headers]
+        if msg.headers_error is not None:
+            lines.append(f"(unreadable headers: {msg.headers_error})")
         if not self.headers_only:
-            if headers:
+            if lines:
                 lines.append("")
             lines += [body_text(msg.data)]
         return "\n".join(lines)
@@ -122,6 +124,8 @@ def document_of(msg: Msg | StoredMessage) -> dict[str, Any]:
         document["reply"] = msg.reply
     if msg.headers:
         document["headers"] = {name: msg.headers.get_all(name) for name in msg.headers}
+    if msg.headers_error is not None:
+        document["headers_error"] = msg.headers_error
     return document | body_document("data", msg.data)
 
 

@@ -10,10 +10,12 @@ from jsync.cli.messages import pairs
 
 from ..accounts import Permissions, password_config
 from ..server.support import Recorder, Thread
-from ..servers import monitor, wait_for
+from ..servers import monitor, publish_block, wait_for
 from .support import Ended, Jsync
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import jsync as package
     from jsync import JetStream, Stream
     from jsync.server import LocalServer
@@ -147,6 +149,43 @@ def test_sub_writes_json_for_programs(
         {"subject": unique, "headers": {"Bytes": ["\udcff"]}, "data": "grün"},
         {"subject": unique, "reply": "here", "data_base64": "/w=="},
     ]
+
+
+def test_messages_with_unreadable_headers_are_shown(
+    jsync: Jsync, server: LocalServer, js: JetStream, stream: Stream, tmp_path: Path
+) -> None:
+    subject = f"{stream.name}.a"
+    stream.create_consumer(durable_name="c")
+    js.publish(subject, b"one")
+    publish_block(server.url, subject, b"FOO\r\nA: 1\r\n\r\n", b"two")
+    publish_block(server.url, subject, b"NATS/1.0\r\nA: 1\r\nB\r\n\r\n", b"three")
+    js.publish(subject, b"four")
+    foreign = "the header block does not begin with NATS/1.0"
+    half = "a line of the header block has no name and colon"
+    for command in (
+        ("consume", stream.name, "c", "--wait", "1"),
+        ("consume", stream.name, "--terminate-at-end"),
+        ("stream", "view", stream.name),
+    ):
+        ended = jsync(*command)
+        assert ended.code == 0, ended.errors
+        assert [line for line in ended.lines if line and line[0] != "#"] == [
+            *("one", f"(unreadable headers: {foreign})", "two"),
+            *("A: 1", f"(unreadable headers: {half})", "three", "four"),
+        ]
+    shown = jsync("stream", "get", stream.name, "2", "--json").json
+    assert (shown["data"], shown["headers_error"]) == ("two", foreign)
+    assert "headers" not in shown
+    for form in ("ndjson", "raw", "parquet"):
+        path = str(tmp_path / f"all.{form}")
+        ended = jsync("export", stream.name, "--format", form, "-o", path)
+        assert ended.code == 0, ended.errors
+        assert "jsync: messages with unreadable headers: 2\n" in ended.errors
+    assert jsync("dead", "ls", stream.name).rows == []
+    flow = begun(jsync, server, "sub", subject, "--count", "1", subjects=(subject,))
+    publish_block(server.url, subject, b"FOO\r\n\r\n", b"five")
+    lines = flow.result().lines
+    assert lines[1:] == [f"(unreadable headers: {foreign})", "", "five", ""]
 
 
 def test_sub_listens_to_several_subjects_and_shares_in_a_group(

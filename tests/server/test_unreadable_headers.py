@@ -113,6 +113,15 @@ def test_unreadable_headers_hide_no_message(
     assert shown(WAYS[way](stream)) == seen
 
 
+def test_a_batch_of_columns_counts_unreadable_headers(
+    seen: Seen, stream: jsync.Stream
+) -> None:
+    (batch,) = stream.read_arrow()
+    assert (len(batch), batch.unreadable_headers) == (len(seen), UNREADABLE)
+    (batch,) = stream.read_arrow(columns=["data"])
+    assert (len(batch), batch.unreadable_headers) == (len(seen), 0)
+
+
 def test_a_subscription_shows_messages_with_unreadable_headers(
     server: LocalServer, unique: str
 ) -> None:
