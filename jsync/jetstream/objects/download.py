@@ -200,6 +200,9 @@ class Download:
                 f"object was replaced or deleted while it was read: {name!r} in store "
                 f"{objects.layout.bucket!r}; open it again"
             )
+        if current.renamed_to is not None and self.is_empty():
+            # A former name, left by a rename: the object itself was replaced or deleted.
+            raise objects.layout.missing(name, deleted=False)
         if self._direct and objects.direct_pages:
             self._direct = False  # the answer may be from an older server
             return

@@ -331,12 +331,14 @@ class Objects:
         """Remove this info, and none that was stored after it."""
         return self._purge(self.layout.subject_of(info), info.revision + 1, timeout)
 
-    def drop_chunks(self, info: ObjectInfo, timeout: float | None) -> None:
-        """Remove the chunks of an info that is no more; what fails is reported.
+    def remove_before(self, name: str, revision: int, timeout: float | None) -> None:
+        """Remove what a name had before a revision of the store."""
+        for token in tokens_of(name):
+            self._purge(self.layout.infos + token, revision, timeout)
 
-        If a rename has begun, they may be those of the new name: `check` knows.
-        """
-        if not info.chunks or info.renamed_to is not None:
+    def drop_chunks(self, info: ObjectInfo, timeout: float | None) -> None:
+        """Remove the chunks of an info that is no more; what fails is reported."""
+        if not info.chunks:
             return
         try:
             # Its own chunks were stored before it.

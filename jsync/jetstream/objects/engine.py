@@ -84,6 +84,8 @@ class ObjectInfo(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the object was deleted. Its info stays in the store."""
     renamed_to: str | None = None
     """The new name during a rename, or after a rename that was cut short. None: none."""
+    renamed_from: str | None = None
+    """The former name, after a rename. None: none, or another client has changed the info."""
     revision: int = 0
     """The number of this info in its store. A later change has a higher one."""
     subject_token: str | None = None
@@ -126,8 +128,9 @@ class _Wire(msgspec.Struct, omit_defaults=True):
     options: _Options | None = None
     digest: str | None = None
     deleted: bool = False
-    # The other clients ignore this field.
+    # The other clients ignore these fields.
     renamed_to: str | None = None
+    renamed_from: str | None = None
 
 
 class _Read(msgspec.Struct):
@@ -144,6 +147,7 @@ class _Read(msgspec.Struct):
     digest: Any = None
     deleted: Any = None
     renamed_to: Any = None
+    renamed_from: Any = None
 
 
 _encode: Final = msgspec.json.Encoder().encode
@@ -278,6 +282,7 @@ def encode_info(info: ObjectInfo) -> bytes:
         digest=info.digest,
         deleted=info.deleted,
         renamed_to=info.renamed_to,
+        renamed_from=info.renamed_from,
     )
     try:
         return _encode(wire)
@@ -428,8 +433,9 @@ class Layout:
                 revision=revision,
                 name=name,
             ) from error
-        if fields["renamed_to"] == name:
-            fields["renamed_to"] = None
+        for field in ("renamed_to", "renamed_from"):
+            if fields[field] == name:
+                fields[field] = None
         return ObjectInfo(
             name=name,
             bucket=self.bucket,
@@ -475,7 +481,8 @@ def _fields(record: _Read) -> dict[str, Any]:
         "chunk_size": chunk_size if _is_number(chunk_size) and chunk_size else None,
         "link": link,
         "deleted": deleted,
-        "renamed_to": _typed(record.renamed_to, str, "renamed_to") or None,
+        "renamed_to": _other_name(record.renamed_to),
+        "renamed_from": _other_name(record.renamed_from),
     }
     if deleted or link is not None:
         # Neither has bytes, so the rest says nothing.
@@ -496,6 +503,14 @@ def _typed(value: Any, kind: type, what: str) -> Any:
     if value is None or isinstance(value, kind):
         return value
     raise ValueError(f"{what} is {value!r:.100}")
+
+
+def _other_name(value: Any) -> str | None:
+    """A name that a rename has noted. None: no name."""
+    try:
+        return check_object(value)
+    except InvalidObjectNameError:
+        return None
 
 
 def _is_number(value: object) -> bool:
@@ -554,20 +569,33 @@ def _headers(value: Any) -> Headers:
     )
 
 
-def is_same(info: ObjectInfo, other: ObjectInfo) -> bool:
-    """Whether two infos are of one object, by two names during a rename."""
-    same_id = info.nuid != "" and info.nuid == other.nuid
-    return same_id and not (info.deleted or other.deleted)
+def is_former(info: ObjectInfo, other: ObjectInfo) -> bool:
+    """Whether an info is that of a former name of the object that `other` is."""
+    if info.deleted or other.deleted or not info.nuid:
+        return False
+    return info.nuid == other.nuid and info.revision < other.revision
 
 
-def gone_info(bucket: str, name: str) -> ObjectInfo:
-    """What is left of an object of which nothing else is known."""
-    now = datetime.now(UTC)
+def gone_info(bucket: str, name: str, there: ObjectInfo | None = None) -> ObjectInfo:
+    """What is left of an object of which nothing is known, in place of `there`."""
     return ObjectInfo(
-        name=name, bucket=bucket, nuid=new_nuid(), modified=now, deleted=True
+        name=name,
+        bucket=bucket,
+        nuid=new_nuid(),
+        modified=datetime.now(UTC),
+        deleted=True,
+        subject_token=None if there is None else there.subject_token,
     )
 
 
 def deleted_info(info: ObjectInfo) -> ObjectInfo:
     """What is left of an object: peers know it by these fields."""
-    return msgspec.structs.replace(info, size=0, chunks=0, digest=None, deleted=True)
+    return msgspec.structs.replace(
+        info,
+        size=0,
+        chunks=0,
+        digest=None,
+        deleted=True,
+        renamed_to=None,
+        renamed_from=None,
+    )

@@ -111,13 +111,11 @@ def _former_of(group: list[ObjectInfo]) -> list[ObjectInfo]:
 
     Other clients leave no mark: they store the new name, and then remove the old one.
     """
-    names = {info.name for info in group}
-    marked = [info for info in group if info.renamed_to in names]
-    if marked and len(marked) < len(group):
-        return marked
-    if len(group) == 2 and not marked and _are_alike(*group):
-        return group[:1]
-    return []
+    *older, newest = sorted(group, key=lambda info: info.revision)
+    marked = [info for info in older if info.renamed_to is not None]
+    if not marked and len(older) == 1 and _are_alike(older[0], newest):
+        return older
+    return marked
 
 
 def _are_alike(info: ObjectInfo, other: ObjectInfo) -> bool:

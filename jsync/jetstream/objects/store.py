@@ -21,6 +21,7 @@ from ...checks import (
     seconds as check_seconds,
     whole,
 )
+from ...core.deadline import deadline_after
 from ...errors import (
     ConfigError,
     InvalidBucketNameError,
@@ -40,6 +41,7 @@ from .engine import (
     CHUNK_SIZE,
     ObjectInfo,
     ObjectLink,
+    UnreadableInfo,
     check_description,
     check_headers,
     check_metadata,
@@ -48,6 +50,7 @@ from .engine import (
     new_nuid,
 )
 from .files import ObjectReader, ObjectWriter
+from .marks import claim
 from .rename import Rename, object_exists
 from .status import ObjectStoreStatus
 from .upload import Upload
@@ -574,8 +577,15 @@ class ObjectStore:
         if wanted != name:
             return Rename(objects, name, wanted, changes, seconds).run()
 
+        deadline = deadline_after(seconds)
+
         def make() -> tuple[ObjectInfo, int]:
-            current = objects.existing(name, seconds)
+            current = claim(objects, name, seconds, deadline)
+            if current is None or isinstance(current, UnreadableInfo):
+                current = objects.existing(name, seconds)
+            if current.deleted:
+                raise objects.layout.missing(name, deleted=True)
+            changes.update(renamed_to=None, renamed_from=None)
             return msgspec.structs.replace(current, **changes), current.revision
 
         return objects.change(make, seconds)
@@ -605,14 +615,18 @@ class ObjectStore:
         if last is not None:
             whole(last, "last", 1)
 
-        current = objects.occupied(name, seconds)
+        deadline = deadline_after(seconds)
+        current = claim(objects, name, seconds, deadline)
         if current is not None and current.deleted:
             return current
         asked = [current]
 
         def make() -> tuple[ObjectInfo, int]:
             nonlocal current
-            current = asked.pop() if asked else objects.occupied(name, seconds)
+            if asked:
+                current = asked.pop()
+            else:
+                current = claim(objects, name, seconds, deadline)
             if current is None:
                 raise objects.layout.missing(name, deleted=False)
             if last not in (None, current.revision):

@@ -21,6 +21,7 @@ from ...errors import (
 from .driver import SURE_SECONDS
 from .engine import digest_text
 from .hashing import Hashing
+from .marks import claim
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -103,6 +104,7 @@ class Upload:
         # Ask while we wait for the acks. If the answer is stale, the server rejects the
         # info, and we ask the leader.
         current = objects.likely(name, timeout)
+        is_plain = current is None or not (current.renamed_to or current.renamed_from)
         while self._waiting:
             self._take_ack()
         info = msgspec.structs.replace(
@@ -112,11 +114,16 @@ class Upload:
             digest=digest_text(self._hashing.digest()),
         )
 
-        asked = [current]
+        asked = [current] if is_plain else []
+        seconds = objects.api.seconds(timeout)
+        deadline = deadline_after(seconds)
 
         def make() -> tuple[ObjectInfo, int]:
             nonlocal current
-            current = asked.pop() if asked else objects.occupied(name, timeout)
+            if asked:
+                current = asked.pop()
+            else:
+                current = claim(objects, name, seconds, deadline)
             if current is None:
                 return info, 0
             token = current.subject_token

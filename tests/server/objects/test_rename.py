@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from jsync import errors
-from jsync.jetstream.objects import rename
+from jsync.jetstream.objects import marks
 from jsync.jetstream.objects.driver import Objects
 
 from ..support import Thread
@@ -70,7 +70,7 @@ def test_a_rename_that_was_cut_short_can_be_repeated(
     monkeypatch: pytest.MonkeyPatch,
     other: bool,
 ) -> None:
-    monkeypatch.setattr(rename, "DOUBT_SECONDS", 0.2)
+    monkeypatch.setattr(marks, "DOUBT_SECONDS", 0.2)
     begin(files, acts, steps=1)
     assert (names(files), files.get("a")) == (["a"], DATA)
     wanted = "c" if other else "b"
@@ -119,7 +119,7 @@ def test_a_change_during_a_rename_loses_no_bytes(
     act: str,
     step: int,
 ) -> None:
-    monkeypatch.setattr(rename, "DOUBT_SECONDS", 0.2)
+    monkeypatch.setattr(marks, "DOUBT_SECONDS", 0.2)
     files.put("a", DATA, chunk_size=1000)
     changes: dict[str, Callable[[], object]] = {
         "put": lambda: files.put("a", b"other"),
@@ -212,3 +212,72 @@ def test_random_renames_keep_every_object(
     for info in list(files.list()):
         files.delete(info.name)
     assert chunks_of(js, files) == {}
+
+
+def test_a_rename_back_before_the_end_of_the_first_loses_nothing(
+    files: jsync.ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files.put("a", DATA, chunk_size=1000)
+    remove = Objects.remove_info
+    back = [lambda: files.update_meta("b", new_name="a")]
+
+    def remove_info(self: Objects, *args: Any) -> int:
+        if back:
+            back.pop()()
+        return remove(self, *args)
+
+    monkeypatch.setattr(Objects, "remove_info", remove_info)
+    files.update_meta("a", new_name="b")
+    assert not back
+    assert (names(files), files.get("a")) == (["a"], DATA)
+
+
+@pytest.mark.parametrize("last", ["d", "a", "b"])
+def test_renames_that_were_cut_short_one_after_another_lose_nothing(
+    js: jsync.JetStream,
+    files: jsync.ObjectStore,
+    monkeypatch: pytest.MonkeyPatch,
+    last: str,
+) -> None:
+    files.put("a", DATA, chunk_size=1000)
+    with monkeypatch.context() as patch:
+        patch.setattr(Objects, "remove_info", lambda *_: cut_short())
+        for old, new in [("a", "b"), ("b", "c"), ("c", last)]:
+            with pytest.raises(CutShortError):
+                files.update_meta(old, new_name=new)
+    monkeypatch.setattr(marks, "DOUBT_SECONDS", 0.1)
+    assert files.get(last) == DATA
+    files.update_meta(last, new_name="end")
+    files.check(older_than=0)
+    assert (names(files), files.get("end")) == (["end"], DATA)
+    files.delete("end")
+    assert chunks_of(js, files) == {}
+
+
+@pytest.mark.parametrize("act", ["put", "delete", "update", "rename"])
+def test_a_former_name_harms_no_other_one(
+    js: jsync.JetStream,
+    files: jsync.ObjectStore,
+    monkeypatch: pytest.MonkeyPatch,
+    act: str,
+) -> None:
+    files.put("a", DATA, chunk_size=1000)
+    with monkeypatch.context() as patch:
+        patch.setattr(Objects, "remove_info", lambda *_: cut_short())
+        with pytest.raises(CutShortError):
+            files.update_meta("a", new_name="b")
+    match act:
+        case "put":
+            files.put("a", b"other")
+            assert files.get("a") == b"other"
+        case "delete":
+            assert files.delete("a").deleted
+        case "update":
+            with pytest.raises(errors.ObjectNotFoundError):
+                files.update_meta("a", description="words")
+        case _:
+            with pytest.raises(errors.ObjectNotFoundError):
+                files.update_meta("a", new_name="c")
+    assert files.get("b") == DATA
+    files.delete("b")
+    assert sum(chunks_of(js, files).values()) == (1 if act == "put" else 0)
