@@ -236,6 +236,15 @@ def decode_name(token: str) -> str | None:
     return name if name and token in tokens_of(name) else None
 
 
+def _is_latin(token: str) -> bool:
+    """Whether the bytes of a name's token are Latin-1, and not UTF-8."""
+    try:
+        base64.urlsafe_b64decode(token).decode()
+    except UnicodeDecodeError:
+        return True
+    return False
+
+
 def is_id(nuid: object) -> bool:
     """Whether an object may have that id: it becomes one literal token of a subject."""
     return (
@@ -420,7 +429,11 @@ class Layout:
         try:
             if name is None:
                 raise ValueError("the subject is not the base64url of a name")
-            fields = _fields(_decode(data))
+            record = _decode(data)
+            if _is_latin(token) and record.name not in (None, "", name):
+                # Other bytes than UTF-8 may be anything: only the info tells.
+                raise ValueError(f"name is {record.name!r:.100}")
+            fields = _fields(record)
         except (msgspec.MsgspecError, ValueError, RecursionError) as error:
             what = f"{name!r:.100}" if name is not None else f"subject {subject!r:.200}"
             advice = "put the object again, or delete it"

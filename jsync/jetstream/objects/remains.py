@@ -5,17 +5,21 @@ Pure: no socket, thread or clock.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import re
+from typing import TYPE_CHECKING, Final
 
 from ...errors import ConfigError
 from ...models.name import check_literal
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
     from datetime import datetime
 
     from ...errors import BadObjectInfoError
     from .engine import ObjectInfo
+
+_ESCAPE: Final = re.compile(rb"(?:\\u[0-9a-fA-F]{4})+|\\[\"\\/]")
+"""Escapes of JSON for characters that an id may have."""
 
 
 class Listing:
@@ -82,28 +86,15 @@ def is_chunk_key(key: str) -> bool:
 
 def mentions(data: bytes, nuid: str) -> bool:
     """Whether a message that cannot be read may refer to the chunks of an id."""
-    if nuid.encode() in data:
-        return True
-    import json  # noqa: PLC0415 (for unreadable infos alone)
-
-    try:
-        document = json.loads(data)
-        return any(nuid in text for text in _texts(document))
-    except (ValueError, RecursionError):
-        return False
+    return nuid.encode() in data or nuid.encode() in _ESCAPE.sub(_unescaped, data)
 
 
-def _texts(value: Any) -> Iterator[str]:
-    """All texts in a document."""
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, dict):
-        for key, inner in value.items():
-            yield key
-            yield from _texts(inner)
-    elif isinstance(value, list):
-        for inner in value:
-            yield from _texts(inner)
+def _unescaped(escape: re.Match[bytes]) -> bytes:
+    text = escape[0]
+    if not text.startswith(b"\\u"):
+        return text[1:]
+    codes = bytes.fromhex(text.replace(b"\\u", b"").decode())
+    return codes.decode("utf-16-be", "replace").encode()
 
 
 def _former_of(group: list[ObjectInfo]) -> list[ObjectInfo]:

@@ -246,16 +246,30 @@ def test_a_bad_record_is_named_and_passed_over(
 
 def test_a_message_to_which_no_name_leads_is_named(store: Store) -> None:
     store.files.put("a", b"1")
-    for token in ("YQ", "a.b", "_w=="):
+    for token in ("YQ", "a.b", "YR=="):
         store.write("", json.dumps(store.info_of("a")).encode(), token)
     assert [info.name for info in store.files.list()] == ["a"]
     prefix = f"$O.{store.files.bucket}.M."
     assert sorted(store.files.check(older_than=0).unreadable) == [
         f"{prefix}YQ",
-        f"{prefix}_w==",
+        f"{prefix}YR==",
         f"{prefix}a.b",
     ]
     assert store.files.get("a") == b"1"
+
+
+def test_a_latin_subject_is_believed_by_its_name_alone(store: Store) -> None:
+    files, token = store.files, tokens_of("ÿ")[-1]
+    files.put("a", b"1")
+    # nats.js has the bytes of Latin-1 in the subject of its object.
+    store.write("", json.dumps(store.info_of("a")).encode(), token)
+    found = files.check(older_than=0)
+    assert (found.renamed, found.unreadable) == ([], ["ÿ"])
+    assert ([info.name for info in files.list()], files.get("a")) == (["a"], b"1")
+    files.put("ÿ", b"2")
+    assert (files.get("ÿ"), files.info("ÿ").subject_token) == (b"2", token)
+    files.delete("ÿ")
+    assert files.get("a") == b"1"
 
 
 def test_chunks_that_a_bad_record_mentions_stay(store: Store) -> None:
