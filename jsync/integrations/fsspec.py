@@ -21,24 +21,14 @@ import jsync
 from jsync import errors
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterator
     from datetime import datetime
+
+    Listed = dict[str, dict[str, Any]]
+    Tree = dict[str, tuple[Listed, Listed]]
 
 MOVES = 3
 """How often an object that is replaced while it is moved is copied again."""
-MOST_LINKS = 8
-
-_forks = 0
-"""How often this process and its parents have forked: each process has its own number."""
-
-
-def _count_fork() -> None:
-    global _forks  # noqa: PLW0603 (called in a new process that has one thread)
-    _forks += 1
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_count_fork)
 
 
 class _Line:
@@ -99,7 +89,7 @@ class JetStreamFileSystem(AbstractFileSystem):  # type: ignore[misc]
     @property
     def _line(self) -> _Line:
         # No lock: another thread could have held it when this process was forked.
-        return self._lines.setdefault(_forks, _Line())
+        return self._lines.setdefault(os.getpid(), _Line())
 
     @property
     def jetstream(self) -> jsync.JetStream:
@@ -241,30 +231,38 @@ class JetStreamFileSystem(AbstractFileSystem):  # type: ignore[misc]
         """Write objects to files.
 
         An object of any name stays below `lpath`. If that is not possible, as for
-        `../../a`, or if two objects would become one file, the others are written first.
+        `../../a`, or if an object has the name of a directory, the others are written.
 
         Raises:
             ValueError: Some objects were not written, because of their names.
         """
+        base = None
         if isinstance(lpath, str | os.PathLike):
             lpath = make_path_posix(os.fspath(lpath))
-        pairs = self._pairs(rpath, lpath, recursive, maxdepth, os.path.isdir)
+            base = lpath.rstrip("/")
         left: list[str] = []
-        if isinstance(lpath, str):
-            pairs, left = _contained(pairs, lpath)
+        pairs = self._pairs(rpath, lpath, recursive, maxdepth, os.path.isdir)
         callback.set_size(len(pairs))
         for source, target in callback.wrap(pairs):
-            with callback.branched(source, target) as child:
-                self.get_file(source, target, callback=child, **options)
+            if base is not None and not _is_below(target, base):
+                left.append(source)
+                continue
+            try:
+                with callback.branched(source, target) as child:
+                    self.get_file(source, target, callback=child, **options)
+            except (FileExistsError, IsADirectoryError, NotADirectoryError):
+                left.append(source)
         if left:
             more = f" and {len(left) - 5} more" if len(left) > 5 else ""
             raise ValueError(
-                f"not written, since no file below {lpath!r} can have that name: "
+                f"not written, since no file at {lpath!r} can have that name: "
                 f"{', '.join(map(repr, left[:5]))}{more}; get each of them to a path of its "
                 "own"
             )
 
-    def cp_file(self, path1: str, path2: str, **_options: Any) -> None:
+    def cp_file(
+        self, path1: str, path2: str, *, move: bool = False, **_options: Any
+    ) -> None:
         """Copy an object by way of this machine."""
         path1, path2 = self._strip_protocol(path1), self._strip_protocol(path2)
         try:
@@ -273,7 +271,10 @@ class JetStreamFileSystem(AbstractFileSystem):  # type: ignore[misc]
             if self.isdir(path1):
                 return
             raise
-        self._copy(store, info.name, path2)
+        if not move:
+            self._copy(store, info.name, path2)
+        elif path1 != path2:
+            self._move(path1, path2)
 
     def _copy(
         self, store: jsync.ObjectStore, name: str, target: str
@@ -297,22 +298,16 @@ class JetStreamFileSystem(AbstractFileSystem):  # type: ignore[misc]
         recursive: bool = False,
         maxdepth: int | None = None,
         on_error: str | None = None,
-        **_options: Any,
+        **options: Any,
     ) -> None:
         """Copy objects by way of this machine.
 
         `on_error` is `raise` or `ignore`: what becomes of an object that is gone meanwhile.
         The default is `ignore` if `recursive`.
         """
-        on_error = on_error or ("ignore" if recursive else "raise")
-        for source, target in self._pairs(
-            path1, path2, recursive, maxdepth, self.isdir
-        ):
-            try:
-                self.cp_file(source, target)
-            except FileNotFoundError:
-                if on_error == "raise":
-                    raise
+        pairs = self._pairs(path1, path2, recursive, maxdepth, self.isdir)
+        sources, targets = ([pair[n] for pair in pairs] for n in (0, 1))
+        super().copy(sources, targets, recursive, on_error=on_error, **options)
 
     def mv(
         self,
@@ -327,14 +322,11 @@ class JetStreamFileSystem(AbstractFileSystem):  # type: ignore[misc]
         An object that has the new name already is replaced by a copy. What is put into a
         directory while it is moved stays where it is.
         """
-        pairs = self._pairs(path1, path2, recursive, maxdepth, self.isdir)
-        if not pairs:
+        if not recursive and isinstance(path1, str) and self.isdir(path1):
             raise IsADirectoryError(
                 f"a directory: {path1!r}; move it with recursive=True"
             )
-        for source, target in pairs:
-            if source != target:
-                self._move(source, self._strip_protocol(target))
+        self.copy(path1, path2, recursive, maxdepth, "raise", move=True)
 
     def _move(self, source: str, target: str) -> None:
         bucket, other = _object(target)
@@ -372,17 +364,13 @@ class JetStreamFileSystem(AbstractFileSystem):  # type: ignore[misc]
             ValueError: The path is that of all stores.
         """
         paths = [path] if isinstance(path, str | os.PathLike) else list(path)
-        if recursive and any(not self._strip_protocol(one) for one in paths):
+        if recursive and not all(map(self._strip_protocol, paths)):
             raise ValueError("cannot remove the objects of all stores: name a store")
-        found = self._expanded(paths, recursive, maxdepth)
-        for one, kind in sorted(found.items(), reverse=True):
-            if not recursive:
-                self.rm_file(one)
-            elif kind != "directory":
-                bucket, name = _object(one)
-                # Somebody else may have deleted it meanwhile.
-                with contextlib.suppress(errors.ObjectNotFoundError):
-                    self._store(bucket).delete(name)
+        # Somebody else may have deleted an object meanwhile, and a directory is none.
+        passing = (FileNotFoundError, IsADirectoryError) if recursive else ()
+        for found in reversed(self.expand_path(paths, recursive, maxdepth)):
+            with contextlib.suppress(*passing):
+                self.rm_file(found)
 
     def touch(self, path: str, truncate: bool = True, **options: Any) -> None:
         """Put an empty object; without `truncate` only where there is none."""
@@ -423,7 +411,9 @@ class JetStreamFileSystem(AbstractFileSystem):  # type: ignore[misc]
     def ls(self, path: str, detail: bool = True, **_options: Any) -> list[Any]:
         """What is in a directory; of an object, itself."""
         path = self._strip_protocol(path)
-        found = sorted(self._tree(path)[path], key=lambda entry: str(entry["name"]))
+        inner, files = self._tree(path)[path]
+        entries = [*inner.values(), *files.values()]
+        found = sorted(entries, key=lambda entry: str(entry["name"]))
         if not found and "/" in path:
             raise FileNotFoundError(path)
         return found if detail else [entry["name"] for entry in found]
@@ -434,7 +424,8 @@ class JetStreamFileSystem(AbstractFileSystem):  # type: ignore[misc]
         maxdepth: int | None = None,
         topdown: bool = True,
         on_error: str | Callable[[OSError], object] = "omit",
-        **options: Any,
+        detail: bool = False,
+        **_options: Any,
     ) -> Iterator[tuple[str, Any, Any]]:
         """Directories one by one, with what is in each, as `os.walk` does.
 
@@ -443,10 +434,9 @@ class JetStreamFileSystem(AbstractFileSystem):  # type: ignore[misc]
         if maxdepth is not None and maxdepth < 1:
             raise ValueError("maxdepth must be at least 1")
         path = self._strip_protocol(path)
-        detail = options.pop("detail", False)
         try:
             tree = self._tree(path)
-        except OSError as error:
+        except FileNotFoundError as error:
             if on_error == "raise":
                 raise
             if callable(on_error):
@@ -455,64 +445,25 @@ class JetStreamFileSystem(AbstractFileSystem):  # type: ignore[misc]
         yield from self._walk(tree, path, maxdepth, topdown, detail)
 
     def _walk(
-        self,
-        tree: dict[str, list[dict[str, Any]]],
-        path: str,
-        maxdepth: int | None,
-        topdown: bool,
-        detail: bool,
+        self, tree: Tree, path: str, maxdepth: int | None, topdown: bool, detail: bool
     ) -> Iterator[tuple[str, Any, Any]]:
         if path not in tree:  # a store, below the root
-            try:
-                tree = self._tree(path)
-            except FileNotFoundError:
-                return
-        directories: dict[str, dict[str, Any]] = {}
-        files: dict[str, dict[str, Any]] = {}
-        for entry in tree[path]:
-            inner = entry["name"][len(path) + 1 if path else 0 :]
-            into = directories if entry["type"] == "directory" else files
-            into[inner] = entry
-        inners: Any = directories if detail else list(directories)
-        here = (path, inners, files if detail else list(files))
+            yield from self.walk(path, maxdepth, topdown, detail=detail)
+            return
+        inner, files = tree[path]
+        here: tuple[str, Any, Any] = (path, inner, files)
+        if not detail:
+            here = (path, list(inner), list(files))
         if topdown:
             yield here
         if maxdepth is None or maxdepth > 1:
             below = None if maxdepth is None else maxdepth - 1
-            for inner in filter(directories.__contains__, list(inners)):
-                name = directories[inner]["name"]
-                yield from self._walk(tree, name, below, topdown, detail)
+            for name in list(here[1]):  # the caller may have removed some
+                if name in inner:
+                    directory = inner[name]["name"]
+                    yield from self._walk(tree, directory, below, topdown, detail)
         if not topdown:
             yield here
-
-    def find(
-        self,
-        path: str,
-        maxdepth: int | None = None,
-        withdirs: bool = False,
-        detail: bool = False,
-        **_options: Any,
-    ) -> Any:
-        """All objects below a path, by one listing of the store."""
-        if maxdepth is not None and maxdepth < 1:
-            raise ValueError("maxdepth must be at least 1")
-        path = self._strip_protocol(path)
-        found: dict[str, dict[str, Any]] = {}
-        with contextlib.suppress(FileNotFoundError):
-            for root, tree in self._trees(path, maxdepth):
-                for directory, entries in tree.items():
-                    level = _level(directory, path)
-                    if maxdepth is not None and level > maxdepth:
-                        continue
-                    for entry in entries:
-                        if entry["type"] != "directory":
-                            found[entry["name"]] = entry
-                        elif withdirs:  # a path may be an object, too
-                            found.setdefault(entry["name"], entry)
-                if withdirs and root and _is_directory(root, tree[root]):
-                    found.setdefault(root, _directory(root))
-        names = sorted(found)
-        return {name: found[name] for name in names} if detail else names
 
     def du(
         self,
@@ -520,52 +471,41 @@ class JetStreamFileSystem(AbstractFileSystem):  # type: ignore[misc]
         total: bool = True,
         maxdepth: int | None = None,
         withdirs: bool = False,
-        **options: Any,
+        **_options: Any,
     ) -> Any:
         """The bytes of the objects below a path, together or of each."""
-        found = self.find(
-            path, maxdepth=maxdepth, withdirs=withdirs, **options, detail=True
-        )
-        sizes = {name: entry["size"] for name, entry in found.items()}
+        found = self.find(path, maxdepth, detail=True)
+        sizes = {name: entry.get("size", 0) for name, entry in found.items()}
+        if withdirs:
+            sizes = dict.fromkeys(self.find(path, maxdepth, withdirs=True), 0) | sizes
         return sum(sizes.values()) if total else sizes
 
-    def _trees(
-        self, path: str, maxdepth: int | None
-    ) -> Iterator[tuple[str, dict[str, list[dict[str, Any]]]]]:
-        """The tree of a path; of the root, that of the root and of each store."""
-        tree = self._tree(path)
-        yield path, tree
-        if not path and maxdepth != 1:
-            for entry in tree[""]:
-                yield entry["name"], self._tree(entry["name"])
+    def _tree(self, path: str) -> Tree:
+        """The directories and the objects of each directory, by one listing of the store.
 
-    def _tree(self, path: str) -> dict[str, list[dict[str, Any]]]:
-        """What is in a directory, and in each one below it, by one listing of the store."""
+        The names of both are those within it. The tree of the root is its stores alone.
+        """
+        tree: Tree = {path: ({}, {})}
         bucket, _, name = path.partition("/")
         if not bucket:
             names = self.jetstream.object_store_names()
-            return {"": [_directory(store) for store in names]}
+            tree[path][0].update((store, _directory(store)) for store in names)
+            return tree
         with _as_os_errors(path):
             store = self._store(bucket)
-            infos = {info.name: info for info in store.list()}
-        tree: dict[str, list[dict[str, Any]]] = {path: []}
-        prefix = f"{name}/" if name else ""
-        for info in infos.values():
-            if info.name != name and not info.name.startswith(prefix):
+            infos = list(store.list())
+        for info in infos:
+            full = f"{bucket}/{info.name}"
+            if name and info.name != name and not full.startswith(f"{path}/"):
                 continue
-            directory, rest = path, info.name[len(prefix) :]
-            if info.name != name:
-                # An empty part, as in a//b, cannot be a directory: fsspec would take the
-                # slash off.
-                while (
-                    "/" in rest and rest[0] != "/" and rest.index("/") < len(rest) - 1
-                ):
-                    inner, _, rest = rest.partition("/")
-                    outer, directory = directory, f"{directory}/{inner}"
-                    if directory not in tree:
-                        tree[directory] = []
-                        tree[outer].append(_directory(directory))
-            tree[directory].append(_file(info, store, infos))
+            top = path
+            for end in _ends(full):
+                if end > len(path):
+                    directory = full[:end]
+                    tree[top][0][full[len(top) + 1 : end]] = _directory(directory)
+                    tree.setdefault(directory, ({}, {}))
+                    top = directory
+            tree[top][1][full[len(top) + 1 :]] = _file(info, store)
         return tree
 
     def _pairs(
@@ -579,23 +519,21 @@ class JetStreamFileSystem(AbstractFileSystem):  # type: ignore[misc]
         """Objects, and where they go, by the rules of fsspec for `cp`, `mv` and `get`."""
         if isinstance(source, list) and isinstance(target, list):
             return list(zip(map(self._strip_protocol, source), target, strict=True))
+        paths = self.expand_path(source, recursive, maxdepth)
         is_one = isinstance(source, str | os.PathLike)
-        found = self._expanded([source] if is_one else source, recursive, maxdepth)
-        paths = sorted(found)
         if is_one and (not recursive or maxdepth is not None):
-            paths = [path for path in paths if found[path] != "directory"]
-        if not paths:
-            return []
+            paths = [path for path in paths if not self.isdir(path)]
+            if not paths:
+                return []
         exists = False
         if is_one:
             path = self._strip_protocol(os.fspath(source))
-            if glob.has_magic(path) and path not in found:
+            if glob.has_magic(path) and path not in paths:
                 exists = len(paths) == 1
             elif isinstance(target, str) and not trailing_sep(os.fspath(source)):
                 exists = trailing_sep(target) or is_directory(target)
         targets = other_paths(paths, target, exists=exists, flatten=not is_one)
-        pairs = zip(paths, targets, strict=True)
-        return [(path, to) for path, to in pairs if found[path] != "directory"]
+        return list(zip(paths, targets, strict=True))
 
     def expand_path(
         self,
@@ -609,46 +547,17 @@ class JetStreamFileSystem(AbstractFileSystem):  # type: ignore[misc]
         A path that is the name of an object stands for this object, also if it has `*`, `?`
         or `[` in it.
         """
-        if maxdepth is not None and maxdepth < 1:
-            raise ValueError("maxdepth must be at least 1")
-        paths = [path] if isinstance(path, str | os.PathLike) else path
-        return sorted(self._expanded(paths, recursive, maxdepth))
-
-    def _expanded(
-        self, paths: Iterable[Any], recursive: bool, maxdepth: int | None
-    ) -> dict[str, str]:
-        """Paths and their types. That of a path that nobody has looked for is empty."""
-        found: dict[str, str] = {}
-        paths = [self._strip_protocol(path) for path in paths]
-        for path in paths:
-            if glob.has_magic(path) and not self.lexists(path):
-                matches = self.glob(path, maxdepth=maxdepth, detail=True)
-                found |= {name: entry["type"] for name, entry in matches.items()}
-                inner = None if maxdepth is None else maxdepth - 1
-                if recursive and inner != 0:
-                    for name, entry in matches.items():
-                        if entry["type"] == "directory":
-                            found |= self._below(name, inner)
-            elif recursive:
-                below = self._below(path, maxdepth)
-                if not below and self.lexists(path):
-                    below = {path: ""}  # an object whose info cannot be read
-                found |= below
+        paths = [path] if isinstance(path, str | os.PathLike) else list(path)
+        found: set[str] = set()
+        for one in map(self._strip_protocol, paths):
+            if glob.has_magic(one) and self.lexists(one):
+                found.add(one)
             else:
-                found[path] = self._kind(path) if len(paths) == 1 else ""
+                with contextlib.suppress(FileNotFoundError):
+                    found.update(super().expand_path([one], recursive, maxdepth))
         if not found:
-            raise FileNotFoundError(paths)
-        return found
-
-    def _below(self, path: str, maxdepth: int | None) -> dict[str, str]:
-        entries = self.find(path, maxdepth=maxdepth, withdirs=True, detail=True)
-        return {name: entry["type"] for name, entry in entries.items()}
-
-    def _kind(self, path: str) -> str:
-        try:
-            return str(self.info(path)["type"])
-        except (FileNotFoundError, errors.BadObjectInfoError):
-            return ""
+            raise FileNotFoundError(path)
+        return sorted(found)
 
     # What is known --------------------------------------------------------------------
 
@@ -663,13 +572,15 @@ class JetStreamFileSystem(AbstractFileSystem):  # type: ignore[misc]
             return _directory(path)
         with contextlib.suppress(errors.ObjectNotFoundError):
             return _known_file(store.info(name), store)
-        found = self._tree(path)[path]
-        for entry in found:
-            if entry["name"] == f"{path}/":
-                return entry
-        if not found:
-            raise FileNotFoundError(path)
-        return _directory(path)
+        found = self.ls(path)
+        return found[0] if found[0]["name"] == f"{path}/" else _directory(path)
+
+    def isdir(self, path: str) -> bool:
+        """Whether there is a store, or something below that path."""
+        try:
+            return bool(self.info(path)["type"] == "directory")
+        except (FileNotFoundError, errors.BadObjectInfoError):
+            return False
 
     def exists(self, path: str, **_options: Any) -> bool:
         """Whether there is an object, a directory or a store.
@@ -734,40 +645,41 @@ def _directory(name: str) -> dict[str, Any]:
     return {"name": name, "size": 0, "type": "directory"}
 
 
-def _is_directory(path: str, entries: list[dict[str, Any]]) -> bool:
-    """Whether something is in a path; a store always is a directory."""
-    names = {path, f"{path}/"}
-    return "/" not in path or any(entry["name"] not in names for entry in entries)
+def _ends(path: str) -> Iterator[int]:
+    """The ends of the directories that an object is in.
 
-
-def _level(directory: str, path: str) -> int:
-    """How deep below `path` the entries of a directory are; 1 is directly in it."""
-    rest = directory[len(path) :]
-    return 1 + rest.count("/") + (1 if rest and not path else 0)
+    An empty part, as in `a//b`, cannot be a directory: fsspec would take the slash off.
+    """
+    end = path.find("/")
+    while 0 <= end < len(path) - 1:
+        yield end
+        if path[end + 1] == "/":
+            return
+        end = path.find("/", end + 1)
 
 
 def _known_file(info: jsync.ObjectInfo, store: jsync.ObjectStore) -> dict[str, Any]:
     """The entry of an object; raises `FileNotFoundError` for a link that leads nowhere."""
-    entry = _file(info, store, {})
+    entry = _file(info, store)
     if info.link is not None and info.link.name is not None and "nuid" not in entry:
         raise FileNotFoundError(entry["name"])
     return entry
 
 
-def _file(
-    info: jsync.ObjectInfo,
-    store: jsync.ObjectStore,
-    infos: Mapping[str, jsync.ObjectInfo],
-) -> dict[str, Any]:
+def _file(info: jsync.ObjectInfo, store: jsync.ObjectStore) -> dict[str, Any]:
     """The entry of an object. That of a link has the size of its object, if there is one."""
-    name = f"{store.bucket}/{info.name}"
-    found = _object_of(info, store, infos)
-    if found is None:
-        return {"name": name, "size": 0, "type": "file", "mtime": info.modified}
+    entry = {"name": f"{store.bucket}/{info.name}", "size": 0, "type": "file"}
+    found = info
+    if info.link is not None:
+        try:
+            with store.open(info.name) as file:
+                found = file.info
+        except errors.JetStreamError:
+            # A link to a store, or to nothing, and an object that cannot be read.
+            return {**entry, "mtime": info.modified}
     return {
-        "name": name,
+        **entry,
         "size": found.size,
-        "type": "file",
         "mtime": found.modified,
         "nuid": found.nuid,
         "digest": found.digest,
@@ -776,48 +688,11 @@ def _file(
     }
 
 
-def _object_of(
-    info: jsync.ObjectInfo,
-    store: jsync.ObjectStore,
-    infos: Mapping[str, jsync.ObjectInfo],
-) -> jsync.ObjectInfo | None:
-    """The object that a link leads to, from the infos of its store if they have it."""
-    found: jsync.ObjectInfo | None = info
-    for _ in range(MOST_LINKS):
-        if found is None or found.link is None:
-            break
-        link = found.link
-        found = infos.get(link.name or "") if link.bucket == store.bucket else None
-    if found is not None and found.link is None:
-        return found
-    # A link to a store, or to nothing, and an object that cannot be read.
-    with contextlib.suppress(errors.JetStreamError), store.open(info.name) as file:
-        return file.info
-    return None
-
-
-def _contained(
-    pairs: list[tuple[str, str]], root: str
-) -> tuple[list[tuple[str, str]], list[str]]:
-    """The pairs whose files are below a directory, each a file of its own; the others."""
-    good: list[tuple[str, str]] = []
-    left: list[str] = []
-    base = root.rstrip("/")
-    folders = {os.path.dirname(target) for _, target in pairs}
-    folders |= {
-        folder[:end]
-        for folder in folders
-        for end in range(len(base) + 1, len(folder))
-        if folder[end] == "/"
-    }
-    for source, target in pairs:
-        rest = target[len(base) :] if target.startswith(base) else f"/{target}"
-        parts = rest.split("/")[1:]
-        if all(map(_is_file_name, parts)) and (target not in folders or not parts):
-            good.append((source, target))
-        else:
-            left.append(source)
-    return good, left
+def _is_below(target: str, base: str) -> bool:
+    """Whether a path is a directory, or the name of a file below it."""
+    if not target.startswith(base):
+        return False
+    return all(map(_is_file_name, target[len(base) :].split("/")[1:]))
 
 
 def _is_file_name(part: str) -> bool:
