@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import urlsplit
 
 from jsync.errors import ConfigError
 
@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 PREFIX = "kombu"
 """The name of a broker whose URL has none."""
+
+SCHEMES = {"jetstream", "jetstream+tls", "tls", "jetstream+nats", "nats"}
 
 RETRIES = {
     "max_retries",
@@ -87,46 +89,60 @@ def place_of(urls: str | Sequence[str], name: str = PREFIX) -> Place:
 def _read(url: str) -> tuple[list[str], str]:
     scheme, separator, rest = url.partition("://")
     safe = masked(url)
-    if not separator or scheme not in {
-        "jetstream",
-        "jetstream+tls",
-        "tls",
-        "jetstream+nats",
-        "nats",
-    }:
+    if not separator or scheme not in SCHEMES:
         raise ConfigError(
             f"not a URL of this transport: {safe!r}; write jetstream://host:4222/name"
         )
-    parts = urlsplit(f"nats://{rest}")
-    if parts.query or parts.fragment:
+    user, at, tail = rest.rpartition("@")
+    if re.search(r"[/?#@\s]", user):
+        raise ConfigError(
+            f"the user or the password of the URL has a raw /, ?, # or @: {safe!r}; "
+            "write %2F, %3F, %23 or %40, as urllib.parse.quote(password, safe='') does, "
+            "and name the user once for all hosts"
+        )
+    user = user.replace(",", "%2C")
+    hosts, _, name = tail.partition("/")
+    if re.search(r"[?#]", tail):
         raise ConfigError(
             f"the URL has options: {safe!r}; put them into broker_transport_options"
         )
     plain = "tls" if scheme.endswith("tls") else "nats"
-    user, at, hosts = parts.netloc.rpartition("@")
     servers = []
     for host in hosts.split(","):
         address = host or "127.0.0.1"
         try:
             urlsplit(f"nats://{address}").port  # noqa: B018  # raises
-        except ValueError as error:
-            raise ConfigError(f"the URL has a wrong port: {safe!r}") from error
+        except ValueError:
+            # The error of urlsplit has the text of the port, which may be a password.
+            raise ConfigError(f"the URL has a wrong port: {safe!r}") from None
         servers.append(f"{plain}://{user}{at}{address}")
-    return servers, parts.path.strip("/")
+    return servers, name.strip("/")
 
 
 def masked(url: str, mask: str = "**") -> str:
-    """A URL without its password, or without its token."""
-    try:
-        parts = urlsplit(url)
-    except ValueError:
-        return "://".join([url.partition("://")[0], mask])
-    user, at, hosts = parts.netloc.rpartition("@")
-    if not at:
-        return url
-    name, colon, _ = user.partition(":")
-    netloc = f"{name}:{mask}@{hosts}" if colon else f"{mask}@{hosts}"
-    return urlunsplit(parts._replace(netloc=netloc))
+    """Return a URL without its password, or without its token.
+
+    The user part ends at the last "@", so that a password with a raw "/", "?", "#" or "@"
+    is hidden as well. A port that is no number is hidden, too: kombu splits a URL at a
+    semicolon, and the part before a semicolon in a password looks like a host and a port.
+    """
+    scheme, separator, rest = url.partition("://")
+    if not separator:
+        scheme, rest = "", url
+    user, at, tail = rest.rpartition("@")
+    if at:
+        name, colon, _ = user.partition(":")
+        user = f"{name}:{mask}" if colon else mask
+    hosts, slash, path = tail.partition("/")
+    hosts = ",".join(_without_text_port(host, mask) for host in hosts.split(","))
+    return f"{scheme}{separator}{user}{at}{hosts}{slash}{path}"
+
+
+def _without_text_port(host: str, mask: str) -> str:
+    head, colon, port = host.rpartition(":")
+    if not colon or port.isdigit() or not port or "]" in port:
+        return host
+    return f"{head}:{mask}"
 
 
 def options_of(given: Mapping[str, Any]) -> Options:
