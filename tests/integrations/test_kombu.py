@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import threading
 from typing import TYPE_CHECKING, Any
@@ -18,73 +17,20 @@ from jsync.integrations.kombu.transient import TransientQueue
 
 from ..servers import free_port, wait_for
 from .conftest import SECONDS, url
+from .kombu_support import JOBS, Reading, another, publish
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from kombu.message import Message
-
     from jsync.server import LocalServer
 
 pytestmark = pytest.mark.server
-
-JOBS = Queue("jobs", routing_key="jobs")
 
 
 @pytest.fixture
 def connection(broker: LocalServer) -> Iterator[Connection]:
     with Connection(url(broker), transport_options={"ack_wait": 2}) as connection:
         yield connection
-
-
-def another(broker: LocalServer, **options: Any) -> Connection:
-    return Connection(url(broker), transport_options={"ack_wait": 2, **options})
-
-
-class Reading:
-    """Reads queues on a channel of its own, and keeps the messages."""
-
-    def __init__(
-        self, connection: Connection, *queues: Queue, prefetch: int = 0, **options: Any
-    ) -> None:
-        self.connection = connection
-        self.messages: list[Message] = []
-        self.channel = connection.channel()
-        self.consumer = Consumer(
-            self.channel, queues, on_message=self.messages.append, **options
-        )
-        if prefetch:
-            self.consumer.qos(prefetch_count=prefetch)
-        self.consumer.consume()
-
-    def until(self, count: int) -> list[Any]:
-        """The bodies of the first messages."""
-
-        def enough() -> bool:
-            with contextlib.suppress(TimeoutError):
-                self.connection.drain_events(timeout=0.2)
-            return len(self.messages) >= count
-
-        wait_for(enough, SECONDS)
-        return [message.decode() for message in self.messages[:count]]
-
-    def nothing_more(self) -> None:
-        before = len(self.messages)
-        with pytest.raises(TimeoutError):
-            self.connection.drain_events(timeout=0.3)
-        assert len(self.messages) == before
-
-
-def publish(connection: Connection, queue: Queue, *bodies: Any, **options: Any) -> None:
-    producer = Producer(connection)
-    for body in bodies:
-        producer.publish(
-            body,
-            exchange=queue.exchange,
-            routing_key=queue.routing_key,
-            declare=[queue],
-            **options,
-        )
 
 
 def test_a_message_waits_for_its_ack_and_is_gone_after_it(

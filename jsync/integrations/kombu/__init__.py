@@ -6,7 +6,8 @@ program that uses kombu without Celery imports this module once.
 
 from kombu.transport import TRANSPORT_ALIASES
 
-from .transport import Channel, Transport
+from .channel import Channel
+from .transport import Transport
 
 TRANSPORT_ALIASES.setdefault("jetstream", "jsync.integrations.kombu:Transport")
 

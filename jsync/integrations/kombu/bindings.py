@@ -1,25 +1,39 @@
-"""Bindings of exchanges to queues, in a bucket: every process sees those of the others."""
+"""Exchanges and their bindings to queues, in a bucket that every process follows."""
 
 from __future__ import annotations
 
 import hashlib
+import logging
 import threading
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from jsync.errors import ConfigError, KeyNotFoundError
+from jsync.errors import (
+    AlreadyExistsError,
+    BucketNotFoundError,
+    ConfigError,
+    KeyNotFoundError,
+    MessageNotFoundError,
+    StreamNotFoundError,
+    SubscriptionClosedError,
+)
 
-from .names import matches, token
+from .names import BUILT_IN, KINDS, matches, token
 
 if TYPE_CHECKING:
     import jsync
 
     from .options import Options
 
+log = logging.getLogger("jsync.kombu")
+
 
 class Binding(NamedTuple):
-    """A queue gets the messages of an exchange whose routing key the pattern matches."""
+    """A queue gets the messages of an exchange whose routing key the pattern matches.
+
+    A binding of no queue says that the exchange was declared.
+    """
 
     exchange: str
     kind: str
@@ -29,52 +43,190 @@ class Binding(NamedTuple):
 
     @property
     def key(self) -> str:
-        """Its key in the bucket."""
+        """The key in the bucket."""
         text = f"{self.pattern}\0{self.queue}".encode("utf-8", "surrogatepass")
         return f"{token(self.exchange)}.{hashlib.sha256(text).hexdigest()[:32]}"
 
 
-class Bindings:
-    """The bindings of queues that streams hold. Any thread may use it."""
+class Table(NamedTuple):
+    """The contents of the bucket at one revision."""
 
-    def __init__(self, js: jsync.JetStream, prefix: str, options: Options) -> None:
+    revision: int
+    bindings: dict[str, list[Binding]]
+    """By exchange."""
+    kinds: dict[str, str]
+    """The types of the exchanges."""
+
+
+def kind_of(exchange: str, kind: str | None) -> str:
+    """Check the type of an exchange.
+
+    Raises:
+        ConfigError: There is no such type.
+    """
+    kind = kind or "direct"
+    if kind not in KINDS:
+        raise ConfigError(
+            f"exchange {exchange!r} has the type {kind!r}; there are direct, topic and "
+            "fanout"
+        )
+    return kind
+
+
+class Bindings:
+    """The exchanges, and the bindings of queues that streams hold. Any thread may use it."""
+
+    def __init__(
+        self, nc: jsync.Connection, js: jsync.JetStream, prefix: str, options: Options
+    ) -> None:
+        self._nc = nc
         self._js = js
         self._bucket_name = f"{prefix}-bindings"
         self._options = options
         self._lock = threading.Lock()
         self._bucket: jsync.KeyValue | None = None
         self._view: jsync.Live[bytes] | None = None
-        self._read_at = -1
-        self._table: dict[str, list[Binding]] = {}
+        self._table = Table(-1, {}, {})
+        self._declared: dict[str, str] = {}
+        """The types of the exchanges that this process has declared."""
+        self._bad: set[tuple[str, bytes]] = set()
+
+    # The bucket -----------------------------------------------------------------------
 
     def _opened(self) -> tuple[jsync.KeyValue, jsync.Live[bytes]]:
         with self._lock:
+            if self._view is not None and _has_ended(self._view):
+                self._view = None  # the bucket was deleted: make it again
             if self._bucket is None or self._view is None:
-                bucket = self._js.create_or_update_key_value(
-                    bucket=self._bucket_name,
-                    description="kombu bindings",
-                    replicas=self._options.replicas,
-                    storage=self._options.storage,
-                )
-                self._view = bucket.live()
+                bucket = self._open()
+                self._table = Table(-1, {}, {})
+                self._view = bucket.live(timeout=self._options.timeout)
                 self._bucket = bucket
             return self._bucket, self._view
 
-    def add(self, binding: Binding) -> None:
-        """Store a binding. It counts for this process at once."""
-        if binding.kind not in {"direct", "topic", "fanout"}:
-            raise ConfigError(
-                f"exchange {binding.exchange!r} has the type {binding.kind!r}; there are "
-                "direct, topic and fanout"
+    def _open(self) -> jsync.KeyValue:
+        """Get the bucket. A bucket that exists stays as it is."""
+        try:
+            return self._js.key_value(self._bucket_name)
+        except BucketNotFoundError:
+            pass
+        try:
+            return self._js.create_key_value(
+                bucket=self._bucket_name,
+                description="kombu bindings",
+                replicas=self._options.replicas,
+                storage=self._options.storage,
             )
+        except AlreadyExistsError:
+            return self._js.key_value(self._bucket_name)  # another process was faster
+
+    def _put(self, binding: Binding) -> None:
+        """Store a binding, unless it is stored already. Blocks until this process knows."""
         bucket, view = self._opened()
-        if view.get(binding.key) is None:
-            revision = bucket.put(binding.key, msgspec.json.encode(binding))
-            view.wait_for(revision, self._options.timeout)
+        value = msgspec.json.encode(binding)
+        stored = view.get(binding.key)
+        if stored == value:
+            return
+        if stored is not None and (old := _read(stored)) and old.kind != binding.kind:
+            log.warning(
+                "exchange %r had the type %s, and is declared as %s now",
+                *(binding.exchange, old.kind, binding.kind),
+            )
+        view.wait_for(bucket.put(binding.key, value), self._options.timeout)
+
+    def _read_all(self) -> Table:
+        _, view = self._opened()
+        revision = view.revision
+        with self._lock:
+            if revision != self._table.revision:
+                bindings: dict[str, list[Binding]] = {}
+                kinds: dict[str, str] = {}
+                for key, value in list(view.items()):
+                    binding = _read(value)
+                    if binding is None:
+                        self._report(key, value)
+                    elif binding.queue:
+                        bindings.setdefault(binding.exchange, []).append(binding)
+                    else:
+                        kinds[binding.exchange] = binding.kind
+                self._table = Table(revision, bindings, kinds)
+            return self._table
+
+    def _catch_up(self, exchange: str) -> None:
+        """Wait until this process knows all that is stored of an exchange. Blocks.
+
+        While disconnected there is nothing to wait for: no publish into a stream succeeds.
+        """
+        _, view = self._opened()
+        if not self._nc.is_connected:
+            return
+        stream = self._js.bind_stream(f"KV_{self._bucket_name}")
+        subject = f"$KV.{self._bucket_name}.{token(exchange)}.>"
+        try:
+            # The leader knows. A replica may be behind it.
+            last = stream.get_message(last_by_subject=subject, direct=False)
+        except (MessageNotFoundError, StreamNotFoundError):
+            return
+        view.wait_for(last.sequence, self._options.timeout)
+
+    def _report(self, key: str, value: bytes) -> None:
+        if (key, value) not in self._bad:
+            self._bad.add((key, value))
+            log.warning(
+                "bucket %s: key %r is no binding, and is passed over",
+                *(self._bucket_name, key),
+            )
+
+    def close(self) -> None:
+        """Stop following the bindings of others."""
+        with self._lock:
+            view, self._view, self._bucket = self._view, None, None
+        if view is not None:
+            view.stop()
+
+    # Exchanges ------------------------------------------------------------------------
+
+    def declare(self, exchange: str, kind: str) -> None:
+        """Declare an exchange. The last declaration of its type counts."""
+        if exchange in BUILT_IN:
+            return
+        self._declared[exchange] = kind
+        self._put(Binding(exchange, kind, "", ""))
+
+    def type_of(self, exchange: str) -> str | None:
+        """Return the type of an exchange. None if nobody has declared it."""
+        known = BUILT_IN.get(exchange) or self._declared.get(exchange)
+        if known is not None:
+            return known
+        self._catch_up(exchange)
+        table = self._read_all()
+        if exchange in table.kinds:
+            return table.kinds[exchange]
+        # A binding may have been stored without a declaration of its exchange.
+        bound = table.bindings.get(exchange)
+        return bound[0].kind if bound else None
+
+    def delete_exchange(self, exchange: str) -> None:
+        """Remove an exchange with its bindings. Its queues stay."""
+        for binding in self._read_all().bindings.get(exchange, []):
+            self.remove(binding)
+        self._declared.pop(exchange, None)
+        self.remove(Binding(exchange, "", "", ""))
+
+    # Bindings -------------------------------------------------------------------------
+
+    def add(self, exchange: str, pattern: str, queue: str) -> Binding:
+        """Store a binding. It counts for this process at once."""
+        kind = self.type_of(exchange) or "direct"
+        binding = Binding(exchange, kind, pattern, queue)
+        self._put(binding)
+        return binding
 
     def remove(self, binding: Binding) -> None:
         """Remove a binding. It need not exist."""
         bucket, view = self._opened()
+        if view.get(binding.key) is None:
+            return
         try:
             view.wait_for(bucket.delete(binding.key), self._options.timeout)
         except KeyNotFoundError:
@@ -86,34 +238,42 @@ class Bindings:
             if binding.queue == queue:
                 self.remove(binding)
 
+    def has(self, binding: Binding) -> bool:
+        """Whether a binding is stored."""
+        return binding.key in self._opened()[1]
+
     def all(self) -> list[Binding]:
-        """Every binding."""
-        return [binding for found in self._tables().values() for binding in found]
+        """Every binding of a queue."""
+        found = self._read_all().bindings.values()
+        return [binding for bindings in found for binding in bindings]
 
     def queues(self, exchange: str, routing_key: str) -> list[str]:
-        """The queues that get a message, each once."""
+        """The queues that get a message, each once. Blocks for one answer of the server."""
+        self._catch_up(exchange)
+        kind = self.type_of(exchange)
         found = {
             binding.queue: None
-            for binding in self._tables().get(exchange, ())
-            if matches(binding.kind, binding.pattern, routing_key)
+            for binding in self._read_all().bindings.get(exchange, ())
+            if matches(kind or binding.kind, binding.pattern, routing_key)
         }
         return list(found)
 
-    def _tables(self) -> dict[str, list[Binding]]:
-        _, view = self._opened()
-        revision = view.revision
-        with self._lock:
-            if revision != self._read_at:
-                self._table = {}
-                for value in list(view.values()):
-                    binding = msgspec.json.decode(value, type=Binding)
-                    self._table.setdefault(binding.exchange, []).append(binding)
-                self._read_at = revision
-            return self._table
 
-    def close(self) -> None:
-        """Stop following the bindings of others."""
-        with self._lock:
-            view, self._view, self._bucket = self._view, None, None
-        if view is not None:
-            view.stop()
+def _read(value: bytes) -> Binding | None:
+    """Read a binding. None: it is none, or has a type of exchange that there is not."""
+    try:
+        binding = msgspec.json.decode(value, type=Binding)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+    return binding if binding.kind in KINDS and binding.exchange else None
+
+
+def _has_ended(view: jsync.Live[bytes]) -> bool:
+    """Whether a copy of the bucket is not kept current any more."""
+    try:
+        view.wait_for(view.revision + 1, 0)
+    except TimeoutError:
+        return False
+    except (SubscriptionClosedError, BucketNotFoundError):
+        return True
+    return False

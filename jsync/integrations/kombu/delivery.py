@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import heapq
-import itertools
 import logging
-import os
 import queue as queues
 import threading
+from time import monotonic
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import uuid4
+
+from amqp.exceptions import ConsumerCancelled
 
 import jsync
 from jsync.errors import (
@@ -19,15 +19,21 @@ from jsync.errors import (
     ForkedProcessError,
 )
 
+from .engine import Lane, Prefetch, Pull
+
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
+
+    from .bell import Bell
+    from .settling import DeliveryTracker
 
 log = logging.getLogger("jsync.kombu")
 
 PULL_SECONDS = 30.0
-MOST_WAITING = 500
-"""Messages that wait here when kombu sets no prefetch count."""
+PROBE_SECONDS = 1.0
+"""The time for the answer to a pull that does not wait: other lanes wait for their turn."""
 PAUSE_SECONDS = 0.5
+STOP_SECONDS = 5.0
 
 
 class Delivery(NamedTuple):
@@ -39,74 +45,15 @@ class Delivery(NamedTuple):
     msg: jsync.Msg
 
     @property
+    def can_return(self) -> bool:
+        """Whether the message is from a stream: the server can deliver it again."""
+        return isinstance(self.msg, jsync.JetStreamMsg)
+
+    @property
     def redelivered(self) -> bool:
-        """Whether somebody had the message before."""
+        """Whether the server delivered the message before."""
         msg = self.msg
-        return isinstance(msg, jsync.JetStreamMsg) and msg.metadata.num_delivered > 1
-
-    def give_back(self) -> None:
-        """Have the server deliver the message again, to anybody."""
-        if isinstance(self.msg, jsync.JetStreamMsg):
-            self.msg.nak()
-
-
-class Bell:
-    """Wakes the thread that waits, or the event loop that watches `fileno`."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._rung = False
-        self._tokens: queues.SimpleQueue[None] = queues.SimpleQueue()
-        self._pipe: tuple[int, int] | None = None
-
-    def ring(self) -> None:
-        """Wake it. A second ring before `clear` does nothing."""
-        with self._lock:
-            if self._rung:
-                return
-            self._rung = True
-            self._tokens.put(None)
-            if self._pipe is not None:
-                os.write(self._pipe[1], b"!")
-
-    def wait(self, timeout: float | None) -> bool:
-        """Wait for a ring. False: none came in time."""
-        try:
-            self._tokens.get(timeout=timeout)
-        except queues.Empty:
-            return False
-        self.clear()
-        return True
-
-    def clear(self) -> None:
-        """Hear the next ring."""
-        with self._lock:
-            self._rung = False
-            while not self._tokens.empty():
-                self._tokens.get_nowait()
-            if self._pipe is not None:
-                try:
-                    os.read(self._pipe[0], 4096)
-                except BlockingIOError:
-                    return
-
-    def fileno(self) -> int:
-        """A descriptor that can be read after each ring."""
-        with self._lock:
-            if self._pipe is None:
-                self._pipe = os.pipe()
-                for end in self._pipe:
-                    os.set_blocking(end, False)
-                if self._rung:
-                    os.write(self._pipe[1], b"!")
-            return self._pipe[0]
-
-    def close(self) -> None:
-        """Close the descriptor."""
-        with self._lock:
-            pipe, self._pipe = self._pipe, None
-        for end in pipe or ():
-            os.close(end)
+        return isinstance(msg, jsync.JetStreamMsg) and msg.is_redelivered
 
 
 class Arrivals:
@@ -115,29 +62,33 @@ class Arrivals:
     A message of a stream is held from its delivery to its ack, reject or requeue.
     """
 
-    def __init__(self, bell: Bell) -> None:
+    def __init__(self, bell: Bell, tracker: DeliveryTracker) -> None:
         self._bell = bell
+        self._tracker = tracker
         self._lock = threading.Lock()
-        self._order = itertools.count()
-        self._waiting: list[tuple[int, int, Delivery]] = []
-        self._held: dict[str, Delivery] = {}
-        self._lanes: dict[str, list[Lane]] = {}
+        self._prefetch: Prefetch[Delivery] = Prefetch()
+        self._pullers: dict[Lane, LanePuller] = {}
         self._read: set[str] = set()
         """Queues that a consumer reads."""
-        self.limit = 0
-        """The prefetch count. 0: none."""
         self.failure: Exception | None = None
 
     # What comes -----------------------------------------------------------------------
 
-    def put(self, queue: str, priority: int, msg: jsync.Msg) -> bool:
-        """Take a message in. False: nobody reads the queue any more."""
-        delivery = Delivery(uuid4().hex, queue, priority, msg)
+    def put(self, lane: Lane, msg: jsync.Msg) -> bool:
+        """Take a message in. False: the queue has no consumer any more."""
+        if isinstance(msg, jsync.JetStreamMsg) and not self._tracker.begin(msg):
+            return True  # this process has the message already
+        delivery = Delivery(uuid4().hex, lane.queue, lane.priority, msg)
         with self._lock:
-            if queue not in self._read:
+            if lane.queue not in self._read:
                 return False
-            heapq.heappush(self._waiting, (-priority, next(self._order), delivery))
+            back = self._prefetch.arrived(delivery)
+            excess = [self._pullers[x] for x in self._prefetch.excess() if x != lane]
         self._bell.ring()
+        if back is not None:
+            self._tracker.give_back(back.msg)
+        for puller in excess:
+            puller.retract()
         return True
 
     def fail(self, error: Exception) -> None:
@@ -148,206 +99,240 @@ class Arrivals:
     @property
     def has_lanes(self) -> bool:
         """Whether a stream is read."""
-        return any(self._lanes.values())
+        with self._lock:
+            return bool(self._pullers)
 
     @property
     def has_news(self) -> bool:
         """Whether a message waits for kombu, or a failure."""
-        return bool(self._waiting) or self.failure is not None
+        return self._prefetch.has_waiting or self.failure is not None
 
-    def room(self, lane: Lane) -> int:
-        """How many messages a lane may ask for now."""
+    # Pulls ----------------------------------------------------------------------------
+
+    def pull(self, lane: Lane) -> Pull | None:
+        """Begin a pull of a lane. None: it has to wait until it is woken."""
         with self._lock:
-            lanes = sum(map(len, self._lanes.values()))
-            waiting = len(self._waiting)
-            if lanes > 1 and any(
-                (found.queue, found.priority) == (lane.queue, lane.priority)
-                for _, _, found in self._waiting
-            ):
-                return 0
-            free = self._free(waiting)
-            # Pull one at a time from several lanes, so that none takes all the room.
-            return free if lanes == 1 else 1
+            return self._prefetch.pull(lane)
 
-    def more(self) -> int:
-        """How many messages a lane may ask for that has just found one."""
+    def is_excess(self, lane: Lane) -> bool:
+        """Whether a lane waits at the server though there is no room any more."""
         with self._lock:
-            return self._free(len(self._waiting))
+            return lane in self._prefetch.excess()
 
-    def _free(self, waiting: int) -> int:
-        if not self.limit:
-            return max(0, MOST_WAITING - waiting)
-        return max(0, self.limit - len(self._held) - waiting)
+    def ended(self, lane: Lane, came: int) -> None:
+        """Note the end of a pull."""
+        with self._lock:
+            self._prefetch.ended(lane, came, monotonic())
+        self._wake()
+
+    def went_away(self, lane: Lane) -> None:
+        """Leave out a lane that has failed."""
+        with self._lock:
+            self._prefetch.went_away(lane)
+        self._wake()
+
+    def came_back(self, lane: Lane) -> None:
+        """Let a lane pull."""
+        with self._lock:
+            self._prefetch.came_back(lane)
+
+    def _wake(self) -> None:
+        with self._lock:
+            ready = [self._pullers[lane] for lane in self._prefetch.ready()]
+        for puller in ready:
+            puller.wake()
 
     # What kombu takes -----------------------------------------------------------------
 
-    def take(self, *, hold: Callable[[str], bool]) -> Delivery | None:
-        """The next message that kombu may have, the highest priority first."""
+    @property
+    def limit(self) -> int:
+        """The prefetch count. 0: none."""
+        return self._prefetch.limit
+
+    def set_limit(self, limit: int) -> None:
+        """Set the prefetch count."""
         with self._lock:
-            if not self._waiting or (self.limit and len(self._held) >= self.limit):
-                return None
-            _, _, delivery = heapq.heappop(self._waiting)
-            if hold(delivery.queue):
-                self._held[delivery.tag] = delivery
-        self._wake()
+            self._prefetch.set_limit(limit, monotonic())
+        self._changed()
+
+    def take(self, holds: Callable[[str], bool]) -> Delivery | None:
+        """Return the next message that kombu may have, the highest priority first."""
+        with self._lock:
+            delivery = self._prefetch.take(holds)
+        if delivery is not None:
+            self._wake()
         return delivery
 
     def hold(self, queue: str, msg: jsync.Msg) -> Delivery:
         """Note a message that kombu got by asking for one."""
         delivery = Delivery(uuid4().hex, queue, 0, msg)
         with self._lock:
-            self._held[delivery.tag] = delivery
+            self._prefetch.hold(delivery)
         return delivery
 
     def done(self, tag: str) -> Delivery | None:
         """Forget a message that kombu is done with."""
         with self._lock:
-            delivery = self._held.pop(tag, None)
-            more = bool(self._waiting)
-        self._wake()
-        if more:
-            self._bell.ring()
+            delivery = self._prefetch.done(tag, monotonic())
+        self._changed()
         return delivery
 
     def done_until(self, tag: str) -> list[Delivery]:
         """Forget a message, and all that kombu got before it."""
         with self._lock:
-            before = list(self._held) if tag in self._held else []
-            tags = before[: before.index(tag) + 1] if before else []
-        found = [self.done(each) for each in tags]
-        return [delivery for delivery in found if delivery is not None]
+            found = self._prefetch.done_until(tag, monotonic())
+        self._changed()
+        return found
 
-    def set_limit(self, limit: int) -> None:
-        """Set the prefetch count."""
+    def release(self) -> list[Delivery]:
+        """Forget all that is held, for another consumer to have it."""
         with self._lock:
-            self.limit = limit
+            held = self._prefetch.release(monotonic())
+        self._changed()
+        return held
+
+    def _changed(self) -> None:
+        """There may be room: for a pull, and for a message that waits."""
         self._wake()
-        self._bell.ring()
+        if self._prefetch.has_waiting:
+            self._bell.ring()
 
-    def _wake(self) -> None:
-        with self._lock:
-            lanes = [lane for found in self._lanes.values() for lane in found]
-        for lane in lanes:
-            lane.wake()
+    # Consumers ------------------------------------------------------------------------
 
-    # Who reads ------------------------------------------------------------------------
-
-    def read(self, queue: str, lanes: list[Lane]) -> None:
+    def read(self, queue: str, pullers: list[LanePuller]) -> None:
         """Begin to read a queue."""
         with self._lock:
             self._read.add(queue)
-            self._lanes[queue] = lanes
-        for lane in lanes:
-            lane.start()
+            self._prefetch.join(puller.lane for puller in pullers)
+            self._pullers |= {puller.lane: puller for puller in pullers}
+        for puller in pullers:
+            puller.start()
 
-    def leave(self, queue: str) -> None:
-        """Read a queue no more, and give back what waits. Held messages stay held."""
+    def leave(self, queue: str) -> tuple[list[LanePuller], list[Delivery]]:
+        """Read a queue no more. Return what has read it, and the messages that wait.
+
+        Messages that kombu holds stay held.
+        """
         with self._lock:
             self._read.discard(queue)
-            lanes = self._lanes.pop(queue, [])
-            left = [entry[2] for entry in self._waiting if entry[2].queue == queue]
-            self._waiting = [e for e in self._waiting if e[2].queue != queue]
-            heapq.heapify(self._waiting)
-        for lane in lanes:
-            lane.stop()
-        for delivery in left:
-            delivery.give_back()
-        for lane in lanes:
-            lane.join(5)
-
-    def release(self) -> list[Delivery]:
-        """Forget all that is held, for somebody else to have it."""
-        with self._lock:
-            held = list(self._held.values())
-            self._held.clear()
+            left = self._prefetch.leave(queue)
+            pullers = [p for lane, p in self._pullers.items() if lane.queue == queue]
+            for puller in pullers:
+                del self._pullers[puller.lane]
         self._wake()
-        return held
-
-    def keep(self) -> None:
-        """Tell the server that the messages here are being worked on."""
-        with self._lock:
-            here = [*self._held.values(), *(entry[2] for entry in self._waiting)]
-        for delivery in here:
-            if isinstance(delivery.msg, jsync.JetStreamMsg):
-                delivery.msg.in_progress()
+        return pullers, left
 
 
-class Lane(threading.Thread):
-    """Pulls the messages of one priority of a queue, as many as there is room for."""
+class LanePuller(threading.Thread):
+    """Pulls the messages of one lane, as many as there is room for."""
 
     def __init__(
         self,
         arrivals: Arrivals,
-        queue: str,
-        priority: int,
-        make: Callable[[], jsync.Consumer],
+        tracker: DeliveryTracker,
+        lane: Lane,
+        make_consumer: Callable[[], jsync.Consumer],
     ) -> None:
-        super().__init__(name=f"jsync-kombu-{queue}-{priority}", daemon=True)
-        self.queue = queue
-        self.priority = priority
+        super().__init__(name=f"jsync-kombu-{lane.queue}-{lane.priority}", daemon=True)
+        self.lane = lane
         self._arrivals = arrivals
-        self._make = make
+        self._tracker = tracker
+        self._make_consumer = make_consumer
         self._tokens: queues.SimpleQueue[None] = queues.SimpleQueue()
         self._lock = threading.Lock()
         self._batch: jsync.Batch | None = None
         self._stopped = False
 
+    # From other threads ---------------------------------------------------------------
+
     def wake(self) -> None:
-        """There may be room."""
+        """Look whether there is room."""
         if self._tokens.empty():
             self._tokens.put(None)
+
+    def retract(self) -> None:
+        """End a pull that waits at the server. What has come of it goes back."""
+        with self._lock:
+            batch = self._batch
+        if batch is not None:
+            batch.close()
 
     def stop(self) -> None:
         """End at once. Messages that have not been read go back to the server."""
         with self._lock:
             self._stopped = True
-            batch = self._batch
         self._tokens.put(None)
-        if batch is not None:
-            batch.close()
+        self.retract()
+
+    # The thread -----------------------------------------------------------------------
 
     def run(self) -> None:
         """Pull until stopped."""
+        try:
+            self._work()
+        except ConsumerCancelled as error:
+            self._arrivals.fail(error)
+        except Exception as error:  # a thread that ends in silence would stop the queue
+            log.exception("queue %s: cannot be read any more", self.lane.queue)
+            self._arrivals.fail(error)
+
+    def _work(self) -> None:
         consumer: jsync.Consumer | None = None
+        away = True
         while not self._stopped:
-            room = self._arrivals.room(self)
-            if not room:
-                self._pause(PULL_SECONDS)
-                continue
             try:
-                consumer = consumer or self._make()
-                if self._pull(consumer.fetch(room, timeout=PULL_SECONDS)):
-                    more = self._arrivals.more()
-                    if more and not self._stopped:
-                        self._pull(consumer.fetch_nowait(more))
+                if consumer is None:
+                    consumer = self._make_consumer()
+                if away:
+                    self._arrivals.came_back(self.lane)
+                    away = False
+                pull = self._arrivals.pull(self.lane)
+                if pull is None:
+                    self._pause(PULL_SECONDS)
+                else:
+                    self._pull(consumer, pull)
             except (ConnectionClosedError, ForkedProcessError) as error:
                 self._arrivals.fail(error)
                 return
             except (LostError, TimeoutError) as error:
+                away = True
                 self._failed(error, logging.INFO)
             except Error as error:
+                away = True
                 consumer = None  # the consumer or its stream may have been deleted
                 self._failed(error, logging.WARNING)
 
-    def _pull(self, batch: jsync.Batch) -> int:
-        """Hand over what comes, and say how many came."""
-        with self._lock:
-            self._batch = batch
-            stopped = self._stopped
+    def _pull(self, consumer: jsync.Consumer, pull: Pull) -> None:
+        """Send a pull, and hand over what comes."""
         came = 0
-        with batch:
-            if stopped:
-                return 0
-            for msg in batch:
-                came += 1
-                if not self._arrivals.put(self.queue, self.priority, msg):
-                    msg.nak()
-        return came
+        try:
+            if pull.waits:
+                batch = consumer.fetch(pull.messages, timeout=PULL_SECONDS)
+            else:
+                batch = consumer.fetch_nowait(pull.messages, timeout=PROBE_SECONDS)
+            with self._lock:
+                self._batch = batch
+                stopped = self._stopped
+            with batch:
+                if stopped or self._arrivals.is_excess(self.lane):
+                    return
+                for msg in batch:
+                    came += 1
+                    if not self._arrivals.put(self.lane, msg):
+                        self._tracker.give_back(msg)
+            if batch.error is not None:  # the pull was interrupted
+                raise batch.error
+        finally:
+            with self._lock:
+                self._batch = None
+            self._arrivals.ended(self.lane, came)
 
     def _failed(self, error: Exception, grade: int) -> None:
-        if not self._stopped:
-            log.log(grade, "queue %s: %s; trying again", self.queue, error)
-            self._pause(PAUSE_SECONDS)
+        if self._stopped:
+            return
+        log.log(grade, "queue %s: %s; trying again", self.lane.queue, error)
+        self._arrivals.went_away(self.lane)
+        self._pause(PAUSE_SECONDS)
 
     def _pause(self, seconds: float) -> None:
         try:
@@ -356,31 +341,22 @@ class Lane(threading.Thread):
             return
 
 
-class Keeper(threading.Thread):
-    """Tells the server now and then that the messages of a channel are worked on."""
-
-    def __init__(self, arrivals: Arrivals, ack_wait: float) -> None:
-        super().__init__(name="jsync-kombu-keeper", daemon=True)
-        self._arrivals = arrivals
-        self._seconds = ack_wait / 3
-        self._ending: queues.SimpleQueue[None] = queues.SimpleQueue()
-
-    def run(self) -> None:
-        """Until `stop`, or until the connection is closed."""
-        while True:
-            try:
-                self._ending.get(timeout=self._seconds)
-            except queues.Empty:
-                try:
-                    self._arrivals.keep()
-                except ConnectionClosedError:
-                    return
-                except Error as error:
-                    log.info("cannot keep messages: %s", error)
-            else:
-                return
-
-    def stop(self) -> None:
-        """End it."""
-        self._ending.put(None)
-        self.join(5)
+def stop_all(pullers: Iterable[LanePuller]) -> None:
+    """Stop lanes, all at the same time. Blocks for `STOP_SECONDS` at most."""
+    pullers = list(pullers)
+    deadline = monotonic() + STOP_SECONDS
+    stopping = []
+    for puller in pullers[1:]:
+        thread = threading.Thread(
+            target=puller.stop, name=f"{puller.name}-stop", daemon=True
+        )
+        try:
+            thread.start()
+        except RuntimeError:  # no more threads, or the interpreter is ending
+            puller.stop()
+        else:
+            stopping.append(thread)
+    for puller in pullers[:1]:
+        puller.stop()
+    for thread in [*stopping, *pullers]:
+        thread.join(max(0.0, deadline - monotonic()))

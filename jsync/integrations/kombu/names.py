@@ -11,6 +11,12 @@ if TYPE_CHECKING:
 END = "$"
 """The last token of the subject of an exchange: `a.#` matches `a`, and `a.>` does not."""
 
+KINDS = ("direct", "topic", "fanout")
+"""The types of exchanges."""
+
+BUILT_IN = {f"amq.{kind}": kind for kind in KINDS}
+"""Exchanges that every broker has. kombu does not declare them."""
+
 _PLAIN = re.compile(r"[^A-Za-z0-9_-]")
 
 

@@ -2,20 +2,47 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
+from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jsync
+from jsync import errors
 
 from .bindings import Bindings
 from .queues import Queues
+from .settling import AckExtender, DeliveryTracker
 from .transient import TransientQueues
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from .options import Options, Place
+
+
+log = logging.getLogger("jsync.kombu")
+
+UNAVAILABLE = (
+    errors.NoStreamResponseError,
+    errors.NoRespondersError,
+    errors.JetStreamUnavailableError,
+    errors.JetStreamNotEnabledError,
+    errors.AccountResourcesExceededError,
+    errors.InsufficientResourcesError,
+    errors.TooManyRequestsError,
+    errors.OperationFailedError,
+)
+"""Errors of the servers that pass: an election, a full disk, a server that has just begun."""
+
+TRANSIENT = (
+    errors.ConnectionError,
+    errors.TimeoutError,
+    errors.BucketNotFoundError,
+    *UNAVAILABLE,
+)
+"""Errors after which another attempt may succeed."""
 
 
 class Settings(NamedTuple):
@@ -44,13 +71,15 @@ class Line:
 
     def serves(self, settings: Settings) -> bool:
         """Whether it is what such settings would connect."""
-        mine = self.settings
-        return (
-            not self.nc.is_closed
-            and mine.place.servers == settings.place.servers
-            and mine.more == settings.more
-            and mine.options.connect == settings.options.connect
-        )
+        return not self.nc.is_closed and _same_line(self.settings, settings)
+
+
+def _same_line(one: Settings, other: Settings) -> bool:
+    return (
+        one.place.servers == other.place.servers
+        and one.more == other.more
+        and one.options.connect == other.options.connect
+    )
 
 
 class Shared:
@@ -63,27 +92,34 @@ class Shared:
         self.users = 0
         self.nc = line.nc
         self.js = self.nc.jetstream(**{"timeout": options.timeout, **options.jetstream})
-        self.queues = Queues(self.js, place.name, options)
-        self.bindings = Bindings(self.js, place.name, options)
+        self.bindings = Bindings(self.nc, self.js, place.name, options)
+        self.queues = Queues(self.js, place.name, options, self.bindings)
         self.transient = TransientQueues(self.nc, place.name)
-        self.exchanges: dict[str, str] = {}
-        """The types of the exchanges that this process has declared."""
+        self.tracker = DeliveryTracker(self.nc)
+        self.extender = AckExtender(self.nc, self.tracker, options.timeout)
         line.users += 1
 
     def close(self) -> None:
-        """Forget the broker."""
+        """Forget the broker, once the acks have arrived or `timeout` is over."""
+        self.extender.stop()
+        try:
+            self.tracker.confirm(self.settings.options.timeout)
+        except errors.Error as error:
+            log.warning("acks may be lost, and their tasks run again: %s", error)
         self.bindings.close()
         self.transient.close()
 
 
 _lock = threading.Lock()
 _open: list[Shared] = []
+_connecting: list[tuple[Settings, Future[None]]] = []
+"""Attempts to connect. Threads that want the same connection share one attempt."""
 
 
 def _forget() -> None:
     """In a forked child: the connections are the parent's."""
-    global _lock, _open
-    _lock, _open = threading.Lock(), []
+    global _lock, _open, _connecting
+    _lock, _open, _connecting = threading.Lock(), [], []
 
 
 if hasattr(os, "register_at_fork"):  # Windows has no fork
@@ -92,22 +128,58 @@ if hasattr(os, "register_at_fork"):  # Windows has no fork
 
 def acquire(settings: Settings) -> Shared:
     """Get what this process has for these settings. The first call connects."""
+    while True:
+        with _lock:
+            for shared in _open:
+                if shared.settings == settings and not shared.nc.is_closed:
+                    shared.users += 1
+                    return shared
+            lines = [shared.line for shared in _open if shared.line.serves(settings)]
+            if lines:
+                return _add(settings, lines[0])
+            other = next(
+                (a for wanted, a in _connecting if _same_line(wanted, settings)), None
+            )
+            mine: Future[None] = Future()
+            if other is None:
+                _connecting.append((settings, mine))
+        if other is None:
+            return _connect(settings, mine)
+        other.result()  # raises as it does in the thread that connects
+
+
+def _connect(settings: Settings, attempt: Future[None]) -> Shared:
+    try:
+        line = Line(settings)
+        with _lock:
+            shared = _add(settings, line)
+    except BaseException as error:
+        _end(attempt)
+        if isinstance(error, Exception):
+            attempt.set_exception(error)
+        else:  # Ctrl-C of this thread: another one tries
+            attempt.set_result(None)
+        raise
+    _end(attempt)
+    attempt.set_result(None)
+    return shared
+
+
+def _end(attempt: Future[None]) -> None:
     with _lock:
-        for shared in _open:
-            if shared.settings == settings and not shared.nc.is_closed:
-                shared.users += 1
-                return shared
-        lines = [shared.line for shared in _open if shared.line.serves(settings)]
-        line = lines[0] if lines else Line(settings)
-        try:
-            shared = Shared(settings, line)
-        except BaseException:
-            if not line.users:
-                line.nc.close()
-            raise
-        shared.users = 1
-        _open.append(shared)
-        return shared
+        _connecting[:] = [each for each in _connecting if each[1] is not attempt]
+
+
+def _add(settings: Settings, line: Line) -> Shared:
+    try:
+        shared = Shared(settings, line)
+    except BaseException:
+        if not line.users:
+            line.nc.close()
+        raise
+    shared.users = 1
+    _open.append(shared)
+    return shared
 
 
 def release(shared: Shared) -> None:

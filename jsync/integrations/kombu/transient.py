@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import logging
 import threading
 import time
 from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
+
+from jsync.errors import ConnectionClosedError
 
 from .names import (
     binding_subject,
@@ -23,8 +27,10 @@ if TYPE_CHECKING:
 
     import jsync
 
-MOST_WAITING = 10_000
-"""Messages that wait for a consumer. Then the oldest are dropped."""
+log = logging.getLogger("jsync.kombu")
+
+MAX_WAITING = 10_000
+"""Messages that wait for a consumer at most. Then the oldest are dropped."""
 
 
 class Bound(NamedTuple):
@@ -43,7 +49,8 @@ _POLL_SECONDS = 0.0005
 class Inlet:
     """A subscription of a queue, with the number of its messages that were taken in."""
 
-    def __init__(self) -> None:
+    def __init__(self, bound: Bound | None) -> None:
+        self.bound = bound
         self.subscription: jsync.Subscription | None = None
         self.taken = 0
         """Counted by the thread of the callback alone."""
@@ -53,6 +60,12 @@ class Inlet:
         """Whether no message that has arrived waits for the callback, or is in it."""
         of = self.subscription
         return of is None or not of.is_active or of.delivered <= self.taken + of.dropped
+
+    def close(self) -> None:
+        """Get no more messages."""
+        if self.subscription is not None:
+            with contextlib.suppress(ConnectionClosedError):
+                self.subscription.unsubscribe()
 
 
 class TransientQueue:
@@ -65,7 +78,10 @@ class TransientQueue:
         self._lock = threading.Lock()
         self._bound: list[Bound] = []
         self._inlets: list[Inlet] = []
-        self._waiting: deque[jsync.Msg] = deque(maxlen=MOST_WAITING)
+        self._waiting: deque[jsync.Msg] = deque()
+        self._overflows = False
+        self.owners: set[object] = set()
+        """The connections of kombu that have declared it."""
         self._reader: Callable[[str, jsync.Msg], object] | None = None
         self._subscribe(queue_subject(prefix, name, "*"), None)
 
@@ -75,11 +91,25 @@ class TransientQueue:
             if bound in self._bound:
                 return
             self._bound.append(bound)
-        subject = binding_subject(self._prefix, *bound[1:2], bound[0], bound[2])
-        self._subscribe(subject, bound)
+        self._subscribe(self._subject(bound), bound)
+
+    def _subject(self, bound: Bound) -> str:
+        return binding_subject(self._prefix, bound.kind, bound.exchange, bound.pattern)
+
+    def unbind(self, exchange: str, pattern: str) -> None:
+        """Get the messages of a binding no more."""
+        with self._lock:
+            ended = {
+                b for b in self._bound if (b.exchange, b.pattern) == (exchange, pattern)
+            }
+            self._bound = [bound for bound in self._bound if bound not in ended]
+            inlets = [inlet for inlet in self._inlets if inlet.bound in ended]
+            self._inlets = [inlet for inlet in self._inlets if inlet not in inlets]
+        for inlet in inlets:
+            inlet.close()
 
     def _subscribe(self, subject: str, bound: Bound | None) -> None:
-        inlet = Inlet()
+        inlet = Inlet(bound)
 
         def arrived(msg: jsync.Msg) -> None:
             try:
@@ -111,8 +141,21 @@ class TransientQueue:
             reader = self._reader
             if reader is None:
                 self._waiting.append(msg)
+                self._drop_oldest()
         if reader is not None:
             reader(self.name, msg)
+
+    def _drop_oldest(self) -> None:
+        if len(self._waiting) <= MAX_WAITING:
+            self._overflows = self._overflows and len(self._waiting) > MAX_WAITING / 2
+            return
+        self._waiting.popleft()
+        if not self._overflows:
+            self._overflows = True
+            log.warning(
+                "queue %s has no consumer and %d messages: the oldest are dropped",
+                *(self.name, MAX_WAITING),
+            )
 
     def read(self, reader: Callable[[str, jsync.Msg], object] | None) -> None:
         """Give what waits, and what comes, to a reader. None: keep it here again."""
@@ -129,9 +172,15 @@ class TransientQueue:
         with self._lock:
             return self._waiting.popleft() if self._waiting else None
 
-    def put_back(self, msg: jsync.Msg) -> None:
-        """Have a message delivered again, here."""
-        self._arrived(msg)
+    def put_back(self, messages: list[jsync.Msg]) -> None:
+        """Have messages delivered again, here, before those that wait."""
+        with self._lock:
+            reader = self._reader
+            if reader is None:
+                self._waiting.extendleft(reversed(messages))
+                return
+        for msg in messages:
+            reader(self.name, msg)
 
     def purge(self) -> int:
         """Drop what waits."""
@@ -156,8 +205,7 @@ class TransientQueue:
         with self._lock:
             ending, self._inlets = self._inlets, []
         for inlet in ending:
-            if inlet.subscription is not None:
-                inlet.subscription.unsubscribe()
+            inlet.close()
 
 
 class TransientQueues:
@@ -169,12 +217,22 @@ class TransientQueues:
         self._lock = threading.Lock()
         self._queues: dict[str, TransientQueue] = {}
 
-    def declare(self, name: str) -> TransientQueue:
+    def declare(self, name: str, owner: object) -> TransientQueue:
         """The queue of this name. The first call makes it."""
         with self._lock:
             if name not in self._queues:
                 self._queues[name] = TransientQueue(self._nc, self._prefix, name)
+            self._queues[name].owners.add(owner)
             return self._queues[name]
+
+    def release(self, owner: object) -> None:
+        """End the queues that no other connection of kombu has declared."""
+        with self._lock:
+            for queue in self._queues.values():
+                queue.owners.discard(owner)
+            unused = [name for name, queue in self._queues.items() if not queue.owners]
+        for name in unused:
+            self.delete(name)
 
     def get(self, name: str) -> TransientQueue | None:
         """The queue of this name, if it was declared in this process."""

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kombu.utils.json import dumps, loads
 
+from jsync.errors import UnreadableHeadersError
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -50,7 +52,13 @@ def pack(message: dict[str, Any]) -> Packed:
 
 
 def unpack(msg: jsync.Msg) -> Content:
-    """Read a message. One that another program published has no headers of kombu."""
+    """Read a message. One that another program published has no headers of kombu.
+
+    Raises:
+        UnreadableHeadersError: The header block is damaged: the rest may be part of a task.
+    """
+    if msg.headers_error is not None:
+        raise UnreadableHeadersError(msg.headers_error, subject=msg.subject)
     headers: Mapping[str, str] = msg.headers or {}
     return Content(
         msg.data,

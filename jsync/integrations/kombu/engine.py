@@ -1,0 +1,270 @@
+"""The prefetch count of a channel: which lanes may pull, and which messages go back. Pure.
+
+A channel reads lanes: a lane is one priority of one queue. The prefetch count limits the
+messages that kombu holds and those that wait for it, over all lanes together. With a count,
+the lanes therefore take turns. One lane after another pulls what its queue has now, the
+highest priority first. Lanes that are empty wait at the server for one message each. More
+than the count may come that way, if two queues get a message in the same moment: the message
+in excess goes back.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+MAX_WAITING = 500
+"""Messages that wait for kombu at most when there is no prefetch count."""
+FRESH_SECONDS = 0.02
+"""A lane that was empty so recently is not asked again when there is room once more."""
+
+
+class Lane(NamedTuple):
+    """One priority of a queue."""
+
+    queue: str
+    priority: int
+
+
+class Pull(NamedTuple):
+    """A request of a lane for messages."""
+
+    messages: int
+    """The most messages."""
+    waits: bool
+    """False: for the messages that the queue has now."""
+
+
+class Held(Protocol):
+    """A message, as the engine sees it."""
+
+    @property
+    def tag(self) -> str:
+        """The delivery tag."""
+
+    @property
+    def queue(self) -> str:
+        """The name of the queue."""
+
+    @property
+    def priority(self) -> int:
+        """The priority. The highest is first."""
+
+    @property
+    def can_return(self) -> bool:
+        """Whether the message can go back to its queue."""
+
+
+H = TypeVar("H", bound=Held)
+
+
+class Prefetch(Generic[H]):
+    """The messages of a channel, and the pulls of its lanes. Its user holds a lock."""
+
+    def __init__(self) -> None:
+        self.limit = 0
+        """The prefetch count. 0: none."""
+        self._order = itertools.count()
+        self._waiting: list[tuple[int, int, H]] = []
+        self._held: dict[str, H] = {}
+        self._pulls: dict[Lane, Pull | None] = {}
+        """Of each lane the pull that is under way."""
+        self._empty: dict[Lane, float] = {}
+        """When a lane was found to be empty."""
+        self._away: set[Lane] = set()
+        """Lanes that cannot pull now: their consumer is not made yet, or has failed."""
+        self._served: dict[str, int] = {}
+        """A number for each queue: the queue that was served last has the highest."""
+
+    # Lanes ----------------------------------------------------------------------------
+
+    def join(self, lanes: Iterable[Lane]) -> None:
+        """Add lanes. Each is away until `came_back`."""
+        for lane in lanes:
+            self._pulls[lane] = None
+            self._away.add(lane)
+
+    def leave(self, queue: str) -> list[H]:
+        """Remove the lanes of a queue. Return the messages that wait, in their order."""
+        for lane in [lane for lane in self._pulls if lane.queue == queue]:
+            del self._pulls[lane]
+            self._empty.pop(lane, None)
+            self._away.discard(lane)
+        self._served.pop(queue, None)
+        left = sorted(entry for entry in self._waiting if entry[2].queue == queue)
+        self._waiting = [entry for entry in self._waiting if entry[2].queue != queue]
+        heapq.heapify(self._waiting)
+        return [message for *_, message in left]
+
+    @property
+    def lanes(self) -> list[Lane]:
+        """The lanes."""
+        return list(self._pulls)
+
+    @property
+    def has_waiting(self) -> bool:
+        """Whether a message waits for kombu."""
+        return bool(self._waiting)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the prefetch count is reached."""
+        return self.limit > 0 and self._room <= 0
+
+    @property
+    def _room(self) -> int:
+        waiting = sum(entry[2].can_return for entry in self._waiting)
+        if not self.limit:
+            return MAX_WAITING - waiting
+        return self.limit - len(self._held) - waiting
+
+    # Pulls ----------------------------------------------------------------------------
+
+    def ready(self) -> list[Lane]:
+        """Return the lanes that may pull now."""
+        room = self._room
+        idle = [
+            lane
+            for lane, pull in self._pulls.items()
+            if pull is None and lane not in self._away
+        ]
+        if room <= 0 or not self.limit or len(self._pulls) == 1:
+            return idle if room > 0 else []
+        if any(pull is not None and not pull.waits for pull in self._pulls.values()):
+            return []  # it is the turn of another lane
+        asking = [lane for lane in idle if lane not in self._empty]
+        if not asking:
+            return idle
+        if any(pull and lane not in self._empty for lane, pull in self._pulls.items()):
+            return []  # a lane that waited has got a message: its pull ends
+        return [min(asking, key=self._rank)]
+
+    def _rank(self, lane: Lane) -> tuple[int, int]:
+        return -lane.priority, self._served.get(lane.queue, -1)
+
+    def pull(self, lane: Lane) -> Pull | None:
+        """Begin a pull of a lane. Return None if the lane has to wait for its turn."""
+        if lane not in self.ready():
+            return None
+        room = self._room
+        if not self.limit:
+            pull = Pull(max(1, room // len(self._pulls)), waits=True)
+        elif len(self._pulls) == 1:
+            pull = Pull(room, waits=True)
+        elif lane in self._empty:
+            pull = Pull(1, waits=True)
+        else:
+            expected = sum(other is not None for other in self._pulls.values())
+            pull = Pull(max(1, room - expected), waits=False)
+        self._pulls[lane] = pull
+        return pull
+
+    def ended(self, lane: Lane, came: int, now: float) -> None:
+        """Note the end of a pull, and the number of messages that came."""
+        if lane not in self._pulls:
+            return
+        self._pulls[lane] = None
+        if came:
+            self._empty.pop(lane, None)
+        else:
+            self._empty[lane] = now
+
+    def went_away(self, lane: Lane) -> None:
+        """Leave a lane out that has failed, so that no other waits for its turn."""
+        if lane in self._pulls:
+            self._away.add(lane)
+
+    def came_back(self, lane: Lane) -> None:
+        """Let a lane pull."""
+        self._away.discard(lane)
+        self._empty.pop(lane, None)
+
+    def excess(self) -> list[Lane]:
+        """Return the lanes that wait at the server though there is no room any more."""
+        if not self.is_full or len(self._pulls) == 1:
+            return []
+        return [lane for lane, pull in self._pulls.items() if pull and pull.waits]
+
+    # Messages -------------------------------------------------------------------------
+
+    def arrived(self, message: H) -> H | None:
+        """Take a message in. Return the message that has to go back, if one has to."""
+        lane = Lane(message.queue, message.priority)
+        if lane in self._pulls:
+            self._empty.pop(lane, None)
+            self._served[message.queue] = next(self._order)
+        heapq.heappush(self._waiting, (-message.priority, next(self._order), message))
+        if not self.limit or self._room >= 0:
+            return None
+        rest = [entry for entry in self._waiting if entry[2].can_return]
+        if not rest:
+            return None
+        last = max(rest)
+        self._waiting.remove(last)
+        heapq.heapify(self._waiting)
+        return last[2]
+
+    def take(self, holds: Callable[[str], bool]) -> H | None:
+        """Return the next message that kombu may have, the highest priority first."""
+        if not self._waiting or (self.limit and len(self._held) >= self.limit):
+            return None
+        *_, message = heapq.heappop(self._waiting)
+        if holds(message.queue):
+            self._held[message.tag] = message
+        return message
+
+    def hold(self, message: H) -> None:
+        """Note a message that kombu got by `basic_get`."""
+        self._held[message.tag] = message
+
+    def done(self, tag: str, now: float) -> H | None:
+        """Forget a message that kombu is done with."""
+        with _Room(self, now):
+            return self._held.pop(tag, None)
+
+    def done_until(self, tag: str, now: float) -> list[H]:
+        """Forget a message, and all messages that kombu got before it."""
+        if tag not in self._held:
+            return []
+        tags = list(self._held)
+        with _Room(self, now):
+            return [self._held.pop(each) for each in tags[: tags.index(tag) + 1]]
+
+    def release(self, now: float) -> list[H]:
+        """Forget all messages that kombu holds."""
+        with _Room(self, now):
+            held = list(self._held.values())
+            self._held.clear()
+            return held
+
+    def set_limit(self, limit: int, now: float) -> None:
+        """Set the prefetch count."""
+        with _Room(self, now):
+            self.limit = limit
+
+    def forget_old_emptiness(self, now: float) -> None:
+        """Ask lanes again that were empty before the channel was full."""
+        self._empty = {
+            lane: when
+            for lane, when in self._empty.items()
+            if now - when < FRESH_SECONDS or self._pulls.get(lane) is not None
+        }
+
+
+class _Room(Generic[H]):
+    """A change that may make room in a channel that was full."""
+
+    def __init__(self, prefetch: Prefetch[H], now: float) -> None:
+        self._prefetch = prefetch
+        self._now = now
+
+    def __enter__(self) -> None:
+        self._was_full = self._prefetch.is_full
+
+    def __exit__(self, *_: object) -> None:
+        if self._was_full and not self._prefetch.is_full:
+            self._prefetch.forget_old_emptiness(self._now)
