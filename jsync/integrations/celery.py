@@ -6,12 +6,15 @@ The extra `celery` installs what this needs. Celery finds the backend by its URL
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import threading
-from time import monotonic
-from typing import TYPE_CHECKING, Any
+from time import monotonic, sleep
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from uuid import uuid4
 
 from celery import states
+from celery._state import get_current_worker_task
 from celery.backends.base import KeyValueStoreBackend
 from celery.exceptions import TimeoutError as CeleryTimeoutError
 from celery.result import ResultSet
@@ -23,12 +26,33 @@ from .kombu.names import token
 from .kombu.options import masked, options_of, place_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
     import jsync
 
-MOST_TRIES = 1000
-"""Attempts to add one to a counter that other processes change at the same time."""
+    T = TypeVar("T")
+
+log = logging.getLogger("jsync.celery")
+
+OUTAGE_SECONDS = 20.0
+"""The longest outage that a call survives."""
+WORKER_OUTAGE_SECONDS = 600.0
+"""The same within a task of a worker: without its result the task would be lost."""
+PAUSE_SECONDS = 0.5
+ADDITIONS = "Jsync-Additions"
+"""The header of a number that has the ids of its last additions."""
+MAX_ADDITIONS = 50
+COUNTED = b"counted"
+CHORD_PART = "chord_part"
+"""The field in the result of a part of a chord."""
+
+
+class Newest(NamedTuple):
+    """The last revision of a key. 0: there is none."""
+
+    revision: int
+    value: bytes | None
+    additions: list[str]
 
 
 class JetStreamBackend(KeyValueStoreBackend):  # type: ignore[misc]
@@ -54,6 +78,8 @@ class JetStreamBackend(KeyValueStoreBackend):  # type: ignore[misc]
         given.pop("global_keyprefix", None)
         given.pop("retry_policy", None)
         self._settings = sharing.Settings(place_of(self.url), options_of(given), {})
+        self._parts = threading.local()
+        """The part of a chord that a thread counts."""
         self._lock = threading.Lock()
         self._process = os.getpid()
         self._shared: sharing.Shared | None = None
@@ -62,17 +88,69 @@ class JetStreamBackend(KeyValueStoreBackend):  # type: ignore[misc]
     @property
     def bucket(self) -> jsync.KeyValue:
         """The bucket with the results. The first use connects."""
+        return self._connected()[1]
+
+    def _connected(self) -> tuple[sharing.Shared, jsync.KeyValue]:
         # Another thread may have held the lock at the fork.
         if self._process != os.getpid():
             self._lock = threading.Lock()
             self._shared = self._bucket = None
             self._process = os.getpid()
+        # Connect and open without the lock: other threads must not wait one for another.
         with self._lock:
-            if self._shared is None or self._shared.nc.is_closed:
-                self._shared, self._bucket = sharing.acquire(self._settings), None
-            if self._bucket is None:
-                self._bucket = self._open(self._shared)
-            return self._bucket
+            shared, bucket = self._shared, self._bucket
+        if shared is None or shared.nc.is_closed:
+            shared, bucket = self._use(sharing.acquire(self._settings)), None
+        if bucket is None:
+            bucket = self._open(shared)
+            with self._lock:
+                if self._shared is shared:
+                    self._bucket = bucket
+        return shared, bucket
+
+    def _use(self, new: sharing.Shared) -> sharing.Shared:
+        """Use a connection, unless another thread has made one meanwhile."""
+        with self._lock:
+            used = self._shared
+            if used is None or used.nc.is_closed:
+                old, used, self._shared, self._bucket = used, new, new, None
+            else:
+                old = new
+        if old is not None:
+            sharing.release(old)
+        return used
+
+    def _stream(self) -> jsync.Stream:
+        """The stream behind the bucket, to ask its leader."""
+        shared, bucket = self._connected()
+        return shared.js.bind_stream(f"KV_{bucket.bucket}")
+
+    def _try(self, call: Callable[[], T]) -> T:
+        """Make a call again while the server is away, or has no leader."""
+        within_task = get_current_worker_task() is not None
+        seconds = WORKER_OUTAGE_SECONDS if within_task else OUTAGE_SECONDS
+        deadline = monotonic() + seconds
+        warned = False
+        while True:
+            try:
+                return call()
+            except errors.AuthenticationError:
+                raise
+            except sharing.TRANSIENT as error:
+                if monotonic() + PAUSE_SECONDS > deadline:
+                    raise
+                self._report(error, warned=warned)
+                warned = True
+                sleep(PAUSE_SECONDS)
+
+    def _report(self, error: Exception, *, warned: bool) -> None:
+        if isinstance(
+            error, (errors.NoStreamResponseError, errors.BucketNotFoundError)
+        ):
+            with self._lock:
+                self._bucket = None  # it may have been deleted: make it again
+        if not warned:
+            log.warning("results: %s; trying again", error)
 
     def _open(self, shared: sharing.Shared) -> jsync.KeyValue:
         place, options, _ = self._settings
@@ -103,16 +181,35 @@ class JetStreamBackend(KeyValueStoreBackend):  # type: ignore[misc]
 
     def get(self, key: bytes | str) -> bytes | None:
         """The value of a key, None if there is none."""
+        return self._try(lambda: self._get(_key(key)))
+
+    def _get(self, name: str) -> bytes | None:
         try:
-            return self.bucket.get(_key(key)).value
-        except errors.KeyNotFoundError:
+            return self.bucket.get(name).value
+        except errors.KeyDeletedError:
             return None
+        except errors.KeyNotFoundError:
+            if (self._settings.options.replicas or 1) == 1:
+                return None
+        return self._newest(name).value  # a replica has answered, which may be behind
+
+    def _newest(self, name: str) -> Newest:
+        """What the leader has of a key."""
+        subject = f"$KV.{self.bucket.bucket}.{name}"
+        try:
+            found = self._stream().get_message(last_by_subject=subject, direct=False)
+        except errors.MessageNotFoundError:
+            return Newest(0, None, [])
+        headers: Mapping[str, str] = found.headers or {}
+        gone = "KV-Operation" in headers or "Nats-Marker-Reason" in headers
+        ids = headers.get(ADDITIONS) or ""
+        return Newest(found.sequence, None if gone else found.data, ids.split())
 
     def mget(self, keys: Iterable[bytes | str]) -> list[bytes | None]:
         """The values of keys."""
         names = [_key(key) for key in keys]
         try:
-            found = self.bucket.get_many(names)
+            found = self._try(lambda: self.bucket.get_many(names))
         except errors.UnsupportedFeatureError:
             return [self.get(name) for name in keys]
         return [found[name].value if name in found else None for name in names]
@@ -120,30 +217,160 @@ class JetStreamBackend(KeyValueStoreBackend):  # type: ignore[misc]
     def set(self, key: bytes | str, value: bytes | str) -> None:
         """Store a value. Blocks until it is stored."""
         data = value.encode() if isinstance(value, str) else value
-        self.bucket.put(_key(key), data)
+        self._try(lambda: self.bucket.put(_key(key), data))
 
     def delete(self, key: bytes | str) -> None:
         """Delete a value. It need not exist."""
-        self.bucket.purge(_key(key))
+        self._try(lambda: self.bucket.purge(_key(key)))
 
     def incr(self, key: bytes | str) -> int:
-        """Add one to a number, and get the new one. Blocks."""
-        name = _key(key)
-        for _ in range(MOST_TRIES):
+        """Add one to a number, and get the new one. Blocks.
+
+        An addition whose answer was lost is not made twice.
+        """
+        part = getattr(self._parts, "request", None)
+        if part is not None:
+            return self._count(_key(key), part)
+        return self._incr(_key(key))
+
+    def _incr(self, name: str) -> int:
+        """Add one, once: the number comes with the ids of its last additions."""
+        mine, number = uuid4().hex, 0
+        while True:
+            newest = self._try(lambda: self._newest(name))
+            if mine in newest.additions:
+                return number  # the answer to the addition was lost
+            number = 1 + int(newest.value or 0)
+            ids = [*newest.additions, mine][-MAX_ADDITIONS:]
             try:
-                entry = self.bucket.get(name)
-            except errors.KeyNotFoundError:
-                with contextlib.suppress(errors.KeyExistsError):
-                    self.bucket.create(name, b"1")
-                    return 1
-                continue
-            number = int(entry.value) + 1
-            with contextlib.suppress(errors.WrongRevisionError):
-                self.bucket.update(name, str(number).encode(), last=entry.revision)
+                self._put(name, str(number).encode(), newest.revision, ids)
+            except errors.WrongLastSequenceError:
+                continue  # another process was faster, or an earlier attempt was stored
+            except sharing.TRANSIENT as error:
+                log.warning("results: %s; looking whether one was added", error)
+            else:
                 return number
-        raise errors.TimeoutError(
-            f"the counter {name} changed at each of {MOST_TRIES} attempts to add one"
+
+    def _put(self, name: str, value: bytes, last: int, ids: list[str]) -> None:
+        shared, bucket = self._connected()
+        shared.js.publish(
+            f"$KV.{bucket.bucket}.{name}",
+            value,
+            headers={ADDITIONS: " ".join(ids)},
+            expected_last_subject_sequence=last,
         )
+
+    # Chords ---------------------------------------------------------------------------
+
+    def _apply_chord_incr(
+        self, header_result_args: tuple[Any, ...], body: Any, **kwargs: Any
+    ) -> None:
+        key = _key(self.get_key_for_chord(header_result_args[0]))
+        self._try(lambda: self._forget_chord(key))  # a chord may be applied again
+        super()._apply_chord_incr(header_result_args, body, **kwargs)
+
+    def _forget_chord(self, key: str, *parts: str) -> None:
+        stream = self._stream()
+        for part in parts or (f"{key}", f"{key}.>"):
+            stream.purge(subject=f"$KV.{self.bucket.bucket}.{part}")
+
+    def set_chord_size(self, group_id: str, chord_size: int) -> None:
+        """Store how many parts return. Celery calls this before it sends the last one."""
+        key = _key(self.get_key_for_chord(group_id))
+        self._try(lambda: self.bucket.put(f"{key}.size", str(chord_size).encode()))
+
+    def on_chord_part_return(
+        self, request: Any, state: str, result: Any, **kwargs: Any
+    ) -> None:
+        """Count a part of a chord, and call the body after the last part.
+
+        A part may run again after its worker was killed. It is counted once, and the body
+        is called by one part: by the same part again, if its worker was killed meanwhile.
+        """
+        if not request.group:
+            return
+        key = _key(self.get_key_for_chord(request.group))
+        caller = self._try(lambda: self._get(f"{key}.body"))
+        if caller is not None and (
+            caller != request.id.encode()
+            or self.restore_group(request.group, cache=False) is None
+        ):
+            return  # the body was called
+        self._parts.request, self._parts.calls = request, False
+        try:
+            super().on_chord_part_return(request, state, result, **kwargs)
+        finally:
+            self._parts.request = None
+        if self._parts.calls:
+            ended = f"{key}.part.*", f"{key}.size"
+            self._try(lambda: self._forget_chord(key, *ended))
+
+    def _count(self, key: str, request: Any) -> int:
+        """Count a part. The number of parts as Celery counts them: call the body."""
+        # All parts are there when the number reaches the size. It may reach it earlier, if
+        # parts ran twice: then the parts themselves are counted.
+        part = f"{key}.part.{token(request.id)}"
+        self._try(lambda: self.bucket.put(part, b""))
+        number = self._incr(key)
+        self._try(lambda: self.bucket.put(part, COUNTED))
+        size = self._try(lambda: self._get(f"{key}.size"))
+        if size is None:
+            return 0  # the last part is not sent yet
+        if number < int(size) or self._try(lambda: self._parts_of(key)) < int(size):
+            return 0
+        if not self._try(lambda: self._claim(key, request.id.encode())):
+            return 0
+        self._parts.calls = True
+        seen: int | None = request.chord.get("chord_size")
+        return len(self.restore_group(request.group) or ()) if seen is None else seen
+
+    def _parts_of(self, key: str) -> int:
+        name = f"$KV.{self.bucket.bucket}.{key}.part.*"
+        return len(self._stream().info(subjects_filter=name).state.subjects or ())
+
+    def _claim(self, key: str, part: bytes) -> bool:
+        """Whether a part is the one that calls the body."""
+        try:
+            self.bucket.create(f"{key}.body", part)
+        except errors.KeyExistsError:
+            return self._newest(f"{key}.body").value == part
+        return True
+
+    def _get_result_meta(
+        self, result: Any, state: str, traceback: Any, request: Any, **options: Any
+    ) -> dict[str, Any]:
+        meta: dict[str, Any] = super()._get_result_meta(
+            result, state, traceback, request, **options
+        )
+        if state == states.SUCCESS and getattr(request, "chord", None):
+            meta[CHORD_PART] = True
+        return meta
+
+    def _get_task_meta_for(self, task_id: str) -> dict[str, Any]:
+        """The state of a task. A part of a chord has succeeded once it is counted.
+
+        Celery looks here after a process of the pool was killed, and does not run a task
+        again that has succeeded. The body would wait for a part that is not counted.
+        """
+        meta: dict[str, Any] = super()._get_task_meta_for(task_id)
+        group = meta.get("group_id")
+        if meta.get(CHORD_PART) and group and not self._is_counted(task_id, group):
+            return {"status": states.PENDING, "result": None}
+        return meta
+
+    def _is_counted(self, task_id: str, group: str) -> bool:
+        """Whether a part is counted, and the body is called if it was the last one."""
+        key = _key(self.get_key_for_chord(group))
+        caller = self._try(lambda: self._get(f"{key}.body"))
+        if caller is not None:
+            called = self.restore_group(group, cache=False) is None
+            return called or caller != task_id.encode()
+        if self._try(lambda: self._get(f"{key}.part.{token(task_id)}")) != COUNTED:
+            return False
+        size = self._try(lambda: self._get(f"{key}.size"))
+        return size is None or self._try(lambda: self._parts_of(key)) < int(size)
+
+    # Waiting --------------------------------------------------------------------------
 
     def wait_for(
         self,
@@ -155,14 +382,27 @@ class JetStreamBackend(KeyValueStoreBackend):  # type: ignore[misc]
     ) -> dict[str, Any]:
         """Wait for the result of a task. The server tells when it is there.
 
+        While the server is away, it is waited for, too.
+
         Raises:
             celery.exceptions.TimeoutError: The task has no result in time.
         """
         self._ensure_not_eager()
         deadline = None if timeout is None else monotonic() + timeout
-        with self.bucket.watch(_key(self.get_key_for_task(task_id))) as changes:
+        name = _key(self.get_key_for_task(task_id))
+        with contextlib.ExitStack() as watching:
+            changes: jsync.Watch[bytes] | None = None
+            warned = False
             while True:
-                meta = self._meta(changes, _next_wait(deadline, interval))
+                seconds = _next_wait(deadline, interval)
+                try:
+                    if changes is None:
+                        changes = watching.enter_context(self.bucket.watch(name))
+                    meta = self._meta(changes, seconds)
+                except sharing.TRANSIENT as error:
+                    self._report(error, warned=warned)
+                    warned, changes, meta = True, None, None
+                    sleep(seconds)
                 if meta is not None and meta["status"] in states.READY_STATES:
                     return meta
                 if on_interval:
@@ -175,11 +415,7 @@ class JetStreamBackend(KeyValueStoreBackend):  # type: ignore[misc]
     def iter_native(
         self, result: ResultSet, timeout: float | None = None, **options: Any
     ) -> Iterable[tuple[str, Any]]:
-        """The results of a group, as Celery's own, which has no timeout for inner groups.
-
-        A chord whose header has a group within a chain is complete too early for Celery.
-        It then waits for a task that may be behind it in the queue of the same worker.
-        """
+        """The results of a group, as Celery's own, which has no timeout for inner groups."""
         deadline = None if timeout is None else monotonic() + timeout
         for inner in result.results:
             if isinstance(inner, ResultSet):
@@ -193,6 +429,8 @@ class JetStreamBackend(KeyValueStoreBackend):  # type: ignore[misc]
     ) -> dict[str, Any] | None:
         try:
             entry = changes.next(timeout=seconds)
+        except errors.ConnectionError:
+            raise
         except errors.TimeoutError:
             return None
         if entry.operation != "PUT":
@@ -202,7 +440,7 @@ class JetStreamBackend(KeyValueStoreBackend):  # type: ignore[misc]
 
     def exception_safe_to_retry(self, exc: BaseException) -> bool:
         """With `result_backend_always_retry`: whether Celery may try again."""
-        return isinstance(exc, (errors.ConnectionError, errors.TimeoutError))
+        return isinstance(exc, sharing.TRANSIENT)
 
     def as_uri(self, include_password: bool = False) -> str:
         """The URL as it may be shown."""

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from celery import chord, group
 from celery.exceptions import (
-    ChordError,
     TaskRevokedError,
     TimeoutError as CeleryTimeoutError,
 )
@@ -60,10 +59,10 @@ def test_tasks_groups_and_chords_run_in_each_pool(
     assert workers.stop(worker) == 0
 
 
-def test_a_chord_that_celery_completes_too_early_fails_and_does_not_stop_the_worker(
+def test_a_chord_waits_for_the_groups_within_its_header(
     app: Celery, workers: Workers
 ) -> None:
-    """A group at the end of a chain in a header: Celery counts the chain as one task."""
+    """A group at the end of a chain in a header: several parts, where Celery sees one."""
     workers.start("solo")
 
     def add(number: int) -> Any:
@@ -71,9 +70,11 @@ def test_a_chord_that_celery_completes_too_early_fails_and_does_not_stop_the_wor
 
     inner = add(200) | group(add(1000), add(2000))
     tasks = add(0) | group(add(100), inner) | add(10)
-    with pytest.raises(ChordError, match="timed out"):
-        tasks.apply_async().get(timeout=SECONDS)
-    assert send(app, "add", 2, 3).get(timeout=SECONDS) == 5
+    assert tasks.apply_async().get(timeout=SECONDS) == 11
+    frozen = chord([add(1), add(2)], add(3))
+    frozen.freeze()
+    for _ in range(2):
+        assert frozen.apply_async().get(timeout=SECONDS) == 4
 
 
 def test_a_killed_worker_loses_no_task(
@@ -116,25 +117,28 @@ def test_retries_and_rejects_come_again(
     assert lines(tmp_path / "c") == ["tried"]
 
 
-def test_higher_priorities_are_run_first(
+def test_higher_priorities_are_run_first_within_the_prefetch_count(
     app: Celery, workers: Workers, tmp_path: Path
 ) -> None:
     path = tmp_path / "notes"
-    workers.start("solo", "-Q", "ranked")
-    slow = send(app, "slow", str(tmp_path / "slow"), 10.0, queue="ranked")
+    workers.start("solo", "-Q", "ranked")  # it prefetches two tasks
+    slow = send(app, "slow", str(tmp_path / "slow"), 4.0, queue="ranked")
     wait_for(lambda: lines(tmp_path / "slow") == ["begun"], SECONDS)
-    for priority in (0, 9, 4):
-        send(app, "note", str(path), str(priority), queue="ranked", priority=priority)
     with jsync.connect(workers.server.url) as nc:
         stream = nc.jetstream().stream("kombu-ranked")
 
-        def all_fetched() -> bool:
-            return sum(c.info().num_ack_pending for c in stream.consumers()) == 4
+        def fetched() -> int:
+            return sum(c.info().num_ack_pending for c in stream.consumers())
 
-        wait_for(all_fetched, 9)
+        send(app, "note", str(path), "prefetched", queue="ranked")
+        wait_for(lambda: fetched() == 2, SECONDS)
+        for priority in (0, 9, 4):
+            arguments = str(path), str(priority)
+            send(app, "note", *arguments, queue="ranked", priority=priority)
+        assert fetched() == 2
     assert slow.get(timeout=SECONDS)
-    wait_for(lambda: len(lines(path)) == 3, SECONDS)
-    assert lines(path) == ["9", "4", "0"]
+    wait_for(lambda: len(lines(path)) == 4, SECONDS)
+    assert lines(path) == ["prefetched", "9", "4", "0"]
 
 
 @pytest.mark.parametrize("after", [None, "0.1"])
