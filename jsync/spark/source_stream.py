@@ -64,8 +64,8 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     def __init__(self, options: Options, schema: StructType) -> None:
         self._source = Source(options, schema, streaming=True)
-        self._begun: Spans = {}  # where this process has begun each stream
-        self._initial: dict[str, Any] | None = None
+        # Where this process has begun each stream, and whether the query found it later.
+        self._begun: dict[tuple[str, bool], Span] = {}
         # Spark before 4.2 does not pass the offset to go on from: the last one that it got.
         self._last: dict[str, Any] | None = None
         self._heads: Spans = {}  # the last known ends of the streams
@@ -83,19 +83,18 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         Spark asks twice, before 4.2 after the first `latestOffset`, and again when it repeats
         the first batch. So the end of a batch alone says what the batch reads.
         """
-        if self._initial is None:
-            begun = dict(self._ask_all(self._begin, self._source.streams()))
-            self._initial = to_json(begun)
-        return self._initial
+        return to_json(dict(self._ask_all(self._begin, self._source.streams())))
 
     def _begin(self, name: str, *, found: bool = False) -> Span:
         """Where a stream begins that the query does not know yet.
+
+        Both may be asked of one stream: it can appear before Spark repeats the first batch.
 
         Args:
             name: Its name.
             found: A pattern has found it after the query began. All of it is read.
         """
-        if name not in self._begun:
+        if (name, found) not in self._begun:
             stream, holding = self._source.look(name)
             starting = self._source.options.starting
             place = starting.of(name)
@@ -108,8 +107,9 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             if loss is not None:
                 self._source.policy.found(name, loss)
             start = min(max(start, holding.first), holding.next)
-            self._begun[name] = Span(holding.created, start, start, mark=holding.mark)
-        return self._begun[name]
+            begun = Span(holding.created, start, start, mark=holding.mark)
+            self._begun[name, found] = begun
+        return self._begun[name, found]
 
     def getDefaultReadLimit(self) -> ReadLimit:
         options = self._source.options

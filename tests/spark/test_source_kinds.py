@@ -405,6 +405,26 @@ def test_a_pattern_is_resolved_for_each_batch(
     js.delete_key_value(f"{stream.name}")
 
 
+def test_a_stream_that_appears_before_a_repeated_batch_is_read(
+    options: dict[str, str], js: jsync.JetStream, stream: jsync.Stream
+) -> None:
+    """The first batch was not committed, so a new process asks for the start again."""
+    del options["stream"], options["startingOffsets"]
+    options["streamPattern"] = f"{stream.name}.*"
+    reader = streaming(options)  # from the latest offset on
+    start = reader.initialOffset()
+    fill(js, stream, *numbers(2))
+    end = latest(reader, start)
+    other = js.create_stream(name=f"{stream.name}B", subjects=[f"{stream.name}B.>"])
+    fill(js, other, *numbers(4))
+    again = streaming(options)
+    parts = again.partitions(again.initialOffset(), end)
+    assert sequences(again, parts) == [1, 2]
+    after = latest(again, end)
+    assert sequences(again, again.partitions(end, after)) == [1, 2, 3, 4]
+    other.delete()
+
+
 def test_a_query_ends_with_the_streams_that_were_there_when_it_began(
     options: dict[str, str], js: jsync.JetStream, stream: jsync.Stream
 ) -> None:
