@@ -22,6 +22,7 @@ from jsync.spark.sink.settings import SinkSettings
 from jsync.spark.sink.target import target_of
 from jsync.spark.sink.writer import JetStreamWriter
 
+from ..servers import wait_for
 from .sink_support import stored
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ def task_of(
     delivery: str = "at-least-once",
     *,
     is_named: bool = True,
+    timeout: float = 1.0,
 ) -> Sending:
     """Return a task that writes into the stream, and makes dead letters.
 
@@ -55,6 +57,7 @@ def task_of(
         stream: The stream.
         delivery: The option of the name.
         is_named: The option `stream` names it, so the sink knows its subjects.
+        timeout: Seconds for each message, with its repetitions.
     """
     given = {"deadLetterSubject": f"dead.{stream.name}", "delivery": delivery}
     if is_named:
@@ -62,7 +65,7 @@ def task_of(
     settings = SinkSettings.of(Options(given, "write"))
     plan = ColumnPlan.of([*FIELDS, ("msg_id", "string"), ("ttl", "int")])
     target = target_of(settings, plan, stream.info().config) if is_named else None
-    return Sending(js, settings, plan, target, timeout=1.0, max_payload=1 << 20)
+    return Sending(js, settings, plan, target, timeout=timeout, max_payload=1 << 20)
 
 
 def send(task: Sending, rows: pa.RecordBatch) -> None:
@@ -130,13 +133,19 @@ def test_an_error_of_the_stream_fails_the_task(
 
 
 def test_a_stream_without_a_leader_is_waited_for(
-    js: jsync.JetStream, unique: str, stream: jsync.Stream, dead: jsync.Stream
+    nc: jsync.Connection,
+    js: jsync.JetStream,
+    unique: str,
+    stream: jsync.Stream,
+    dead: jsync.Stream,
 ) -> None:
     """Nobody answers at first, which is no reason to make a dead letter."""
     stream.update(allow_msg_ttl=True)
-    task = task_of(js, stream)
+    task = task_of(js, stream, timeout=60)
     stream.update(subjects=[f"{unique}-other.>"])
+    sent = nc.stats().out_messages
     task.publish(batch((f"{unique}.a", None)))
+    wait_for(lambda: nc.stats().out_messages >= sent + 3)
     stream.update(subjects=[f"{unique}.>"])
     assert task.close().rows == 1
     assert stored(dead, "data") == []
