@@ -22,7 +22,7 @@ from ..terminal import printable
 from .columns import first_missing, stored_batch, without_header
 from .coverage import Coverage
 from .offsets import lost
-from .patience import PAUSE, RETRY_SECONDS, is_away, patiently
+from .patience import PAUSE, is_away, patiently
 from .streams import LossPolicy, has_followers, logger, look, next_message
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class RangeReader:
         columns: list[str],
         subjects: tuple[str, ...],
         policy: LossPolicy,
-        retry_seconds: float = RETRY_SECONDS,
+        retry_seconds: float,
     ) -> None:
         self._js = js
         self._part = part
