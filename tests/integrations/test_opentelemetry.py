@@ -27,7 +27,7 @@ from jsync.integrations.opentelemetry import JsyncInstrumentor, process
 from ..servers import wait_for
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from jsync.server import LocalServer
@@ -302,6 +302,73 @@ def test_messages_that_are_published_together_carry_the_context_of_their_span(
     assert [is_child(span, many) for span in spans] == [False, False, True, True]
     assert dict(handled[1].headers or {})["X"] == "y"
     assert (many.attributes or {})["messaging.batch.message_count"] == 2
+
+
+def test_headers_keep_all_values_in_every_publish(
+    js: jsync.JetStream, stream: jsync.Stream, seen: Seen
+) -> None:
+    subject = f"{stream.name}.a"
+    for headers in ({"X": ["1", "2"]}, jsync.Headers({"X": ["1", "2"]})):
+        js.publish(subject, headers=headers)
+        js.publish_batch([(subject, b"", {"headers": headers})])
+        with js.atomic_batch() as batch:
+            batch.add(subject, headers=headers)
+            batch.commit(subject, headers=headers)
+        with js.publisher() as publisher:
+            publisher.publish(subject, headers=headers)
+            publisher.publish_many(subject, [b""], headers=headers)
+    stored = list(stream.ordered_consumer().messages(until_end=True))
+    assert len(stored) == 12
+    for msg in stored:
+        assert msg.headers is not None
+        assert msg.headers.get_all("X") == ["1", "2"]
+        assert len(msg.headers.get_all("traceparent")) == 1
+
+
+def test_a_publish_without_a_context_is_as_before(
+    js: jsync.JetStream, stream: jsync.Stream, seen: Seen
+) -> None:
+    subject = f"{stream.name}.a"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(TraceContextTextMapPropagator, "inject", lambda *_, **__: None)
+        js.publish_batch([(subject, b""), (subject, b"", {"headers": {"X": "y"}})])
+    assert stream.info().state.messages == 2
+
+
+@pytest.mark.parametrize("headers", ["text", [("a", "b")], {1: "a"}, {"a": 1}])
+def test_wrong_arguments_raise_what_they_raise_without_it(
+    server: LocalServer, stream: jsync.Stream, seen: Seen, headers: Any
+) -> None:
+    subject = f"{stream.name}.a"
+
+    def raised(js: jsync.JetStream, nc: jsync.Connection) -> list[tuple[type, str]]:
+        calls: list[Callable[[], object]] = [
+            lambda: nc.publish(subject, headers=headers),
+            lambda: nc.publish(1),  # type: ignore[arg-type]
+            lambda: nc.request(subject, headers=headers),
+            lambda: js.publish(subject, headers=headers),
+            lambda: js.publish(None),  # type: ignore[arg-type]
+            lambda: js.publish_batch([(subject, b"", {"headers": headers})]),
+            lambda: js.publish_batch([()]),  # type: ignore[list-item]
+            lambda: js.publish_batch([([], b"")]),  # type: ignore[list-item]
+            lambda: js.publish_batch([[subject, b""]]),  # type: ignore[list-item]
+            lambda: js.publish_batch(None),  # type: ignore[arg-type]
+            lambda: js.atomic_batch().add(subject, headers=headers),
+            lambda: js.publisher().publish(subject, headers=headers),
+            lambda: js.publisher().publish_many(subject, [b""], headers=headers),
+        ]
+        found = []
+        for call in calls:
+            with pytest.raises(Exception) as caught:  # noqa: PT011 (of any type)
+                call()
+            found.append((caught.type, str(caught.value)))
+        return found
+
+    with jsync.connect(server.url) as nc:
+        on = raised(nc.jetstream(), nc)
+        JsyncInstrumentor().uninstrument()
+        assert on == raised(nc.jetstream(), nc)
+    assert stream.info().state.messages == 0
 
 
 def test_every_way_to_read_a_consumer_makes_spans(

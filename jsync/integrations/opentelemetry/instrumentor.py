@@ -6,16 +6,17 @@ import contextlib
 import functools
 import threading
 import weakref
+from collections.abc import Iterable, Mapping
 from time import time_ns
 from typing import TYPE_CHECKING, Any
 
 import jsync
 
 from .conventions import has_wildcard
-from .telemetry import Telemetry
+from .telemetry import Telemetry, merged
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from opentelemetry.metrics import MeterProvider
     from opentelemetry.trace import Link, TracerProvider
@@ -126,13 +127,15 @@ def _batching(telemetry: Telemetry) -> Replacing:
     ) -> Any:
         given = options.pop("headers", None)
         subject = subjects if isinstance(subjects, str) else None
-        payloads = list(payloads) if not hasattr(payloads, "__len__") else payloads
+        count = len(payloads) if hasattr(payloads, "__len__") else 0
         with telemetry.sending(
-            "publish", subject, given, count=len(payloads), batch=True
+            "publish", subject, given, count=count, batch=True
         ) as headers:
             return call(self, subjects, payloads, headers=headers, **options)
 
     def publish_batch(call: Function, self: Any, messages: Any, **options: Any) -> Any:
+        if not isinstance(messages, Iterable):
+            return call(self, messages, **options)
         messages = list(messages)
         with telemetry.sending(
             "publish", _same(messages), count=len(messages), batch=True
@@ -170,22 +173,20 @@ def _batching(telemetry: Telemetry) -> Replacing:
 
 def _same(messages: list[Any]) -> str | None:
     """The subject of all messages of a batch, if there is only one."""
-    subjects = {message[0] for message in messages if isinstance(message, tuple)}
-    return subjects.pop() if len(subjects) == 1 else None
+    subjects = [each[0] for each in messages if isinstance(each, tuple) and each]
+    return subjects[0] if subjects[1:] == subjects[:-1] and subjects else None
 
 
 def _with_context(message: Any, headers: Any) -> Any:
     """A message of `publish_batch` with the headers of its batch."""
     match message:
-        case (subject, data):
+        case (subject, data) if headers and isinstance(message, tuple):
             return subject, data, {"headers": headers}
-        case (subject, data, dict(options)):
-            return (
-                subject,
-                data,
-                {**options, "headers": {**headers, **(options.get("headers") or {})}},
-            )
-    return message  # `publish_batch` says that it is not valid
+        case (subject, data, dict(options)) if headers and isinstance(message, tuple):
+            own = options.get("headers") or {}
+            if isinstance(own, Mapping):
+                return subject, data, {**options, "headers": merged(headers, own)}
+    return message  # as it is, or `publish_batch` says that it is not valid
 
 
 def _receiving(telemetry: Telemetry) -> Replacing:

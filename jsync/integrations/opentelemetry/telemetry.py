@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Mapping
 from contextvars import ContextVar
 from time import perf_counter, time_ns
 from typing import TYPE_CHECKING, Any
@@ -16,7 +17,7 @@ import jsync
 from . import conventions
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from opentelemetry.context import Context
     from opentelemetry.metrics import MeterProvider
@@ -131,6 +132,9 @@ class Telemetry:
             batch: Whether this is a batch.
             links: The contexts that its messages have, if each has one of its own.
         """
+        if not _are_valid("" if subject is None else subject, headers):
+            yield headers  # the call says what is not valid
+            return
         where: Attributes = {}
         if subject is not None:
             where = conventions.place(subject, self._templates.of(subject))
@@ -172,6 +176,8 @@ class Telemetry:
         self, subject: str, headers: Mapping[str, Any] | None
     ) -> tuple[Mapping[str, Any] | None, Sequence[Link]]:
         """Make the span of one message of a batch, and return its headers and its link."""
+        if not _are_valid(subject, headers):
+            return headers, []
         if conventions.carries(headers, propagate.get_global_textmap().fields):
             return headers, self.links(headers)
         where = conventions.place(subject, self._templates.of(subject))
@@ -310,16 +316,29 @@ class Telemetry:
         return [Link(found)] if found.is_valid else []
 
 
+def _are_valid(subject: object, headers: object) -> bool:
+    """Whether a span may be made of a subject and headers, which nothing has checked yet."""
+    return isinstance(subject, str) and (
+        headers is None
+        or (isinstance(headers, Mapping) and all(isinstance(n, str) for n in headers))
+    )
+
+
 def _injected(headers: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
     carrier: dict[str, Any] = {}
     propagate.inject(carrier)
     if not carrier:
         return headers
-    given = {}
-    if headers:
-        copied = jsync.Headers(headers)
-        given = {name: copied.get_all(name) for name in copied}
-    return {**given, **carrier}
+    return merged(headers or {}, carrier)
+
+
+def merged(headers: Mapping[str, Any], others: Mapping[str, Any]) -> dict[str, Any]:
+    """Return headers with all of their values. A name in both has the values of `others`."""
+    return {
+        name: each.get_all(name) if isinstance(each, jsync.Headers) else each[name]
+        for each in (headers, others)
+        for name in each
+    }
 
 
 def _fail(span: Span, error: BaseException) -> None:
