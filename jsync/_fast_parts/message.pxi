@@ -468,6 +468,14 @@ cdef class Metadata:
             f"num_delivered={self.num_delivered}, num_pending={self.num_pending}{where}>"
         )
 
+    def __reduce__(self) -> tuple:
+        before = f"{self.domain}._." if self.domain is not None else ""
+        return parse_ack_subject, (
+            f"$JS.ACK.{before}{self.stream}.{self.consumer}.{self.num_delivered}."
+            f"{self.stream_sequence}.{self.consumer_sequence}.{self.timestamp_ns}."
+            f"{self.num_pending}",
+        )
+
 _EPOCH = datetime(1970, 1, 1, tzinfo=_UTC)
 
 

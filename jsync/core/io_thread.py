@@ -629,7 +629,9 @@ class IOThread:
     def _resume(self, opened: Opened) -> None:
         """Take up the new connection, and handle the frames that came after its PONG."""
         server, stream, info = opened.server, opened.stream, opened.info
-        self._hurry = False
+        with self._session.lock:
+            # The user may have left this server for others while it was being tried.
+            self._hurry &= self._wanted is not None and server not in self._wanted
         self._next_ping = monotonic() + self._options.ping_interval
         self.pool.connected(server)
         self._session.info = info
@@ -788,9 +790,11 @@ class IOThread:
     def _slow(self, mailbox: Mailbox) -> None:
         interest = self._session.interests.get(mailbox.sid)
         subject = interest.subject if interest else ""
+        describe = interest.describe if interest else None
+        name = f"to {subject!r}" if describe is None else describe()
         what = "dropped" if mailbox.overflow is None else "refused"
         error = SlowConsumerError(
-            f"the subscription to {subject!r} is at its limit with {len(mailbox)} unread "
+            f"the subscription {name} is at its limit with {len(mailbox)} unread "
             f"messages of {mailbox.bytes} bytes: new messages are {what}",
             subject=subject,
             dropped=mailbox.dropped,

@@ -6,6 +6,7 @@ import ipaddress
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
@@ -145,6 +146,8 @@ def parse_servers(urls: str | Sequence[str]) -> list[Server]:
             raise ConfigError(
                 f"each URL in servers has to be a str, not {type(url).__name__}"
             )
+    for url in listed:
+        _check_commas(url)
     parts = [part.strip() for url in listed for part in url.split(",")]
     servers = list(dict.fromkeys(parse_server(part) for part in parts if part))
     if not servers:
@@ -155,6 +158,16 @@ def parse_servers(urls: str | Sequence[str]) -> list[Server]:
             "WebSocket for all servers, or for none"
         )
     return servers
+
+
+def _check_commas(url: str) -> None:
+    """Raise if a comma may be part of a password, which would be read as a host and port."""
+    for before, after in pairwise(url.split(",")):
+        if "@" in after and "://" not in after and "@" not in before:
+            raise ConfigError(
+                "a comma in a user or password has to be percent-encoded: `%2C`. If it "
+                "separates two servers, begin each with its scheme: nats://user:password@host"
+            )
 
 
 def _split(url: str) -> tuple[str, str]:

@@ -13,6 +13,7 @@ from jsync import errors
 from jsync.core import events as connection_events
 from jsync.core.io_thread import IOThread
 
+from ..proxy import FaultProxy
 from ..servers import wait_for
 from ..support.connection_faults import Events, FakeServer, Peer, connect
 from ..windows import needs_signals
@@ -352,6 +353,24 @@ def test_new_servers_take_the_place_of_the_old(
         nc.force_reconnect()
         wait_for(lambda: nc.connected_url == second.url)
         assert nc.servers == [second.url]
+
+
+def test_a_handshake_does_not_forget_a_wanted_move(
+    pair: tuple[LocalServer, LocalServer],
+) -> None:
+    old, new = pair
+    with (
+        FaultProxy("127.0.0.1", old.port) as proxy,
+        connect(proxy.url, Events(), connect_timeout=LONG) as nc,
+    ):
+        before = proxy.connections
+        proxy.deaf("server")
+        proxy.cut()
+        wait_for(lambda: proxy.connections > before)
+        nc.set_servers(new.url)
+        nc.force_reconnect()
+        proxy.hear("server")
+        wait_for(lambda: nc.connected_url == new.url)
 
 
 def test_new_servers_end_the_wait_for_the_old(own_server: StartServer) -> None:

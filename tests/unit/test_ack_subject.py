@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -42,6 +44,13 @@ def test_eleven_tokens_and_more_are_version_2(more: str) -> None:
     assert metadata.domain == "hub"
     without_domain = parse_ack_subject(V2.replace("hub", "_") + more)
     assert shown_metadata(without_domain) == shown_metadata(parse_ack_subject(V1))
+
+
+@pytest.mark.parametrize("subject", [V1, V2, V2.replace("ORDERS", "\udcff")])
+def test_metadata_survives_pickling_and_copying(subject: str) -> None:
+    metadata = parse_ack_subject(subject)
+    for other in (pickle.loads(pickle.dumps(metadata)), copy.deepcopy(metadata)):
+        assert shown_metadata(other) == shown_metadata(metadata)
 
 
 def test_an_underscore_is_no_domain() -> None:

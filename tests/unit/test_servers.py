@@ -70,6 +70,20 @@ def test_a_url_holds_every_part_that_connect_needs(
 
 
 @pytest.mark.parametrize(
+    "url", ["nats://u:1234,s3cret@h", "nats://u:1,s3,cret@h:1", "h,u:7,s3cret@h"]
+)
+def test_a_comma_in_a_password_is_rejected_without_showing_it(url: str) -> None:
+    with pytest.raises(ConfigError, match="percent-encoded: `%2C`") as caught:
+        parse_servers(url)
+    assert "cret" not in str(caught.value)
+
+
+def test_servers_with_passwords_may_follow_each_other() -> None:
+    for urls in ("nats://u:p@a,nats://u:p@b", "u:p@a, u:p@b, c", "a,nats://u:p@b"):
+        assert len(parse_servers(urls)) == urls.count(",") + 1
+
+
+@pytest.mark.parametrize(
     ("url", "words"),
     [
         ("ws://u:s3cret@h#s3cret", "fragment"),
