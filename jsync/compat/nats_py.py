@@ -373,6 +373,7 @@ class Subscribing:
 def _pull_subscribe(
     api: API, wanted: Wanted, timeout: Seconds | None
 ) -> PullSubscription:
+    api.session.check_not_draining()
     stream = find_stream(api, wanted, timeout)
     name = wanted.name or ""
     created = False

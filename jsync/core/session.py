@@ -103,6 +103,8 @@ class Interest:
     on_closed: Callable[[Exception], object] | None = None
     """Called when nothing comes any more: the connection is closed, or the interest was
     refused. It must not block."""
+    describe: Callable[[], str] | None = None
+    """Names it for errors, in place of the subject. It must not block."""
 
     def commands(self) -> bytes:
         if self.silenced:
@@ -190,6 +192,7 @@ class Session:
         """Of `interests`, those that are lent to nobody."""
         self._drained: Living[Drained] = Living()
         self._draining: set[threading.Thread] = set()
+        self._is_draining = False
         self.drained = False
         """Whether a drain has done all there was."""
         self._at_drained: dict[object, Callable[[float], object]] = {}
@@ -285,12 +288,16 @@ class Session:
 
         Or, `riding`, in the write that follows.
         """
-        with self.lock:
-            if self.state is ConnectionState.CLOSED:
-                raise self.closed_error()
-            self.interests[interest.sid] = interest
-            self.line.subscribe(interest.sid, interest.sink)
-            self.outbox.command(interest.commands(), riding=riding)
+        try:
+            with self.lock:
+                if self.state is ConnectionState.CLOSED:
+                    raise self.closed_error()
+                self.interests[interest.sid] = interest
+                self.line.subscribe(interest.sid, interest.sink)
+                self.outbox.command(interest.commands(), riding=riding)
+        except BaseException:  # Ctrl-C: the caller has nothing to unsubscribe
+            self.unsubscribe(interest.sid)
+            raise
 
     def unsubscribe(self, sid: int, *, after: int = 0, lazy: bool = False) -> None:
         """Take the interest back, at once or after so many messages in all."""
@@ -416,8 +423,19 @@ class Session:
                 interest.on_closed(error)
 
     def adopt(self, part: Drained) -> None:
-        """Have a drain of the connection drain `part` as well, while it exists."""
+        """Have a drain of the connection drain `part` as well, while it exists.
+
+        Raises `ConnectionClosedError` if a drain has begun, as it may not see the part.
+        """
         self._drained.add(part)
+        self.check_not_draining()
+
+    def check_not_draining(self) -> None:
+        """Raise `ConnectionClosedError` if a drain of the connection has begun."""
+        if self._is_draining:
+            raise ConnectionClosedError(
+                "the connection is being drained: it takes no new subscriptions"
+            )
 
     def at_drained(self, key: object, call: Callable[[float], object]) -> None:
         """Have a drain of the connection make a call, once every part is drained.
@@ -440,6 +458,7 @@ class Session:
             TimeoutError: The server did not answer by then.
         """
         thread = threading.current_thread()
+        self._is_draining = True
         self._draining.add(thread)
         try:
             self._drain_parts(deadline, seconds)

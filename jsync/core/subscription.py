@@ -45,6 +45,7 @@ def subscribe(
     # Check before taking any lock: a lock that another thread held at the fork stays
     # locked.
     session.outbox.check_process()
+    session.check_not_draining()
     options = session.options
     subscription = Subscription(
         session,
@@ -55,7 +56,12 @@ def subscribe(
         max_pending_messages or options.max_pending_messages,
         max_pending_bytes or options.max_pending_bytes,
     )
-    session.adopt(subscription)
+    try:
+        session.subscribe(subscription.interest)
+        session.adopt(subscription)
+    except BaseException:  # Ctrl-C, or a drain that has just begun
+        subscription.unsubscribe()
+        raise
     return subscription
 
 
@@ -92,7 +98,7 @@ class Subscription(Backlog[Msg]):
             # Start the thread at the first message: 10,000 idle threads take 2.4 s and
             # 150 MB.
             self._mailbox.on_first = self._start
-        session.subscribe(Interest(sid, subject, queue, self._mailbox))
+        self.interest = Interest(sid, subject, queue, self._mailbox)
 
     @property
     def subject(self) -> str:

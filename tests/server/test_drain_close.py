@@ -98,6 +98,51 @@ def test_drain_ends_an_iteration_that_waits(nc: jsync.Connection, unique: str) -
     assert reading.result() == []
 
 
+def test_no_subscription_begins_during_a_drain(
+    server: LocalServer, js: jsync.JetStream, stream: jsync.Stream, unique: str
+) -> None:
+    consumer = stream.create_consumer(durable_name="there")
+    raised: dict[str, errors.Error | None] = {}
+    go_on = threading.Event()
+    nc = jsync.connect(server.url)
+    other = nc.jetstream()
+    subject = (stream.info().config.subjects or [""])[0].replace(">", "a")
+
+    def begin(_: jsync.Msg) -> None:
+        go_on.wait(LONG)
+        calls: dict[str, Callable[[], object]] = {
+            "subscribe": lambda: nc.subscribe(unique),
+            "push": lambda: other.subscribe(subject, durable="no", keep=True),
+            "ordered": lambda: other.subscribe(subject, ordered=True),
+            "pull": lambda: other.pull_subscribe(subject, "no", keep=True),
+            "consume": lambda: other.consumer(stream.name, "there").consume(print),
+            "service": lambda: nc.service("no", "1.0.0"),
+            "request": lambda: other.publish(subject, b"still served"),
+        }
+        for name, call in calls.items():
+            try:
+                call()
+            except errors.Error as error:
+                raised[name] = error
+            else:
+                raised[name] = None
+
+    sub = nc.subscribe(unique, callback=begin)
+    nc.publish(unique)
+    nc.flush()
+    before = set(nc.session.interests)
+    draining = Thread(nc.drain, LONG)
+    wait_for(lambda: not sub.is_active)
+    go_on.set()
+    draining.result()
+    assert raised.pop("request") is None
+    for name, error in raised.items():
+        assert isinstance(error, errors.ConnectionClosedError), name
+        assert "being drained" in str(error), name
+    assert set(nc.session.interests) <= before
+    assert list(stream.consumer_names()) == [consumer.name]
+
+
 def test_drain_is_bounded_and_closes_all_the_same(
     nc: jsync.Connection, unique: str
 ) -> None:

@@ -15,7 +15,7 @@ import pytest
 
 import jsync
 from jsync import errors
-from jsync.core import io_thread, session, transport
+from jsync.core import io_thread, session, subscription, transport
 from jsync.core.options import Options
 from jsync.core.session import Session
 
@@ -102,12 +102,15 @@ def ends_of_with(code: CodeType) -> frozenset[int]:
 
 @cache
 def returns(code: CodeType) -> frozenset[int]:
-    """Return the instructions of `code` that return a local variable, without an `except` as well."""
+    """Return the instructions of `code` that go to its end, without an `except` as well."""
     pairs = itertools.pairwise(dis.get_instructions(code))
     return frozenset(
-        then.offset
+        each.offset
         for first, then in pairs
-        if first.opname.startswith("LOAD_FAST") and then.opname == "RETURN_VALUE"
+        if (first.opname.startswith("LOAD_") and then.opname == "RETURN_VALUE")
+        or (first.opname == "POP_TOP" and then.opname == "JUMP_FORWARD")
+        for each in (first, then)
+        if each.opname != "POP_TOP"
     )
 
 
@@ -163,6 +166,22 @@ def test_ctrl_c_at_any_instruction_of_a_new_connection_leaves_no_descriptor() ->
     assert instruction > 100
     gc.collect()
     assert len(os.listdir("/dev/fd")) == before
+
+
+def test_ctrl_c_at_any_instruction_leaves_no_subscription(
+    nc: jsync.Connection, unique: str
+) -> None:
+    files = {str(module.__file__) for module in (session, subscription)}
+    before = set(nc.session.interests)
+    for instruction in itertools.count():
+        if not interrupted_before(
+            instruction,
+            files,
+            lambda: subscription.subscribe(nc, unique, callback=print),
+        ):
+            break
+        assert set(nc.session.interests) == before
+    assert instruction > 50
 
 
 def test_a_half_made_object_has_a_repr() -> None:

@@ -77,6 +77,8 @@ class PushDelivery(Feed):
         self.subject = deliver_subject
         self.queue = queue
         self.info: ConsumerInfo | None = None
+        self.expected: str | None = None
+        """Stream and consumer, while the server has not confirmed them yet."""
         self._raises = raises
         # Re-entrant, like the session's lock. No call blocks while we hold it.
         self._lock = lock or RLock()
@@ -103,7 +105,7 @@ class PushDelivery(Feed):
     def name(self) -> str:
         """Stream and consumer, for messages; the subject until that is known."""
         if self.info is None:
-            return repr(self.subject)
+            return self.expected or repr(self.subject)
         return f"{self.info.stream_name}.{self.info.name}"
 
     @property
@@ -126,6 +128,7 @@ class PushDelivery(Feed):
             self.mailbox,
             on_lost=self._on_lost,
             on_connected=self._on_connected,
+            describe=lambda: f"of the consumer {self.name}",
         )
         self.session.subscribe(interest)
 

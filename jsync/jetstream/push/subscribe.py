@@ -41,14 +41,20 @@ class Reader(NamedTuple):
 def subscribe(
     api: API, wanted: Wanted, reader: Reader, timeout: Seconds | None
 ) -> PushSubscription:
+    api.session.check_not_draining()
     stream = find_stream(api, wanted, timeout)
     info = look_up(api, stream, wanted, timeout)
     if info is None:
         warn_of_deletion(wanted)
         return _create_and_subscribe(api, stream, wanted, reader, timeout)
     check_existing(wanted, info)
-    sub = _open(api, info.config.deliver_subject or "", wanted, reader, timeout)
-    sub.bind(info, created=False, heartbeat_patience=reader.heartbeat_patience)
+    deliver = info.config.deliver_subject or ""
+    sub = _open(api, deliver, f"{stream}.{info.name}", wanted, reader, timeout)
+    try:
+        sub.bind(info, created=False, heartbeat_patience=reader.heartbeat_patience)
+    except BaseException:  # Ctrl-C, or a drain that has just begun
+        sub.abandon()
+        raise
     return sub
 
 
@@ -91,9 +97,12 @@ def _create_and_subscribe(
     api: API, stream: str, wanted: Wanted, reader: Reader, timeout: Seconds | None
 ) -> PushSubscription:
     config = wanted.config
+    if wanted.name is None:
+        config = config.replace(name=secrets.token_hex(8))
     deliver = config.deliver_subject or _inbox(api)
     # Subscribe first: only then can the server tell that a consumer is already in use.
-    sub = _open(api, deliver, wanted, reader, timeout)
+    name = f"{stream}.{wanted.name or config.name}"
+    sub = _open(api, deliver, name, wanted, reader, timeout)
     try:
         config = config.replace(deliver_subject=deliver)
         created = True
@@ -116,7 +125,12 @@ def _create_and_subscribe(
 
 
 def _open(
-    api: API, subject: str, wanted: Wanted, reader: Reader, timeout: Seconds | None
+    api: API,
+    subject: str,
+    name: str,
+    wanted: Wanted,
+    reader: Reader,
+    timeout: Seconds | None,
 ) -> PushSubscription:
     return PushSubscription.open(
         api,
@@ -128,6 +142,7 @@ def _open(
         max_pending_messages=reader.max_pending_messages,
         max_pending_bytes=reader.max_pending_bytes,
         timeout=timeout,
+        name=name,
     )
 
 

@@ -89,6 +89,7 @@ class PushSubscription(Unsubscribing, Backlog[JetStreamMsg]):
         max_pending_messages: int | None = None,
         max_pending_bytes: int | None = None,
         timeout: Seconds | None = None,
+        name: str | None = None,
     ) -> Self:
         """Listen to `deliver_subject`; nothing is handed over before `bind`.
 
@@ -104,6 +105,7 @@ class PushSubscription(Unsubscribing, Backlog[JetStreamMsg]):
             max_bytes=max_pending_bytes or options.max_pending_bytes,
             raises=callback is None,
         )
+        delivery.expected = name
         self = cls(delivery, callback, manual_ack=manual_ack, timeout=timeout)
         delivery.open()
         return self
@@ -137,7 +139,11 @@ class PushSubscription(Unsubscribing, Backlog[JetStreamMsg]):
         seconds = api.seconds(timeout)
         delivery.begin(seconds, heartbeat_patience)
         self._begin()
-        api.session.adopt(self)
+        try:
+            api.session.adopt(self)
+        except BaseException:  # Ctrl-C, or a drain that has just begun
+            self.unsubscribe()
+            raise
         return self
 
     def rebind(self, deliver_subject: str, queue: str | None = None) -> None:

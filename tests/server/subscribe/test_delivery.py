@@ -171,6 +171,8 @@ def test_the_backlog_has_limits_and_drops_are_reported(
             error = slow.get()
             assert isinstance(error, errors.SlowConsumerError)
             assert error.subject == sub.subject
+            info = sub.consumer_info()
+            assert f"the consumer {info.stream_name}.{info.name} is" in str(error)
             assert sub.dropped == sub.delivered - sub.pending
             assert 0 < sub.pending <= min(messages, 10)
             assert sub.pending_bytes <= size
