@@ -145,6 +145,21 @@ def test_a_stream_without_the_feature_refuses_the_first(
     js.delete_stream(unique)
 
 
+def test_a_thousand_open_batches_are_the_limit(
+    nc: jsync.Connection, js: JetStream, stream: Stream, unique: str
+) -> None:
+    with nc.subscribe(f"{unique}.inbox.>") as answers:
+        for number in range(1000):
+            reply = f"{unique}.inbox.{number}.10.fail.1.0.$FI"
+            nc.publish(f"{unique}.a", b"", reply=reply)
+        with pytest.raises(errors.BatchPublishTooManyInflightError):
+            js.fast_ingest().add(f"{unique}.a")
+        nc.publish(f"{unique}.a", b"", reply=f"{unique}.inbox.0.10.fail.2.2.$FI")
+        assert any(b'"count":2' in msg.data for msg in answers)
+    with js.fast_ingest() as ingest:
+        ingest.add(f"{unique}.a")
+
+
 def test_no_stream_at_all_is_an_error_soon(js: JetStream, unique: str) -> None:
     began = time.monotonic()
     with pytest.raises(errors.NoStreamResponseError):
