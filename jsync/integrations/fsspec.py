@@ -10,7 +10,7 @@ import contextlib
 import glob
 import os
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from fsspec.callbacks import DEFAULT_CALLBACK
 from fsspec.implementations.local import make_path_posix, trailing_sep
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
     Listed = dict[str, dict[str, Any]]
     Tree = dict[str, tuple[Listed, Listed]]
+
+Found = TypeVar("Found")
 
 MOVES = 3
 """How often an object that is replaced while it is moved is copied again."""
@@ -112,8 +114,8 @@ class JetStreamFileSystem(AbstractFileSystem):  # type: ignore[misc]
         with _as_os_errors(bucket):
             return self.jetstream.object_store(bucket)
 
-    def _locate(self, path: str) -> tuple[jsync.ObjectStore, jsync.ObjectInfo]:
-        """The store and the info of an object; raises `FileNotFoundError`.
+    def _of(self, path: str, call: Callable[[jsync.ObjectStore, str], Found]) -> Found:
+        """What `call` gives for the store and the name of an object.
 
         fsspec takes the last slash off a path, so the name may have one more.
         """
@@ -121,9 +123,13 @@ class JetStreamFileSystem(AbstractFileSystem):  # type: ignore[misc]
         store = self._store(bucket)
         with _as_os_errors(path):
             try:
-                return store, store.info(name)
+                return call(store, name)
             except errors.ObjectNotFoundError:
-                return store, store.info(f"{name}/")
+                return call(store, f"{name}/")
+
+    def _locate(self, path: str) -> tuple[jsync.ObjectStore, jsync.ObjectInfo]:
+        """The store and the info of an object; raises `FileNotFoundError`."""
+        return self._of(path, lambda store, name: (store, store.info(name)))
 
     # Files ----------------------------------------------------------------------------
 
@@ -137,23 +143,21 @@ class JetStreamFileSystem(AbstractFileSystem):  # type: ignore[misc]
         **options: Any,
     ) -> jsync.ObjectReader | jsync.ObjectWriter:
         """A file, of which `options` are those of `ObjectStore.open`."""
-        bucket, name = _object(path)
         if not autocommit:
             raise NotImplementedError(
                 "transactions are not supported: an object is stored when you close it"
             )
-        store = self._store(bucket)
+        if mode == "rb":
+            return self._of(path, lambda store, name: store.open(name))
+        if mode not in ("wb", "xb"):
+            raise NotImplementedError(
+                f"mode {mode!r} is not supported: use rb, wb or xb"
+            )
+        bucket, name = _object(path)
         if mode == "xb" and self.lexists(path):
             raise FileExistsError(path)
         with _as_os_errors(path):
-            if mode == "rb":
-                try:
-                    return store.open(name)
-                except errors.ObjectNotFoundError:
-                    return store.open(f"{name}/")
-            if mode in ("wb", "xb"):
-                return store.open(name, "wb", **options)
-        raise NotImplementedError(f"mode {mode!r} is not supported: use rb, wb or xb")
+            return self._store(bucket).open(name, "wb", **options)
 
     def cat_file(
         self,
@@ -164,18 +168,10 @@ class JetStreamFileSystem(AbstractFileSystem):  # type: ignore[misc]
     ) -> bytes:
         """The bytes of an object, or those from `start` to `end`."""
         path = self._strip_protocol(path)
-        bucket, name = _object(path)
         if start is None and end is None:
-            with _as_os_errors(path):
-                store = self._store(bucket)
-                try:
-                    return store.get(name)
-                except errors.ObjectNotFoundError:
-                    return store.get(f"{name}/")
-        with self._open(path) as file:
-            assert isinstance(file, jsync.ObjectReader)
-            size = file.info.size
-            first, last, _ = slice(start, end).indices(size)
+            return self._of(path, lambda store, name: store.get(name))
+        with self._of(path, lambda store, name: store.open(name)) as file:
+            first, last, _ = slice(start, end).indices(file.info.size)
             file.seek(first)
             return file.read(max(0, last - first))
 
@@ -575,41 +571,34 @@ class JetStreamFileSystem(AbstractFileSystem):  # type: ignore[misc]
         found = self.ls(path)
         return found[0] if found[0]["name"] == f"{path}/" else _directory(path)
 
-    def isdir(self, path: str) -> bool:
-        """Whether there is a store, or something below that path."""
-        try:
-            return bool(self.info(path)["type"] == "directory")
-        except (FileNotFoundError, errors.BadObjectInfoError):
-            return False
-
     def exists(self, path: str, **_options: Any) -> bool:
         """Whether there is an object, a directory or a store.
 
-        Unlike fsspec's own method, it raises the error if the server cannot say.
+        Unlike fsspec's own method, and like the next ones, it raises the error if the
+        server cannot say.
         """
+        return self._type(path) is not None
+
+    def isdir(self, path: str) -> bool:
+        """Whether there is a store, or something below that path."""
+        return self._type(path) == "directory"
+
+    def isfile(self, path: str) -> bool:
+        """Whether there is an object of that name, or a link that leads to one."""
+        return self._type(path) == "file"
+
+    def _type(self, path: str) -> str | None:
         try:
-            self.info(path)
+            return str(self.info(path)["type"])
         except FileNotFoundError:
-            return False
+            return None
         except errors.BadObjectInfoError:
-            pass
-        return True
+            return "file"
 
     def lexists(self, path: str, **_options: Any) -> bool:
         """Whether there is an object or a link, wherever that leads."""
         try:
             self._locate(self._strip_protocol(path))
-        except (FileNotFoundError, IsADirectoryError):
-            return False
-        except errors.BadObjectInfoError:
-            pass
-        return True
-
-    def isfile(self, path: str) -> bool:
-        """Whether there is an object of that name, or a link that leads to one."""
-        try:
-            store, info = self._locate(self._strip_protocol(path))
-            _known_file(info, store)
         except (FileNotFoundError, IsADirectoryError):
             return False
         except errors.BadObjectInfoError:
@@ -690,6 +679,8 @@ def _file(info: jsync.ObjectInfo, store: jsync.ObjectStore) -> dict[str, Any]:
 
 def _is_below(target: str, base: str) -> bool:
     """Whether a path is a directory, or the name of a file below it."""
+    if target.rstrip("/") == base:
+        return True
     if not target.startswith(base):
         return False
     return all(map(_is_file_name, target[len(base) :].split("/")[1:]))

@@ -167,8 +167,11 @@ def test_files_go_to_and_from_this_machine(
         (source / f"{number}").write_bytes(noise(200_000, number))
     fs.put(str(source), f"{files.bucket}/all", recursive=True)
     fs.get(f"{files.bucket}/all", str(tmp_path / "out"), recursive=True)
+    fs.get(f"{files.bucket}/all/", f"{tmp_path}/again/", recursive=True)
     for number in range(3):
-        assert (tmp_path / "out" / f"{number}").read_bytes() == noise(200_000, number)
+        for target in ("out", "again"):
+            path = tmp_path / target / f"{number}"
+            assert path.read_bytes() == noise(200_000, number)
 
 
 def test_stores_are_made_and_removed(
