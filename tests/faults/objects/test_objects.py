@@ -40,10 +40,14 @@ LONG = 120.0
 STEADY = [f"steady {n}" for n in range(12)]
 MOVING = [f"moving {n}" for n in range(3)]
 FOREIGN = ["foreign 0"]
-MIXED = [f"mixed {n}" for n in range(4)]
+MIXED = [f"mixed {n}" for n in range(5)]
 BAD = "bad"
 ABSENT = (errors.ObjectReadError, errors.ObjectNotFoundError, errors.BadObjectInfoError)
 """What a read of an object that is always there never raises."""
+
+
+class CutShortError(errors.Error):
+    """The end of a rename whose program is no more."""
 
 
 class World:
@@ -88,7 +92,7 @@ class World:
             *((f"writer {n}", self._write) for n in range(2)),
             *((f"renamer {n}", self._rename) for n in range(2)),
             *((f"checker {n}", self._check) for n in range(2)),
-            *((f"mixer {n}", self._mix) for n in range(2)),
+            *((f"mixer {n}", self._mix) for n in range(4)),
             ("vandal", self._spoil),
             ("notes", self._change_notes),
             ("moving notes", self._change_moving_notes),
@@ -204,6 +208,7 @@ class World:
     ) -> None:
         """Rename as async-nats does: remove the former name before the new one is stored."""
         js, stream = self.js, "OBJ_FILES"
+        checking: Thread[None] | None = None
         if self._moved is None:
             [info] = [i for i in files.list(timeout=3) if i.name.startswith("foreign")]
             message = js.get_message(stream, info.revision, timeout=3)
@@ -214,22 +219,28 @@ class World:
             document = {**json.loads(message.data), "name": name}
             js.bind_stream(stream).purge(subject=message.subject, timeout=3)
             self._moved = (new, json.dumps(document).encode())
-            self.stop.wait(choose.uniform(0.2, 0.6))
+            checking = Thread(self._check, files, choose)
+            self.stop.wait(choose.uniform(0.2, 0.4))
         subject, data = self._moved
         js.publish(subject, data, headers={"Nats-Rollup": "sub"}, timeout=3)
         self._moved = None
+        if checking is not None:
+            wait_for(lambda: checking.ended, LONG)
+            checking.result()
         self.stop.wait(2.5)  # the two listings of a check see one rename at most
 
     def _mix(self, files: jsync.ObjectStore, choose: random.Random) -> None:
-        old, new = choose.sample(MIXED, 2)
+        old, new = choose.choice(MIXED[:3]), choose.choice(MIXED[3:])
         content = f"mixed {time.monotonic_ns()}"
-        match choose.randrange(4):
-            case 0:
+        match choose.randrange(8):
+            case 0 | 1:
                 files.put(old, bytes_of(content), chunk_size=20_000, timeout=3)
-            case 1:
-                files.delete(old, timeout=3)
             case 2:
+                files.delete(choose.choice((old, new, new)), timeout=3)
+            case 3:
                 files.update_meta(old, description=content, timeout=3)
+            case 4 | 5:
+                files.update_meta(new, new_name=old, timeout=4)
             case _:
                 files.update_meta(old, new_name=new, timeout=4)
 
@@ -396,14 +407,24 @@ class World:
 def world(
     campaign: Campaign, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Callable[..., World]]:
-    # Renames take the mark of another one for abandoned, and some clients are slow.
+    # Clients take the mark of a rename for abandoned, while it is only slow, or is cut short.
     monkeypatch.setattr(marks, "DOUBT_SECONDS", 0.05)
     choose, put = campaign.random("slow"), Objects.put_info
 
-    def put_info(self: Objects, *args: Any) -> int:
-        if choose.random() < 0.1:
-            time.sleep(choose.uniform(0, 0.2))
-        return put(self, *args)
+    def pause(probability: float) -> None:
+        if choose.random() < probability:
+            time.sleep(choose.uniform(0, 0.3))
+
+    def put_info(self: Objects, info: jsync.ObjectInfo, *args: Any) -> int:
+        is_step = info.renamed_from is not None  # the second one of a rename
+        pause(0.5 if is_step else 0.05)
+        if is_step and choose.random() < 0.15:
+            raise CutShortError("before the new name was stored")
+        revision = put(self, info, *args)
+        if is_step and choose.random() < 0.15:
+            raise CutShortError("before the former name was removed")
+        pause(0.5 if is_step or info.renamed_to is not None else 0)
+        return revision
 
     monkeypatch.setattr(Objects, "put_info", put_info)
     with contextlib.ExitStack() as running:

@@ -52,7 +52,7 @@ def rename_one(files: jsync.ObjectStore, choose: random.Random) -> None:
     """Rename one of the objects that are only ever renamed."""
     infos = [info for info in files.list(timeout=3) if info.name.startswith("moving")]
     info = choose.choice(infos)
-    new = f"{info.name.partition('/')[0]}/{choose.randrange(4)}"
+    new = f"{info.name.partition('/')[0]}/{choose.randrange(3)}"
     if new != info.name:
         files.update_meta(info.name, new_name=new, timeout=4)
 
