@@ -37,7 +37,7 @@ OVER_WEBSOCKET := $(addprefix tests/server/,consume subscribe $(addsuffix .py,\
 	$(addprefix services/test_,control endpoints ending overload)))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo java tmux prometheus haproxy buildah go clients interop jars servers quick quick-tests test bulk rest fault fault-spark image sparks websocket lint types unit docs dist bench bench-spark bench-scale bench-threads sanitize tsan wine wine-quick fuzz clean
+.PHONY: help demo java tmux prometheus haproxy buildah go clients interop jars servers quick quick-tests test bulk rest fault fault-spark image sparks oldest websocket lint types unit docs dist bench bench-spark bench-scale bench-threads sanitize tsan wine wine-quick fuzz clean
 
 help:
 	@echo 'make demo      336,776 flights into JetStream and out again, by Spark too where Java is'
@@ -50,6 +50,7 @@ help:
 	@echo 'make fault     the long fault campaigns (JSYNC_FAULT_SECONDS=120 each, JSYNC_FAULT_SEED=date)'
 	@echo 'make fault-spark  each fault of the Spark campaigns twenty times: an hour or more'
 	@echo 'make image     the image of examples/cluster, built and run without a registry'
+	@echo 'make oldest    a selection of tests with the oldest versions of the libraries: before a release'
 	@echo 'make sparks    the tests whose outcome depends on the version of Spark, on 4.0 to 4.2: before a release'
 	@echo 'make websocket the tests of core NATS, consumers, buckets, objects and services, over WebSocket'
 	@echo 'make unit      the tests that need no server'
@@ -182,6 +183,10 @@ fault-spark: java $(VENV)/.test $(VENV)/.spark
 # Each environment takes a minute or more to install. With QUICK=1 only that of the oldest Spark.
 sparks: java $(VENV)/.test $(VENV)/.spark jars
 	VENV=$(VENV) scripts/test-sparks $(if $(QUICK),4.0)
+
+# The environment takes half a minute to install if pip has the wheels in its cache.
+oldest: $(VENV)/.test
+	VENV=$(VENV) scripts/test-oldest
 
 websocket: $(VENV)/.test
 	JSYNC_TESTS_OVER=websocket scripts/run-tests websocket $(VENV) -n 4 --dist loadfile \
