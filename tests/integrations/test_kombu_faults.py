@@ -152,7 +152,7 @@ def test_a_closed_channel_raises_what_kombu_repeats(connection: Connection) -> N
 def test_an_ack_that_is_lost_with_the_connection_is_sent_again(
     broker: LocalServer, proxy: FaultProxy
 ) -> None:
-    with through(proxy, ack_wait=3) as connection:
+    with through(proxy, ack_wait=10) as connection:
         publish(connection, JOBS, *range(20))
         reading = Reading(connection, JOBS)
         reading.until(20)
@@ -166,6 +166,10 @@ def test_an_ack_that_is_lost_with_the_connection_is_sent_again(
         wait_for(lambda: messages(broker, "jobs") == 0)
         reading.nothing_more()
         assert len(reading.messages) == 20
+        with jsync.connect(broker.url) as nc:
+            consumer = nc.jetstream().stream("kombu-jobs").consumer("priority-0")
+        assert consumer.config.ack_wait == 10
+        assert consumer.cached_info.delivered.consumer_seq == 20
 
 
 def test_an_outage_above_ack_wait_makes_no_second_delivery(
@@ -487,9 +491,15 @@ def test_a_busy_consumer_leaves_messages_of_all_queues_to_others(
             queue(first.channel()).declare()
         producer = Producer(second)
         busy = Reading(first, *queues, prefetch=1)
+
+        def waiting() -> int:
+            return pulls(broker, "a") + pulls(broker, "b")
+
+        wait_for(lambda: waiting() == 5)  # one for each priority of each queue
         producer.publish("long", routing_key="a")
         assert busy.until(1) == ["long"]
-        wait_for(lambda: pulls(broker, "a") + pulls(broker, "b") == 0)
+        # Far less than the time after which the server ends a pull.
+        wait_for(lambda: waiting() == 0, 10)
         for number, queue in enumerate(queues * 3):
             producer.publish(number, routing_key=queue.name, priority=number % 4)
         idle = Reading(second, *queues)

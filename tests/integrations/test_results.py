@@ -34,6 +34,8 @@ pytestmark = pytest.mark.server
 
 @pytest.fixture
 def backend(app: Celery) -> JetStreamBackend:
+    # Outages are longer than a call of jsync itself waits.
+    app.conf.result_backend_transport_options = {"timeout": 0.3}
     backend: JetStreamBackend = app.backend
     backend.set("first", b"")  # it is connected, and has its bucket
     return backend
