@@ -1,0 +1,1 @@
+"""Campaigns of commands that move data: export, backup and restore."""

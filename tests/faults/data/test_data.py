@@ -1,0 +1,253 @@
+"""Campaigns of exports, backups and restores that are interrupted anywhere.
+
+Commands are killed, interrupted, cut off, or find the disk full. Two operators run
+at once, and a second writer publishes beside them. The judge compares what is left with what was
+acknowledged: nothing is destroyed, doubled or missing without an error.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from typing import TYPE_CHECKING
+
+import jsync
+from jsync import errors
+from jsync.jetstream.backups.engine import UNFINISHED
+
+from .world import CUTS, DISK, NONE, Operator, Writer, messages_of, run
+
+if TYPE_CHECKING:
+    from pathlib import Path
+    from random import Random
+
+    from jsync.server import LocalServer
+
+    from ...conftest import StartServer
+    from ..campaign import Campaign
+
+
+FILES = {"backup.json", "stream.arc.s2"}
+
+
+# Exports --------------------------------------------------------------------------------
+
+
+def lines_of(path: Path) -> list[bytes]:
+    """Return the complete lines of a file, or nothing if there is none."""
+    with contextlib.suppress(FileNotFoundError):
+        return path.read_bytes().split(b"\n")[:-1]
+    return []
+
+
+class Export:
+    """One file that operators write, by export and by continued exports."""
+
+    def __init__(
+        self, server: LocalServer, stream: jsync.Stream, path: Path, dice: Random
+    ) -> None:
+        self._server, self._dice = server, dice
+        self._stream, self._path = stream, path
+        self._part = path.with_name(f"{path.name}.partial")
+        self.command = ("export", stream.name, "-o", str(path), "--no-progress")
+        self._size = 4 * stream.info().state.bytes
+
+    def run(self, *more: str, operators: int = 1, faults: tuple[str, ...]) -> bool:
+        """Run it once, and return whether it has succeeded. No file may have got shorter."""
+        whole, part = self._bytes(self._path), lines_of(self._part)
+        commands = [(*self.command, *more)] * operators
+        ended = run(self._server, self._dice, faults, self._size, *commands)
+        succeeded = [code for code, _ in ended].count(0)
+        assert succeeded <= 1, ended
+        if whole is not None:
+            assert (self._bytes(self._path), succeeded) == (whole, 0)
+        elif succeeded and operators == 1:
+            assert not self._part.exists()
+        # An operator who comes second may leave a part of its own.
+        left = [lines_of(self._part)[: len(part)], lines_of(self._path)[: len(part)]]
+        assert part in left
+        return self._path.exists()
+
+    def _bytes(self, path: Path) -> bytes | None:
+        return path.read_bytes() if path.exists() else None
+
+    def careless(self) -> None:
+        """Write the rest to the same file, by its sequence."""
+        if self._part.exists():
+            last = len(lines_of(self._part))
+            assert not self.run("--from", str(last + 1), faults=NONE)
+
+    @property
+    def more(self) -> tuple[str, ...]:
+        return ("--resume",) if self._part.exists() else ()
+
+
+def test_an_export_loses_and_repeats_no_message(
+    own_server: StartServer, tmp_path: Path, campaign: Campaign
+) -> None:
+    server, dice = own_server(), campaign.random()
+    with jsync.connect(server.url) as nc:
+        js = nc.jetstream()
+        for number in campaign.rounds():
+            name, path = f"E{number}", tmp_path / f"{number}.ndjson"
+            stream = js.create_stream(name=name, subjects=[f"{name}.>"])
+            with js.publisher() as publisher:
+                for _ in range(dice.randrange(1, 600)):
+                    publisher.publish(f"{name}.x", dice.randbytes(500).hex().encode())
+            with Writer(js, f"{name}.writer") as writer:
+                export = Export(server, stream, path, dice)
+                for _ in range(dice.randrange(1, 4)):
+                    if export.run(
+                        *export.more, operators=dice.randrange(1, 3), faults=DISK
+                    ):
+                        break
+                    export.careless()
+                kept = writer.kept()
+                if path.exists():
+                    kept = {}  # the export that succeeded may be older
+                else:
+                    assert export.run(*export.more, faults=NONE)
+                assert export.run(faults=NONE)  # refused: the file stays
+            rows = [json.loads(line) for line in lines_of(path)]
+            sequences = [row["sequence"] for row in rows]
+            assert sequences == sorted(set(sequences))
+            held = {msg.metadata.stream_sequence: msg for msg in messages_of(stream)}
+            written = {row["sequence"]: row["data"].encode() for row in rows}
+            for sequence, msg in held.items():
+                if sequence <= sequences[-1]:
+                    assert written[sequence] == msg.data
+            assert kept.items() <= written.items()
+            stream.delete()
+
+
+# Backups --------------------------------------------------------------------------------
+
+
+def contents(stream: jsync.Stream) -> dict[int, bytes]:
+    return {msg.metadata.stream_sequence: msg.data for msg in messages_of(stream)}
+
+
+class Backup:
+    """A stream that operators back up, each time to another directory, until one succeeds."""
+
+    def __init__(self, stream: jsync.Stream, writer: Writer) -> None:
+        self._writer = writer
+        self.name = stream.name
+        self.size = stream.info().state.bytes
+        self.filled = contents(stream)
+        self.kept: dict[int, bytes] = {}
+        """What the backup has for sure."""
+
+    def make(
+        self,
+        server: LocalServer,
+        dice: Random,
+        where: Path,
+        faults: tuple[str, ...],
+        operators: int = 1,
+    ) -> bool:
+        """Run it, and return whether the directory has the backup."""
+        self.kept = self.filled | self._writer.kept()
+        command = ("stream", "backup", self.name, str(where))
+        ended = run(server, dice, faults, self.size, *[command] * operators)
+        codes = [code for code, _ in ended]
+        assert codes.count(0) <= 1, ended
+        if 0 in codes:
+            assert {path.name for path in where.iterdir()} == FILES, ended
+        elif where.exists() and min(codes) >= 0:
+            assert list(where.iterdir()) == []  # only a killed backup leaves files
+        return 0 in codes
+
+    def judge(self, found: dict[int, bytes]) -> None:
+        """Compare what was restored with what was acknowledged."""
+        assert self.kept.items() <= found.items()
+        assert found.items() <= (self.filled | self._writer.acked).items()
+
+
+class Target:
+    """A name that operators restore a backup to, while somebody may create the stream."""
+
+    def __init__(self, js: jsync.JetStream, name: str, backup: Backup) -> None:
+        self._js, self._name, self._backup = js, name, backup
+        self._is_live = False
+
+    def create(self, size: int, operator: Operator) -> None:
+        """Create the stream as somebody else, once some bytes of the backup have passed."""
+        operator.wait_for_bytes(size)
+        with contextlib.suppress(errors.APIError):
+            self._js.create_stream(
+                name=self._name, subjects=[f"{self._name}.>"], description="live"
+            )
+            self._js.publish(f"{self._name}.x", b"live")
+            self._is_live = True
+
+    def judge(self, ended: list[tuple[int, str]]) -> bool:
+        """Return whether the stream is there. It is complete, or somebody else's."""
+        succeeded = [code for code, _ in ended].count(0)
+        assert succeeded <= 1, ended
+        try:
+            stream = self._js.stream(self._name)
+        except errors.StreamNotFoundError:
+            assert not succeeded, ended
+            assert not self._is_live, ended
+            return False
+        if self._is_live:
+            assert not succeeded, ended
+            assert contents(stream) == {1: b"live"}
+        elif UNFINISHED in (stream.cached_info.config.metadata or {}):
+            # A part tells that it is one, and only a restore that could not look leaves it.
+            assert not succeeded, ended
+            assert any(code < 0 or "a part of stream" in said for code, said in ended)
+            stream.delete()
+            return False
+        else:
+            self._backup.judge(contents(stream))
+        return True
+
+
+def test_a_backup_comes_back_whole_or_not_at_all(
+    own_server: StartServer, tmp_path: Path, campaign: Campaign
+) -> None:
+    server, dice = own_server(), campaign.random()
+    with jsync.connect(server.url) as nc:
+        js = nc.jetstream()
+        for number in campaign.rounds():
+            name, target = f"B{number}", f"C{number}"
+            stream = js.create_stream(name=name, subjects=[f"{name}.>"])
+            with js.publisher() as publisher:
+                for _ in range(dice.randrange(1, 120)):
+                    publisher.publish(f"{name}.x", dice.randbytes(16_384))
+            with Writer(js, f"{name}.writer") as writer:
+                backup = Backup(stream, writer)
+                for attempt in range(3):
+                    where = tmp_path / f"{name}-{attempt}"
+                    if backup.make(server, dice, where, DISK, dice.randrange(1, 3)):
+                        break
+                else:
+                    where = tmp_path / name
+                    assert backup.make(server, dice, where, NONE)
+            command = ("stream", "restore", str(where), "--name", target)
+            renamed = (*command, "--subjects", f"{target}.>")
+            made, there = Target(js, target, backup), False
+            for _ in range(dice.randrange(1, 4)):
+                at = dice.randrange(1, backup.size) if dice.random() < 0.4 else None
+
+                def create(
+                    run: Operator, at: int | None = at, made: Target = made
+                ) -> None:
+                    if at is not None:
+                        made.create(at, run)
+
+                ended = run(
+                    *(server, dice, CUTS, backup.size),
+                    *[renamed] * dice.randrange(1, 3),
+                    beside=create,
+                )
+                there = made.judge(ended)
+                if there:
+                    break
+            ended = run(server, dice, NONE, 2, renamed)
+            assert (ended[0][0] == 0) is not there, ended
+            assert made.judge(ended)
+            js.delete_stream(target)
+            stream.delete()
