@@ -281,3 +281,24 @@ def test_a_former_name_harms_no_other_one(
     assert files.get("b") == DATA
     files.delete("b")
     assert sum(chunks_of(js, files).values()) == (1 if act == "put" else 0)
+
+
+def test_the_first_of_three_names_has_no_object(
+    files: jsync.ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(marks, "DOUBT_SECONDS", 0.1)
+    for end in ("c", "b"):
+        files.put("a", DATA, chunk_size=1000)
+        with monkeypatch.context() as patch:
+            patch.setattr(Objects, "remove_info", lambda *_: cut_short())
+            with pytest.raises(CutShortError):
+                files.update_meta("a", new_name="b")
+        if end == "c":
+            files.update_meta("b", new_name="c")
+            files.put("a", b"other")
+        else:
+            files.check(older_than=0)
+            assert files.info("b").renamed_from == "a"
+        assert (files.get(end), names(files)[-1]) == (DATA, end)
+        for name in names(files):
+            files.delete(name)
