@@ -193,6 +193,8 @@ def release(shared: Shared) -> None:
         _open.remove(shared)
         shared.line.users -= 1
         last = not shared.line.users
-    shared.close()
-    if last:
-        shared.nc.close()
+    try:
+        shared.close()
+    finally:
+        if last:
+            shared.nc.close()
